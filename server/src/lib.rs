@@ -1,0 +1,1 @@
+//! The server: columns over the store.

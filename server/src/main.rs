@@ -1,0 +1,2 @@
+//! hypostyle
+fn main() {}

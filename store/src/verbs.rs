@@ -1,0 +1,241 @@
+//! What may be asked of the store and what it answers: plain data, no protocol.
+//!
+//! Where: between a codec's `Request` and the index. Every protocol's commands come down to these few verbs, so a
+//! value set by one protocol is read by all.
+//! Invariant: times are whole seconds of the store's own clock (`u32`, 0 = never expires); nothing here borrows from
+//! the log for longer than the `Column` it came from.
+//! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
+
+use crate::Pinned;
+use crate::Draft;
+
+/// How a `Put` treats what is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Stores in any case (`set`).
+    Set,
+    /// Stores where there is no such key (`add`); an existing item counts as used.
+    Add,
+    /// Stores where the key exists (`replace`).
+    Replace,
+    /// Adds the value behind the existing one; flags and exptime stay (`append`).
+    Append,
+    /// Adds the value before the existing one (`prepend`).
+    Prepend,
+    /// As `Append`, but stores the value alone on a miss (meta `MA` with `N`).
+    AppendVivify,
+    /// As `Prepend`, but stores the value alone on a miss.
+    PrependVivify,
+    /// Stores if `Put::cas` equals the item's (`cas`).
+    Cas,
+}
+
+/// The bytes to store.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// All there, in the receive buffer.
+    Bytes(&'a [u8]),
+    /// Received straight into the store's frames; must be full.
+    Draft(Draft),
+}
+
+/// One storage request.
+#[derive(Debug)]
+pub struct Put<'a> {
+    /// How to treat what is there.
+    pub verb: Verb,
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The key was given in base64 (meta `b`), and is shown so again.
+    pub key_binary: bool,
+    /// The client's own 32 bits.
+    pub client_flags: u32,
+    /// When it expires, in seconds of the store's clock; 0 = never.
+    pub exptime: u32,
+    /// The CAS unique it must match; 0 = none was given.
+    pub cas: u64,
+    /// The CAS unique it shall get (meta `E`); `None` = the next of the store's own.
+    pub cas_in: Option<u64>,
+    /// With `Verb::Cas`: a lower `cas` than the item's stores too, but marks the new item stale (meta `I`).
+    pub stale: bool,
+}
+
+/// What a `Put` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Stored; `value_bytes` is the length of the value as it stands now (after append, the sum).
+    Stored {
+        /// The CAS unique it got; 0 when the store keeps none.
+        cas: u64,
+        /// The length of the value as it stands now.
+        value_bytes: u32,
+    },
+    /// The verb's condition does not hold (`NOT_STORED`).
+    NotStored,
+    /// The CAS unique differs (`EXISTS`).
+    Exists,
+    /// `Verb::Cas` on a miss (`NOT_FOUND`).
+    NotFound,
+}
+
+/// Why the store took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Longer than `-I` allows.
+    TooLarge,
+    /// No room, and none to be made (`-M`, or everything is in use by slow readers).
+    NoMemory,
+}
+
+/// The value of a hit.
+#[derive(Debug)]
+pub enum Value<'s> {
+    /// In the log: copy it out before the column goes on.
+    Log(&'s [u8]),
+    /// Body in frames, pinned until dropped, then `tail` in the log. Their concatenation is the value.
+    Frames(Pinned, &'s [u8]),
+}
+
+/// A found item, borrowed from the log until the column's next call.
+#[derive(Debug)]
+pub struct Hit<'s> {
+    /// The client's own 32 bits.
+    pub client_flags: u32,
+    /// The CAS unique; 0 when the store keeps none.
+    pub cas: u64,
+    /// Length of the value.
+    pub value_bytes: u32,
+    /// The value.
+    pub value: Value<'s>,
+}
+
+/// A part of `MetaGet` that changes the item, in the order given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaStep {
+    /// `T`: the new exptime.
+    Touch(u32),
+    /// `N`: on a miss, an empty item with this exptime is made, and the win is ours.
+    Vivify(u32),
+    /// `R`: if it expires before this time, the first to ask wins.
+    Recache(u32),
+}
+
+/// Meta get (`mg`).
+#[derive(Debug)]
+pub struct MetaGet<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The key was given in base64: a vivified item remembers it.
+    pub key_binary: bool,
+    /// `E`: the CAS unique a vivified item gets.
+    pub cas_in: Option<u64>,
+    /// False with `u`: counts as no use of the item.
+    pub bump: bool,
+    /// Changes to make, at most one of each, in the order given.
+    pub steps: &'a [MetaStep],
+}
+
+/// What `mg` may return.
+#[derive(Debug)]
+pub struct MetaHit<'s> {
+    /// The item as `get` returns it.
+    pub hit: Hit<'s>,
+    /// Its key was given in base64.
+    pub key_binary: bool,
+    /// Exptime before any step; 0 = never.
+    pub exptime: u32,
+    /// Seconds since its last access before this one, to within 60 s (`l`).
+    pub idle_seconds: u32,
+    /// It had been fetched before this (`h`).
+    pub fetched: bool,
+    /// It was made by this request (`N`).
+    pub vivified: bool,
+    /// Marked stale (`X`).
+    pub stale: bool,
+    /// Somebody won before (`Z`).
+    pub token_sent: bool,
+    /// This request won (`W`).
+    pub won: bool,
+    /// Bytes it takes in the store, key, value and overhead (`me`'s size).
+    pub item_bytes: u32,
+}
+
+/// Meta delete (`md`).
+#[derive(Debug)]
+pub struct MetaDelete<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The CAS unique it must match (`C`).
+    pub cas: Option<u64>,
+    /// `E`: the CAS unique the marked or emptied item gets.
+    pub cas_in: Option<u64>,
+    /// `I`: mark stale instead of deleting.
+    pub stale: bool,
+    /// `T`: with `I`, the new exptime; with `x`, the emptied item's.
+    pub exptime: Option<u32>,
+    /// `x`: drop the value and the client flags, keep the item.
+    pub remove_value: bool,
+    /// `F` with `x`: the emptied item's client flags.
+    pub client_flags: u32,
+}
+
+/// What a delete came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// Deleted, emptied or marked.
+    Deleted,
+    /// No such key.
+    NotFound,
+    /// The CAS unique differs.
+    Exists,
+}
+
+/// Arithmetic (`incr`, `decr`, `ma`).
+#[derive(Debug)]
+pub struct Delta<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The key was given in base64: a vivified item does *not* remember it (as memcached).
+    pub incr: bool,
+    /// By how much; wraps upwards, stops at 0 downwards.
+    pub delta: u64,
+    /// The CAS unique it must match; 0 = none was given.
+    pub cas: u64,
+    /// `E`: the CAS unique it gets.
+    pub cas_in: Option<u64>,
+    /// On a miss, store `initial` with `exptime` (meta `N` and `J`; binary increment).
+    pub vivify: Option<Vivify>,
+    /// `T`: the new exptime on a hit, or of the item just made.
+    pub exptime: Option<u32>,
+}
+
+/// What arithmetic stores on a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vivify {
+    /// The number stored.
+    pub initial: u64,
+    /// Its exptime.
+    pub exptime: u32,
+}
+
+/// What arithmetic came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Done.
+    Counted {
+        /// The number as it stands now.
+        value: u64,
+        /// The CAS unique it got.
+        cas: u64,
+        /// Exptime before `Delta::exptime` was applied; 0 = never.
+        exptime: u32,
+        /// It was made by this request.
+        vivified: bool,
+    },
+    /// No such key.
+    NotFound,
+    /// The CAS unique differs.
+    Exists,
+    /// The value is no decimal number of 64 bits.
+    NonNumeric,
+}
