@@ -1,0 +1,168 @@
+//! What all columns of one server share beside the store: counters, limits in use, the start time.
+//!
+//! Where: made once by `run`, before any column; every column holds an `Arc` of it.
+//! Invariant: a `Counter` is written by one thread only (its column) and read by any, so adding is
+//! a plain load and store; it only grows. `stats reset` remembers the sums of the moment and writes
+//! no counter.
+//! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::settings::Settings;
+use store::Store;
+
+/// A number that one thread adds to and others read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the thread that owns the counter may.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        // Relaxed, paired with the load in `get`: a sum of counters needs no order between them,
+        // and the only writer is this thread, so load and store lose nothing.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Reads; any thread may.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        // Relaxed, paired with the store in `add`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Names the per-column counters once; makes the struct, its sum over columns, and the difference
+/// to a snapshot.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// One column's counters, on cache lines of their own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters { $($(#[$doc])* pub $name: Counter),+ }
+
+        /// Sums of `Counters`.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Sums { $($(#[$doc])* pub $name: u64),+ }
+
+        impl Sums {
+            /// Adds one column's.
+            pub fn add(&mut self, column: &Counters) {
+                $(self.$name = self.$name.wrapping_add(column.$name.get());)+
+            }
+
+            /// What has been counted since `earlier`.
+            #[must_use]
+            pub fn since(&self, earlier: &Sums) -> Sums {
+                Sums { $($name: self.$name.wrapping_sub(earlier.$name)),+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys asked for by get, gets, gat, gats.
+    get_cmds,
+    /// Of these, found.
+    get_hits,
+    /// Of these, not found.
+    get_misses,
+    /// Values given by storage commands, stored or not (memcached's `set_cmds`).
+    set_cmds,
+    /// `flush_all` obeyed.
+    flush_cmds,
+    /// Keys asked for by touch, gat, gats.
+    touch_cmds,
+    /// Of these, found.
+    touch_hits,
+    /// Of these, not found.
+    touch_misses,
+    /// Meta commands.
+    meta_cmds,
+    /// delete that found its key.
+    delete_hits,
+    /// delete that did not.
+    delete_misses,
+    /// incr that found its key.
+    incr_hits,
+    /// incr that did not.
+    incr_misses,
+    /// decr that found its key.
+    decr_hits,
+    /// decr that did not.
+    decr_misses,
+    /// Values refused by size.
+    store_too_large,
+    /// Values refused for want of room.
+    store_no_memory,
+    /// Bytes received from clients.
+    bytes_read,
+    /// Bytes sent to clients.
+    bytes_written,
+    /// Turns ended by `-R` with requests left.
+    conn_yields,
+    /// Connections accepted.
+    total_connections,
+    /// Connections refused by `-c`.
+    rejected_connections,
+    /// Connections closed by `-o idle_timeout`.
+    idle_kicks,
+    /// Times a listener was put to rest at `-c` (`-o no_maxconns_fast`).
+    listen_disabled,
+}
+
+/// What all columns share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The settings the server was started with.
+    pub settings: Arc<Settings>,
+    /// The store.
+    pub store: Arc<Store>,
+    /// One per column, in order.
+    pub columns: Vec<Arc<Counters>>,
+    /// Client connections open now, all columns together; `-c` is tested against it.
+    pub connections: AtomicU32,
+    /// False while listeners rest at `-c`.
+    pub accepting: AtomicBool,
+    /// `-v`, changed by the `verbosity` command.
+    pub verbosity: AtomicU32,
+    /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
+    pub process_started: i64,
+    /// Sums at the last `stats reset`.
+    pub(crate) reset: Mutex<Reset>,
+}
+
+/// Sums at the last `stats reset`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reset {
+    pub(crate) sums: Sums,
+    pub(crate) store: store::Stats,
+}
+
+impl Shared {
+    /// Shared state for `settings.columns` columns, nothing counted yet.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
+        Arc::new(Shared {
+            columns: (0..settings.columns).map(|_| Arc::default()).collect(),
+            connections: AtomicU32::new(0),
+            accepting: AtomicBool::new(true),
+            verbosity: AtomicU32::new(settings.verbosity),
+            process_started,
+            reset: Mutex::new(Reset::default()),
+            settings,
+            store,
+        })
+    }
+
+    /// Sums over all columns since the server started.
+    #[must_use]
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for column in &self.columns {
+            sums.add(column);
+        }
+        sums
+    }
+}
