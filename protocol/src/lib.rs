@@ -1,1 +1,15 @@
-//! protocol
+//! bytes <-> Request, Reply: memcached's text protocol (classic and meta), in both directions.
+//!
+//! Where: between the datapath, which brings bytes and takes them away, and the executor.
+//! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
+//! input. What a `Session` makes of a stream does not depend on where the stream is cut.
+//! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `mcmc.c` (1.6.45).
+
+pub mod request;
+pub mod session;
+
+pub use request::{Args, Delta, Get, Meta, MetaVerb, Operator, Request, Store, StoreVerb};
+pub use session::{LINE_BYTES_MAX, Session, Speak, Step};
+
+/// The longest key.
+pub const KEY_BYTES_MAX: usize = 250;

@@ -1,0 +1,204 @@
+//! What a client may ask, classic and meta, as plain data borrowed from its bytes.
+//!
+//! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
+//! Invariant: nothing in here has been interpreted beyond the wire: exptimes are as sent (0 never,
+//! negative expired, up to 30 days relative, above absolute), and keys are 1 to 250 bytes.
+//! Source: memcached's `protocol.txt`; `proto_text.c` and `proto_parser.c` (1.6.45).
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// One key of `get`, `gets`, `gat`, `gats`.
+    Get(Get<'a>),
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Store(Store<'a>),
+    /// `delete`.
+    Delete {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// The client wants no answer.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Delta(Delta<'a>),
+    /// `touch`.
+    Touch {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// As sent.
+        exptime: i32,
+        /// The client wants no answer.
+        noreply: bool,
+    },
+    /// `mg`, `ms`, `md`, `ma`, `me`.
+    Meta(Meta<'a>),
+    /// `mn`.
+    MetaNoop,
+    /// `flush_all`.
+    FlushAll {
+        /// 0 when none was given; `None` when it is no number.
+        exptime: Option<i32>,
+        /// The client wants no answer.
+        noreply: bool,
+    },
+    /// `verbosity`.
+    Verbosity {
+        /// As sent.
+        level: u32,
+        /// The client wants no answer.
+        noreply: bool,
+    },
+    /// `version`.
+    Version,
+    /// `stats`.
+    Stats(Args<'a>),
+    /// Commands for operators.
+    Operator {
+        /// Which.
+        operator: Operator,
+        /// What follows the command's name.
+        args: Args<'a>,
+        /// The client wants no answer.
+        noreply: bool,
+    },
+    /// `quit`.
+    Quit,
+    /// Bytes that are no request: answer with this line, without its line end; empty = answer
+    /// nothing.
+    Refused(&'static str),
+}
+
+/// One key of a retrieval line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Get<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// `gets`, `gats`: the CAS unique is shown.
+    pub cas: bool,
+    /// `gat`, `gats`: the new exptime.
+    pub exptime: Option<i32>,
+    /// The line's last key: `END` follows.
+    pub last: bool,
+}
+
+/// Which storage command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreVerb {
+    /// `set`.
+    Set,
+    /// `add`.
+    Add,
+    /// `replace`.
+    Replace,
+    /// `append`.
+    Append,
+    /// `prepend`.
+    Prepend,
+    /// `cas`.
+    Cas,
+}
+
+/// A storage command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// Which.
+    pub verb: StoreVerb,
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The client's own 32 bits.
+    pub client_flags: u32,
+    /// As sent.
+    pub exptime: i32,
+    /// `cas`: the unique it must match.
+    pub cas: u64,
+    /// The client wants no answer.
+    pub noreply: bool,
+    /// The value; empty in a `Step::Body`, whose value has not arrived.
+    pub value: &'a [u8],
+    /// False: what followed the value was not `\r\n` (`bad data chunk`).
+    pub terminated: bool,
+}
+
+/// `incr` or `decr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta<'a> {
+    /// True for `incr`.
+    pub incr: bool,
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// By how much.
+    pub delta: u64,
+    /// The client wants no answer.
+    pub noreply: bool,
+}
+
+/// Which meta command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set,
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arithmetic,
+    /// `me`.
+    Debug,
+}
+
+/// A meta command. Its flags are still text; `meta::Flags::parse` reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// Which.
+    pub verb: MetaVerb,
+    /// As sent: with flag `b` in base64, and perhaps too long; `meta::Flags::parse` tells.
+    pub key: &'a [u8],
+    /// The flag tokens, as sent.
+    pub flags: Args<'a>,
+    /// `ms`: the value; empty in a `Step::Body`.
+    pub value: &'a [u8],
+    /// `ms`: false when what followed the value was not `\r\n`.
+    pub terminated: bool,
+}
+
+/// Commands for operators, as memcached lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `shutdown`.
+    Shutdown,
+    /// `slabs`.
+    Slabs,
+    /// `cache_memlimit`.
+    CacheMemlimit,
+    /// `lru_crawler`.
+    LruCrawler,
+    /// `lru`.
+    Lru,
+    /// `extstore`.
+    Extstore,
+    /// `watch`.
+    Watch,
+}
+
+/// Tokens of a line, set apart by spaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Args<'a> {
+    /// From the first token to the end of the last one memcached would see.
+    pub text: &'a [u8],
+    /// How many tokens are in it.
+    pub count: usize,
+}
+
+impl<'a> Args<'a> {
+    /// The tokens in order.
+    pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.text.split(|&byte| byte == b' ').filter(|token| !token.is_empty())
+    }
+
+    /// The token at `index`, if there are so many.
+    #[must_use]
+    pub fn token(&self, index: usize) -> Option<&'a [u8]> {
+        self.tokens().nth(index)
+    }
+}

@@ -1,0 +1,65 @@
+//! The server's seconds: what `exptime` means, and how the store's clock relates to the world's.
+//!
+//! Where: a column's loop sets `now` once per turn; the executor turns exptimes into the store's.
+//! Invariant: the store's clock started at `START`, so second 1 is always in the past, and 0 never
+//! stands for a time.
+//! Source: memcached 1.6.45 `realtime`, `process_started`, `EXPTIME_TO_POSITIVE_TIME`.
+
+/// What the store's clock showed when the server started (memcached: `ITEM_UPDATE_INTERVAL + 2`).
+pub const START: u32 = 62;
+
+/// Longest exptime that counts from now: 30 days. Above, it is a Unix time.
+pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// A column's view of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Unix time at which the store's clock stood at 0.
+    pub process_started: i64,
+    /// The store's clock, in seconds.
+    pub now: u32,
+}
+
+impl Clock {
+    /// A clock for a server that starts at Unix time `unix_seconds`.
+    #[must_use]
+    pub fn new(unix_seconds: i64) -> Clock {
+        Clock { process_started: unix_seconds - i64::from(START), now: START }
+    }
+
+    /// A protocol's exptime on the store's clock: 0 stays 0 (never), negative is long past.
+    #[must_use]
+    pub fn realtime(&self, exptime: i32) -> u32 {
+        let exptime = i64::from(exptime);
+        if exptime == 0 {
+            return 0;
+        }
+        let exptime = if exptime < 0 { RELATIVE_SECONDS_MAX + 1 } else { exptime };
+        let seconds = if exptime <= RELATIVE_SECONDS_MAX {
+            exptime + i64::from(self.now)
+        } else {
+            (exptime - self.process_started).max(1)
+        };
+        u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exptimes_are_relative_up_to_thirty_days_and_absolute_above() {
+        let clock = Clock { process_started: 1_700_000_000, now: 100 };
+        assert_eq!(clock.realtime(0), 0);
+        assert_eq!(clock.realtime(1), 101);
+        assert_eq!(clock.realtime(2_592_000), 2_592_100);
+        assert_eq!(clock.realtime(2_592_001), 1);
+        assert_eq!(clock.realtime(1_700_000_000), 1);
+        assert_eq!(clock.realtime(1_700_000_001), 1);
+        assert_eq!(clock.realtime(1_700_000_500), 500);
+        assert_eq!(clock.realtime(-1), 1);
+        assert_eq!(clock.realtime(i32::MIN), 1);
+        assert_eq!(clock.realtime(i32::MAX), 447_483_647);
+    }
+}
