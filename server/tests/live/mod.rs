@@ -1,0 +1,288 @@
+//! A live server for the tests that look at it from outside: started on a port of its own, spoken
+//! to over TCP, gone when the test is.
+//!
+//! Path: client side; nothing here looks inside the server, so the same test runs against
+//! memcached. Invariant: a server started here is killed and reaped when its `Server` drops, and
+//! no read waits longer than `PATIENCE`.
+//!
+//! - `SERVER=path`: run the tests against that binary instead of the one just built.
+//! - `MEMCACHED=path`: the memcached to compare with, by default the one on `PATH`.
+
+#![allow(dead_code, reason = "each test crate uses its own part of this module")]
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The longest wait for anything a server is sure to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a server may stay silent before a test believes that it waits for more.
+pub(crate) const SILENCE: Duration = Duration::from_millis(150);
+
+/// The most bytes one reply may hold.
+const REPLY_BYTES_MAX: usize = 512 << 20;
+
+/// A running server, on 127.0.0.1 and a port that it chose itself.
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    name: String,
+}
+
+impl Server {
+    /// The server under test: `SERVER` if set, else the `hypostyle` of this build.
+    pub(crate) fn under_test(flags: &[&str]) -> Server {
+        let program =
+            std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into());
+        Server::start(&program, flags).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    }
+
+    /// The memcached to compare with; none when this machine has none.
+    pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
+        let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
+        match Server::start(&program, flags) {
+            Ok(server) => Some(server),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                skip(&format!("no memcached to compare with: {program:?}"));
+                None
+            }
+            Err(error) => panic!("{program:?}: {error}"),
+        }
+    }
+
+    fn start(program: &OsString, flags: &[&str]) -> io::Result<Server> {
+        let port_file = port_file();
+        let mut command = Command::new(program);
+        command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1"]).args(flags);
+        if is_root() {
+            command.args(["-u", "root"]);
+        }
+        let child = command
+            .env("MEMCACHED_PORT_FILENAME", &port_file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let name = program.to_string_lossy().into_owned();
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut server = Server { child, address: nowhere, name };
+        let port = server.await_port(&port_file);
+        server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let _ = std::fs::remove_file(&port_file);
+        Ok(server)
+    }
+
+    /// Polls for the file in which the server says which port it got.
+    fn await_port(&mut self, port_file: &PathBuf) -> u16 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = std::fs::read_to_string(port_file).unwrap_or_default();
+            let line = said.lines().find_map(|line| line.strip_prefix("TCP INET: "));
+            if let Some(port) = line.and_then(|port| port.trim().parse().ok()) {
+                return port;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("{} ended at its start: {status}", self.name);
+            }
+            assert!(Instant::now() < deadline, "{} did not say its port", self.name);
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+
+    /// Where the server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The program this server runs, for messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Wire {
+        Wire::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// What `version` answers, without `VERSION ` and the line's end.
+    pub(crate) fn version(&self) -> String {
+        let mut wire = self.connect();
+        wire.send(b"version\r\n");
+        let line = wire.line().unwrap();
+        String::from_utf8_lossy(&line).trim().trim_start_matches("VERSION ").to_owned()
+    }
+
+    /// Whether the server still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One connection to a server, reading with a deadline.
+pub(crate) struct Wire {
+    stream: TcpStream,
+    /// Bytes that arrived; those before `taken` have been handed out.
+    arrived: Vec<u8>,
+    taken: usize,
+}
+
+/// Why a read ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The server closed the connection.
+    Closed,
+    /// Nothing more came before the deadline.
+    Silent,
+}
+
+impl Wire {
+    fn new(stream: TcpStream) -> Wire {
+        stream.set_nodelay(true).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Wire { stream, arrived: Vec::new(), taken: 0 }
+    }
+
+    /// Sends all of `bytes`; a connection closed by the peer meanwhile shows when it is read.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.stream.write_all(bytes) {
+            let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+            assert!(closed.contains(&error.kind()), "send: {error}");
+        }
+    }
+
+    /// Ends the sending direction; replies can still be read.
+    pub(crate) fn shut_sending(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// The next line, its end included.
+    pub(crate) fn line(&mut self) -> Result<Vec<u8>, Stop> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut searched = 0;
+        loop {
+            let waiting = &self.arrived[self.taken..];
+            if let Some(at) = waiting[searched..].iter().position(|&byte| byte == b'\n') {
+                return Ok(self.take(searched + at + 1));
+            }
+            searched = waiting.len();
+            self.receive(deadline)?;
+        }
+    }
+
+    /// The next `bytes` bytes.
+    pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, Stop> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.arrived.len() - self.taken < bytes {
+            self.receive(deadline)?;
+        }
+        Ok(self.take(bytes))
+    }
+
+    /// Everything up to and without `fence`, which must be the last that has arrived. What came
+    /// before the end stays readable by `rest` when this fails.
+    pub(crate) fn until(&mut self, fence: &[u8], patience: Duration) -> Result<Vec<u8>, Stop> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if self.arrived[self.taken..].ends_with(fence) {
+                let mut reply = self.rest();
+                reply.truncate(reply.len() - fence.len());
+                return Ok(reply);
+            }
+            self.receive(deadline)?;
+        }
+    }
+
+    /// All that arrived and was not taken yet, without waiting.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        self.take(self.arrived.len() - self.taken)
+    }
+
+    /// Waits until the server closes or `patience` is over; all that comes meanwhile is kept.
+    pub(crate) fn ends(&mut self, patience: Duration) -> Stop {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Err(stop) = self.receive(deadline) {
+                return stop;
+            }
+        }
+    }
+
+    /// Reads once, up to the deadline.
+    fn receive(&mut self, deadline: Instant) -> Result<(), Stop> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Stop::Silent);
+        }
+        self.stream.set_read_timeout(Some(left)).unwrap();
+        let mut chunk = [0; 16 << 10];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Err(Stop::Closed),
+            Ok(bytes) => {
+                self.arrived.extend_from_slice(&chunk[..bytes]);
+                assert!(self.arrived.len() - self.taken <= REPLY_BYTES_MAX, "an endless reply");
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Err(Stop::Silent),
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(Stop::Closed),
+            },
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let taken = self.arrived[self.taken..self.taken + bytes].to_vec();
+        self.taken += bytes;
+        if self.taken == self.arrived.len() {
+            self.arrived.clear();
+            self.taken = 0;
+        }
+        taken
+    }
+}
+
+/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
+pub(crate) fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// Bytes as a person reads them, a long text cut in its middle.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 400;
+    if bytes.len() <= SHOWN_BYTES_MAX {
+        return bytes.escape_ascii().to_string();
+    }
+    let (head, tail) = (&bytes[..SHOWN_BYTES_MAX / 2], &bytes[bytes.len() - 100..]);
+    format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
+}
+
+fn is_root() -> bool {
+    let said = Command::new("id").arg("-u").output();
+    said.is_ok_and(|said| said.stdout.trim_ascii() == b"0")
+}
+
+/// A path nobody else uses, for the server to write its port to.
+fn port_file() -> PathBuf {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    // Pairs with nothing: the counter only has to give each server another number.
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("hypostyle-port-{}-{number}", std::process::id()))
+}
