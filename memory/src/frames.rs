@@ -1,0 +1,322 @@
+//! Frames: equal pieces of whole segments, chained into the bodies of large values.
+//!
+//! Where: a large value's bytes are received straight into frames and sent straight from them; its head
+//! in the log names the first frame.
+//! Invariant: a chain is written by one owner before it is published, never changed afterwards, and freed
+//! when its last reference goes; only the first frame of a chain has references.
+//! Source: the paper's linked packet buffers (section 4.1.3).
+//!
+//! ```text
+//!   frame word, u64:   refs:32 | next frame:32        (next: NONE ends the chain)
+//!   segment word, u64: one bit per frame, set = free
+//! ```
+
+#![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
+
+use crate::quiescence::Quiescence;
+use crate::region::Region;
+use crate::segments::{NONE, Segments, State};
+use crate::sync::{AtomicUsize, Ordering, fence};
+use crate::words::Words;
+use std::{io, sync::Arc};
+
+/// A frame holds at most this, except in the largest segments, where 64 frames fill one.
+const FRAME_BYTES_MAX: u32 = 16 << 10;
+/// One bit each in a segment's word.
+const FRAMES_PER_SEGMENT_MAX: u32 = 64;
+const ONE_REF: u64 = 1 << 32;
+
+/// All memory of one store.
+#[derive(Debug)]
+pub struct Memory {
+    /// Where the bytes are.
+    pub region: Region,
+    /// What each segment is used for.
+    pub segments: Segments,
+    /// The frames in some of them.
+    pub frames: Frames,
+    /// When retired ones may be reused.
+    pub quiescence: Quiescence,
+}
+
+impl Memory {
+    /// Reserves `bytes` for items, read by at most `columns` columns.
+    ///
+    /// # Errors
+    /// A size out of range, or the system refuses the address space.
+    pub fn new(bytes: usize, columns: usize) -> io::Result<Self> {
+        let region = Region::new(bytes)?;
+        let segments = Segments::new(region.segments());
+        let frames = Frames::new(&region)?;
+        Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns) })
+    }
+
+    /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its own with one
+    /// reference.
+    pub fn take_frame(&self, keep: u32) -> Option<u32> {
+        let frame = self.frames.take(&self.segments, keep)?;
+        // Relaxed: nobody else knows the frame yet.
+        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// The address of a frame's first byte.
+    #[must_use]
+    pub fn frame_at(&self, frame: u32) -> *mut u8 {
+        self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
+    }
+
+    /// Makes `next` follow `frame` in a chain that is not published yet; `next` gives up its own reference.
+    pub fn chain(&self, head: u32, frame: u32, next: u32) {
+        let refs = if frame == head { ONE_REF } else { 0 };
+        // Relaxed: the chain is its builder's alone until it is published with Release.
+        self.frames.words.word(frame as usize).store(refs | u64::from(next), Ordering::Relaxed);
+        self.frames.words.word(next as usize).store(u64::from(NONE), Ordering::Relaxed);
+    }
+
+    /// One more reference to the chain at `head`; false when it has none left. The caller makes sure afterwards that
+    /// it is still the chain he meant.
+    #[must_use]
+    pub fn hold(&self, head: u32) -> bool {
+        let more = |word: u64| (word >= ONE_REF).then(|| word + ONE_REF);
+        let word = self.frames.words.word(head as usize);
+        // Acquire pairs with the AcqRel in `release`.
+        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// One reference less; the last one frees the chain. Returns the frames freed.
+    pub fn release(&self, head: u32) -> u32 {
+        let word = self.frames.words.word(head as usize);
+        // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it for the last one.
+        let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
+        debug_assert!(old >= ONE_REF, "released more often than held");
+        if old >> 32 != 1 {
+            return 0;
+        }
+        let (mut frame, mut freed) = (head, 0);
+        while frame != NONE {
+            // Relaxed: the last holder owns the chain.
+            let next = self.frames.words.word(frame as usize).load(Ordering::Relaxed);
+            self.frames.give(&self.segments, frame);
+            freed += 1;
+            frame = low(next);
+        }
+        freed
+    }
+
+    /// The frame behind `frame` in a chain the caller holds.
+    fn next(&self, frame: u32) -> u32 {
+        // Relaxed: unchanged since it was published to the holder.
+        low(self.frames.words.word(frame as usize).load(Ordering::Relaxed))
+    }
+}
+
+/// The frames of a region.
+#[derive(Debug)]
+pub struct Frames {
+    frame_bytes: u32,
+    per_segment: u32,
+    words: Words,
+    /// A word per segment: which of its frames are free.
+    free: Words,
+    /// A bit per segment: has it free frames? A hint, never wrongly 0 for long.
+    some: Words,
+    in_flight: AtomicUsize,
+}
+
+impl Frames {
+    fn new(region: &Region) -> io::Result<Self> {
+        let segment_bytes = region.segment_bytes();
+        let frame_bytes =
+            (segment_bytes / 8).min(FRAME_BYTES_MAX).max(segment_bytes / FRAMES_PER_SEGMENT_MAX);
+        let per_segment = segment_bytes / frame_bytes;
+        let segments = region.segments() as usize;
+        Ok(Self {
+            frame_bytes,
+            per_segment,
+            words: Words::new(segments * per_segment as usize)?,
+            free: Words::new(segments)?,
+            some: Words::new(segments.div_ceil(64))?,
+            in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    /// Bytes of a frame: an eighth of a segment, at most 16 KiB, at least a 64th of a segment.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u32 {
+        self.frame_bytes
+    }
+
+    /// Bytes of values still arriving.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed) // a sum
+    }
+
+    /// A frame was taken for a value still arriving (`true`), or such a frame was published or given up.
+    pub fn count_in_flight(&self, arriving: bool, frames: u32) {
+        let bytes = self.frame_bytes as usize * frames as usize;
+        // Relaxed: a sum.
+        match arriving {
+            true => self.in_flight.fetch_add(bytes, Ordering::Relaxed),
+            false => self.in_flight.fetch_sub(bytes, Ordering::Relaxed),
+        };
+    }
+
+    fn all(&self) -> u64 {
+        u64::MAX >> (64 - self.per_segment)
+    }
+
+    /// From the lowest segment that has one, so that the others run empty.
+    fn take(&self, segments: &Segments, keep: u32) -> Option<u32> {
+        for at in 0..self.some.len() {
+            loop {
+                let some = self.some.word(at).load(Ordering::Relaxed); // a hint
+                if some == 0 {
+                    break;
+                }
+                let bit = some.trailing_zeros();
+                let segment = u32::try_from(at * 64).ok()? + bit;
+                if let Some(frame) = self.take_from(segment) {
+                    return Some(frame);
+                }
+                self.none_left(segment);
+            }
+        }
+        let segment = segments.take(keep)?;
+        segments.get(segment).set_state(State::Frames);
+        // The first one is ours. Release pairs with the Acquire in `take_from`.
+        self.free.word(segment as usize).store(self.all() & !1, Ordering::Release);
+        self.set_some(segment);
+        Some(segment * self.per_segment)
+    }
+
+    fn take_from(&self, segment: u32) -> Option<u32> {
+        let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
+        let word = self.free.word(segment as usize);
+        // Acquire pairs with the Release in `give`: what others read there has been read.
+        let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
+        Some(segment * self.per_segment + free.trailing_zeros())
+    }
+
+    fn give(&self, segments: &Segments, frame: u32) {
+        let (segment, bit) = (frame / self.per_segment, 1 << (frame % self.per_segment));
+        let word = self.free.word(segment as usize);
+        // Release pairs with the Acquire in `take_from`.
+        let old = word.fetch_or(bit, Ordering::AcqRel);
+        debug_assert!(old & bit == 0, "a frame given back twice");
+        if old | bit != self.all() {
+            if old == 0 {
+                self.set_some(segment);
+            }
+            return;
+        }
+        // All free: whoever empties the word owns the segment. Acquire pairs with the other holders' Release.
+        let empty = word.compare_exchange(self.all(), 0, Ordering::AcqRel, Ordering::Relaxed);
+        if empty.is_ok() {
+            self.none_left(segment);
+            segments.give(segment);
+        }
+    }
+
+    fn set_some(&self, segment: u32) {
+        let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
+        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with `none_left`
+    }
+
+    fn none_left(&self, segment: u32) {
+        let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
+        self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
+        fence(Ordering::SeqCst); // a frame given back meanwhile is seen here, or its giver sets the bit after us
+        if self.free.word(segment as usize).load(Ordering::Acquire) != 0 {
+            self.set_some(segment);
+        }
+    }
+}
+
+/// The body of a large value, held until dropped; any thread may read it.
+#[derive(Debug)]
+pub struct Pinned {
+    memory: Arc<Memory>,
+    head: u32,
+    bytes: usize,
+}
+
+impl Pinned {
+    /// Takes over a reference to the chain at `head`, all of whose frames are full, `bytes` in sum.
+    #[must_use]
+    pub fn new(memory: Arc<Memory>, head: u32, bytes: usize) -> Self {
+        Self { memory, head, bytes }
+    }
+
+    /// Its bytes, in order, a frame at a time.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let frame_bytes = self.memory.frames.frame_bytes as usize;
+        let (mut frame, mut left) = (self.head, self.bytes);
+        std::iter::from_fn(move || {
+            if left == 0 || frame == NONE {
+                return None;
+            }
+            let bytes = left.min(frame_bytes);
+            // SAFETY: the frame belongs to the chain this struct holds a reference to: it was written before it was
+            // published, is not changed afterwards and not reused before the reference goes; `bytes` fits in it.
+            let piece = unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame), bytes) };
+            left -= bytes;
+            frame = self.memory.next(frame);
+            Some(piece)
+        })
+    }
+
+    /// Sum of the pieces.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.memory.release(self.head);
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_fill_segments_from_the_lowest_and_give_them_back() {
+        let memory = Memory::new(1 << 20, 1).expect("address space");
+        let free = memory.segments.free();
+        let per_segment = memory.frames.per_segment;
+        let taken: Vec<u32> =
+            (0..per_segment * 2).map(|_| memory.take_frame(0).expect("room")).collect();
+        assert_eq!(memory.segments.free(), free - 2);
+        for frame in &taken[..per_segment as usize] {
+            assert_eq!(memory.release(*frame), 1);
+        }
+        assert_eq!(memory.segments.free(), free - 1);
+        assert_eq!(memory.take_frame(0), Some(0), "the segment given back last is cut anew");
+    }
+
+    #[test]
+    fn a_chain_goes_with_its_last_reference() {
+        let memory = Arc::new(Memory::new(1 << 20, 1).expect("address space"));
+        let free = memory.segments.free();
+        let (head, second) = (memory.take_frame(0).unwrap(), memory.take_frame(0).unwrap());
+        memory.chain(head, head, second);
+        assert!(memory.hold(head));
+        let bytes = memory.frames.frame_bytes as usize;
+        let pinned = Pinned::new(Arc::clone(&memory), head, bytes + 3);
+        assert_eq!(pinned.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [bytes, 3]);
+        assert_eq!(memory.release(head), 0);
+        drop(pinned);
+        assert_eq!(memory.segments.free(), free);
+        assert!(!memory.hold(head));
+    }
+}

@@ -1,0 +1,89 @@
+//! Address space from the system: reserved at once, backed by memory as it is touched.
+//!
+//! Where: under the region of segments and the index's words.
+//! Invariant: a `Map` is private, readable and writable, zero where never written, and at one address
+//! from `new` to `drop`.
+
+#![allow(unsafe_code, reason = "mmap and madvise")]
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::{io, ptr::NonNull};
+
+/// Huge pages on x86-64; mappings are aligned to it so that the kernel may use them.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// An anonymous mapping.
+#[derive(Debug)]
+pub struct Map {
+    base: NonNull<u8>,
+    bytes: usize,
+    mapped: (NonNull<u8>, usize),
+}
+
+// SAFETY: a `Map` is only an address range; whoever reads or writes through `base` proves for himself that it is
+// synchronised.
+unsafe impl Send for Map {}
+// SAFETY: as for Send; no method of `Map` itself reads or writes the mapped bytes.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Reserves `bytes`, aligned to a huge page.
+    ///
+    /// # Errors
+    /// The system's, when it refuses the address space.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let whole = bytes.max(1).checked_add(HUGE_BYTES).ok_or_else(too_much)?;
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, prot, flags)? };
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(too_much)?;
+        let skip = start.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: `skip` is below HUGE_BYTES, and the mapping is `bytes + HUGE_BYTES` long.
+        let base = unsafe { start.add(skip) };
+        Ok(Self { base, bytes, mapped: (start, whole) })
+    }
+
+    /// Its first byte.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Asks for huge pages. A wish: kernels without them ignore it.
+    pub fn want_huge(&self) {
+        // SAFETY: the range is ours, and the advice changes no contents.
+        let advised =
+            unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        // Not granted is as good as not asked.
+        let _ = advised;
+    }
+
+    /// Gives the memory behind a range back to the system; it reads as zero afterwards.
+    ///
+    /// # Safety
+    /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
+    pub unsafe fn give_back(&self, at: usize, bytes: usize) {
+        assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
+        // SAFETY: the range lies in the mapping (checked above); the caller vouches that nobody uses it.
+        let given =
+            unsafe { madvise(self.base.as_ptr().add(at).cast(), bytes, Advice::LinuxDontNeed) };
+        // It fails only for ranges that are not mapped or are locked (`-k`): then the memory stays ours.
+        let _ = given;
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `new` mapped; the owner is gone, so nobody holds a pointer into it.
+        let unmapped = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+    }
+}

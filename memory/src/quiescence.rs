@@ -1,0 +1,92 @@
+//! Quiescence: when may memory that a reader might still look at be reused?
+//!
+//! Where: every column announces a quiescent point once per loop and is offline while it sleeps; the
+//! store retires a segment and reuses it once all columns have passed one since.
+//! Invariant: memory retired at epoch `e` is reused only after every column that was online has
+//! announced an epoch `>= e`, and a column's announcement precedes all its later reads.
+//! Source: quiescent-state-based reclamation (Hart et al., 2007); the paper's section 4.2.2 needs the
+//! same of its delete markers.
+
+use crate::sync::{AtomicU64, Line, Ordering, fence};
+
+/// What an offline column announces: it reads nothing.
+const OFFLINE: u64 = 0;
+
+/// The epochs of a fixed number of columns.
+#[derive(Debug)]
+pub struct Quiescence {
+    epoch: Line<AtomicU64>,
+    columns: Box<[Line<AtomicU64>]>,
+}
+
+impl Quiescence {
+    /// For columns `0..columns`, all of them offline.
+    #[must_use]
+    pub fn new(columns: usize) -> Self {
+        let column = || Line(AtomicU64::new(OFFLINE));
+        Self { epoch: Line(AtomicU64::new(1)), columns: (0..columns).map(|_| column()).collect() }
+    }
+
+    /// The column holds no reference any more, and is about to read again.
+    pub fn pass(&self, column: usize) {
+        // Acquire pairs with the AcqRel of `retire`: having read epoch e, this column sees every unlink that came
+        // before e's retirement.
+        let now = self.epoch.load(Ordering::Acquire);
+        // Release pairs with the Acquire in `passed`: all reads of this column's last round come before it.
+        self.columns[column].store(now, Ordering::Release);
+        // Pairs with the fence in `passed`: either `passed` sees this announcement, or the reads that follow here see
+        // what was unlinked before that fence.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The column reads nothing until it calls `pass` again.
+    pub fn offline(&self, column: usize) {
+        // Release pairs with the Acquire in `passed`, as in `pass`.
+        self.columns[column].store(OFFLINE, Ordering::Release);
+    }
+
+    /// The epoch that all columns must pass before what the caller unlinked may be reused.
+    pub fn retire(&self) -> u64 {
+        // AcqRel: Release pairs with the Acquire of `pass`.
+        self.epoch.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Has every online column announced `epoch` or a later one?
+    #[must_use]
+    pub fn passed(&self, epoch: u64) -> bool {
+        // Pairs with the fence in `pass`.
+        fence(Ordering::SeqCst);
+        self.columns.iter().all(|column| {
+            // Acquire pairs with the Release stores of `pass` and `offline`.
+            let announced = column.load(Ordering::Acquire);
+            announced == OFFLINE || announced >= epoch
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_online_column_holds_an_epoch_until_it_passes() {
+        let quiescence = Quiescence::new(2);
+        quiescence.pass(0);
+        let epoch = quiescence.retire();
+        assert!(!quiescence.passed(epoch));
+        quiescence.pass(0);
+        assert!(quiescence.passed(epoch));
+    }
+
+    #[test]
+    fn an_offline_column_holds_nothing() {
+        let quiescence = Quiescence::new(2);
+        quiescence.pass(0);
+        quiescence.pass(1);
+        let epoch = quiescence.retire();
+        quiescence.pass(1);
+        assert!(!quiescence.passed(epoch));
+        quiescence.offline(0);
+        assert!(quiescence.passed(epoch));
+    }
+}

@@ -1,0 +1,420 @@
+//! The table of segments: what each is used for, how far it is filled, how much of it lives.
+//!
+//! Where: the log appends to open segments and drains sealed ones; frames and the index take whole ones.
+//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it was
+//! retired; `Free`, `Frames` and `Index` segments hold no items. Sealed and committed == end: drainable.
+//!
+//! ```text
+//!             open            seal            claim            retire         all columns passed
+//!   Free ----------> Open ----------> Sealed --------> Draining ------> Limbo ------------------> Free
+//!     \---> Frames --> Free (when its last frame is free)
+//!     \---> Index (its memory given back; the index has grown by as much)
+//! ```
+//!
+//! An entry is two cache lines: what every append writes, and what unlinks and choices read.
+//!
+//! ```text
+//!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | ...
+//!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | ...
+//! ```
+
+use crate::quiescence::Quiescence;
+use crate::sync::{AtomicU32, AtomicU64, Line, Ordering};
+
+/// `end` of a segment that is still open.
+pub const UNSEALED: u32 = u32::MAX;
+/// No segment.
+pub const NONE: u32 = u32::MAX;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// On the free list.
+    Free = 0,
+    /// Columns append to it.
+    Open = 1,
+    /// Full; in the queue.
+    Sealed = 2,
+    /// One column walks it and moves or drops its items.
+    Draining = 3,
+    /// Waits until no column can be reading it.
+    Limbo = 4,
+    /// Cut into frames.
+    Frames = 5,
+    /// Its memory was given to the index.
+    Index = 6,
+}
+
+/// What appends write.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Appended {
+    cursor: AtomicU64,
+    end: AtomicU32,
+    committed: AtomicU32,
+    cas_base: AtomicU64,
+    epoch: AtomicU32,
+    next: AtomicU32,
+}
+
+/// What unlinks write and choices read.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Lived {
+    live: AtomicU32,
+    min_exp: AtomicU32,
+    max_exp: AtomicU32,
+    state: AtomicU32,
+    ticket: AtomicU64,
+    retired: AtomicU64,
+    walked: AtomicU32,
+}
+
+/// One segment's entry.
+#[derive(Debug)]
+pub struct Segment {
+    appended: Appended,
+    lived: Lived,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Segment>() == 128, "two cache lines");
+
+/// What came of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// The bytes from this offset in the segment are the caller's.
+    At(u32),
+    /// Full; this very call sealed it, and the caller must queue it.
+    Sealed,
+    /// Was full already.
+    Full,
+}
+
+impl Segment {
+    fn new() -> Self {
+        let zero = || AtomicU32::new(0);
+        Self {
+            appended: Appended {
+                cursor: AtomicU64::new(0),
+                end: AtomicU32::new(UNSEALED),
+                committed: zero(),
+                cas_base: AtomicU64::new(0),
+                epoch: zero(),
+                next: AtomicU32::new(NONE),
+            },
+            lived: Lived {
+                live: zero(),
+                min_exp: zero(),
+                max_exp: zero(),
+                state: zero(),
+                ticket: AtomicU64::new(0),
+                retired: AtomicU64::new(0),
+                walked: zero(),
+            },
+        }
+    }
+
+    /// Makes a segment just taken from the free list ready for appends, in flush epoch `epoch`.
+    pub fn open(&self, cas_base: u64, epoch: u32) {
+        let (appended, lived) = (&self.appended, &self.lived);
+        // Relaxed: published to other columns by the Release of `set_state` below and of whoever shares its number.
+        appended.end.store(UNSEALED, Ordering::Relaxed);
+        appended.committed.store(0, Ordering::Relaxed);
+        appended.cas_base.store(cas_base, Ordering::Relaxed);
+        appended.epoch.store(epoch, Ordering::Relaxed);
+        lived.live.store(0, Ordering::Relaxed);
+        lived.min_exp.store(u32::MAX, Ordering::Relaxed);
+        lived.max_exp.store(0, Ordering::Relaxed);
+        lived.walked.store(0, Ordering::Relaxed);
+        appended.cursor.store(0, Ordering::Relaxed);
+        self.set_state(State::Open);
+    }
+
+    /// Takes `bytes` of an open segment of `segment_bytes`. More than a segment only seals it.
+    pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reserved {
+        // AcqRel: Acquire pairs with the Release that published the open segment; the order among reservations is the
+        // cursor's own.
+        let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
+        if old + u64::from(bytes) <= u64::from(segment_bytes) {
+            return Reserved::At(u32::try_from(old).unwrap_or(u32::MAX));
+        }
+        match u32::try_from(old) {
+            // The one reservation that crosses the end finds out where the items end.
+            Ok(end) if end <= segment_bytes => {
+                // Release pairs with the Acquire in `drainable` and `committed`.
+                self.appended.end.store(end, Ordering::Release);
+                Reserved::Sealed
+            }
+            _ => Reserved::Full,
+        }
+    }
+
+    /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed segment.
+    pub fn commit(&self, bytes: u32) -> bool {
+        // AcqRel: Release pairs with the Acquire in `drainable`: who drains sees the bytes; SeqCst in effect with
+        // `release_live` comes from the fences their callers use.
+        let now = self.appended.committed.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        // Acquire pairs with the Release in `reserve`.
+        now == self.appended.end.load(Ordering::Acquire)
+    }
+
+    /// Sealed, and every reservation has become an item or a void.
+    #[must_use]
+    pub fn drainable(&self) -> bool {
+        // Acquire pairs with the Release in `reserve` and `commit`.
+        let end = self.appended.end.load(Ordering::Acquire);
+        end != UNSEALED && self.appended.committed.load(Ordering::Acquire) == end
+    }
+
+    /// Where its items end, once sealed.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
+    }
+
+    /// Bytes reserved so far, at most `segment_bytes` of them real.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.appended.cursor.load(Ordering::Relaxed) // a hint
+    }
+
+    /// What its items' short CAS uniques count from.
+    #[inline]
+    #[must_use]
+    pub fn cas_base(&self) -> u64 {
+        self.appended.cas_base.load(Ordering::Relaxed) // set before the segment's items were published
+    }
+
+    /// The flush epoch it was opened in.
+    #[inline]
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.appended.epoch.load(Ordering::Relaxed) // set before the segment's items were published
+    }
+
+    /// Bytes of its items that are linked.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        self.lived.live.load(Ordering::Relaxed) // a hint, exact when nothing changes it
+    }
+
+    /// An item of `bytes` was linked, expiring at `exptime` (`u32::MAX`: never).
+    pub fn link(&self, bytes: u32, exptime: u32) {
+        self.raise_exp(exptime);
+        // Relaxed: a sum; read exactly only under the group locks of all its items' writers.
+        self.lived.live.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// An item of `bytes` was unlinked. True: that was the last one.
+    pub fn unlink(&self, bytes: u32) -> bool {
+        // AcqRel: the last unlink is ordered behind all others.
+        self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
+    }
+
+    /// An item of it will expire at `exptime`. Called before the item's own exptime says so.
+    pub fn raise_exp(&self, exptime: u32) {
+        // Relaxed: hints for the background walk, which looks again every second.
+        if self.lived.max_exp.load(Ordering::Relaxed) < exptime {
+            self.lived.max_exp.fetch_max(exptime, Ordering::Relaxed);
+        }
+        if self.lived.min_exp.load(Ordering::Relaxed) > exptime {
+            self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
+        }
+    }
+
+    /// The earliest exptime of its items, or earlier; `u32::MAX`: none expires.
+    #[must_use]
+    pub fn min_exp(&self) -> u32 {
+        self.lived.min_exp.load(Ordering::Relaxed) // a hint
+    }
+
+    /// The latest exptime of its items, or later; `u32::MAX`: some item never expires.
+    #[must_use]
+    pub fn max_exp(&self) -> u32 {
+        self.lived.max_exp.load(Ordering::Relaxed) // a hint
+    }
+
+    /// Before a walk looks at all its items anew: forget the earliest exptime.
+    pub fn reset_min_exp(&self) {
+        self.lived.min_exp.store(u32::MAX, Ordering::Relaxed); // links meanwhile lower it again
+    }
+
+    /// Lowers the earliest exptime, where a walk found it.
+    pub fn lower_min_exp(&self, exptime: u32) {
+        self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
+    }
+
+    /// The second in which a background walk last went through it.
+    #[must_use]
+    pub fn walked(&self) -> u32 {
+        self.lived.walked.load(Ordering::Relaxed) // a hint
+    }
+
+    /// A background walk goes through it in second `now`.
+    pub fn set_walked(&self, now: u32) {
+        self.lived.walked.store(now, Ordering::Relaxed); // a hint
+    }
+
+    /// Its place in the queue.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        self.lived.ticket.load(Ordering::Acquire) // pairs with `set_ticket`
+    }
+
+    /// Its place in the queue from now on.
+    pub fn set_ticket(&self, ticket: u64) {
+        self.lived.ticket.store(ticket, Ordering::Release); // pairs with `ticket`
+    }
+
+    /// Is it in `state` now?
+    #[must_use]
+    pub fn is(&self, state: State) -> bool {
+        self.lived.state.load(Ordering::Acquire) == state as u32 // pairs with `set_state`, `change`
+    }
+
+    /// The owner of the segment says what it is used for now.
+    pub fn set_state(&self, state: State) {
+        self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
+    }
+
+    /// `from` becomes `to`; false when it was something else. Who gets true owns what follows.
+    pub fn change(&self, from: State, to: State) -> bool {
+        let (from, to) = (from as u32, to as u32);
+        // AcqRel pairs with itself and with `set_state`.
+        let state = &self.lived.state;
+        state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// All segments, and the lists of free and retired ones.
+#[derive(Debug)]
+pub struct Segments {
+    table: Box<[Segment]>,
+    /// {times changed: 32, segment: 32}: the count keeps a stalled pop from mistaking a re-pushed head for the old.
+    free: Line<AtomicU64>,
+    free_count: Line<AtomicU32>,
+    limbo: Line<AtomicU64>,
+    limbo_count: AtomicU32,
+}
+
+impl Segments {
+    /// A table of `count` segments, all free; segment 0 first.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        let segments = Self {
+            table: (0..count).map(|_| Segment::new()).collect(),
+            free: Line(AtomicU64::new(u64::from(NONE))),
+            free_count: Line(AtomicU32::new(0)),
+            limbo: Line(AtomicU64::new(u64::from(NONE))),
+            limbo_count: AtomicU32::new(0),
+        };
+        (0..count).rev().for_each(|segment| segments.give(segment));
+        segments
+    }
+
+    /// Entry of `segment`.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.table[segment as usize]
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.table.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Segments on the free list now.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed) // a hint; `take` decides
+    }
+
+    /// Segments retired and not yet free.
+    #[must_use]
+    pub fn limbo(&self) -> u32 {
+        self.limbo_count.load(Ordering::Relaxed) // a hint
+    }
+
+    /// Takes a free segment, if more than `keep` of them are free.
+    pub fn take(&self, keep: u32) -> Option<u32> {
+        // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed: the list itself
+        // orders the segment's contents.
+        let lower = |free: u32| (free > keep).then(|| free - 1);
+        self.free_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()?;
+        loop {
+            if let Some(segment) = self.pop(&self.free) {
+                return Some(segment);
+            }
+            // Somebody between push and count: the count said there is one, so it comes.
+            crate::sync::spin_loop();
+        }
+    }
+
+    /// Puts a segment nobody uses on the free list.
+    pub fn give(&self, segment: u32) {
+        self.get(segment).set_state(State::Free);
+        self.push(&self.free, segment);
+        self.free_count.fetch_add(1, Ordering::Relaxed); // after the push: see `take`
+    }
+
+    /// Retires a drained segment: free once all columns have passed a quiescent point.
+    pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
+        let entry = self.get(segment);
+        entry.set_state(State::Limbo);
+        // Release pairs with the Acquire in `reclaim`.
+        entry.lived.retired.store(quiescence.retire(), Ordering::Release);
+        self.push(&self.limbo, segment);
+        self.limbo_count.fetch_add(1, Ordering::Relaxed); // a hint
+    }
+
+    /// Frees what all columns have passed; `each` sees every segment before it is free.
+    pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
+        // AcqRel: takes the whole list; Acquire pairs with the Release in `push`.
+        let head = self.limbo.swap(u64::from(NONE), Ordering::AcqRel);
+        let mut segment = low(head);
+        while segment != NONE {
+            let entry = self.get(segment);
+            let next = entry.appended.next.load(Ordering::Relaxed); // ours since the swap
+            // Acquire pairs with the Release in `retire`.
+            if quiescence.passed(entry.lived.retired.load(Ordering::Acquire)) {
+                self.limbo_count.fetch_sub(1, Ordering::Relaxed); // a hint
+                each(segment);
+                self.give(segment);
+            } else {
+                self.push(&self.limbo, segment);
+            }
+            segment = next;
+        }
+    }
+
+    fn push(&self, list: &AtomicU64, segment: u32) {
+        let next = &self.get(segment).appended.next;
+        let link = |head: u64| {
+            next.store(low(head), Ordering::Relaxed); // published by the exchange below
+            Some(((head >> 32).wrapping_add(1) << 32) | u64::from(segment))
+        };
+        // Release pairs with the Acquire in `pop` and `reclaim`.
+        let pushed = list.fetch_update(Ordering::Release, Ordering::Relaxed, link);
+        debug_assert!(pushed.is_ok(), "link never refuses");
+    }
+
+    fn pop(&self, list: &AtomicU64) -> Option<u32> {
+        let unlink = |head: u64| {
+            let segment = low(head);
+            // A segment taken meanwhile gives a wrong link, but then the count in `head` has changed too.
+            let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
+            (segment != NONE).then(|| ((head >> 32).wrapping_add(1) << 32) | u64::from(next()))
+        };
+        // Acquire pairs with the Release in `push`.
+        list.fetch_update(Ordering::Acquire, Ordering::Acquire, unlink).ok().map(low)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}

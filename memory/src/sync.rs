@@ -1,0 +1,34 @@
+//! The atomic types of everything lock-free in the store, swapped for loom's under `--cfg loom`.
+//!
+//! Where: under every other file of this crate and under the store's index, so that loom runs the
+//! shipped source and not a model of it.
+//! Invariant: no file with lock-free code names `std::sync::atomic` itself.
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+#[cfg(loom)]
+pub use loom::{hint::spin_loop, thread::yield_now};
+
+#[cfg(not(loom))]
+pub use std::hint::spin_loop;
+#[cfg(not(loom))]
+pub use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+#[cfg(not(loom))]
+pub use std::thread::yield_now;
+
+/// A cache line of its own, so that writers of neighbours do not slow each other down.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Line<T>(pub T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,141 @@
+//! A long array of atomic words in reserved address space: grows in place, never moves.
+//!
+//! Where: under the index (lines, group words, overflow lines).
+//! Invariant: a word is zero until first written, and its address never changes; memory is used only for
+//! pages that were touched.
+
+#[cfg(not(loom))]
+pub use mapped::Words;
+#[cfg(loom)]
+pub use modelled::Words;
+
+#[cfg(not(loom))]
+#[allow(unsafe_code, reason = "atomics inside a mapping")]
+mod mapped {
+    use crate::{map::Map, sync::AtomicU64};
+    use std::io;
+
+    /// Atomic words, at most a fixed number of them.
+    #[derive(Debug)]
+    pub struct Words {
+        map: Map,
+        base: *const AtomicU64,
+        words: usize,
+    }
+
+    // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be shared.
+    unsafe impl Send for Words {}
+    // SAFETY: as for Send.
+    unsafe impl Sync for Words {}
+
+    impl Words {
+        /// Address space for `words` words, all zero.
+        ///
+        /// # Errors
+        /// The system's, when it refuses the address space.
+        pub fn new(words: usize) -> io::Result<Self> {
+            let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+            let map = Map::new(words.checked_mul(8).ok_or_else(too_much)?)?;
+            let base = map.base().as_ptr().cast::<AtomicU64>().cast_const();
+            Ok(Self { map, base, words })
+        }
+
+        /// Word `at`.
+        ///
+        /// # Panics
+        /// Outside the array.
+        #[inline]
+        #[must_use]
+        pub fn word(&self, at: usize) -> &AtomicU64 {
+            assert!(at < self.words, "word outside the array");
+            // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as `self.map`, and
+            // only ever accessed as an atomic.
+            unsafe { &*self.base.add(at) }
+        }
+
+        /// How many words there may be.
+        #[must_use]
+        pub fn len(&self) -> usize {
+            self.words
+        }
+
+        /// Has it no words at all?
+        #[must_use]
+        pub fn is_empty(&self) -> bool {
+            self.words == 0
+        }
+
+        /// Eight neighbouring words, a cache line.
+        ///
+        /// # Panics
+        /// Outside the array.
+        #[inline]
+        #[must_use]
+        pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
+            assert!(line < self.words / 8, "line outside the array");
+            // SAFETY: as in `word`, for eight words; an array has its element's alignment.
+            unsafe { &*self.base.add(line * 8).cast::<[AtomicU64; 8]>() }
+        }
+
+        /// Asks the processor to bring a line near.
+        #[inline]
+        pub fn prefetch(&self, line: usize) {
+            crate::prefetch(self.base.wrapping_add(line * 8).cast());
+        }
+
+        /// Asks for huge pages.
+        pub fn want_huge(&self) {
+            self.map.want_huge();
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use crate::sync::AtomicU64;
+    use std::io;
+
+    /// The same in loom's memory: small arrays only.
+    #[derive(Debug)]
+    pub struct Words {
+        lines: Vec<[AtomicU64; 8]>,
+        words: usize,
+    }
+
+    impl Words {
+        /// `words` words, all zero.
+        ///
+        /// # Errors
+        /// Never.
+        pub fn new(words: usize) -> io::Result<Self> {
+            let line = |_| std::array::from_fn(|_| AtomicU64::new(0));
+            Ok(Self { lines: (0..words.div_ceil(8)).map(line).collect(), words })
+        }
+
+        /// Word `at`.
+        pub fn word(&self, at: usize) -> &AtomicU64 {
+            &self.lines[at / 8][at % 8]
+        }
+
+        /// How many words there may be.
+        pub fn len(&self) -> usize {
+            self.words
+        }
+
+        /// Has it no words at all?
+        pub fn is_empty(&self) -> bool {
+            self.words == 0
+        }
+
+        /// Eight neighbouring words.
+        pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
+            &self.lines[line]
+        }
+
+        /// Nothing to bring near.
+        pub fn prefetch(&self, _line: usize) {}
+
+        /// Nothing to ask for.
+        pub fn want_huge(&self) {}
+    }
+}
