@@ -1,0 +1,221 @@
+//! The load: one thread, many connections, each with a fixed number of requests in flight.
+//!
+//! Where: the client's side of the socket; the same code drives both servers.
+//! Invariant: every reply is compared whole with what it must be, and the first difference ends the
+//! run, so a figure never counts a miss or an error. Steady state allocates nothing and makes per
+//! batch one write, one read, and its share of an `epoll_wait`.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::Timespec;
+
+use crate::workload::Workload;
+use crate::{Outcome, fail};
+
+/// Bytes one read takes at most.
+const READ_BYTES: usize = 65_536;
+/// Connections one `epoll_wait` reports at most.
+const EVENTS: usize = 64;
+/// A server that says nothing for this long has failed.
+const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Sets in flight while the keys are stored.
+const STORE_BATCH: u32 = 100;
+
+/// The connections to one server.
+pub(crate) struct Client {
+    epoll: OwnedFd,
+    peers: Vec<Peer>,
+    workload: Workload,
+    in_flight: u32,
+    scratch: Vec<u8>,
+    answered: u64,
+}
+
+/// One connection: the batch it sends and the replies it must get.
+struct Peer {
+    stream: TcpStream,
+    request: Vec<u8>,
+    sent_bytes: usize,
+    reply: Vec<u8>,
+    seen_bytes: usize,
+}
+
+impl Client {
+    /// Connects, and sends nothing yet.
+    pub(crate) fn connect(
+        address: SocketAddr,
+        connections: u32,
+        in_flight: u32,
+        workload: &Workload,
+    ) -> Outcome<Client> {
+        let mut workload = workload.clone();
+        workload.rewind();
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let mut peers = Vec::new();
+        for number in 0..u64::from(connections) {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+            epoll::add(&epoll, &stream, EventData::new_u64(number), events)?;
+            peers.push(Peer::new(stream));
+        }
+        let scratch = vec![0; READ_BYTES];
+        Ok(Client { epoll, peers, workload, in_flight, scratch, answered: 0 })
+    }
+
+    /// Sends the first batch of every connection.
+    pub(crate) fn start(&mut self) -> Outcome<()> {
+        for peer in &mut self.peers {
+            peer.refill(&mut self.workload, self.in_flight);
+            peer.send()?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the load up for `span`; returns the requests answered in it.
+    pub(crate) fn drive(&mut self, span: Duration) -> Outcome<u64> {
+        let before = self.answered;
+        let end = Instant::now() + span;
+        while Instant::now() < end {
+            self.turn(true)?;
+        }
+        Ok(self.answered - before)
+    }
+
+    /// Waits for what is in flight, sending no more.
+    pub(crate) fn drain(&mut self) -> Outcome<()> {
+        while self.peers.iter().any(|peer| !peer.is_answered()) {
+            self.turn(false)?;
+        }
+        Ok(())
+    }
+
+    /// One wait, and a turn for each connection it names.
+    fn turn(&mut self, refill: bool) -> Outcome<()> {
+        let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
+        let mut events = [none; EVENTS];
+        let ready = match epoll::wait(&self.epoll, &mut events, Some(&SILENCE)) {
+            Ok(0) => return fail("the server has not answered for 10 s".to_owned()),
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for event in &events[..ready] {
+            let Some(peer) =
+                usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at))
+            else {
+                continue;
+            };
+            peer.send()?;
+            if peer.is_answered() {
+                continue;
+            }
+            peer.receive(&mut self.scratch)?;
+            if peer.is_answered() {
+                self.answered += u64::from(self.in_flight);
+                if refill {
+                    peer.refill(&mut self.workload, self.in_flight);
+                    peer.send()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Peer {
+    fn new(stream: TcpStream) -> Peer {
+        Peer { stream, request: Vec::new(), sent_bytes: 0, reply: Vec::new(), seen_bytes: 0 }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.seen_bytes == self.reply.len()
+    }
+
+    /// Renders the next batch and the replies it must get.
+    fn refill(&mut self, workload: &mut Workload, in_flight: u32) {
+        self.empty();
+        for _ in 0..in_flight {
+            workload.next(&mut self.request, &mut self.reply);
+        }
+    }
+
+    fn empty(&mut self) {
+        self.request.clear();
+        self.reply.clear();
+        self.sent_bytes = 0;
+        self.seen_bytes = 0;
+    }
+
+    /// Writes what the socket takes; the edge tells when it takes more.
+    fn send(&mut self) -> Outcome<()> {
+        while self.sent_bytes < self.request.len() {
+            match self.stream.write(&self.request[self.sent_bytes..]) {
+                Ok(bytes) => self.sent_bytes += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until the socket is empty or the batch is answered. A short read has emptied it: the
+    /// next edge comes with the next bytes.
+    fn receive(&mut self, scratch: &mut [u8]) -> Outcome<()> {
+        while !self.is_answered() {
+            match self.stream.read(scratch) {
+                Ok(0) => return fail("the server closed a connection".to_owned()),
+                Ok(bytes) => {
+                    self.check(&scratch[..bytes])?;
+                    if bytes < scratch.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the next bytes with those due.
+    fn check(&mut self, bytes: &[u8]) -> Outcome<()> {
+        let due = &self.reply[self.seen_bytes..];
+        if !due.starts_with(bytes) {
+            let shown = bytes.len().min(due.len()).min(200);
+            return fail(format!(
+                "wrong reply: expected {:?}..., got {:?}...",
+                String::from_utf8_lossy(&due[..shown]),
+                String::from_utf8_lossy(&bytes[..bytes.len().min(200)]),
+            ));
+        }
+        self.seen_bytes += bytes.len();
+        Ok(())
+    }
+}
+
+/// Stores every key once, on one connection.
+pub(crate) fn store_all(address: SocketAddr, workload: &Workload) -> Outcome<()> {
+    let mut client = Client::connect(address, 1, STORE_BATCH, workload)?;
+    let mut next = 0;
+    while next < workload.keys() {
+        let end = workload.keys().min(next.saturating_add(STORE_BATCH));
+        if let [peer] = client.peers.as_mut_slice() {
+            peer.empty();
+            for number in next..end {
+                workload.store(number, &mut peer.request, &mut peer.reply);
+            }
+            peer.send()?;
+        }
+        client.drain()?;
+        next = end;
+    }
+    Ok(())
+}
