@@ -86,6 +86,8 @@ pub struct Settings {
     pub item_bytes_max: usize,
     /// False: `flush_all` is refused (`-F`).
     pub flush_enabled: bool,
+    /// False: `stats detail` and `stats cachedump` are refused (`-X`).
+    pub dump_enabled: bool,
     /// Connections idle for longer are closed, in seconds; 0 = never (`-o idle_timeout`).
     pub idle_seconds_max: u32,
     /// 0 to 3 (`-v`); the start value of `Shared::verbosity`.
@@ -123,6 +125,7 @@ impl Default for Settings {
             protocol: Protocol::Auto,
             item_bytes_max: 1 << 20,
             flush_enabled: true,
+            dump_enabled: true,
             idle_seconds_max: 0,
             verbosity: 0,
             user: None,

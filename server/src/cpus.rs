@@ -1,0 +1,299 @@
+//! The processors this process may use: by affinity, and by the quota of its control group.
+//!
+//! Where: asked once, before the command line is read; gives `-t` its default and columns the
+//! processors they are pinned to.
+//! Invariant: never empty, never a processor outside the affinity mask.
+//! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
+//! `sched-bwc.rst` (`cpu.cfs_quota_us`).
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// What this process may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// Processor numbers of the affinity mask, one of each core before its siblings.
+    pub list: Vec<usize>,
+    /// Processors' worth of time the control groups grant, rounded up; `None` = no limit.
+    pub quota: Option<usize>,
+}
+
+impl Cpus {
+    /// How many columns these processors carry: at least 1.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.list.len().min(self.quota.unwrap_or(usize::MAX)).max(1)
+    }
+
+    /// The processors to pin columns to. Empty where a quota leaves more processors than time: the
+    /// neighbours on the box would be pinned to the same first few, while the rest stay idle.
+    #[must_use]
+    pub fn to_pin(&self) -> &[usize] {
+        if self.columns() < self.list.len() { &[] } else { &self.list }
+    }
+}
+
+/// Asks the system. `root` is `/`, but for tests.
+#[must_use]
+pub fn usable(root: &Path) -> Cpus {
+    Cpus { list: cores_first(root, affinity()), quota: quota(root) }
+}
+
+/// The affinity mask, ascending.
+fn affinity() -> Vec<usize> {
+    if let Ok(set) = rustix::thread::sched_getaffinity(None) {
+        let list: Vec<usize> =
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
+        if !list.is_empty() {
+            return list;
+        }
+    }
+    // A machine with more processors than the mask has bits.
+    (0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).collect()
+}
+
+/// Puts the first processor of every core before all second ones, so that the first few columns
+/// do not share cores.
+fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
+    let mut seen = std::collections::HashMap::new();
+    let ranks: Vec<usize> = list
+        .iter()
+        .map(|cpu| {
+            let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+            let Ok(siblings) = fs::read_to_string(root.join(path)) else { return 0 };
+            let rank = seen.entry(siblings).or_insert(0_usize);
+            *rank += 1;
+            *rank - 1
+        })
+        .collect();
+    let rank_of: std::collections::HashMap<usize, usize> =
+        list.iter().copied().zip(ranks).collect();
+    list.sort_by_key(|cpu| (rank_of.get(cpu).copied().unwrap_or(0), *cpu));
+    list
+}
+
+/// The tightest quota of this process's control groups and of all that hold them.
+fn quota(root: &Path) -> Option<usize> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mut tightest = None;
+    let mut visited = HashSet::new();
+    for line in groups.lines() {
+        // "ID:CONTROLLERS:PATH"; version 2 has ID 0 and no controllers.
+        let mut fields = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let unified = id == "0" && controllers.is_empty();
+        if !unified && !controllers.split(',').any(|controller| controller == "cpu") {
+            continue;
+        }
+        for (top, below) in mounted(&mounts, unified, Path::new(path)) {
+            let top = root.join(top.strip_prefix("/").unwrap_or(&top));
+            let mut group = top.join(below);
+            while group.starts_with(&top) && visited.insert(group.clone()) {
+                let limit = if unified { limit_v2(&group) } else { limit_v1(&group) };
+                tightest = [tightest, limit].into_iter().flatten().min();
+                if !group.pop() {
+                    break;
+                }
+            }
+        }
+    }
+    tightest
+}
+
+/// Where the hierarchy is mounted, with the group's path below that place.
+fn mounted(mounts: &str, unified: bool, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        // "ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPEROPTIONS"
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next().unwrap_or(""), after.nth(1).unwrap_or(""));
+        let fits = if unified {
+            kind == "cgroup2"
+        } else {
+            kind == "cgroup" && options.split(',').any(|option| option == "cpu")
+        };
+        let mut before = before.split(' ').skip(3);
+        let (Some(mount_root), Some(place), true) = (before.next(), before.next(), fits) else {
+            continue;
+        };
+        // Within a container the path may lie outside what is mounted: then the mount is ours.
+        let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
+        let below = below.components().filter(|part| matches!(part, Component::Normal(_)));
+        found.push((PathBuf::from(place), below.collect()));
+    }
+    found
+}
+
+/// `cpu.max`: "QUOTA PERIOD" or "max PERIOD", in microseconds.
+fn limit_v2(group: &Path) -> Option<usize> {
+    let text = fs::read_to_string(group.join("cpu.max")).ok()?;
+    let mut fields = text.split_whitespace();
+    rounded_up(fields.next()?, fields.next()?)
+}
+
+/// `cpu.cfs_quota_us` (-1 = none) and `cpu.cfs_period_us`.
+fn limit_v1(group: &Path) -> Option<usize> {
+    let quota = fs::read_to_string(group.join("cpu.cfs_quota_us")).ok()?;
+    let period = fs::read_to_string(group.join("cpu.cfs_period_us")).ok()?;
+    rounded_up(quota.trim(), period.trim())
+}
+
+fn rounded_up(quota: &str, period: &str) -> Option<usize> {
+    let (quota, period) = (quota.parse::<usize>().ok()?, period.parse::<usize>().ok()?);
+    (period > 0).then(|| quota.div_ceil(period).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fake root directory; removed when dropped.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &str)]) -> Root {
+            let root = std::env::temp_dir().join(format!("cpus-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Root(root)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+    const V1: &str = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      32 23 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+
+    #[test]
+    fn no_control_groups_no_quota() {
+        let root = Root::new("none", &[("proc/version", "")]);
+        assert_eq!(quota(&root.0), None);
+    }
+
+    #[test]
+    fn unlimited_group_has_no_quota() {
+        let root = Root::new(
+            "max",
+            &[
+                ("proc/self/cgroup", "0::/a\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
+            ],
+        );
+        assert_eq!(quota(&root.0), None);
+    }
+
+    #[test]
+    fn quota_is_rounded_up_and_never_zero() {
+        for (text, cpus) in [("150000 100000", 2), ("1000 100000", 1), ("400000 100000", 4)] {
+            let root = Root::new(
+                &format!("round{cpus}"),
+                &[
+                    ("proc/self/cgroup", "0::/a\n"),
+                    ("proc/self/mountinfo", V2),
+                    ("sys/fs/cgroup/a/cpu.max", text),
+                ],
+            );
+            assert_eq!(quota(&root.0), Some(cpus), "{text}");
+        }
+    }
+
+    #[test]
+    fn outer_group_may_be_the_tightest() {
+        let root = Root::new(
+            "outer",
+            &[
+                ("proc/self/cgroup", "0::/slice/service/inner\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/slice/cpu.max", "300000 100000\n"),
+                ("sys/fs/cgroup/slice/service/inner/cpu.max", "700000 100000\n"),
+            ],
+        );
+        assert_eq!(quota(&root.0), Some(3));
+    }
+
+    #[test]
+    fn version_1_quota() {
+        let files = [
+            ("proc/self/cgroup", "5:memory:/m\n4:cpu,cpuacct:/docker/x\n"),
+            ("proc/self/mountinfo", V1),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "250000\n"),
+            ("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/memory/m/cpu.cfs_quota_us", "1\n"),
+            ("sys/fs/cgroup/memory/m/cpu.cfs_period_us", "1\n"),
+        ];
+        assert_eq!(quota(&Root::new("v1", &files).0), Some(3));
+    }
+
+    #[test]
+    fn container_sees_only_its_own_mount() {
+        // The path names the host's group; what is mounted is that group itself.
+        let mounts = "32 23 0:28 /docker/x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        let files = [
+            ("proc/self/cgroup", "4:cpu:/docker/x\n"),
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(quota(&Root::new("docker", &files).0), Some(1));
+    }
+
+    #[test]
+    fn hostile_path_stays_below_the_mount() {
+        let root = Root::new(
+            "dots",
+            &[
+                ("proc/self/cgroup", "0::/../../a\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a/cpu.max", "200000 100000\n"),
+            ],
+        );
+        assert_eq!(quota(&root.0), Some(2));
+    }
+
+    #[test]
+    fn siblings_come_last() {
+        let root = Root::new(
+            "siblings",
+            &[
+                ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n"),
+                ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n"),
+                ("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3\n"),
+                ("sys/devices/system/cpu/cpu3/topology/thread_siblings_list", "2-3\n"),
+            ],
+        );
+        assert_eq!(cores_first(&root.0, vec![0, 1, 2, 3]), [0, 2, 1, 3]);
+    }
+
+    #[test]
+    fn a_quota_unpins() {
+        let cpus = Cpus { list: vec![0, 1, 2, 3], quota: Some(2) };
+        assert_eq!((cpus.columns(), cpus.to_pin()), (2, &[][..]));
+        let cpus = Cpus { list: vec![4, 6], quota: Some(2) };
+        assert_eq!((cpus.columns(), cpus.to_pin()), (2, &[4, 6][..]));
+        let cpus = Cpus { list: vec![4, 6], quota: None };
+        assert_eq!((cpus.columns(), cpus.to_pin()), (2, &[4, 6][..]));
+    }
+
+    #[test]
+    fn this_machine_has_a_processor() {
+        assert!(usable(Path::new("/")).columns() >= 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! The command line: one row per flag, from which parsing, `-h` and every refusal derive.
+//!
+//! Where: `main` calls `parse` before anything else exists.
+//! Invariant: every flag memcached 1.6.45 knows is a row here, and does what it does there, or is
+//! reported to do nothing, or is refused. What promises security, a listener or durability that
+//! does not exist is refused, never taken silently.
+//! Source: memcached 1.6.45 `main` (getopt_long), `usage`; getsubopt(3).
+
+mod extended;
+mod help;
+mod lifecycle;
+mod limits;
+mod listen;
+mod other;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::cpus::Cpus;
+use crate::settings::Settings;
+
+/// Exit status for a value out of range, as memcached's `return 1`.
+const FAILURE: u8 = 1;
+/// Exit status for a wrong combination or an unsupported feature (`EX_USAGE`).
+const USAGE: u8 = 64;
+/// Most threads memcached starts without a warning.
+const COLUMNS_SANE: usize = 64;
+/// Most columns there can be.
+pub const COLUMNS_MAX: usize = 1024;
+
+/// Why the command line is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// One or more lines for stderr, saying what to do.
+    pub text: String,
+    /// The exit status.
+    pub status: u8,
+}
+
+impl Refusal {
+    fn value(text: impl Into<String>) -> Refusal {
+        Refusal { text: text.into(), status: FAILURE }
+    }
+
+    fn usage(text: impl Into<String>) -> Refusal {
+        Refusal { text: text.into(), status: USAGE }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Asked {
+    /// Print this to stdout and exit with 0.
+    Print(String),
+    /// Serve. The notes go to stderr.
+    Serve(Box<Settings>, Vec<String>),
+}
+
+/// Does a flag take a value, and what is it called in `-h`?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Value(&'static str),
+    /// `--long` or `--long=value`; the value means nothing (memcached's `--verbose`).
+    Optional,
+}
+
+/// What a flag does.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Changes the settings. The text is empty for a flag without a value.
+    Sets(fn(&mut Draft, &str) -> Result<(), Refusal>),
+    /// Is checked as memcached checks it, and then reported: nothing here corresponds.
+    Nothing { check: fn(&str) -> Result<(), Refusal>, why: &'static str },
+    /// Is refused: it would promise what is not there.
+    Refused(&'static str),
+}
+
+/// One flag.
+struct Flag {
+    /// `None` only for a flag of ours.
+    short: Option<char>,
+    /// Empty for none.
+    long: &'static str,
+    takes: Takes,
+    /// Lines of `-h`.
+    help: &'static [&'static str],
+    does: Does,
+}
+
+/// All flags, in the order of `-h`.
+fn flags() -> impl Iterator<Item = &'static Flag> {
+    [listen::FLAGS, lifecycle::FLAGS, limits::FLAGS, other::FLAGS].into_iter().flatten()
+}
+
+/// Settings under construction.
+struct Draft {
+    settings: Settings,
+    notes: Vec<String>,
+    /// Values of `-l`.
+    inter: Vec<String>,
+    /// `-o no_pin`.
+    pin: bool,
+    /// Set by the first of -h, -V, -i, which ends the parsing.
+    print: Option<String>,
+}
+
+/// Parses the arguments after the program's name. `cpus` gives `-t` its default.
+///
+/// # Errors
+/// A flag is unknown, refused, or has a wrong value.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, Refusal> {
+    let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
+    let mut draft =
+        Draft { settings, notes: Vec::new(), inter: Vec::new(), pin: true, print: None };
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next().map_err(|error| unknown(&error.to_string()))? {
+        let flag = match argument {
+            lexopt::Arg::Short(short) => flags()
+                .find(|flag| flag.short == Some(short))
+                .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))?,
+            lexopt::Arg::Long(long) => find_long(long)?,
+            lexopt::Arg::Value(value) => {
+                let value = value.to_string_lossy();
+                draft.notes.push(format!("ignored, not an option: {value}"));
+                continue;
+            }
+        };
+        let value = match flag.takes {
+            Takes::Nothing => String::new(),
+            Takes::Optional => {
+                parser.optional_value();
+                String::new()
+            }
+            Takes::Value(_) => text(flag, parser.value())?,
+        };
+        draft.apply(flag, value.trim_start())?;
+        if let Some(text) = draft.print {
+            return Ok(Asked::Print(text));
+        }
+    }
+    draft.finish(cpus)
+}
+
+/// A long name, or the beginning of exactly one, as getopt_long takes it.
+fn find_long(long: &str) -> Result<&'static Flag, Refusal> {
+    if let Some(flag) = flags().find(|flag| flag.long == long) {
+        return Ok(flag);
+    }
+    let mut fitting = flags().filter(|flag| flag.long.starts_with(long));
+    match (fitting.next(), fitting.next()) {
+        (Some(flag), None) => Ok(flag),
+        (None, _) => Err(unknown(&format!("unrecognized option '--{long}'"))),
+        (Some(_), Some(_)) => {
+            let all: Vec<String> = flags()
+                .filter(|flag| flag.long.starts_with(long))
+                .map(|flag| format!("--{}", flag.long))
+                .collect();
+            Err(unknown(&format!("option '--{long}' is ambiguous: {}", all.join(", "))))
+        }
+    }
+}
+
+fn unknown(what: &str) -> Refusal {
+    Refusal::value(format!("Illegal argument: {what}\nTry 'hypostyle -h' for all options."))
+}
+
+fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, Refusal> {
+    let name = named(flag);
+    value
+        .map_err(|_| unknown(&format!("option requires an argument -- {name}")))?
+        .into_string()
+        .map_err(|_| Refusal::value(format!("{name}: the value is not valid UTF-8")))
+}
+
+/// "-p" for messages.
+fn named(flag: &Flag) -> String {
+    flag.short.map_or_else(|| format!("--{}", flag.long), |short| format!("-{short}"))
+}
+
+impl Draft {
+    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Refusal> {
+        self.act(&named(flag), flag.does, value)
+    }
+
+    /// Does what a row says, for flags and for `-o` options alike.
+    fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), Refusal> {
+        match does {
+            Does::Sets(set) => set(self, value),
+            Does::Nothing { check, why } => {
+                check(value)?;
+                let note = format!("has no effect here: {name} ({why})");
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+                Ok(())
+            }
+            Does::Refused(why) => Err(Refusal::usage(format!("{name} is refused: {why}"))),
+        }
+    }
+
+    /// What can only be judged with all flags read.
+    fn finish(mut self, cpus: &Cpus) -> Result<Asked, Refusal> {
+        limits::check_item_bytes(&self.settings)?;
+        self.settings.listen = listen::listeners(&mut self)?;
+        if self.pin {
+            self.settings.cpus = cpus.to_pin().to_vec();
+        }
+        if self.settings.columns > COLUMNS_SANE {
+            self.notes.push(
+                "WARNING: Setting a high number of worker threads is not recommended.\n \
+                 Set this value to the number of cores in your machine or less."
+                    .to_owned(),
+            );
+        }
+        if self.settings.daemonize {
+            // The process will leave this directory.
+            for path in [&mut self.settings.pid_path, &mut self.settings.unix_path] {
+                *path = path.take().map(absolute);
+            }
+        }
+        Ok(Asked::Serve(Box::new(self.settings), self.notes))
+    }
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// A number within bounds, or memcached's words for a wrong one.
+fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, Refusal> {
+    text.parse::<i64>()
+        .ok()
+        .filter(|value| bounds.contains(value))
+        .ok_or_else(|| Refusal::value(format!("{wrong} (given: '{text}')")))
+}

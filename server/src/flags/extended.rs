@@ -1,0 +1,209 @@
+//! The options of `-o`: ours, and memcached's.
+//!
+//! Where: `-o`'s row in `flags` gives its value here.
+//! Invariant: every `-o` option of memcached 1.6.45, of any build, is a row; an unknown one is
+//! refused.
+//! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
+
+use super::{Does, Draft, Refusal, Takes, number};
+
+/// One option of `-o`.
+pub(super) struct Extended {
+    pub(super) name: &'static str,
+    pub(super) takes: Takes,
+    /// Lines of `-h`; none for those without effect.
+    pub(super) help: &'static [&'static str],
+    pub(super) does: Does,
+}
+
+const SLABS: &str = "memory is a log, without slab classes";
+const LRU: &str = "the log is the queue, without LRU segments";
+const CRAWLER: &str = "expiry does not need a crawler";
+const INDEX: &str = "the index sizes itself";
+const BUFFERS: &str = "buffers have fixed limits of their own";
+const WATCH: &str = "there is no watch command";
+const FLASH: &str = "there is no external storage";
+const NO_FLASH: &str = "this version has no external storage; use -m for what is to be held.";
+const NO_TLS: &str = "this version has no TLS, so all would go in clear text.";
+const NO_PROXY: &str = "this version is no proxy.";
+
+pub(super) const OPTIONS: &[Extended] = &[
+    Extended {
+        name: "no_pin",
+        takes: Takes::Nothing,
+        help: &["do not pin threads to processors: for two servers on", "one box"],
+        does: Does::Sets(|draft, _| {
+            draft.pin = false;
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "maxconns_fast",
+        takes: Takes::Nothing,
+        help: &["immediately close new connections after limit", "(default: enabled)"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.connections_max_fast = true;
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "no_maxconns_fast",
+        takes: Takes::Nothing,
+        help: &["leave connections over the limit waiting in the backlog"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.connections_max_fast = false;
+            Ok(())
+        }),
+    },
+    refused("idle_timeout", Takes::Value("<num>"), "idle connections are never closed yet."),
+    flag("no_hashexpand", INDEX),
+    value("hashpower", |value| between(value, "hashpower", 12, 32), INDEX),
+    value(
+        "hash_algorithm",
+        |value| match value {
+            "jenkins" | "murmur3" | "xxh3" => Ok(()),
+            _ => Err(Refusal::value("Unknown hash_algorithm option (jenkins, murmur3, xxh3)")),
+        },
+        "the index has a hash of its own",
+    ),
+    flag("slab_reassign", SLABS),
+    flag("no_slab_reassign", SLABS),
+    Extended {
+        name: "slab_automove",
+        takes: Takes::Optional,
+        help: &[],
+        does: Does::Nothing {
+            check: |value| match value {
+                "" => Ok(()),
+                _ => between(value, "slab_automove", 0, 2),
+            },
+            why: SLABS,
+        },
+    },
+    flag("no_slab_automove", SLABS),
+    value("slab_automove_ratio", |value| fraction(value, "slab_automove_ratio", 1.0), SLABS),
+    value("slab_automove_window", |value| between(value, "slab_automove_window", 3, 1800), SLABS),
+    value("slab_automove_freeratio", |value| fraction(value, "freeratio", 1.0), SLABS),
+    value("slab_sizes", |_| Ok(()), SLABS),
+    value("slab_chunk_max", |value| between(value, "slab_chunk_max", 1, 1024), SLABS),
+    flag("no_chunked_items", SLABS),
+    value("tail_repair_time", |value| between(value, "tail_repair_time", 10, INT_MAX), LRU),
+    flag("lru_crawler", CRAWLER),
+    flag("no_lru_crawler", CRAWLER),
+    value("lru_crawler_sleep", |value| between(value, "lru_crawler_sleep", 0, 1_000_000), CRAWLER),
+    value(
+        "lru_crawler_tocrawl",
+        |value| between(value, "lru_crawler_tocrawl", 0, U32_MAX),
+        CRAWLER,
+    ),
+    flag("lru_maintainer", LRU),
+    flag("no_lru_maintainer", LRU),
+    value("hot_lru_pct", |value| between(value, "hot_lru_pct", 1, 79), LRU),
+    value("warm_lru_pct", |value| between(value, "warm_lru_pct", 1, 79), LRU),
+    value("hot_max_factor", |value| fraction(value, "hot_max_factor", f64::MAX), LRU),
+    value("warm_max_factor", |value| fraction(value, "warm_max_factor", f64::MAX), LRU),
+    value("temporary_ttl", |value| between(value, "temporary_ttl", 0, INT_MAX), LRU),
+    value("watcher_logbuf_size", |value| between(value, "watcher_logbuf_size", 0, U32_MAX), WATCH),
+    value("worker_logbuf_size", |value| between(value, "worker_logbuf_size", 0, U32_MAX), WATCH),
+    flag("track_sizes", "there is no stats sizes yet"),
+    value("read_buf_mem_limit", |value| between(value, "read_buf_mem_limit", 0, U32_MAX), BUFFERS),
+    Extended {
+        name: "resp_obj_mem_limit",
+        takes: Takes::Optional,
+        help: &[],
+        does: Does::Nothing { check: |_| Ok(()), why: BUFFERS },
+    },
+    flag("inline_ascii_resp", "memcached ignores it as well"),
+    flag("no_inline_ascii_resp", "memcached ignores it as well"),
+    flag("modern", "it changes nothing in memcached 1.6.45"),
+    flag("no_modern", SLABS),
+    flag("no_drop_privileges", "it is the default"),
+    refused("drop_privileges", Takes::Nothing, "this version has no system call filter."),
+    refused("relaxed_privileges", Takes::Nothing, "this version has no system call filter."),
+    refused("sock_cookie_id", Takes::Value("<num>"), "sockets are not marked for firewalls."),
+    refused("ext_path", Takes::Value("<path>"), NO_FLASH),
+    value("ext_page_size", |_| Ok(()), FLASH),
+    value("ext_wbuf_size", |_| Ok(()), FLASH),
+    value("ext_threads", |_| Ok(()), FLASH),
+    value("ext_io_depth", |_| Ok(()), FLASH),
+    value("ext_item_size", |_| Ok(()), FLASH),
+    value("ext_item_age", |_| Ok(()), FLASH),
+    value("ext_low_ttl", |_| Ok(()), FLASH),
+    flag("ext_drop_unread", FLASH),
+    value("ext_recache_rate", |_| Ok(()), FLASH),
+    value("ext_compact_under", |_| Ok(()), FLASH),
+    value("ext_drop_under", |_| Ok(()), FLASH),
+    value("ext_max_frag", |_| Ok(()), FLASH),
+    value("ext_max_sleep", |_| Ok(()), FLASH),
+    refused("ssl_chain_cert", Takes::Value("<file>"), NO_TLS),
+    refused("ssl_key", Takes::Value("<file>"), NO_TLS),
+    refused("ssl_verify_mode", Takes::Value("<num>"), NO_TLS),
+    refused("ssl_keyformat", Takes::Value("<num>"), NO_TLS),
+    refused("ssl_ciphers", Takes::Value("<list>"), NO_TLS),
+    refused("ssl_ca_cert", Takes::Value("<file>"), NO_TLS),
+    refused("ssl_wbuf_size", Takes::Value("<num>"), NO_TLS),
+    refused("ssl_session_cache", Takes::Nothing, NO_TLS),
+    refused("ssl_kernel_tls", Takes::Nothing, NO_TLS),
+    refused("ssl_min_version", Takes::Value("<num>"), NO_TLS),
+    refused("proxy_config", Takes::Value("<file>"), NO_PROXY),
+    refused("proxy_arg", Takes::Value("<arg>"), NO_PROXY),
+    refused("proxy_uring", Takes::Nothing, NO_PROXY),
+    refused("proxy_memprofile", Takes::Nothing, NO_PROXY),
+];
+
+const INT_MAX: i64 = i32::MAX as i64;
+const U32_MAX: i64 = u32::MAX as i64;
+
+/// A row without effect and without value.
+const fn flag(name: &'static str, why: &'static str) -> Extended {
+    let does = Does::Nothing { check: |_| Ok(()), why };
+    Extended { name, takes: Takes::Nothing, help: &[], does }
+}
+
+/// A row without effect, whose value is checked.
+const fn value(
+    name: &'static str,
+    check: fn(&str) -> Result<(), Refusal>,
+    why: &'static str,
+) -> Extended {
+    let does = Does::Nothing { check, why };
+    Extended { name, takes: Takes::Value("<value>"), help: &[], does }
+}
+
+const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extended {
+    Extended { name, takes, help: &[], does: Does::Refused(why) }
+}
+
+/// Takes `-o`'s value apart and applies it, option by option.
+pub(super) fn apply(draft: &mut Draft, list: &str) -> Result<(), Refusal> {
+    for option in list.split(',').filter(|option| !option.is_empty()) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let Some(row) = OPTIONS.iter().find(|row| row.name == name) else {
+            return Err(Refusal::value(format!(
+                "Illegal suboption \"{option}\"\nTry 'hypostyle -h' for all options of -o."
+            )));
+        };
+        if value.is_none() && matches!(row.takes, Takes::Value(_)) {
+            return Err(Refusal::value(format!("Missing argument for {name}: -o {name}=...")));
+        }
+        draft.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
+    }
+    Ok(())
+}
+
+fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), Refusal> {
+    number(text, low..=high, &format!("{name} must be between {low} and {high}")).map(|_| ())
+}
+
+fn fraction(text: &str, name: &str, high: f64) -> Result<(), Refusal> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= high => Ok(()),
+        _ if high < f64::MAX => {
+            Err(Refusal::value(format!("{name} must be > 0 and <= {high} (given: '{text}')")))
+        }
+        _ => Err(Refusal::value(format!("{name} must be > 0 (given: '{text}')"))),
+    }
+}

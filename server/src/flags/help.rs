@@ -1,0 +1,97 @@
+//! What -h, -V and -i print, made from the rows.
+//!
+//! Where: called by their rows in `lifecycle`.
+//! Invariant: the first line begins `memcached 1.6.45 (hypostyle X.Y.Z)`: scripts read the version
+//! from it. Every row appears.
+//! Source: memcached 1.6.45 `usage`.
+
+use std::fmt::Write;
+
+use super::extended::{Extended, OPTIONS};
+use super::{Does, Flag, Takes, flags};
+use crate::settings::{MEMCACHED_VERSION, VERSION};
+
+/// Column in which the explanations begin.
+const INDENT: usize = 27;
+
+/// `-V`.
+pub(super) fn version() -> String {
+    format!("memcached {MEMCACHED_VERSION} (hypostyle {VERSION})\n")
+}
+
+/// `-h`.
+pub(super) fn usage() -> String {
+    let mut out = version();
+    for flag in flags().filter(|flag| matches!(flag.does, Does::Sets(_))) {
+        row(&mut out, &synopsis(flag), flag.help);
+    }
+    out.push_str("\nOptions of -o:\n");
+    for option in OPTIONS.iter().filter(|option| matches!(option.does, Does::Sets(_))) {
+        row(&mut out, &format!("   - {}:", option.name), option.help);
+    }
+    out.push_str("\nTaken for compatibility, checked, and reported to have no effect:\n");
+    for flag in flags().filter(|flag| matches!(flag.does, Does::Nothing { .. })) {
+        row(&mut out, &synopsis(flag), flag.help);
+    }
+    options(&mut out, |does| matches!(does, Does::Nothing { .. }));
+    out.push_str("\nRefused, because this version does not have what they promise:\n");
+    for flag in flags().filter(|flag| matches!(flag.does, Does::Refused(_))) {
+        row(&mut out, &synopsis(flag), flag.help);
+    }
+    options(&mut out, |does| matches!(does, Does::Refused(_)));
+    out
+}
+
+/// `-i`.
+pub(super) fn license() -> String {
+    let mut out = version();
+    out.push_str(
+        "\nhypostyle is licensed under the Apache License, Version 2.0:\n\
+         https://www.apache.org/licenses/LICENSE-2.0\n\n\
+         It is distributed on an \"AS IS\" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY\n\
+         KIND, either express or implied. It speaks memcached's protocol and takes its\n\
+         command line; it contains none of its code.\n",
+    );
+    out
+}
+
+fn synopsis(flag: &Flag) -> String {
+    let mut text = match (flag.short, flag.long) {
+        (Some(short), "") => format!("-{short}"),
+        (Some(short), long) => format!("-{short}, --{long}"),
+        (None, long) => format!("--{long}"),
+    };
+    if let Takes::Value(value) = flag.takes {
+        let _ = write!(text, "{}{value}", if flag.long.is_empty() { " " } else { "=" });
+    }
+    text
+}
+
+/// A row: what it is, then its explanation, line under line.
+fn row(out: &mut String, synopsis: &str, help: &[&str]) {
+    let mut lines = help.iter();
+    let first = lines.next().copied().unwrap_or("");
+    let _ = writeln!(out, "{synopsis:<width$} {first}", width = INDENT - 1);
+    for line in lines {
+        let _ = writeln!(out, "{:INDENT$}{line}", "");
+    }
+}
+
+/// The names of the `-o` options a predicate picks, wrapped.
+fn options(out: &mut String, wanted: fn(&Does) -> bool) {
+    let names: Vec<&str> = OPTIONS
+        .iter()
+        .filter(|option: &&Extended| wanted(&option.does))
+        .map(|option| option.name)
+        .collect();
+    let mut line = String::from("-o ");
+    for (index, name) in names.iter().enumerate() {
+        if line.len() + name.len() > 78 {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = String::from("   ");
+        }
+        line.push_str(name);
+        line.push_str(if index + 1 < names.len() { ", " } else { "" });
+    }
+    let _ = writeln!(out, "{line}");
+}

@@ -1,0 +1,106 @@
+//! Flags about the process itself: -d -u -P -r -k -v -h -i -V.
+//!
+//! Where: rows of `flags`; what they set is acted on by `main` and `process`.
+//! Invariant: -h, -i and -V end the parsing where they stand; flags before them are still checked.
+//! Source: memcached 1.6.45 `main`, `usage`.
+
+use super::{Does, Flag, Refusal, Takes, help};
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        short: Some('d'),
+        long: "daemon",
+        takes: Takes::Nothing,
+        help: &["run as a daemon"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.daemonize = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('r'),
+        long: "enable-coredumps",
+        takes: Takes::Nothing,
+        help: &["maximize core file limit"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.core_dumps = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('u'),
+        long: "user",
+        takes: Takes::Value("<user>"),
+        help: &["assume identity of <username> (only when run as root)"],
+        does: Does::Sets(|draft, value| {
+            if value.is_empty() {
+                return Err(Refusal::usage("-u takes the name of a user"));
+            }
+            draft.settings.user = Some(value.to_owned());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('k'),
+        long: "lock-memory",
+        takes: Takes::Nothing,
+        help: &["lock down all paged memory"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.lock_memory = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('v'),
+        long: "verbose",
+        takes: Takes::Optional,
+        help: &["verbose (start, stop and trouble); -vv and -vvv say more"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.verbosity += 1;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('h'),
+        long: "help",
+        takes: Takes::Nothing,
+        help: &["print this help and exit"],
+        does: Does::Sets(|draft, _| {
+            draft.print = Some(help::usage());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('i'),
+        long: "license",
+        takes: Takes::Nothing,
+        help: &["print the license and exit"],
+        does: Does::Sets(|draft, _| {
+            draft.print = Some(help::license());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('V'),
+        long: "version",
+        takes: Takes::Nothing,
+        help: &["print version and exit"],
+        does: Does::Sets(|draft, _| {
+            draft.print = Some(help::version());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('P'),
+        long: "pidfile",
+        takes: Takes::Value("<file>"),
+        help: &["save PID in <file>"],
+        does: Does::Sets(|draft, value| {
+            if value.is_empty() {
+                return Err(Refusal::usage("-P takes the path of a file"));
+            }
+            draft.settings.pid_path = Some(value.into());
+            Ok(())
+        }),
+    },
+];

@@ -1,0 +1,150 @@
+//! Flags that bound what the server takes: -m -M -c -t -R -C -I -F.
+//!
+//! Where: rows of `flags`.
+//! Invariant: `check_item_bytes` has seen the settings before anyone else does.
+//! Source: memcached 1.6.45 `main`.
+
+use super::{COLUMNS_MAX, Does, Draft, Flag, Refusal, Takes, number};
+use crate::settings::Settings;
+
+const ITEM_BYTES_MIN: usize = 1 << 10;
+const ITEM_BYTES_MAX: usize = 1 << 30;
+const INT_MAX: i64 = i32::MAX as i64;
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        short: Some('m'),
+        long: "memory-limit",
+        takes: Takes::Value("<num>"),
+        help: &["item memory in megabytes (default: 64)"],
+        does: Does::Sets(set_memory),
+    },
+    Flag {
+        short: Some('M'),
+        long: "disable-evictions",
+        takes: Takes::Nothing,
+        help: &["return error on memory exhausted instead of evicting"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.evict = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('c'),
+        long: "conn-limit",
+        takes: Takes::Value("<num>"),
+        help: &["max simultaneous connections (default: 1024)"],
+        does: Does::Sets(|draft, value| {
+            let wrong = "Maximum connections must be greater than 0";
+            let connections = number(value, 1..=INT_MAX, wrong)?;
+            draft.settings.connections_max = u32::try_from(connections).unwrap_or(u32::MAX);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('t'),
+        long: "threads",
+        takes: Takes::Value("<num>"),
+        help: &["number of threads to use (default: the cores this", "process may use)"],
+        does: Does::Sets(set_columns),
+    },
+    Flag {
+        short: Some('R'),
+        long: "max-reqs-per-event",
+        takes: Takes::Value("<num>"),
+        help: &[
+            "maximum number of requests per event, limits the",
+            "requests processed per connection to prevent",
+            "starvation (default: 20)",
+        ],
+        does: Does::Sets(|draft, value| {
+            let wrong = "Number of requests per event must be greater than 0";
+            let requests = number(value, 1..=INT_MAX, wrong)?;
+            draft.settings.requests_per_event = u32::try_from(requests).unwrap_or(u32::MAX);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('C'),
+        long: "disable-cas",
+        takes: Takes::Nothing,
+        help: &["disable use of CAS"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.cas = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('I'),
+        long: "max-item-size",
+        takes: Takes::Value("<num>"),
+        help: &[
+            "adjusts max item size, in bytes or with k or m",
+            "(default: 1m, min: 1k, max: 1024m)",
+        ],
+        does: Does::Sets(set_item_bytes),
+    },
+    Flag {
+        short: Some('F'),
+        long: "disable-flush-all",
+        takes: Takes::Nothing,
+        help: &["disable flush_all command"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.flush_enabled = false;
+            Ok(())
+        }),
+    },
+];
+
+/// Megabytes; an `m` behind the number, which memcached overlooks, is right here too.
+fn set_memory(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
+    let wrong = "-m takes a number of megabytes, 1 or greater";
+    let megabytes = number(digits, 1..=INT_MAX, wrong)?;
+    draft.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
+    Ok(())
+}
+
+fn set_columns(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    let columns = number(value, 1..=INT_MAX, "Number of threads must be greater than 0")?;
+    draft.settings.columns = usize::try_from(columns).unwrap_or(usize::MAX);
+    if draft.settings.columns > COLUMNS_MAX {
+        return Err(Refusal::value(format!(
+            "Number of threads must be at most {COLUMNS_MAX} (given: '{value}')"
+        )));
+    }
+    Ok(())
+}
+
+fn set_item_bytes(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    let unit = match value.as_bytes().last() {
+        Some(b'k' | b'K') => 1 << 10,
+        Some(b'm' | b'M') => 1 << 20,
+        _ => 1,
+    };
+    let digits = if unit > 1 { &value[..value.len() - 1] } else { value };
+    let wrong = "-I takes a number of bytes, or one with k or m";
+    let count = number(digits, 0..=INT_MAX, wrong)?;
+    let bytes = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(unit);
+    draft.settings.item_bytes_max = bytes;
+    Ok(())
+}
+
+/// The bounds of `-I`, which depend on `-m`.
+pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), Refusal> {
+    if settings.item_bytes_max < ITEM_BYTES_MIN {
+        return Err(Refusal::usage("Item max size cannot be less than 1024 bytes."));
+    }
+    if settings.item_bytes_max > ITEM_BYTES_MAX {
+        return Err(Refusal::usage("Cannot set item size limit higher than a gigabyte."));
+    }
+    if settings.item_bytes_max > settings.memory_bytes / 2 {
+        return Err(Refusal::usage(format!(
+            "Cannot set item size limit higher than 1/2 of memory max. (-I is {} bytes, half of \
+             -m {})",
+            settings.item_bytes_max,
+            settings.memory_bytes / 2
+        )));
+    }
+    Ok(())
+}

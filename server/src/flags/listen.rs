@@ -1,0 +1,267 @@
+//! Flags that say where to listen and what is spoken there: -p -U -s -a -l -b -B.
+//!
+//! Where: rows of `flags`; `listeners` turns -p, -l and -B into a list once all are read.
+//! Invariant: without `-s` there is at least one listener.
+//! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
+
+use super::{Does, Draft, Flag, Refusal, Takes, number};
+use crate::settings::{Listen, Port, Protocol};
+
+/// Longest path of a Unix socket, by `sockaddr_un`.
+const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Longest tag of a listener.
+const TAG_BYTES_MAX: usize = 8;
+/// Most addresses of `-l`.
+const LISTEN_MAX: usize = 64;
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        short: Some('p'),
+        long: "port",
+        takes: Takes::Value("<num>"),
+        help: &[
+            "TCP port to listen on (default: 11211, 0 is off, -1 is",
+            "any free port, written to $MEMCACHED_PORT_FILENAME)",
+        ],
+        does: Does::Sets(set_port),
+    },
+    Flag {
+        short: Some('U'),
+        long: "udp-port",
+        takes: Takes::Value("<num>"),
+        help: &["UDP port to listen on (default: 0, off; the only one", "there is so far)"],
+        does: Does::Sets(set_udp_port),
+    },
+    Flag {
+        short: Some('s'),
+        long: "unix-socket",
+        takes: Takes::Value("<file>"),
+        help: &["UNIX socket to listen on (disables network support)"],
+        does: Does::Sets(set_unix_path),
+    },
+    Flag {
+        short: Some('a'),
+        long: "unix-mask",
+        takes: Takes::Value("<mask>"),
+        help: &["access mask for UNIX socket, in octal (default: 700)"],
+        does: Does::Sets(|draft, value| {
+            draft.settings.unix_mask = u32::from_str_radix(value, 8)
+                .ok()
+                .filter(|mask| *mask <= 0o777)
+                .ok_or_else(|| {
+                    Refusal::value(format!("-a takes an octal mask, 0 to 777 (given: '{value}')"))
+                })?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('l'),
+        long: "listen",
+        takes: Takes::Value("<addr>"),
+        help: &[
+            "interface to listen on (default: INADDR_ANY); several",
+            "with commas or by repeating -l; each [proto[ascii]:]ADDR",
+            "or ADDR:PORT, i.e. -l 127.0.0.1,[::1]:11212",
+        ],
+        does: Does::Sets(add_address),
+    },
+    Flag {
+        short: Some('b'),
+        long: "listen-backlog",
+        takes: Takes::Value("<num>"),
+        help: &["set the backlog queue limit (default: 1024)"],
+        does: Does::Sets(|draft, value| {
+            let wrong = "Backlog must be a number, 0 or greater";
+            let backlog = number(value, 0..=i64::from(i32::MAX), wrong)?;
+            draft.settings.backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('B'),
+        long: "protocol",
+        takes: Takes::Value("<name>"),
+        help: &["protocol - one of ascii or auto (default: auto-negotiate)"],
+        does: Does::Sets(set_protocol),
+    },
+];
+
+fn set_port(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    draft.settings.port = match value.parse::<i64>() {
+        Ok(-1) => Port::Any,
+        Ok(0) => Port::Off,
+        Ok(port) => match u16::try_from(port) {
+            Ok(port) => Port::Number(port),
+            Err(_) => return Err(Refusal::usage(format!("ERROR: Invalid port number {port}."))),
+        },
+        Err(_) => {
+            return Err(Refusal::usage(format!(
+                "ERROR: Invalid port number {value}. -p takes 1 to 65535, 0 for none, -1 for any."
+            )));
+        }
+    };
+    Ok(())
+}
+
+fn set_udp_port(_draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    match number(value, 0..=65535, "-U takes a port number")? {
+        0 => Ok(()),
+        _ => Err(Refusal::usage(
+            "-U is refused: this version has no UDP. Use -U 0, or leave it out.",
+        )),
+    }
+}
+
+fn set_unix_path(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() || value.len() > UNIX_PATH_BYTES_MAX {
+        return Err(Refusal::usage(format!(
+            "-s takes a path of 1 to {UNIX_PATH_BYTES_MAX} bytes (given: {})",
+            value.len()
+        )));
+    }
+    draft.settings.unix_path = Some(value.into());
+    Ok(())
+}
+
+fn add_address(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    for address in value.split([',', ';']).filter(|address| !address.is_empty()) {
+        if !draft.inter.iter().any(|earlier| earlier == address) {
+            draft.inter.push(address.to_owned());
+        }
+    }
+    if draft.inter.is_empty() {
+        return Err(Refusal::usage("-l takes an address, such as 127.0.0.1 or [::1]:11211"));
+    }
+    if draft.inter.len() > LISTEN_MAX {
+        return Err(Refusal::usage(format!("-l takes at most {LISTEN_MAX} addresses")));
+    }
+    Ok(())
+}
+
+fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+    draft.settings.protocol = match value {
+        "auto" => Protocol::Auto,
+        "ascii" => Protocol::Ascii,
+        "binary" => {
+            return Err(Refusal::usage(
+                "-B binary is refused: this version does not speak the binary protocol. Use \
+                 -B auto or -B ascii.",
+            ));
+        }
+        _ => {
+            return Err(Refusal::usage(format!(
+                "Invalid value for binding protocol: {value}\n -- should be one of auto or ascii"
+            )));
+        }
+    };
+    Ok(())
+}
+
+/// The TCP listeners that -p, -l and -B come to.
+pub(super) fn listeners(draft: &mut Draft) -> Result<Vec<Listen>, Refusal> {
+    if !draft.inter.is_empty() {
+        draft.settings.inter = Some(draft.inter.join(","));
+    }
+    let mut listen = Vec::new();
+    for address in std::mem::take(&mut draft.inter) {
+        listen.push(address_of(draft, &address)?);
+    }
+    let (port, protocol) = (draft.settings.port, draft.settings.protocol);
+    if draft.settings.unix_path.is_some() {
+        return Ok(Vec::new());
+    }
+    if port == Port::Off {
+        return Err(Refusal::usage(
+            "-p 0 leaves nothing to listen on: add -s <file>, or give a port",
+        ));
+    }
+    if listen.is_empty() {
+        listen.push(Listen { host: None, port, protocol });
+    }
+    Ok(listen)
+}
+
+/// One address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
+fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
+    for prefix in ["notls", "btls", "mtls"] {
+        if whole.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
+            return Err(Refusal::usage(format!(
+                "-l {whole} is refused: '{prefix}' option is valid only when SSL is enabled, and \
+                 this version has no TLS"
+            )));
+        }
+    }
+    let (protocol, rest) = protocol_of(draft.settings.protocol, whole)?;
+    let rest = without_tag(draft, rest)?;
+    let invalid_port =
+        |text: &str| Refusal::usage(format!("Invalid port number: \"{text}\" (in -l {whole})"));
+    let (host, port) = if let Some(rest) = rest.strip_prefix('[') {
+        let (host, after) = rest
+            .split_once(']')
+            .ok_or_else(|| Refusal::usage(format!("Invalid IPV6 address: \"{whole}\"")))?;
+        let port = match after {
+            "" => None,
+            _ => Some(after.strip_prefix(':').ok_or_else(|| invalid_port(after))?),
+        };
+        (host, port)
+    } else {
+        // More than one colon: an IPv6 address without brackets, and without a port.
+        match rest.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (rest, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(Refusal::usage(format!("no address in -l {whole} (* stands for all)")));
+    }
+    let port = match port.map(|text| (text, text.parse::<i64>())) {
+        None => draft.settings.port,
+        Some((_, Ok(0 | -1))) => Port::Any,
+        Some((text, Ok(port))) => {
+            Port::Number(u16::try_from(port).map_err(|_| invalid_port(text))?)
+        }
+        Some((text, Err(_))) => return Err(invalid_port(text)),
+    };
+    let host = (host != "*").then(|| host.to_owned());
+    Ok(Listen { host, port, protocol })
+}
+
+/// Takes `proto[NAME]:` off an address.
+fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Refusal> {
+    let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
+    let (name, rest) = rest
+        .split_once(']')
+        .ok_or_else(|| Refusal::usage(format!("Invalid protocol spec: \"{address}\"")))?;
+    let protocol = match name {
+        "ascii" => Protocol::Ascii,
+        "negotiating" | "auto" => Protocol::Auto,
+        _ => {
+            return Err(Refusal::usage(format!(
+                "-l {address} is refused: this version speaks proto[ascii] and \
+                 proto[negotiating] only"
+            )));
+        }
+    };
+    Ok((protocol, rest.strip_prefix(':').unwrap_or(rest)))
+}
+
+/// Takes `tag[NAME]:` or `tag_NAME_:` off an address: only memcached's proxy looks at it.
+fn without_tag<'a>(draft: &mut Draft, address: &'a str) -> Result<&'a str, Refusal> {
+    let (rest, end) = if let Some(rest) = address.strip_prefix("tag[") {
+        (rest, ']')
+    } else if let Some(rest) = address.strip_prefix("tag_") {
+        (rest, '_')
+    } else {
+        return Ok(address);
+    };
+    let (tag, rest) = rest
+        .split_once(end)
+        .ok_or_else(|| Refusal::usage(format!("Invalid tag in socket config: \"{address}\"")))?;
+    if tag.is_empty() || tag.len() > TAG_BYTES_MAX {
+        return Err(Refusal::usage(format!(
+            "Listener tags must be between 1 and {TAG_BYTES_MAX} characters: \"{tag}\""
+        )));
+    }
+    draft.notes.push(format!("has no effect here: the tag '{tag}' of -l (only proxies use it)"));
+    Ok(rest.strip_prefix(':').unwrap_or(rest))
+}

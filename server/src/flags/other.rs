@@ -1,0 +1,130 @@
+//! Flags of memcached's that change nothing here, are refused, or hold more options: -o, -f, -S …
+//!
+//! Where: rows of `flags`.
+//! Invariant: a flag that promises security, a listener, durability or a command that does not
+//! exist is refused; one that tunes machinery we do not have is checked and reported.
+//! Source: memcached 1.6.45 `main`.
+
+use super::{Does, Flag, Refusal, Takes, extended, number};
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        short: Some('o'),
+        long: "extended",
+        takes: Takes::Value("<list>"),
+        help: &["comma separated list of extended options, see below"],
+        does: Does::Sets(extended::apply),
+    },
+    Flag {
+        short: Some('X'),
+        long: "disable-dumping",
+        takes: Takes::Nothing,
+        help: &["disable stats cachedump and stats detail"],
+        does: Does::Sets(|draft, _| {
+            draft.settings.dump_enabled = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: Some('f'),
+        long: "slab-growth-factor",
+        takes: Takes::Value("<num>"),
+        help: &["chunk size growth factor"],
+        does: Does::Nothing {
+            check: |value| match value.parse::<f64>() {
+                Ok(factor) if factor > 1.0 => Ok(()),
+                _ => Err(Refusal::value("Factor must be greater than 1")),
+            },
+            why: "memory is a log, without slab classes",
+        },
+    },
+    Flag {
+        short: Some('n'),
+        long: "slab-min-size",
+        takes: Takes::Value("<bytes>"),
+        help: &["min space used for key+value+flags"],
+        does: Does::Nothing {
+            check: |value| {
+                number(value, 1..=i64::from(i32::MAX), "Chunk size must be greater than 0")?;
+                Ok(())
+            },
+            why: "memory is a log, without slab classes",
+        },
+    },
+    Flag {
+        short: Some('L'),
+        long: "enable-largepages",
+        takes: Takes::Nothing,
+        help: &["try to use large memory pages"],
+        does: Does::Nothing { check: |_| Ok(()), why: "the system's page setting is used" },
+    },
+    Flag {
+        short: Some('D'),
+        long: "",
+        takes: Takes::Value("<char>"),
+        help: &["delimiter between key prefixes and IDs"],
+        does: Does::Nothing {
+            check: |value| match value {
+                "" => Err(Refusal::value("No delimiter specified")),
+                _ => Ok(()),
+            },
+            why: "there are no per-prefix stats yet",
+        },
+    },
+    Flag {
+        short: Some('N'),
+        long: "napi-ids",
+        takes: Takes::Value("<num>"),
+        help: &["number of napi ids"],
+        does: Does::Nothing {
+            check: |value| {
+                let wrong = "Maximum number of NAPI IDs must be greater than 0";
+                number(value, 1..=i64::from(i32::MAX), wrong)?;
+                Ok(())
+            },
+            why: "every thread has listeners of its own",
+        },
+    },
+    Flag {
+        short: Some('W'),
+        long: "disable-watch",
+        takes: Takes::Nothing,
+        help: &["disable watch commands"],
+        does: Does::Nothing { check: |_| Ok(()), why: "there is no watch command" },
+    },
+    Flag {
+        short: Some('A'),
+        long: "enable-shutdown",
+        takes: Takes::Nothing,
+        help: &["enable ascii \"shutdown\" command"],
+        does: Does::Refused("this version has no shutdown command. Stop it with TERM."),
+    },
+    Flag {
+        short: Some('S'),
+        long: "enable-sasl",
+        takes: Takes::Nothing,
+        help: &["turn on SASL authentication"],
+        does: Does::Refused("this version has no SASL, so every client would be let in."),
+    },
+    Flag {
+        short: Some('Y'),
+        long: "auth-file",
+        takes: Takes::Value("<file>"),
+        help: &["enable ASCII protocol authentication"],
+        does: Does::Refused("this version has no authentication; every client would be let in."),
+    },
+    Flag {
+        short: Some('Z'),
+        long: "enable-ssl",
+        takes: Takes::Nothing,
+        help: &["enable TLS"],
+        does: Does::Refused("this version has no TLS, so all would go in clear text."),
+    },
+    Flag {
+        short: Some('e'),
+        long: "memory-file",
+        takes: Takes::Value("<file>"),
+        help: &["restartable cache"],
+        does: Does::Refused("this version cannot restart with its items; they would be lost."),
+    },
+];
