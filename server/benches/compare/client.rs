@@ -22,6 +22,11 @@ const READ_BYTES: usize = 65_536;
 const EVENTS: usize = 64;
 /// A server that says nothing for this long has failed.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Looks for replies without sleeping.
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Empty looks in a row before the client sleeps after all: a few hundred milliseconds, longer than
+/// any server pauses between two windows' requests.
+const LOOKS_MAX: u32 = 1_000_000;
 /// Sets in flight while the keys are stored.
 const STORE_BATCH: u32 = 100;
 
@@ -33,6 +38,8 @@ pub(crate) struct Client {
     in_flight: u32,
     scratch: Vec<u8>,
     answered: u64,
+    sleeps: bool,
+    empty_looks: u32,
 }
 
 /// One connection: the batch it sends and the replies it must get.
@@ -51,6 +58,7 @@ impl Client {
         connections: u32,
         in_flight: u32,
         workload: &Workload,
+        sleeps: bool,
     ) -> Outcome<Client> {
         let mut workload = workload.clone();
         workload.rewind();
@@ -65,7 +73,16 @@ impl Client {
             peers.push(Peer::new(stream));
         }
         let scratch = vec![0; READ_BYTES];
-        Ok(Client { epoll, peers, workload, in_flight, scratch, answered: 0 })
+        Ok(Client {
+            epoll,
+            peers,
+            workload,
+            in_flight,
+            scratch,
+            answered: 0,
+            sleeps,
+            empty_looks: 0,
+        })
     }
 
     /// Sends the first batch of every connection.
@@ -99,12 +116,15 @@ impl Client {
     fn turn(&mut self, refill: bool) -> Outcome<()> {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; EVENTS];
-        let ready = match epoll::wait(&self.epoll, &mut events, Some(&SILENCE)) {
-            Ok(0) => return fail("the server has not answered for 10 s".to_owned()),
+        let sleep = self.sleeps || self.empty_looks > LOOKS_MAX;
+        let limit = if sleep { &SILENCE } else { &NO_WAIT };
+        let ready = match epoll::wait(&self.epoll, &mut events, Some(limit)) {
+            Ok(0) if sleep => return fail("the server has not answered for 10 s".to_owned()),
             Ok(ready) => ready,
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
+        self.empty_looks = if ready == 0 { self.empty_looks + 1 } else { 0 };
         for event in &events[..ready] {
             let Some(peer) =
                 usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at))
@@ -203,7 +223,7 @@ impl Peer {
 
 /// Stores every key once, on one connection.
 pub(crate) fn store_all(address: SocketAddr, workload: &Workload) -> Outcome<()> {
-    let mut client = Client::connect(address, 1, STORE_BATCH, workload)?;
+    let mut client = Client::connect(address, 1, STORE_BATCH, workload, true)?;
     let mut next = 0;
     while next < workload.keys() {
         let end = workload.keys().min(next.saturating_add(STORE_BATCH));

@@ -148,8 +148,9 @@ impl MatchUp {
     /// One window of load on `server`, which runs only meanwhile.
     fn window(&self, server: &Contestant, in_flight: u32, options: &Options) -> Outcome<Window> {
         server.resume()?;
+        let Options { connections, client_sleeps, .. } = *options;
         let mut client =
-            Client::connect(server.address, options.connections, in_flight, &self.workload)?;
+            Client::connect(server.address, connections, in_flight, &self.workload, client_sleeps)?;
         client.start()?;
         client.drive(Duration::from_secs_f64(options.warmup_seconds))?;
         let before = server.cpu(&self.server_cores)?;

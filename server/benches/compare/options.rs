@@ -43,6 +43,8 @@ The rival is the memcached that MEMCACHED= names, or the first on PATH.
   --subject PATH     measure this server instead of hypostyle
   --subject-args STR further arguments of the subject, separated by spaces
   --aa               the rival against itself: must give 1.00 to within 0.03
+  --client-sleeps    the client sleeps when nothing has come; the server then also pays for
+                     waking it, which no server does whose clients are on other machines
   --json FILE        the result as JSON too
 ";
 
@@ -64,6 +66,7 @@ pub(crate) struct Options {
     pub(crate) subject_args: Vec<String>,
     pub(crate) rival: OsString,
     pub(crate) aa: bool,
+    pub(crate) client_sleeps: bool,
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -85,6 +88,7 @@ impl Options {
             subject_args: Vec::new(),
             rival: std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()),
             aa: false,
+            client_sleeps: false,
             json: None,
         }
     }
@@ -97,6 +101,7 @@ impl Options {
                 "-h" | "--help" => return Ok(None),
                 "--bench" => {}
                 "--aa" => options.aa = true,
+                "--client-sleeps" => options.client_sleeps = true,
                 name => {
                     let Some(value) = words.next() else {
                         return fail(format!("{name}: unknown, or its value is missing"));
