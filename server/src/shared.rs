@@ -7,7 +7,7 @@
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::settings::Settings;
 use store::Store;
@@ -130,14 +130,14 @@ pub struct Shared {
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
     pub process_started: i64,
     /// Sums at the last `stats reset`.
-    pub(crate) reset: Mutex<Reset>,
+    reset: Mutex<Reset>,
 }
 
 /// Sums at the last `stats reset`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reset {
-    pub(crate) sums: Sums,
-    pub(crate) store: store::Stats,
+struct Reset {
+    sums: Sums,
+    store: store::Stats,
 }
 
 impl Shared {
@@ -164,5 +164,56 @@ impl Shared {
             sums.add(column);
         }
         sums
+    }
+
+    /// What has been counted since the last `stats reset`. What is not counted but is so (items,
+    /// bytes, the index) is as it is now.
+    #[must_use]
+    pub fn since_reset(&self) -> (Sums, store::Stats) {
+        let reset = *self.reset.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.sums().since(&reset.sums), store_since(&self.store.stats(), &reset.store))
+    }
+
+    /// `stats reset`: from here on, counters seem to start at 0.
+    pub fn reset(&self) {
+        let reset = Reset { sums: self.sums(), store: self.store.stats() };
+        *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
+    }
+
+    /// The `verbosity` command: changes what is logged from now on.
+    pub fn set_verbosity(&self, verbosity: u32) {
+        // Relaxed: a number to look at, ordered with nothing; the log's own level is atomic too.
+        self.verbosity.store(verbosity, Ordering::Relaxed);
+        log::set_max_level(log_level(verbosity));
+    }
+}
+
+/// What `-v` so many times logs: starts, stops and trouble; then more.
+#[must_use]
+pub fn log_level(verbosity: u32) -> log::LevelFilter {
+    match verbosity {
+        0 => log::LevelFilter::Warn,
+        1 => log::LevelFilter::Info,
+        2 => log::LevelFilter::Debug,
+        _ => log::LevelFilter::Trace,
+    }
+}
+
+fn store_since(now: &store::Stats, earlier: &store::Stats) -> store::Stats {
+    let since = |now: u64, earlier: u64| now.wrapping_sub(earlier);
+    store::Stats {
+        total_items: since(now.total_items, earlier.total_items),
+        evictions: since(now.evictions, earlier.evictions),
+        evicted_unfetched: since(now.evicted_unfetched, earlier.evicted_unfetched),
+        reclaimed: since(now.reclaimed, earlier.reclaimed),
+        expired_unfetched: since(now.expired_unfetched, earlier.expired_unfetched),
+        crawler_reclaimed: since(now.crawler_reclaimed, earlier.crawler_reclaimed),
+        crawler_items_checked: since(now.crawler_items_checked, earlier.crawler_items_checked),
+        get_expired: since(now.get_expired, earlier.get_expired),
+        get_flushed: since(now.get_flushed, earlier.get_flushed),
+        cas_hits: since(now.cas_hits, earlier.cas_hits),
+        cas_badval: since(now.cas_badval, earlier.cas_badval),
+        cas_misses: since(now.cas_misses, earlier.cas_misses),
+        ..*now
     }
 }

@@ -1,0 +1,163 @@
+//! Tests of `stats`: names, order, truth, reset.
+
+use std::sync::Arc;
+
+use super::write;
+use crate::clock::START;
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+fn shared(settings: Settings) -> Arc<Shared> {
+    let config = store::Config {
+        memory_bytes: settings.memory_bytes,
+        item_bytes_max: settings.item_bytes_max,
+        columns: settings.columns,
+        evict: settings.evict,
+        cas: settings.cas,
+        now: START,
+    };
+    Shared::new(Arc::new(settings), store::Store::new(&config).unwrap(), 1_000_000)
+}
+
+fn answer(shared: &Shared, arguments: &str) -> String {
+    let mut out = Vec::new();
+    write(shared, START + 10, arguments.as_bytes(), &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+fn value<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    answer
+        .split("\r\n")
+        .find_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '))
+}
+
+#[test]
+fn general_lines_are_well_formed_and_end() {
+    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let text = answer(&shared, "");
+    let body = text.strip_suffix("END\r\n").unwrap();
+    for line in body.split_terminator("\r\n") {
+        let fields: Vec<&str> = line.split(' ').collect();
+        assert!(
+            matches!(fields[..], ["STAT", name, value] if !name.is_empty() && !value.is_empty())
+        );
+    }
+    assert_eq!(value(&text, "pid"), Some(&*std::process::id().to_string()));
+    assert_eq!(value(&text, "uptime"), Some("12"));
+    assert_eq!(value(&text, "time"), Some("1000072"));
+    assert_eq!(value(&text, "version"), Some("1.6.45"));
+    assert_eq!(value(&text, "hypostyle_version"), Some(env!("CARGO_PKG_VERSION")));
+    assert_eq!(value(&text, "pointer_size"), Some("64"));
+    assert_eq!(value(&text, "threads"), Some("2"));
+    assert_eq!(value(&text, "limit_maxbytes"), Some("67108864"));
+    assert_eq!(value(&text, "accepting_conns"), Some("1"));
+}
+
+#[test]
+fn names_stand_in_memcacheds_order() {
+    let shared = shared(Settings { idle_seconds_max: 1, ..Settings::default() });
+    let order = "pid uptime time version libevent pointer_size rusage_user rusage_system \
+        max_connections curr_connections total_connections rejected_connections cmd_get cmd_set \
+        cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired get_flushed delete_misses \
+        delete_hits incr_misses incr_hits decr_misses decr_hits cas_misses cas_hits cas_badval \
+        touch_hits touch_misses store_too_large store_no_memory auth_cmds auth_errors idle_kicks \
+        bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num \
+        time_in_listen_disabled_us threads conn_yields hash_power_level hash_bytes \
+        hash_is_expanding malloc_fails bytes curr_items total_items slab_global_page_pool \
+        expired_unfetched evicted_unfetched evictions reclaimed crawler_reclaimed \
+        crawler_items_checked lrutail_reflocked";
+    let mut names = order.split_whitespace();
+    let text = answer(&shared, "");
+    let ours = text.split("\r\n").filter_map(|line| line.split(' ').nth(1));
+    for name in ours.filter(|name| *name != "hypostyle_version") {
+        assert!(names.any(|other| other == name), "{name} is out of order or not memcached's");
+    }
+}
+
+#[test]
+fn counters_of_all_columns_are_summed_and_reset_together() {
+    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    shared.columns[0].get_cmds.add(3);
+    shared.columns[1].get_cmds.add(4);
+    shared.columns[1].total_connections.add(1);
+    shared.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("7"));
+    assert_eq!(answer(&shared, "reset"), "RESET\r\n");
+    let text = answer(&shared, "");
+    assert_eq!(value(&text, "cmd_get"), Some("0"));
+    assert_eq!(value(&text, "total_connections"), Some("0"));
+    assert_eq!(value(&text, "curr_connections"), Some("1"));
+    shared.columns[0].get_cmds.add(1);
+    assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("1"));
+}
+
+#[test]
+fn rejected_connections_only_where_connections_are_rejected() {
+    let shared = shared(Settings { connections_max_fast: false, ..Settings::default() });
+    assert_eq!(value(&answer(&shared, ""), "rejected_connections"), None);
+}
+
+#[test]
+fn settings_say_what_was_set() {
+    let default = answer(&shared(Settings::default()), "settings");
+    for (name, expected) in [
+        ("maxbytes", "67108864"),
+        ("maxconns", "1024"),
+        ("tcpport", "11211"),
+        ("udpport", "0"),
+        ("inter", "NULL"),
+        ("evictions", "on"),
+        ("domain_socket", "NULL"),
+        ("umask", "700"),
+        ("cas_enabled", "yes"),
+        ("binding_protocol", "auto-negotiate"),
+        ("item_size_max", "1048576"),
+        ("flush_enabled", "yes"),
+    ] {
+        assert_eq!(value(&default, name), Some(expected), "{name}");
+    }
+    let changed = Settings {
+        evict: false,
+        cas: false,
+        flush_enabled: false,
+        unix_path: Some("/run/x".into()),
+        unix_mask: 0o660,
+        port: crate::settings::Port::Any,
+        inter: Some("127.0.0.1,[::1]:5".to_owned()),
+        ..Settings::default()
+    };
+    let changed = shared(changed);
+    changed.set_verbosity(2);
+    let text = answer(&changed, "settings");
+    for (name, expected) in [
+        ("tcpport", "-1"),
+        ("inter", "127.0.0.1,[::1]:5"),
+        ("verbosity", "2"),
+        ("evictions", "off"),
+        ("domain_socket", "/run/x"),
+        ("umask", "660"),
+        ("cas_enabled", "no"),
+        ("flush_enabled", "no"),
+    ] {
+        assert_eq!(value(&text, name), Some(expected), "{name}");
+    }
+    assert!(text.ends_with("\r\nEND\r\n"));
+}
+
+#[test]
+fn subcommands_may_be_shortened_and_unknown_ones_are_errors() {
+    let shared = shared(Settings::default());
+    assert_eq!(answer(&shared, "r"), "RESET\r\n");
+    assert_eq!(answer(&shared, "reset again"), "RESET\r\n");
+    assert_eq!(answer(&shared, "set"), answer(&shared, "settings"));
+    for unknown in ["resets", "nonsense", "items", "conns", "detail dump", "cachedump 1 1"] {
+        assert_eq!(answer(&shared, unknown), "ERROR\r\n", "{unknown}");
+    }
+}
+
+#[test]
+fn dumps_are_forbidden_by_their_flag() {
+    let shared = shared(Settings { dump_enabled: false, ..Settings::default() });
+    assert_eq!(answer(&shared, "detail on"), "CLIENT_ERROR stats detail not allowed\r\n");
+    assert_eq!(answer(&shared, "cachedump 1 1"), "CLIENT_ERROR stats cachedump not allowed\r\n");
+}
