@@ -5,9 +5,21 @@
 //! input. What a `Session` makes of a stream does not depend on where the stream is cut.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `mcmc.c` (1.6.45).
 
+pub mod answer;
+pub mod base64;
+pub mod command;
+pub mod encode;
+pub mod line;
+pub mod meta;
+pub mod number;
+mod parse;
+mod quick;
+pub mod reply;
 pub mod request;
 pub mod session;
 
+pub use command::{COMMANDS, Command, Shape};
+pub use reply::Reply;
 pub use request::{Args, Delta, Get, Meta, MetaVerb, Operator, Request, Store, StoreVerb};
 pub use session::{LINE_BYTES_MAX, Session, Speak, Step};
 

@@ -1,1 +1,280 @@
-//! Replies.
+//! What a server answers, both ways: written by the server, read by a load generator.
+//!
+//! Where: the executor's hot answers call the writers below; `Reply::decode` is the client's half.
+//! Invariant: decoding what was encoded gives it back; decoding any bytes neither panics nor asks
+//! for more than `LINE_BYTES_MAX` without a line end.
+//! Source: memcached's `protocol.txt`; `make_ascii_get_suffix` (1.6.45).
+
+use crate::KEY_BYTES_MAX;
+use crate::number;
+use crate::request::Args;
+
+/// Longest line of a reply.
+pub const LINE_BYTES_MAX: usize = 2048;
+
+/// Longest first line of a value, its line end included.
+pub const VALUE_LINE_BYTES_MAX: usize = 6 + KEY_BYTES_MAX + 1 + 10 + 1 + 10 + 1 + 20 + 2;
+
+/// One reply. A retrieval is answered by any number of `Value`s and an `End`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// A key's value.
+    Value {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// The client's own 32 bits.
+        client_flags: u32,
+        /// The CAS unique, if it was asked for.
+        cas: Option<u64>,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// `VA`: a meta value.
+    MetaValue {
+        /// The flags returned.
+        flags: Args<'a>,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Two letters and flags: `HD EN NS EX NF`.
+    Meta {
+        /// The letters.
+        code: [u8; 2],
+        /// The flags returned.
+        flags: Args<'a>,
+    },
+    /// `incr`, `decr`.
+    Number(u64),
+    /// `STAT`: a name, and what follows it.
+    Stat(&'a [u8], &'a [u8]),
+    /// `VERSION`.
+    Version(&'a [u8]),
+    /// `CLIENT_ERROR`, and why.
+    ClientError(&'a [u8]),
+    /// `SERVER_ERROR`, and why.
+    ServerError(&'a [u8]),
+    /// Any other line, without its line end: `END`, `STORED`, `ERROR`, `MN`, ...
+    Line(&'a [u8]),
+}
+
+/// What came of looking for a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// Not all of it is here.
+    More,
+    /// A reply, and its length in bytes.
+    Reply(Reply<'a>, usize),
+    /// No server of this protocol says this.
+    Broken,
+}
+
+/// Appends the line before a value.
+#[inline]
+pub fn value_line(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    client_flags: u32,
+    value_bytes: u32,
+    cas: Option<u64>,
+) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    if client_flags == 0 {
+        out.extend_from_slice(b" 0 ");
+    } else {
+        out.push(b' ');
+        number(out, client_flags);
+        out.push(b' ');
+    }
+    number(out, value_bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        number(out, cas);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number's digits.
+#[inline]
+pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+impl<'a> Reply<'a> {
+    /// Appends the reply's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Reply::Value { key, client_flags, cas, value } => {
+                let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                value_line(out, key, client_flags, bytes, cas);
+                out.extend_from_slice(value);
+            }
+            Reply::MetaValue { flags, value } => {
+                out.extend_from_slice(b"VA ");
+                number(out, value.len());
+                words(out, flags);
+                out.extend_from_slice(b"\r\n");
+                out.extend_from_slice(value);
+            }
+            Reply::Meta { code, flags } => {
+                out.extend_from_slice(&code);
+                words(out, flags);
+            }
+            Reply::Number(value) => number(out, value),
+            Reply::Stat(name, value) => {
+                for part in [&b"STAT "[..], name, b" ", value] {
+                    out.extend_from_slice(part);
+                }
+            }
+            Reply::Version(text) => said(out, b"VERSION ", text),
+            Reply::ClientError(text) => said(out, b"CLIENT_ERROR ", text),
+            Reply::ServerError(text) => said(out, b"SERVER_ERROR ", text),
+            Reply::Line(text) => out.extend_from_slice(text),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Reads the reply at the start of `input`.
+    #[must_use]
+    pub fn decode(input: &'a [u8]) -> Decoded<'a> {
+        let Some(end) = memchr::memchr(b'\n', input) else {
+            return if input.len() > LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
+        };
+        let Some(line) = input[..end].strip_suffix(b"\r") else { return Decoded::Broken };
+        let rest = &input[end + 1..];
+        if let Some(text) = line.strip_prefix(b"VALUE ") {
+            return classic_value(text, rest, end + 1);
+        }
+        if let Some(text) = line.strip_prefix(b"VA ") {
+            return meta_value(text, rest, end + 1);
+        }
+        match one_line(line) {
+            Some(reply) => Decoded::Reply(reply, end + 1),
+            None => Decoded::Broken,
+        }
+    }
+
+    /// The reply that a fixed answer is, if it is one line.
+    #[must_use]
+    pub fn of(answer: &'static str) -> Option<Reply<'static>> {
+        one_line(answer.strip_suffix("\r\n")?.as_bytes())
+    }
+}
+
+fn said(out: &mut Vec<u8>, prefix: &[u8], text: &[u8]) {
+    out.extend_from_slice(prefix);
+    out.extend_from_slice(text);
+}
+
+fn words(out: &mut Vec<u8>, flags: Args<'_>) {
+    for token in flags.tokens() {
+        out.push(b' ');
+        out.extend_from_slice(token);
+    }
+}
+
+fn args(text: &[u8]) -> Args<'_> {
+    let text = text.trim_ascii();
+    let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
+    Args { text, count }
+}
+
+fn one_line(line: &[u8]) -> Option<Reply<'_>> {
+    if line.is_empty() {
+        return None;
+    }
+    if line.iter().all(u8::is_ascii_digit) {
+        return number::strict_u64(line).map(Reply::Number);
+    }
+    if let Some(text) = line.strip_prefix(b"STAT ") {
+        let space = memchr::memchr(b' ', text)?;
+        return Some(Reply::Stat(&text[..space], &text[space + 1..]));
+    }
+    if let Some(text) = line.strip_prefix(b"VERSION ") {
+        return Some(Reply::Version(text));
+    }
+    if let Some(text) = line.strip_prefix(b"CLIENT_ERROR ") {
+        return Some(Reply::ClientError(text));
+    }
+    if let Some(text) = line.strip_prefix(b"SERVER_ERROR ") {
+        return Some(Reply::ServerError(text));
+    }
+    match line {
+        [a, b] | [a, b, b' ', ..] if [b"HD", b"EN", b"NS", b"EX", b"NF"].contains(&&[*a, *b]) => {
+            Some(Reply::Meta { code: [*a, *b], flags: args(&line[2..]) })
+        }
+        _ => Some(Reply::Line(line)),
+    }
+}
+
+/// `KEY FLAGS BYTES[ CAS]`, then the value.
+fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<'a> {
+    let mut tokens = text.split(|&byte| byte == b' ');
+    let key = tokens.next().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
+    let client_flags = tokens.next().and_then(number::strict_u32);
+    let value_bytes = tokens.next().and_then(number::strict_u32);
+    let cas = tokens.next().map(number::strict_u64);
+    let (Some(key), Some(client_flags), Some(value_bytes)) = (key, client_flags, value_bytes)
+    else {
+        return Decoded::Broken;
+    };
+    if cas == Some(None) || tokens.next().is_some() {
+        return Decoded::Broken;
+    }
+    let reply = |value| Reply::Value { key, client_flags, cas: cas.flatten(), value };
+    with_value(reply, rest, value_bytes, line_bytes)
+}
+
+/// `BYTES[ FLAGS]`, then the value.
+fn meta_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<'a> {
+    let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+    let Some(value_bytes) = number::strict_u32(&text[..end]).filter(|_| end > 0) else {
+        return Decoded::Broken;
+    };
+    let flags = args(&text[end..]);
+    with_value(|value| Reply::MetaValue { flags, value }, rest, value_bytes, line_bytes)
+}
+
+fn with_value<'a>(
+    reply: impl FnOnce(&'a [u8]) -> Reply<'a>,
+    rest: &'a [u8],
+    value_bytes: u32,
+    line_bytes: usize,
+) -> Decoded<'a> {
+    match rest.split_at_checked(value_bytes as usize) {
+        Some((value, [b'\r', b'\n', ..])) => {
+            Decoded::Reply(reply(value), line_bytes + value.len() + 2)
+        }
+        Some((_, [] | [b'\r'])) | None => Decoded::More,
+        Some(_) => Decoded::Broken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer;
+
+    #[test]
+    fn fixed_answers_are_replies() {
+        assert_eq!(Reply::of(answer::STORED), Some(Reply::Line(b"STORED")));
+        assert_eq!(Reply::of(answer::BAD_CHUNK), Some(Reply::ClientError(b"bad data chunk")));
+        assert_eq!(
+            Reply::of(answer::EN).map(|reply| matches!(reply, Reply::Meta { .. })),
+            Some(true)
+        );
+        assert_eq!(Reply::of(answer::NOTHING), None);
+    }
+
+    #[test]
+    fn a_value_is_read_once_it_is_whole() {
+        let text = b"VALUE k 5 3 9\r\nabc\r\n";
+        for cut in 0..text.len() {
+            assert_eq!(Reply::decode(&text[..cut]), Decoded::More);
+        }
+        let value = Reply::Value { key: b"k", client_flags: 5, cas: Some(9), value: b"abc" };
+        assert_eq!(Reply::decode(text), Decoded::Reply(value, text.len()));
+        assert_eq!(Reply::decode(b"VALUE k 5 3 9\r\nabcd\r\n"), Decoded::Broken);
+        assert_eq!(Reply::decode(b"VALUE k 5\r\n"), Decoded::Broken);
+    }
+}

@@ -52,6 +52,8 @@ pub enum Request<'a> {
     Version,
     /// `stats`.
     Stats(Args<'a>),
+    /// `watch`.
+    Watch(Args<'a>),
     /// Commands for operators.
     Operator {
         /// Which.
@@ -63,9 +65,9 @@ pub enum Request<'a> {
     },
     /// `quit`.
     Quit,
-    /// Bytes that are no request: answer with this line, without its line end; empty = answer
-    /// nothing.
-    Refused(&'static str),
+    /// Bytes whose answer is known without asking the store, mostly because they are no request:
+    /// send this, line end included; empty = nothing.
+    Answer(&'static str),
 }
 
 /// One key of a retrieval line.
@@ -177,8 +179,6 @@ pub enum Operator {
     Lru,
     /// `extstore`.
     Extstore,
-    /// `watch`.
-    Watch,
 }
 
 /// Tokens of a line, set apart by spaces.

@@ -1,0 +1,165 @@
+//! The table of all commands.
+//!
+//! Where: the session finds a line's command here; the fuzzer's dictionary is made from it.
+//! Invariant: a command exists if and only if it has a row. Adding one: a row here, an arm in the
+//! server's executor, a transcript. The most frequent stand first.
+//! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
+
+use crate::request::{MetaVerb, Operator, StoreVerb};
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// As it stands on the wire.
+    pub name: &'static str,
+    /// How its line is read, and what becomes of it.
+    pub shape: Shape,
+    /// How its arguments look, for people and for the fuzzer.
+    pub usage: &'static str,
+}
+
+/// How a command's line is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Keys to the end of the line.
+    Get {
+        /// The CAS unique is shown.
+        cas: bool,
+    },
+    /// An exptime, then keys.
+    GetAndTouch {
+        /// The CAS unique is shown.
+        cas: bool,
+    },
+    /// A key, numbers and a value.
+    Store(StoreVerb),
+    /// A key.
+    Delete,
+    /// A key and a number.
+    Delta {
+        /// Upwards.
+        incr: bool,
+    },
+    /// A key and an exptime.
+    Touch,
+    /// A key and flags; `ms` has a length and a value as well.
+    Meta(MetaVerb),
+    /// Nothing that matters.
+    MetaNoop,
+    /// Nothing that matters.
+    Quit,
+    /// Nothing that matters.
+    Version,
+    /// Words.
+    Stats,
+    /// Words. Found by exact name only, as those above.
+    Watch,
+    /// Perhaps an exptime. Found after leading spaces too, as those below.
+    FlushAll,
+    /// A number.
+    Verbosity,
+    /// Words.
+    Operator(Operator),
+}
+
+impl Shape {
+    /// memcached looks for these by the first token, for the others by the line's first bytes: so
+    /// spaces may stand before these.
+    #[must_use]
+    pub fn after_spaces(self) -> bool {
+        matches!(self, Shape::FlushAll | Shape::Verbosity | Shape::Operator(_))
+    }
+}
+
+const fn row(name: &'static str, shape: Shape, usage: &'static str) -> Command {
+    Command { name, shape, usage }
+}
+
+/// All commands.
+pub const COMMANDS: [Command; 32] = [
+    row("get", Shape::Get { cas: false }, "key*"),
+    row("set", Shape::Store(StoreVerb::Set), "key flags exptime bytes [noreply]"),
+    row("gets", Shape::Get { cas: true }, "key*"),
+    row("delete", Shape::Delete, "key [noreply]"),
+    row("incr", Shape::Delta { incr: true }, "key delta [noreply]"),
+    row("decr", Shape::Delta { incr: false }, "key delta [noreply]"),
+    row("mg", Shape::Meta(MetaVerb::Get), "key flags*"),
+    row("ms", Shape::Meta(MetaVerb::Set), "key bytes flags*"),
+    row("md", Shape::Meta(MetaVerb::Delete), "key flags*"),
+    row("ma", Shape::Meta(MetaVerb::Arithmetic), "key flags*"),
+    row("mn", Shape::MetaNoop, ""),
+    row("me", Shape::Meta(MetaVerb::Debug), "key flags*"),
+    row("add", Shape::Store(StoreVerb::Add), "key flags exptime bytes [noreply]"),
+    row("cas", Shape::Store(StoreVerb::Cas), "key flags exptime bytes cas [noreply]"),
+    row("replace", Shape::Store(StoreVerb::Replace), "key flags exptime bytes [noreply]"),
+    row("append", Shape::Store(StoreVerb::Append), "key flags exptime bytes [noreply]"),
+    row("prepend", Shape::Store(StoreVerb::Prepend), "key flags exptime bytes [noreply]"),
+    row("touch", Shape::Touch, "key exptime [noreply]"),
+    row("gat", Shape::GetAndTouch { cas: false }, "exptime key*"),
+    row("gats", Shape::GetAndTouch { cas: true }, "exptime key*"),
+    row("version", Shape::Version, ""),
+    row("quit", Shape::Quit, ""),
+    row("stats", Shape::Stats, "[words]"),
+    row("watch", Shape::Watch, "[words]"),
+    row("flush_all", Shape::FlushAll, "[exptime] [noreply]"),
+    row("verbosity", Shape::Verbosity, "level [noreply]"),
+    row("shutdown", Shape::Operator(Operator::Shutdown), "[graceful]"),
+    row("slabs", Shape::Operator(Operator::Slabs), "reassign source target | automove level"),
+    row("cache_memlimit", Shape::Operator(Operator::CacheMemlimit), "megabytes"),
+    row("lru_crawler", Shape::Operator(Operator::LruCrawler), "words"),
+    row("lru", Shape::Operator(Operator::Lru), "words"),
+    row("extstore", Shape::Operator(Operator::Extstore), "words"),
+];
+
+/// Names of up to eight bytes, packed for comparison at once; 0 for longer ones.
+const PACKED: [u64; COMMANDS.len()] = {
+    let mut packed = [0; COMMANDS.len()];
+    let mut index = 0;
+    while index < COMMANDS.len() {
+        packed[index] = pack(COMMANDS[index].name.as_bytes());
+        index += 1;
+    }
+    packed
+};
+
+const fn pack(name: &[u8]) -> u64 {
+    let mut packed = 0;
+    if name.len() <= 8 {
+        let mut index = 0;
+        while index < name.len() {
+            packed |= (name[index] as u64) << (8 * index);
+            index += 1;
+        }
+    }
+    packed
+}
+
+/// The shape of the command called `name`.
+#[must_use]
+pub fn find(name: &[u8]) -> Option<Shape> {
+    if name.len() <= 8 {
+        let wanted = pack(name);
+        let index = PACKED.iter().position(|&packed| packed == wanted)?;
+        let command = &COMMANDS[index];
+        // A name padded with NUL bytes packs alike.
+        return (command.name.len() == name.len()).then_some(command.shape);
+    }
+    COMMANDS.iter().find(|command| command.name.as_bytes() == name).map(|command| command.shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_and_nothing_else_is() {
+        for command in COMMANDS {
+            assert_eq!(find(command.name.as_bytes()), Some(command.shape), "{}", command.name);
+            let longer = format!("{}x", command.name);
+            assert_ne!(find(longer.as_bytes()), Some(command.shape));
+        }
+        for name in [&b""[..], b"ge", b"GET", b"set\0", b"\0", b"flush_al", b"cache_memlimits"] {
+            assert_eq!(find(name), None);
+        }
+    }
+}

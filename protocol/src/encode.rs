@@ -1,0 +1,146 @@
+//! The client's half: requests into bytes.
+//!
+//! Where: a load generator writes what a `Session` would read; the tests go both ways with it.
+//! Invariant: a `Session` reads back exactly what was encoded.
+//! Source: memcached's `protocol.txt`.
+
+use crate::command::{COMMANDS, Command, Shape};
+use crate::reply::number;
+use crate::request::{Args, Delta, Get, Meta, MetaVerb, Request, Store};
+
+/// Appends a whole retrieval line.
+pub fn get_line<'k>(
+    keys: impl IntoIterator<Item = &'k [u8]>,
+    cas: bool,
+    exptime: Option<i32>,
+    out: &mut Vec<u8>,
+) {
+    match exptime {
+        None => name(|shape| shape == Shape::Get { cas }, out),
+        Some(exptime) => {
+            name(|shape| shape == Shape::GetAndTouch { cas }, out);
+            out.push(b' ');
+            number(out, exptime);
+        }
+    }
+    for key in keys {
+        word(out, key);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+impl Request<'_> {
+    /// Appends the request's bytes. A `Get` becomes a line of its own; an `Answer` is nothing a
+    /// client says, and becomes nothing.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Request::Get(Get { key, cas, exptime, .. }) => {
+                return get_line([key], cas, exptime, out);
+            }
+            Request::Store(ref store) => return self::store(store, out),
+            Request::Meta(ref meta) => return self::meta(meta, out),
+            Request::Answer(_) => return,
+            Request::Delete { key, noreply } => {
+                name(|shape| shape == Shape::Delete, out);
+                word(out, key);
+                no_reply(noreply, out);
+            }
+            Request::Delta(Delta { incr, key, delta, noreply }) => {
+                name(|shape| shape == Shape::Delta { incr }, out);
+                word(out, key);
+                out.push(b' ');
+                number(out, delta);
+                no_reply(noreply, out);
+            }
+            Request::Touch { key, exptime, noreply } => {
+                name(|shape| shape == Shape::Touch, out);
+                word(out, key);
+                out.push(b' ');
+                number(out, exptime);
+                no_reply(noreply, out);
+            }
+            Request::FlushAll { exptime, noreply } => {
+                name(|shape| shape == Shape::FlushAll, out);
+                out.push(b' ');
+                number(out, exptime.unwrap_or(0));
+                no_reply(noreply, out);
+            }
+            Request::Verbosity { level, noreply } => {
+                name(|shape| shape == Shape::Verbosity, out);
+                out.push(b' ');
+                number(out, level);
+                no_reply(noreply, out);
+            }
+            Request::Stats(args) => words(Shape::Stats, args, out),
+            Request::Watch(args) => words(Shape::Watch, args, out),
+            Request::Operator { operator, args, .. } => {
+                words(Shape::Operator(operator), args, out);
+            }
+            Request::MetaNoop => name(|shape| shape == Shape::MetaNoop, out),
+            Request::Version => name(|shape| shape == Shape::Version, out),
+            Request::Quit => name(|shape| shape == Shape::Quit, out),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn store(store: &Store<'_>, out: &mut Vec<u8>) {
+    name(|shape| shape == Shape::Store(store.verb), out);
+    word(out, store.key);
+    out.push(b' ');
+    number(out, store.client_flags);
+    out.push(b' ');
+    number(out, store.exptime);
+    out.push(b' ');
+    number(out, store.value.len());
+    if store.verb == crate::request::StoreVerb::Cas {
+        out.push(b' ');
+        number(out, store.cas);
+    }
+    no_reply(store.noreply, out);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(store.value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn meta(meta: &Meta<'_>, out: &mut Vec<u8>) {
+    name(|shape| shape == Shape::Meta(meta.verb), out);
+    word(out, meta.key);
+    if meta.verb == MetaVerb::Set {
+        out.push(b' ');
+        number(out, meta.value.len());
+    }
+    for token in meta.flags.tokens() {
+        word(out, token);
+    }
+    out.extend_from_slice(b"\r\n");
+    if meta.verb == MetaVerb::Set {
+        out.extend_from_slice(meta.value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends the name of the command of that shape: the table is the only list of names.
+fn name(is: impl Fn(Shape) -> bool, out: &mut Vec<u8>) {
+    if let Some(Command { name, .. }) = COMMANDS.iter().find(|command| is(command.shape)) {
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
+fn word(out: &mut Vec<u8>, word: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(word);
+}
+
+fn words(shape: Shape, args: Args<'_>, out: &mut Vec<u8>) {
+    name(|other| other == shape, out);
+    for token in args.tokens() {
+        word(out, token);
+    }
+}
+
+fn no_reply(noreply: bool, out: &mut Vec<u8>) {
+    if noreply {
+        out.extend_from_slice(b" noreply");
+    }
+}

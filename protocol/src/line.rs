@@ -1,0 +1,157 @@
+//! A command line cut into tokens.
+//!
+//! Where: for every line that the session's short cuts do not take.
+//! Invariant: only the space sets tokens apart; at most `TOKENS_MAX` are seen, and the rest of the
+//! line is as if it were not there.
+//! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
+
+use crate::request::Args;
+
+/// memcached sees no more tokens than these.
+pub const TOKENS_MAX: usize = 23;
+
+/// memcached sees no more of a line than this.
+pub const SEEN_BYTES_MAX: usize = 65534;
+
+/// A line's tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokens<'a> {
+    line: &'a [u8],
+    spans: [(u16, u16); TOKENS_MAX],
+    count: usize,
+}
+
+/// Where a line's content ends: before `\r\n` or a bare `\n`.
+#[must_use]
+#[inline]
+pub fn content_end(line: &[u8]) -> usize {
+    match line {
+        [.., b'\r', _] => line.len() - 2,
+        _ => line.len().saturating_sub(1),
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// Cuts `line`, which ends in `\n`.
+    #[must_use]
+    pub fn cut(line: &'a [u8]) -> Tokens<'a> {
+        let seen = &line[..line.len().min(SEEN_BYTES_MAX)];
+        let end = content_end(seen);
+        let mut tokens = Tokens { line, spans: [(0, 0); TOKENS_MAX], count: 0 };
+        let mut at = 0;
+        while at < end && tokens.count < TOKENS_MAX {
+            if line[at] == b' ' {
+                at += 1;
+                continue;
+            }
+            let stop = memchr::memchr(b' ', &line[at..end]).map_or(end, |length| at + length);
+            // `SEEN_BYTES_MAX` is below 2^16, so neither end is cut off.
+            tokens.spans[tokens.count] = (short(at), short(stop));
+            tokens.count += 1;
+            at = stop;
+        }
+        tokens
+    }
+
+    /// As `cut`, for a meta command whose flags start at token `first_flag`: no tokens at all when
+    /// one of them starts with anything but a letter, a digit or one of ``[\]^_` ``.
+    #[must_use]
+    pub fn cut_meta(line: &'a [u8], first_flag: usize) -> Tokens<'a> {
+        let mut tokens = Tokens::cut(line);
+        let flags = tokens.spans.iter().take(tokens.count).skip(first_flag);
+        let is_flag = |byte: u8| (65..123).contains(&byte) || byte.is_ascii_digit();
+        if !flags.map(|&(start, _)| line[usize::from(start)]).all(is_flag) {
+            tokens.count = 0;
+        }
+        tokens
+    }
+
+    /// How many tokens there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The token at `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        let (start, stop) = *self.spans[..self.count].get(index)?;
+        Some(&self.line[usize::from(start)..usize::from(stop)])
+    }
+
+    /// The last token.
+    #[must_use]
+    pub fn last(&self) -> Option<&'a [u8]> {
+        self.get(self.count.checked_sub(1)?)
+    }
+
+    /// From the start of the token at `index` to the very end of the line, as C reads numbers.
+    #[must_use]
+    pub fn text_from(&self, index: usize) -> Option<&'a [u8]> {
+        let (start, _) = *self.spans[..self.count].get(index)?;
+        Some(&self.line[usize::from(start)..])
+    }
+
+    /// The tokens from `index` on.
+    #[must_use]
+    pub fn args_from(&self, index: usize) -> Args<'a> {
+        let Some(&(start, _)) = self.spans[..self.count].get(index) else {
+            return Args::default();
+        };
+        let (_, stop) = self.spans[self.count - 1];
+        let text = &self.line[usize::from(start)..usize::from(stop)];
+        Args { text, count: self.count - index }
+    }
+
+    /// Where the token at `index` starts in the line.
+    #[must_use]
+    pub fn start(&self, index: usize) -> Option<usize> {
+        self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
+    }
+
+    /// The client wants no answer: the last token says so.
+    #[must_use]
+    pub fn noreply(&self) -> bool {
+        self.last() == Some(b"noreply")
+    }
+}
+
+fn short(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(line: &[u8]) -> Vec<&[u8]> {
+        let tokens = Tokens::cut(line);
+        (0..tokens.count()).filter_map(|index| tokens.get(index)).collect()
+    }
+
+    #[test]
+    fn only_spaces_set_tokens_apart() {
+        assert_eq!(cut(b"  get  a\tb c \r\n"), [&b"get"[..], b"a\tb", b"c"]);
+        assert_eq!(cut(b"a\n"), [b"a"]);
+        assert_eq!(cut(b"a\r\r\n"), [b"a\r"]);
+        assert!(cut(b"   \r\n").is_empty());
+        assert!(cut(b"\n").is_empty());
+    }
+
+    #[test]
+    fn tokens_after_the_last_one_seen_are_not_there() {
+        let line = [b"t ".repeat(22), b"noreply hidden\r\n".to_vec()].concat();
+        let tokens = Tokens::cut(&line);
+        assert_eq!(tokens.count(), TOKENS_MAX);
+        assert!(tokens.noreply());
+        assert_eq!(tokens.args_from(21), Args { text: b"t noreply", count: 2 });
+    }
+
+    #[test]
+    fn a_flag_that_is_no_letter_spoils_a_meta_line() {
+        assert_eq!(Tokens::cut_meta(b"mg k v 1 _\r\n", 2).count(), 5);
+        assert_eq!(Tokens::cut_meta(b"mg k ~\r\n", 2).count(), 0);
+        assert_eq!(Tokens::cut_meta(b"mg ~ v\r\n", 2).count(), 3);
+        assert_eq!(Tokens::cut_meta(b"mg k \xff\r\n", 2).count(), 0);
+    }
+}

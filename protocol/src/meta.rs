@@ -1,0 +1,216 @@
+//! The flags of a meta command.
+//!
+//! Where: the executor parses them before it acts, then walks them again to answer in their order.
+//! Invariant: what parses without error has no flag twice and only known flags; which of them mean
+//! something to a command is the command's affair, as in memcached.
+//! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
+
+use crate::KEY_BYTES_MAX;
+use crate::answer;
+use crate::base64::{self, Decoded};
+use crate::number;
+use crate::request::{Meta, MetaVerb};
+
+/// More tokens than these, command and key included, are refused.
+const TOKENS_MAX: usize = 20;
+
+/// Longest opaque token, its letter included.
+pub const OPAQUE_BYTES_MAX: usize = 32;
+
+/// A meta command's flags. Times are as sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// `b`: the key was given in base64; this is what it stands for.
+    pub decoded: Option<Decoded>,
+    /// `N`: make the item on a miss, with this exptime.
+    pub vivify: Option<i32>,
+    /// `T`: the new exptime.
+    pub exptime: Option<i32>,
+    /// `R`: win if it expires within this.
+    pub recache: Option<i32>,
+    /// `v`: return the value.
+    pub value: bool,
+    /// `q`: no answer in the ordinary case.
+    pub quiet: bool,
+    /// `u`: no bump.
+    pub no_bump: bool,
+    /// `x`: drop the value, keep the item.
+    pub remove_value: bool,
+    /// `I`: mark stale; let a lower CAS unique store.
+    pub stale: bool,
+    /// `M`: the mode's letter.
+    pub mode: Option<u8>,
+    /// `F`: the client's own 32 bits.
+    pub client_flags: u32,
+    /// `C`: the CAS unique to match.
+    pub cas: Option<u64>,
+    /// `E`: the CAS unique to get.
+    pub cas_in: Option<u64>,
+    /// `D`: by how much.
+    pub delta: u64,
+    /// `J`: the number to start with.
+    pub initial: u64,
+    /// memcached locks the item for one of the flags given (`h l N R T`), and bumps it afterwards.
+    pub locked: bool,
+    /// `O` is longer than allowed. memcached finds out when it answers.
+    pub opaque_too_long: bool,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Flags {
+            decoded: None,
+            vivify: None,
+            exptime: None,
+            recache: None,
+            value: false,
+            quiet: false,
+            no_bump: false,
+            remove_value: false,
+            stale: false,
+            mode: None,
+            client_flags: 0,
+            cas: None,
+            cas_in: None,
+            delta: 1,
+            initial: 0,
+            locked: false,
+            opaque_too_long: false,
+        }
+    }
+}
+
+impl Flags {
+    /// Reads the flags of `meta`.
+    ///
+    /// # Errors
+    /// The answer memcached gives; quiet or not.
+    pub fn parse(meta: &Meta<'_>) -> Result<Flags, &'static str> {
+        let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
+        if meta.key.len() > KEY_BYTES_MAX {
+            return Err(by_verb(meta.verb, answer::BAD_FORMAT));
+        }
+        if before + meta.flags.count > TOKENS_MAX {
+            return Err(by_verb(meta.verb, answer::FLAGS_TOO_LONG));
+        }
+        let mut flags = Flags::default();
+        let mut seen = 0u128;
+        let mut wrong = None;
+        for token in meta.flags.tokens() {
+            let letter = token[0];
+            if letter >= 127 || seen >> letter & 1 == 1 {
+                return Err(by_verb(meta.verb, answer::FLAG_DUPLICATE));
+            }
+            seen |= 1 << letter;
+            match flags.take(letter, &token[1..], meta.key) {
+                Ok(()) => {}
+                Err(answer::FLAG_INVALID) => {
+                    return Err(by_verb(meta.verb, answer::FLAG_INVALID));
+                }
+                // A wrong `F` leaves the answer as it is, any other replaces it.
+                Err(answer::NOTHING) => wrong = wrong.or(Some(answer::BAD_FORMAT)),
+                Err(answer) => wrong = Some(answer),
+            }
+        }
+        match wrong {
+            Some(answer) => Err(by_verb(meta.verb, answer)),
+            None => Ok(flags),
+        }
+    }
+
+    /// The key to look up.
+    #[must_use]
+    pub fn key<'k>(&'k self, meta: &Meta<'k>) -> &'k [u8] {
+        self.decoded.as_ref().map_or(meta.key, Decoded::key)
+    }
+
+    fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), &'static str> {
+        match letter {
+            b'b' => self.decoded = Some(base64::decode(key).ok_or(answer::KEY_ENCODING)?),
+            b'N' => self.vivify = Some(seconds(text)?),
+            b'T' => self.exptime = Some(seconds(text)?),
+            b'R' => self.recache = Some(seconds(text)?),
+            b'O' => self.opaque_too_long = text.len() + 1 > OPAQUE_BYTES_MAX,
+            b'v' => self.value = true,
+            b'q' => self.quiet = true,
+            b'u' => self.no_bump = true,
+            b'x' => self.remove_value = true,
+            b'I' => self.stale = true,
+            b'M' => self.mode = Some(text.first().copied().unwrap_or(b' ')),
+            b'F' => {
+                let flags = given(text).and_then(number::strict_u32);
+                self.client_flags = flags.ok_or(answer::NOTHING)?;
+            }
+            b'C' => self.cas = Some(unique(text, answer::FLAG_TOKEN)?),
+            b'E' => self.cas_in = Some(unique(text, answer::FLAG_TOKEN)?),
+            b'J' => self.initial = unique(text, answer::INITIAL)?,
+            b'D' => self.delta = unique(text, answer::DELTA)?,
+            b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'h' | b'l' => {}
+            _ => return Err(answer::FLAG_INVALID),
+        }
+        self.locked |= matches!(letter, b'h' | b'l' | b'N' | b'R' | b'T');
+        Ok(())
+    }
+}
+
+/// `ma` has one answer for all that is wrong with its flags.
+fn by_verb(verb: MetaVerb, answer: &'static str) -> &'static str {
+    if verb == MetaVerb::Arithmetic { answer::FLAG_ARITHMETIC } else { answer }
+}
+
+fn given(text: &[u8]) -> Option<&[u8]> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn seconds(text: &[u8]) -> Result<i32, &'static str> {
+    given(text).and_then(number::strict_i32).ok_or(answer::FLAG_TOKEN)
+}
+
+fn unique(text: &[u8], wrong: &'static str) -> Result<u64, &'static str> {
+    given(text).and_then(number::strict_u64).ok_or(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Args;
+
+    fn parse(verb: MetaVerb, text: &[u8]) -> Result<Flags, &'static str> {
+        let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
+        let flags = Args { text, count };
+        Flags::parse(&Meta { verb, key: b"Zm9v", flags, value: b"", terminated: true })
+    }
+
+    #[test]
+    fn flags_are_read_in_any_order() {
+        let flags = parse(MetaVerb::Set, b"q F7 T-1 b ME C5 E18446744073709551615 I").unwrap();
+        assert!(flags.quiet && flags.stale && flags.locked);
+        assert_eq!(flags.client_flags, 7);
+        assert_eq!(flags.exptime, Some(-1));
+        assert_eq!(flags.decoded.unwrap().key(), b"foo");
+        assert_eq!((flags.mode, flags.cas, flags.cas_in), (Some(b'E'), Some(5), Some(u64::MAX)));
+    }
+
+    #[test]
+    fn each_mistake_has_its_answer() {
+        let wrong = |verb, text: &[u8]| parse(verb, text).unwrap_err();
+        assert_eq!(wrong(MetaVerb::Get, b"v v"), answer::FLAG_DUPLICATE);
+        assert_eq!(wrong(MetaVerb::Get, b"z"), answer::FLAG_INVALID);
+        assert_eq!(wrong(MetaVerb::Get, b"T"), answer::FLAG_TOKEN);
+        assert_eq!(wrong(MetaVerb::Get, b"Tx z"), answer::FLAG_INVALID);
+        assert_eq!(wrong(MetaVerb::Set, b"F"), answer::BAD_FORMAT);
+        assert_eq!(wrong(MetaVerb::Set, b"Tx F"), answer::FLAG_TOKEN);
+        assert_eq!(wrong(MetaVerb::Set, b"F Tx"), answer::FLAG_TOKEN);
+        assert_eq!(wrong(MetaVerb::Set, b"J"), answer::INITIAL);
+        assert_eq!(wrong(MetaVerb::Arithmetic, b"Jx"), answer::FLAG_ARITHMETIC);
+        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(19)), answer::FLAGS_TOO_LONG);
+        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(18)), answer::FLAG_DUPLICATE);
+    }
+
+    #[test]
+    fn an_opaque_may_have_32_bytes() {
+        let opaque = |len: usize| [b"O".to_vec(), vec![b'x'; len - 1]].concat();
+        assert!(!parse(MetaVerb::Get, &opaque(32)).unwrap().opaque_too_long);
+        assert!(parse(MetaVerb::Get, &opaque(33)).unwrap().opaque_too_long);
+    }
+}

@@ -1,0 +1,177 @@
+//! Decimal numbers as memcached reads them, which depends on the field.
+//!
+//! Where: called for every number on a command line.
+//! Invariant: a number that memcached 1.6.45 refuses is `None`; one it truncates is truncated.
+//! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict, whole token)
+//! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`: white space and a sign before the
+//! digits, and only the flags and exptime of storage commands).
+
+/// Most digits, sign included, of a strict 32-bit number.
+const U32_BYTES_MAX: usize = 11;
+
+/// Most digits of a strict 64-bit number.
+const U64_BYTES_MAX: usize = 22;
+
+/// Digits only; an empty token is 0, as in memcached.
+#[must_use]
+pub fn strict_u32(token: &[u8]) -> Option<u32> {
+    if token.len() > U32_BYTES_MAX {
+        return None;
+    }
+    let mut sum = 0u32;
+    for &byte in token {
+        sum = sum.checked_mul(10)?.checked_add(u32::from(digit(byte)?))?;
+    }
+    Some(sum)
+}
+
+/// Digits only; an empty token is 0.
+#[must_use]
+pub fn strict_u64(token: &[u8]) -> Option<u64> {
+    if token.len() > U64_BYTES_MAX {
+        return None;
+    }
+    let mut sum = 0u64;
+    for &byte in token {
+        sum = sum.checked_mul(10)?.checked_add(u64::from(digit(byte)?))?;
+    }
+    Some(sum)
+}
+
+/// Digits, after at most one `-`; an empty token and `-` are 0.
+#[must_use]
+pub fn strict_i32(token: &[u8]) -> Option<i32> {
+    if token.len() > U32_BYTES_MAX {
+        return None;
+    }
+    let (negative, digits) = match token {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    let mut sum = 0i64;
+    for &byte in digits {
+        // At most 11 digits: no overflow in 64 bits.
+        sum = sum * 10 + i64::from(digit(byte)?);
+    }
+    i32::try_from(if negative { -sum } else { sum }).ok()
+}
+
+/// `safe_strtoul` into 32 bits: what does not fit 64 bits is refused, the rest is truncated; a
+/// negative number is refused unless it wraps to a small one. `text` starts at the token and
+/// reaches to the end of the line, because C reads on over white space.
+#[must_use]
+pub fn loose_u32(text: &[u8]) -> Option<u32> {
+    let (negative, magnitude) = scan(text)?;
+    if !negative {
+        return Some(truncated(magnitude));
+    }
+    let wrapped = magnitude.wrapping_neg();
+    if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
+}
+
+/// `safe_strtol` into 32 bits: what does not fit 64 bits is refused, the rest is truncated.
+#[must_use]
+pub fn loose_i32(text: &[u8]) -> Option<i32> {
+    let (negative, magnitude) = scan(text)?;
+    if negative {
+        if magnitude > 1 << 63 {
+            return None;
+        }
+        return Some(truncated(magnitude.wrapping_neg()).cast_signed());
+    }
+    if magnitude > i64::MAX.cast_unsigned() {
+        return None;
+    }
+    Some(truncated(magnitude).cast_signed())
+}
+
+/// The low half, as C's assignment to a 32-bit variable.
+#[expect(clippy::cast_possible_truncation, reason = "memcached truncates")]
+fn truncated(number: u64) -> u32 {
+    number as u32
+}
+
+/// Sign and magnitude, by the rules of C's `strtoul`; the number must be followed by white space,
+/// NUL or the end of `text`.
+fn scan(text: &[u8]) -> Option<(bool, u64)> {
+    let mut rest = text;
+    while let [byte, tail @ ..] = rest {
+        if !is_space(*byte) {
+            break;
+        }
+        rest = tail;
+    }
+    let negative = rest.first() == Some(&b'-');
+    if let [b'-' | b'+', tail @ ..] = rest {
+        rest = tail;
+    }
+    let mut magnitude = u64::from(digit(*rest.first()?)?);
+    rest = &rest[1..];
+    while let [byte, tail @ ..] = rest {
+        let Some(digit) = digit(*byte) else { break };
+        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(digit))?;
+        rest = tail;
+    }
+    match rest.first() {
+        None | Some(0) => Some((negative, magnitude)),
+        Some(&byte) if is_space(byte) => Some((negative, magnitude)),
+        Some(_) => None,
+    }
+}
+
+#[inline]
+fn digit(byte: u8) -> Option<u8> {
+    let digit = byte.wrapping_sub(b'0');
+    (digit < 10).then_some(digit)
+}
+
+/// C's `isspace`.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_numbers_take_digits_only_and_refuse_what_does_not_fit() {
+        assert_eq!(strict_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(strict_u32(b"4294967296"), None);
+        assert_eq!(strict_u32(b"00000000001"), Some(1));
+        assert_eq!(strict_u32(b"000000000001"), None);
+        assert_eq!(strict_u32(b"+1"), None);
+        assert_eq!(strict_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(strict_u64(b"18446744073709551616"), None);
+        assert_eq!(strict_u64(b"0000000000000000000001"), Some(1));
+        assert_eq!(strict_u64(b"00000000000000000000001"), None);
+        assert_eq!(strict_u64(b"-1"), None);
+        assert_eq!(strict_i32(b"2147483647"), Some(i32::MAX));
+        assert_eq!(strict_i32(b"2147483648"), None);
+        assert_eq!(strict_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(strict_i32(b"-2147483649"), None);
+        assert_eq!(strict_i32(b"-"), Some(0));
+        assert_eq!(strict_i32(b"--1"), None);
+        assert_eq!(strict_i32(b"1.5"), None);
+    }
+
+    #[test]
+    fn loose_numbers_are_c_numbers() {
+        assert_eq!(loose_u32(b"0 0 5"), Some(0));
+        assert_eq!(loose_u32(b"\t +7\tx"), Some(7));
+        assert_eq!(loose_u32(b"4\0x"), Some(4));
+        assert_eq!(loose_u32(b"4x"), None);
+        assert_eq!(loose_u32(b"- 1"), None);
+        assert_eq!(loose_u32(b"-1"), None);
+        assert_eq!(loose_u32(b"-18446744073709551615 "), Some(1));
+        assert_eq!(loose_u32(b"18446744073709551615"), Some(u32::MAX));
+        assert_eq!(loose_u32(b"18446744073709551616"), None);
+        assert_eq!(loose_u32(b"4294967296"), Some(0));
+        assert_eq!(loose_i32(b"111111111111\r\n"), Some(-558_038_585));
+        assert_eq!(loose_i32(b"-1 3"), Some(-1));
+        assert_eq!(loose_i32(b"9223372036854775808"), None);
+        assert_eq!(loose_i32(b"-9223372036854775808"), Some(0));
+        assert_eq!(loose_i32(b"-9223372036854775809"), None);
+        assert_eq!(loose_i32(b""), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! One complete command line into what it asks for.
+//!
+//! Where: called by the session for every line its short cuts do not take.
+//! Invariant: sees one whole line and no state, so its result depends on nothing else.
+//! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
+//! and the like, as far as they look at the line only.
+
+use crate::KEY_BYTES_MAX;
+use crate::answer;
+use crate::command::{self, Shape};
+use crate::line::{Tokens, content_end};
+use crate::number;
+use crate::request::{Delta, Meta, MetaVerb, Request, Store, StoreVerb};
+
+/// What a line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parsed<'a> {
+    /// All of it is on the line.
+    Request(Request<'a>),
+    /// A value of so many bytes follows.
+    Value(Request<'a>, u32),
+    /// A value of so many bytes follows and is to be swallowed before the answer is given.
+    Swallow(u32, &'static str),
+    /// Keys, from this place on the line; all of legal length.
+    Keys { cas: bool, exptime: Option<i32>, keys_at: usize },
+    /// An HTTP request, or the like.
+    Close,
+}
+
+/// Shortest line memcached looks at, its line end included.
+const LINE_BYTES_MIN: usize = 4;
+
+const fn answered<'a>(answer: &'static str) -> Parsed<'a> {
+    Parsed::Request(Request::Answer(answer))
+}
+
+/// `answer`, unless the client wants none.
+fn said<'a>(answer: &'static str, noreply: bool) -> Parsed<'a> {
+    answered(if noreply { answer::NOTHING } else { answer })
+}
+
+/// Parses `line`, which ends in its first `\n`.
+pub(crate) fn parse(line: &[u8]) -> Parsed<'_> {
+    if line.len() < LINE_BYTES_MIN {
+        return answered(answer::BAD_FORMAT);
+    }
+    let content = &line[..content_end(line)];
+    let name = match memchr::memchr(b' ', content) {
+        Some(end) => &content[..end],
+        None => content,
+    };
+    match command::find(name) {
+        Some(shape) if !shape.after_spaces() => by_shape(shape, line),
+        _ => by_first_token(line),
+    }
+}
+
+fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
+    match shape {
+        Shape::Get { cas } => get(&Tokens::cut(line), line, cas),
+        Shape::GetAndTouch { cas } => get_and_touch(&Tokens::cut(line), line, cas),
+        Shape::Store(verb) => store(&Tokens::cut(line), verb),
+        Shape::Delete => delete(&Tokens::cut(line)),
+        Shape::Delta { incr } => delta(&Tokens::cut(line), incr),
+        Shape::Touch => touch(&Tokens::cut(line)),
+        Shape::Meta(verb) => meta(line, verb),
+        Shape::MetaNoop => Parsed::Request(Request::MetaNoop),
+        Shape::Quit => Parsed::Request(Request::Quit),
+        Shape::Version => Parsed::Request(Request::Version),
+        Shape::Stats => Parsed::Request(Request::Stats(Tokens::cut(line).args_from(1))),
+        Shape::Watch => Parsed::Request(Request::Watch(Tokens::cut(line).args_from(1))),
+        Shape::FlushAll => flush_all(&Tokens::cut(line)),
+        Shape::Verbosity => verbosity(&Tokens::cut(line)),
+        Shape::Operator(operator) => {
+            let tokens = Tokens::cut(line);
+            let (args, noreply) = (tokens.args_from(1), tokens.noreply());
+            Parsed::Request(Request::Operator { operator, args, noreply })
+        }
+    }
+}
+
+/// The commands that memcached looks up by the first token, and all that is no command.
+fn by_first_token(line: &[u8]) -> Parsed<'_> {
+    let tokens = Tokens::cut(line);
+    let shape = tokens.get(0).and_then(command::find).filter(|shape| shape.after_spaces());
+    if let Some(shape) = shape {
+        return by_shape(shape, line);
+    }
+    if tokens.count() > 1 && tokens.last().is_some_and(|last| last.starts_with(b"HTTP/")) {
+        return Parsed::Close;
+    }
+    said(answer::ERROR, tokens.noreply())
+}
+
+fn get<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
+    let Some(keys_at) = tokens.start(1) else { return answered(answer::BAD_FORMAT) };
+    keys(line, keys_at, cas, None, tokens.noreply())
+}
+
+fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
+    let (Some(exptime), Some(keys_at)) = (tokens.get(1), tokens.start(2)) else {
+        return answered(answer::BAD_FORMAT);
+    };
+    match number::strict_i32(exptime) {
+        Some(exptime) => keys(line, keys_at, cas, Some(exptime), false),
+        None => answered(answer::BAD_EXPTIME),
+    }
+}
+
+/// Checks all keys of a line before the first is answered.
+fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i32>, noreply: bool) -> Parsed<'_> {
+    let text = &line[keys_at..content_end(line)];
+    let mut start = 0;
+    for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
+        if end - start > KEY_BYTES_MAX {
+            // Only the answer to the first key knows of `noreply`.
+            let silent = noreply && start == 0;
+            let long = answer::KEY_TOO_LONG;
+            return answered(if silent { answer::KEY_TOO_LONG_NOREPLY } else { long });
+        }
+        start = end + 1;
+    }
+    Parsed::Keys { cas, exptime, keys_at }
+}
+
+/// The value's length, as far as memcached takes it from anybody.
+fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
+    let bytes = number::strict_i32(token?)?;
+    u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
+}
+
+fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
+    let (Some(key), Some(value_bytes)) = (tokens.get(1), value_bytes(tokens.get(4))) else {
+        return answered(answer::BAD_FORMAT);
+    };
+    let noreply = tokens.noreply();
+    let refused =
+        Parsed::Swallow(value_bytes, if noreply { answer::NOTHING } else { answer::BAD_FORMAT });
+    let client_flags = tokens.text_from(2).and_then(number::loose_u32);
+    let exptime = tokens.text_from(3).and_then(number::loose_i32);
+    let cas = match verb {
+        StoreVerb::Cas => tokens.get(5).and_then(number::strict_u64),
+        _ => Some(0),
+    };
+    let (Some(client_flags), Some(exptime), Some(cas)) = (client_flags, exptime, cas) else {
+        return refused;
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return refused;
+    }
+    let value = &[];
+    let store = Store { verb, key, client_flags, exptime, cas, noreply, value, terminated: true };
+    Parsed::Value(Request::Store(store), value_bytes)
+}
+
+fn delete<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+    let Some(key) = tokens.get(1) else { return answered(answer::BAD_FORMAT) };
+    let noreply = tokens.noreply();
+    if key.len() > KEY_BYTES_MAX {
+        return said(answer::BAD_FORMAT, noreply);
+    }
+    Parsed::Request(Request::Delete { key, noreply })
+}
+
+fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
+    let (Some(key), Some(delta)) = (tokens.get(1), tokens.get(2)) else {
+        return answered(answer::BAD_FORMAT);
+    };
+    let noreply = tokens.noreply();
+    if key.len() > KEY_BYTES_MAX {
+        return said(answer::BAD_FORMAT, noreply);
+    }
+    match number::strict_u64(delta) {
+        Some(delta) => Parsed::Request(Request::Delta(Delta { incr, key, delta, noreply })),
+        None => said(answer::BAD_DELTA, noreply),
+    }
+}
+
+fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+    let (Some(key), Some(exptime)) = (tokens.get(1), tokens.get(2)) else {
+        return answered(answer::BAD_FORMAT);
+    };
+    let noreply = tokens.noreply();
+    if key.len() > KEY_BYTES_MAX {
+        return said(answer::BAD_FORMAT, noreply);
+    }
+    match number::strict_i32(exptime) {
+        Some(exptime) => Parsed::Request(Request::Touch { key, exptime, noreply }),
+        None => said(answer::BAD_EXPTIME, noreply),
+    }
+}
+
+fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
+    let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
+    // `me` is cut like `mg`, and its flags checked like them, though it reads only one.
+    let tokens = Tokens::cut_meta(line, first_flag);
+    let Some(key) = tokens.get(1) else { return answered(answer::BAD_FORMAT) };
+    let flags = tokens.args_from(first_flag);
+    let meta = Request::Meta(Meta { verb, key, flags, value: &[], terminated: true });
+    match verb {
+        MetaVerb::Set => match value_bytes(tokens.get(2)) {
+            Some(value_bytes) => Parsed::Value(meta, value_bytes),
+            None => answered(answer::BAD_FORMAT),
+        },
+        MetaVerb::Debug if key.len() > KEY_BYTES_MAX => answered(answer::BAD_FORMAT),
+        _ => Parsed::Request(meta),
+    }
+}
+
+fn flush_all<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+    let noreply = tokens.noreply();
+    let given = tokens.count() != 1 + usize::from(noreply);
+    let exptime = if given { tokens.get(1).and_then(number::strict_i32) } else { Some(0) };
+    Parsed::Request(Request::FlushAll { exptime, noreply })
+}
+
+fn verbosity<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+    let noreply = tokens.noreply();
+    match tokens.get(1).and_then(number::strict_u32) {
+        Some(level) => Parsed::Request(Request::Verbosity { level, noreply }),
+        None => said(answer::BAD_FORMAT, noreply),
+    }
+}
