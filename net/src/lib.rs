@@ -1,1 +1,21 @@
-//! net
+//! Packet in, packet out: TCP and Unix sockets.
+//!
+//! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
+//! connections from its `listener`, reads requests from a `stream` and writes replies to it; `wake`
+//! ends its sleep from outside.
+//! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
+//! for a connection is counted in the column's `Calls`.
+
+mod calls;
+mod epoll;
+mod listener;
+mod pin;
+mod stream;
+mod wake;
+
+pub use calls::{Calls, Counter};
+pub use epoll::{Epoll, Event, Interest, Timeout};
+pub use listener::{Accepted, Listener, Place, PortHold};
+pub use pin::{pin_thread, thread_cpus};
+pub use stream::{Got, Sent, Stream};
+pub use wake::Waker;

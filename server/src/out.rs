@@ -1,20 +1,165 @@
 //! What is to be sent on one connection: reply text, with large values spliced in by reference.
 //!
-//! Where: the executor appends, the connection sends.
-//! Invariant: the bytes to send are `buf` with each pin's bytes inserted at its position.
+//! Where: the executor appends, the connection sends. A column has one for the turn at hand; a
+//! connection whose socket is full gets one of its own with what is left.
+//! Invariant: the bytes to send are `buf` with each pin's bytes inserted at its position, less
+//! what `advance` was told of. Text is copied, so it outlives any quiescent point; a pin keeps its
+//! frames until its last byte is sent.
+
+use std::io::IoSlice;
+
+use crate::limits::{OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX, PINS_MAX, REPLY_BYTES_MAX};
 
 /// Replies waiting to be sent.
 #[derive(Debug, Default)]
 pub struct Out {
     /// Reply text; preallocated, does not grow on the request path.
     pub buf: Vec<u8>,
-    /// Where in `buf` a value's body belongs.
+    /// Where in `buf` a value's body belongs; ascending.
     pub pins: Vec<(usize, store::Pinned)>,
+    /// Bytes of `buf` sent.
+    text_sent: usize,
+    /// Bytes of the first pin sent.
+    pin_sent: usize,
+    /// Sum of the pins' bytes.
+    pinned_bytes: usize,
 }
 
 impl Out {
+    /// Room for a turn's replies and one reply with a value of `value_bytes_max` on top.
+    #[must_use]
+    pub fn for_column(value_bytes_max: usize) -> Out {
+        Out {
+            buf: Vec::with_capacity(OUT_BYTES_MAX + value_bytes_max + REPLY_BYTES_MAX),
+            pins: Vec::with_capacity(PINS_MAX),
+            ..Out::default()
+        }
+    }
+
     /// Splices a value's body in at the end of what is there.
     pub fn pin(&mut self, value: store::Pinned) {
-        self.pins.push((self.buf.len(), value));
+        let bytes = value.bytes();
+        if bytes > 0 {
+            self.pinned_bytes += bytes;
+            self.pins.push((self.buf.len(), value));
+        }
+    }
+
+    /// Nothing is left to send.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.text_sent == self.buf.len() && self.pins.is_empty()
+    }
+
+    /// The turn has produced enough; it must send before it executes another request.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.buf.len() >= OUT_BYTES_MAX
+            || self.pins.len() >= PINS_MAX
+            || self.pinned_bytes >= PINNED_BYTES_TURN_MAX
+    }
+
+    /// What is left to send, if it is one piece.
+    #[inline]
+    #[must_use]
+    pub fn text(&self) -> Option<&[u8]> {
+        if self.pins.is_empty() { self.buf.get(self.text_sent..) } else { None }
+    }
+
+    /// The first of what is left to send, in `pieces`; how many of them are used.
+    pub fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
+        let mut free = pieces.iter_mut();
+        let mut used = 0;
+        let mut put = |bytes: &'a [u8]| {
+            if bytes.is_empty() {
+                return true;
+            }
+            let Some(piece) = free.next() else { return false };
+            *piece = IoSlice::new(bytes);
+            used += 1;
+            true
+        };
+        let mut text_at = self.text_sent;
+        let mut skip = self.pin_sent;
+        for (at, value) in &self.pins {
+            if !put(&self.buf[text_at..*at]) {
+                return used;
+            }
+            text_at = *at;
+            for piece in value.pieces() {
+                let sent = skip.min(piece.len());
+                skip -= sent;
+                if !put(&piece[sent..]) {
+                    return used;
+                }
+            }
+        }
+        put(&self.buf[text_at..]);
+        used
+    }
+
+    /// `bytes` have been sent.
+    pub fn advance(&mut self, mut bytes: usize) {
+        while let Some((at, value)) = self.pins.first() {
+            let text = bytes.min(at - self.text_sent);
+            self.text_sent += text;
+            bytes -= text;
+            let value_bytes = value.bytes();
+            let body = bytes.min(value_bytes - self.pin_sent);
+            self.pin_sent += body;
+            bytes -= body;
+            if self.pin_sent < value_bytes {
+                return;
+            }
+            self.pinned_bytes -= value_bytes;
+            self.pin_sent = 0;
+            self.pins.remove(0);
+        }
+        self.text_sent = (self.text_sent + bytes).min(self.buf.len());
+    }
+
+    /// Forgets everything; keeps the room.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.text_sent = 0;
+        if !self.pins.is_empty() {
+            self.pins.clear();
+        }
+        self.pin_sent = 0;
+        self.pinned_bytes = 0;
+    }
+
+    /// Moves what is left into an `Out` of just that size, and clears this one.
+    #[must_use]
+    pub fn take_rest(&mut self) -> Out {
+        let from = self.text_sent;
+        let mut pins = Vec::with_capacity(self.pins.len());
+        pins.extend(self.pins.drain(..).map(|(at, value)| (at - from, value)));
+        let rest = Out {
+            buf: self.buf[from..].to_vec(),
+            pins,
+            text_sent: 0,
+            pin_sent: self.pin_sent,
+            pinned_bytes: self.pinned_bytes,
+        };
+        self.clear();
+        rest
+    }
+
+    /// Memory it takes beside the values it pins.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Out>()
+            + self.buf.capacity()
+            + self.pins.capacity() * size_of::<(usize, store::Pinned)>()
+    }
+
+    /// Sum of the values it pins.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes
     }
 }

@@ -1,0 +1,179 @@
+//! Waiting for sockets: epoll.
+//!
+//! Where: the head of a column's loop.
+//! Invariant: a stream is registered edge-triggered, so a reader must go on until a read came back
+//! short (for a stream socket that means drained, see epoll(7)) or remember that it has not; in
+//! return the kernel does not look again at every connection it has just reported, and nothing is
+//! re-registered while replies fit the socket.
+//! Source: epoll(7), "Questions and answers", on short reads.
+#![allow(
+    unsafe_code,
+    reason = "an event's data is a union with a pointer, so Send is ours to give"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::calls::Calls;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// A stream: bytes to read, or the peer's end; edge-triggered.
+    Read,
+    /// A stream whose replies did not fit: room to write; edge-triggered. The peer's end is seen by
+    /// writing.
+    Write,
+    /// A listener of this column alone; level-triggered.
+    Accept,
+    /// An eventfd; level-triggered.
+    Wake,
+    /// A listener several columns share: one of them is woken for each connection; level-triggered.
+    AcceptShared,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Interest::Read => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+            Interest::Write => EventFlags::OUT | EventFlags::ET,
+            Interest::Accept | Interest::Wake => EventFlags::IN,
+            Interest::AcceptShared => EventFlags::IN | EventFlags::EXCLUSIVE,
+        }
+    }
+}
+
+/// How long `wait` may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// Not at all: take what is ready.
+    Zero,
+    /// At most this long, rounded up to whole milliseconds.
+    Within(Duration),
+    /// Until something happens.
+    Never,
+}
+
+/// Something happened to the descriptor that was registered with `token`.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// As registered.
+    pub token: u64,
+    /// There is something to read, or the end of it.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The peer has shut down its side, or the connection is broken: the next reads come to an end.
+    pub ended: bool,
+}
+
+/// An epoll instance and room for the events of one `wait`.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+    events: Box<[MaybeUninit<epoll::Event>]>,
+}
+
+// SAFETY: what keeps `Epoll` from being `Send` is the pointer variant of the union in an event. The
+// only values ever stored there are the integer tokens given to `add` and `change`.
+unsafe impl Send for Epoll {}
+
+impl Epoll {
+    /// Makes an instance whose `wait` takes at most `events_max` events.
+    ///
+    /// # Errors
+    /// No descriptor is left, or no memory.
+    pub fn new(events_max: usize) -> io::Result<Epoll> {
+        let fd = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Epoll { fd, events: Box::new_uninit_slice(events_max) })
+    }
+
+    /// Watches `source`; its events carry `token`. Closing the descriptor ends the watch.
+    ///
+    /// # Errors
+    /// `ENOMEM`, or `ENOSPC` past `fs.epoll.max_user_watches`.
+    pub fn add(
+        &self,
+        source: impl AsFd,
+        token: u64,
+        on: Interest,
+        calls: &Calls,
+    ) -> io::Result<()> {
+        calls.controls.add(1);
+        Ok(epoll::add(&self.fd, source, EventData::new_u64(token), on.flags())?)
+    }
+
+    /// Watches `source` for something else from now on. What is ready already is reported again.
+    ///
+    /// # Errors
+    /// `source` is not watched here.
+    pub fn change(
+        &self,
+        source: impl AsFd,
+        token: u64,
+        on: Interest,
+        calls: &Calls,
+    ) -> io::Result<()> {
+        calls.controls.add(1);
+        Ok(epoll::modify(&self.fd, source, EventData::new_u64(token), on.flags())?)
+    }
+
+    /// Stops watching `source`.
+    ///
+    /// # Errors
+    /// `source` is not watched here.
+    pub fn remove(&self, source: impl AsFd, calls: &Calls) -> io::Result<()> {
+        calls.controls.add(1);
+        Ok(epoll::delete(&self.fd, source)?)
+    }
+
+    /// Sleeps until something happens or `timeout` is over; what happened, at most `events_max`. A
+    /// signal ends the sleep with no events.
+    ///
+    /// # Errors
+    /// None that a correct program sees.
+    pub fn wait(
+        &mut self,
+        timeout: Timeout,
+        calls: &Calls,
+    ) -> io::Result<impl ExactSizeIterator<Item = Event>> {
+        calls.waits.add(1);
+        let limit = match timeout {
+            Timeout::Zero => Some(timespec(Duration::ZERO)),
+            Timeout::Within(most) => Some(timespec(most)),
+            Timeout::Never => None,
+        };
+        let events = match epoll::wait(&self.fd, &mut self.events[..], limit.as_ref()) {
+            Ok((events, _)) => &*events,
+            Err(rustix::io::Errno::INTR) => &[],
+            Err(error) => return Err(error.into()),
+        };
+        Ok(events.iter().map(seen))
+    }
+}
+
+fn seen(event: &epoll::Event) -> Event {
+    let flags = event.flags;
+    let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+    Event {
+        token: event.data.u64(),
+        readable: flags.contains(EventFlags::IN) || ended,
+        writable: flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR),
+        ended,
+    }
+}
+
+/// Whole milliseconds, rounded up, so that the kernel takes the cheap call and we never wake too
+/// early.
+fn timespec(span: Duration) -> Timespec {
+    let rounded_ms = span.as_nanos().div_ceil(1_000_000);
+    Timespec {
+        tv_sec: i64::try_from(rounded_ms / 1000).unwrap_or(i64::from(i32::MAX)),
+        tv_nsec: i64::try_from(rounded_ms % 1000 * 1_000_000).unwrap_or(0),
+    }
+}

@@ -1,0 +1,30 @@
+//! Which processors a thread runs on.
+//!
+//! Where: once, at a column's start.
+//! Invariant: only the calling thread is moved.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Binds the calling thread to processor `cpu`.
+///
+/// # Errors
+/// There is no such processor, or it is not ours to use.
+pub fn pin_thread(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The processors the calling thread may run on, ascending.
+///
+/// # Errors
+/// More than `CpuSet::MAX_CPU` processors.
+pub fn thread_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}

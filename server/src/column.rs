@@ -1,0 +1,294 @@
+//! A column: one thread that owns its connections, executes their requests against the shared store
+//! and answers, batch by batch.
+//!
+//! Where: the loop that everything else is called from.
+//! Invariant: per loop, every ready connection gets one turn, in the order it became ready; the
+//! store's quiescent point comes once per loop, when no turn is on; the store is told before the
+//! thread blocks. A column with nothing to do sleeps.
+
+mod accept;
+mod slab;
+mod spares;
+mod tick;
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use net::{Calls, Epoll, Interest, Timeout, Waker};
+
+use crate::connection::{Arrivals, Next, Waiting};
+use crate::execute::Context;
+use crate::limits;
+use crate::listen::Source;
+use crate::out::Out;
+pub(crate) use spares::Spares;
+
+use slab::{Slab, TOKEN_OTHER};
+pub(crate) use tick::{Tick, moment};
+
+/// The token of the column's waker; listeners follow.
+const TOKEN_WAKER: u64 = TOKEN_OTHER;
+
+/// What a column lends to the connection whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Kit {
+    pub(crate) context: Context,
+    /// The turn's replies.
+    pub(crate) out: Out,
+    /// What the turn receives into.
+    pub(crate) receive: Vec<u8>,
+    pub(crate) spares: Spares,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) waiting: Waiting,
+    pub(crate) calls: Arc<Calls>,
+    /// `-R`.
+    pub(crate) requests_turn_max: u32,
+    /// Values longer than this arrive by `Arrivals`.
+    pub(crate) log_value_bytes: usize,
+    /// Milliseconds since the server started, taken once per loop.
+    pub(crate) now_ms: u64,
+    kept_bytes_max: usize,
+    pinned_bytes_max: usize,
+}
+
+impl Kit {
+    fn new(context: Context, calls: Arc<Calls>) -> Kit {
+        let settings = &context.shared.settings;
+        let (memory_bytes, columns) = (settings.memory_bytes, settings.columns);
+        let item_bytes_max = settings.item_bytes_max;
+        let log_value_bytes = context.store.log_value_bytes_max();
+        let receive_bytes = limits::receive_bytes(log_value_bytes);
+        let arriving = limits::arriving_bytes_max(memory_bytes, columns, item_bytes_max);
+        Kit {
+            out: Out::for_column(log_value_bytes),
+            receive: vec![0; receive_bytes],
+            spares: Spares::new(receive_bytes),
+            arrivals: Arrivals::new(arriving),
+            waiting: Waiting::default(),
+            calls,
+            requests_turn_max: settings.requests_per_event.max(1),
+            log_value_bytes,
+            now_ms: 0,
+            kept_bytes_max: limits::kept_bytes_max(memory_bytes, columns),
+            pinned_bytes_max: limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max),
+            context,
+        }
+    }
+
+    /// The turn has replies enough for one write.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.is_full()
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.spares.held_bytes() + self.waiting.held_bytes
+    }
+}
+
+/// One column.
+#[derive(Debug)]
+pub(crate) struct Column {
+    kit: Kit,
+    epoll: Epoll,
+    sources: Vec<Source>,
+    /// Listeners with connections to accept, one bit each.
+    sources_ready: u64,
+    connections: Slab,
+    /// Connections whose turn comes in this loop, and in the next.
+    queue: Vec<u64>,
+    queue_next: Vec<u64>,
+    tick: Tick,
+    waker: Arc<Waker>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// What a column is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) context: Context,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) tick: Tick,
+}
+
+impl Column {
+    /// A column that is ready to `run`.
+    ///
+    /// # Errors
+    /// No descriptor is left for its epoll.
+    pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
+        let epoll = Epoll::new(limits::EVENTS_MAX)?;
+        epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
+        let column = Column {
+            kit: Kit::new(parts.context, parts.calls),
+            epoll,
+            sources: parts.sources,
+            sources_ready: 0,
+            connections: Slab::default(),
+            queue: Vec::new(),
+            queue_next: Vec::new(),
+            tick: parts.tick,
+            waker: parts.waker,
+            stopping: parts.stopping,
+        };
+        column.watch_sources()?;
+        Ok(column)
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait for events; never on a sound system.
+    pub(crate) fn run(mut self) -> std::io::Result<()> {
+        // Acquire, pairs with the release in `Server::stop`.
+        while !self.stopping.load(Ordering::Acquire) {
+            self.wait()?;
+            self.turns();
+            self.accept_ready();
+            self.kit.context.store.quiesce();
+            self.tick.worked(self.kit.context.store.maintain());
+            self.housekeeping();
+        }
+        let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();
+        for token in tokens {
+            self.close(token);
+        }
+        self.kit.context.store.offline();
+        Ok(())
+    }
+
+    /// Waits until something is ready, not at all when there is work left, and queues what is.
+    fn wait(&mut self) -> std::io::Result<()> {
+        let timeout =
+            if self.queue.is_empty() { self.tick.timeout(self.kit.now_ms) } else { Timeout::Zero };
+        let blocks = timeout != Timeout::Zero;
+        if blocks {
+            self.kit.context.store.offline();
+        }
+        let events = self.epoll.wait(timeout, &self.kit.calls)?;
+        if blocks {
+            self.kit.context.store.online();
+        }
+        for event in events {
+            if event.token >= TOKEN_OTHER {
+                if event.token == TOKEN_WAKER {
+                    self.waker.clear();
+                } else {
+                    self.sources_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
+                }
+            } else if let Some(connection) = self.connections.get(event.token) {
+                if event.readable {
+                    connection.note_input(event.ended);
+                }
+                if !mem::replace(&mut connection.queued, true) {
+                    self.queue.push(event.token);
+                }
+            }
+        }
+        self.kit.now_ms = self.tick.now(&mut self.kit.context);
+        Ok(())
+    }
+
+    /// One turn for each connection in the queue.
+    fn turns(&mut self) {
+        let mut queue = mem::take(&mut self.queue);
+        for &token in &queue {
+            let Some(connection) = self.connections.get(token) else { continue };
+            connection.queued = false;
+            let next = connection.turn(&mut self.kit);
+            if next == Next::Again {
+                connection.queued = true;
+                self.queue_next.push(token);
+            }
+            let awaits_write = next == Next::AwaitWrite;
+            if next == Next::Close {
+                self.close(token);
+            } else if connection.awaits_write != awaits_write {
+                connection.awaits_write = awaits_write;
+                let on = if awaits_write { Interest::Write } else { Interest::Read };
+                // It fails only for a descriptor that is not watched; ours is until it is closed.
+                let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
+            }
+            if self.kit.kept_bytes() > self.kit.kept_bytes_max / 2
+                || self.kit.waiting.pinned_bytes > self.kit.pinned_bytes_max / 2
+            {
+                self.relieve();
+            }
+        }
+        queue.clear();
+        self.queue = mem::replace(&mut self.queue_next, queue);
+    }
+
+    /// Closes the connection that holds memory and has not moved for longest, when they hold too
+    /// much together.
+    fn relieve(&mut self) {
+        loop {
+            let kit = &self.kit;
+            let kept = kit.kept_bytes() > kit.kept_bytes_max / 2;
+            let pinned = kit.waiting.pinned_bytes > kit.pinned_bytes_max / 2;
+            if !kept && !pinned {
+                return;
+            }
+            let over = kit.kept_bytes() > kit.kept_bytes_max
+                || kit.waiting.pinned_bytes > kit.pinned_bytes_max;
+            let oldest = self
+                .connections
+                .iter()
+                .filter(|(_, it)| kept && it.kept_bytes() > 0 || pinned && it.pinned_bytes() > 0)
+                .min_by_key(|(_, it)| it.moved_ms)
+                .map(|(token, it)| (token, it.moved_ms));
+            let Some((token, moved_ms)) = oldest else { return };
+            if !over && kit.now_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
+                return;
+            }
+            if let Some(connection) = self.connections.get(token) {
+                connection.part("SERVER_ERROR out of memory reading request\r\n", &self.kit);
+            }
+            self.close(token);
+        }
+    }
+
+    /// Drops a connection and what it holds.
+    fn close(&mut self, token: u64) {
+        if let Some(mut connection) = self.connections.remove(token) {
+            connection.release(&mut self.kit);
+            // Relaxed: a count; nothing else is read on its strength. Pairs with `admit`.
+            self.kit.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What has its own time: listeners that rested, connections idle for too long.
+    fn housekeeping(&mut self) {
+        if self.tick.rest_is_over(self.kit.now_ms) {
+            self.resume_sources();
+        }
+        if self.tick.second_has_passed(self.kit.now_ms) {
+            self.close_idle();
+        }
+    }
+
+    /// Closes connections that have been idle for longer than `-o idle_timeout`.
+    fn close_idle(&mut self) {
+        let limit_seconds = self.kit.context.shared.settings.idle_seconds_max;
+        if limit_seconds == 0 {
+            return;
+        }
+        let limit_ms = Duration::from_secs(u64::from(limit_seconds)).as_millis();
+        let now_ms = self.kit.now_ms;
+        let idle: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, it)| u128::from(now_ms.saturating_sub(it.moved_ms)) > limit_ms)
+            .map(|(token, _)| token)
+            .collect();
+        for token in idle {
+            self.kit.context.counters.idle_kicks.add(1);
+            self.close(token);
+        }
+    }
+}

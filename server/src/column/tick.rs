@@ -1,0 +1,107 @@
+//! A column's time: the clock it goes by, and when it must wake without an event.
+//!
+//! Where: asked before each wait, set after it.
+//! Invariant: the clock is read once per loop. One column wakes once per second for the store's
+//! sake; the others sleep until an event, unless a listener rests, the store has work, or idle
+//! connections are to be closed.
+
+use std::time::Duration;
+
+use net::Timeout;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::clock::START;
+use crate::execute::Context;
+use crate::limits::{LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
+
+/// When something is due.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    /// The server's start, on the clock of `now`.
+    start: Timespec,
+    /// Wakes once per second.
+    beats: bool,
+    beat_ms: u64,
+    /// Listeners rest until then.
+    rest_until_ms: Option<u64>,
+    /// Slices of background work since something else happened; `None`: no work is left.
+    slices: Option<u32>,
+}
+
+/// The moment, on the clock that columns go by.
+pub(crate) fn moment() -> Timespec {
+    clock_gettime(ClockId::MonotonicCoarse)
+}
+
+impl Tick {
+    /// `start`: the server's, from `moment`. `beats`: this column wakes once per second.
+    pub(crate) fn new(start: Timespec, beats: bool) -> Tick {
+        Tick { start, beats, beat_ms: 0, rest_until_ms: None, slices: None }
+    }
+
+    /// Reads the clock and sets the store's and the executor's; milliseconds since the start.
+    pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
+        let moment = moment();
+        let seconds = moment.tv_sec - self.start.tv_sec;
+        let nanos = seconds * 1_000_000_000 + (moment.tv_nsec - self.start.tv_nsec);
+        let now_ms = u64::try_from(nanos / 1_000_000).unwrap_or(0);
+        let seconds = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX).saturating_add(START);
+        if seconds != context.clock.now {
+            context.clock.now = seconds;
+            context.store.set_now(seconds);
+        }
+        now_ms
+    }
+
+    /// The store has had a slice of background work; `more` is to do.
+    pub(crate) fn worked(&mut self, more: bool) {
+        self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
+    }
+
+    /// How long the column may sleep.
+    pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
+        let mut until_ms = None;
+        let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
+        match self.slices {
+            Some(slices) if slices < MAINTAIN_SLICES_MAX => return Timeout::Zero,
+            Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
+            None => {}
+        }
+        if let Some(at_ms) = self.rest_until_ms {
+            by(at_ms);
+        }
+        if self.beats {
+            by(self.beat_ms + 1000);
+        }
+        match until_ms {
+            Some(at_ms) => Timeout::Within(Duration::from_millis(at_ms.saturating_sub(now_ms))),
+            None => Timeout::Never,
+        }
+    }
+
+    /// True once per second, on a column that beats.
+    pub(crate) fn second_has_passed(&mut self, now_ms: u64) -> bool {
+        let passed = self.beats && now_ms >= self.beat_ms + 1000;
+        if passed {
+            self.beat_ms = now_ms - now_ms % 1000;
+        }
+        passed
+    }
+
+    /// Listeners rest from now on; false when they do already.
+    pub(crate) fn rest(&mut self, now_ms: u64) -> bool {
+        let rested = self.rest_until_ms.is_some();
+        self.rest_until_ms = Some(now_ms + LISTENER_REST_MS);
+        !rested
+    }
+
+    /// Listeners rest, and have done so for long enough.
+    pub(crate) fn rest_is_over(&self, now_ms: u64) -> bool {
+        self.rest_until_ms.is_some_and(|at_ms| now_ms >= at_ms)
+    }
+
+    /// Listeners are back.
+    pub(crate) fn rested(&mut self) {
+        self.rest_until_ms = None;
+    }
+}

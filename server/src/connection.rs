@@ -1,0 +1,199 @@
+//! One client's connection: its socket, its parser, and what must wait between turns.
+//!
+//! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
+//! is: one read, the requests in it executed, one write.
+//! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
+//! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
+//! executed in the order they came, each once.
+
+mod arrival;
+mod held;
+mod input;
+mod output;
+
+use std::mem;
+
+use net::{Got, Stream};
+use protocol::{Session, Speak};
+
+pub(crate) use arrival::Arrivals;
+pub(crate) use output::Waiting;
+
+use crate::column::Kit;
+use crate::out::Out;
+use held::Held;
+use input::Stop;
+
+/// What the column does with a connection after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing until its socket is ready.
+    Sleep,
+    /// Another turn in the next loop.
+    Again,
+    /// Nothing until its socket takes more.
+    AwaitWrite,
+    /// Drops it.
+    Close,
+}
+
+/// One client's connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Stream,
+    session: Session,
+    /// Input not consumed yet.
+    held: Held,
+    /// Replies the socket did not take.
+    out: Option<Box<Out>>,
+    /// The large value on its way in, in the column's `Arrivals`.
+    arrival: Option<u32>,
+    /// `held` may contain whole requests: execute before reading more.
+    resumable: bool,
+    /// The last read did not empty the socket.
+    readable: bool,
+    /// The peer's end was announced: read on until it is reached.
+    ended: bool,
+    /// Close as soon as the replies are out.
+    closing: bool,
+    /// Already in the column's queue for the next turn.
+    pub(crate) queued: bool,
+    /// Watched for room to write instead of for input.
+    pub(crate) awaits_write: bool,
+    /// The column's clock when it last received or sent a byte.
+    pub(crate) moved_ms: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Stream, speak: Speak, now_ms: u64) -> Connection {
+        Connection {
+            stream,
+            session: Session::new(speak),
+            held: Held::default(),
+            out: None,
+            arrival: None,
+            resumable: false,
+            readable: false,
+            ended: false,
+            closing: false,
+            queued: false,
+            awaits_write: false,
+            moved_ms: now_ms,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The kernel says that there is input, or with `ended` its end.
+    #[inline]
+    pub(crate) fn note_input(&mut self, ended: bool) {
+        self.readable = true;
+        self.ended |= ended;
+    }
+
+    /// Moves the connection on by one read, the requests it brought, and one write.
+    pub(crate) fn turn(&mut self, kit: &mut Kit) -> Next {
+        if self.out.is_some() {
+            return self.send_rest(kit);
+        }
+        if self.resumable {
+            let held = mem::take(&mut self.held);
+            let (stop, used) = self.execute(kit, held.bytes());
+            self.stopped(stop);
+            self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
+            return self.send(kit);
+        }
+        if !self.readable {
+            return Next::Sleep;
+        }
+        let mut buffer = mem::take(&mut kit.receive);
+        let got = self.read(kit, &mut buffer);
+        let Got::Bytes(bytes) = got else {
+            kit.receive = buffer;
+            self.readable = false;
+            return if got == Got::Empty { Next::Sleep } else { Next::Close };
+        };
+        let (stop, used) = self.execute(kit, &buffer[..bytes]);
+        self.stopped(stop);
+        // The parser never asks for more than the buffer holds; if it did, this would spin.
+        self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
+        if used == bytes || self.closing {
+            kit.receive = buffer;
+        } else {
+            let partial = !self.resumable;
+            (self.held, kit.receive) = Held::keep(buffer, used..bytes, partial, &mut kit.spares);
+        }
+        self.send(kit)
+    }
+
+    /// Reads once: what a large value still lacks into its place, everything else into `buffer`
+    /// behind the input kept from before. Says how much of `buffer` is input.
+    #[inline]
+    fn read(&mut self, kit: &mut Kit, buffer: &mut [u8]) -> Got {
+        let kept = self.held.bytes().len();
+        if kept > 0 {
+            buffer[..kept].copy_from_slice(self.held.bytes());
+        }
+        let free = &mut buffer[kept..];
+        let mut room = free.len();
+        let mut direct_bytes = 0;
+        let got = match self.arrival {
+            None => self.stream.read(free, &kit.calls),
+            Some(arrival) => {
+                let space = kit.arrivals.space(arrival, &mut kit.context.store, kit.now_ms);
+                direct_bytes = space.len();
+                room += direct_bytes;
+                self.stream.read_both(space, free, &kit.calls)
+            }
+        };
+        let Got::Bytes(bytes) = got else { return got };
+        if bytes < room && !self.ended {
+            // A short read: the socket is empty, and the next byte will be announced.
+            self.readable = false;
+        }
+        kit.context.counters.bytes_read.add(bytes as u64);
+        self.moved_ms = kit.now_ms;
+        if let Some(arrival) = self.arrival {
+            direct_bytes = direct_bytes.min(bytes);
+            kit.arrivals.filled(arrival, direct_bytes, kit.now_ms);
+        }
+        mem::take(&mut self.held).release(&mut kit.spares);
+        Got::Bytes(kept + bytes - direct_bytes)
+    }
+
+    #[inline]
+    fn stopped(&mut self, stop: Stop) {
+        self.resumable = stop == Stop::Enough;
+        self.closing |= stop == Stop::Close;
+    }
+
+    /// Memory it holds beside the store.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.held.capacity() + self.out.as_ref().map_or(0, |out| out.held_bytes())
+    }
+
+    /// Bytes of large values that its waiting replies pin.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.out.as_ref().map_or(0, |out| out.pinned_bytes())
+    }
+
+    /// Gives back everything it borrowed from the column.
+    pub(crate) fn release(&mut self, kit: &mut Kit) {
+        mem::take(&mut self.held).release(&mut kit.spares);
+        if let Some(out) = self.out.take() {
+            kit.waiting.remove(&out);
+        }
+        if let Some(arrival) = self.arrival.take() {
+            kit.arrivals.remove(arrival);
+        }
+    }
+
+    /// Told why it is closed, as far as the socket takes it.
+    pub(crate) fn part(&mut self, word: &str, kit: &Kit) {
+        if self.out.is_none() {
+            let _gone = self.stream.write(word.as_bytes(), &kit.calls);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Input a connection keeps between turns: the start of a request, or requests left for its next
+//! turn.
+//!
+//! Where: between the receive buffer, which the whole column shares, and the parser.
+//! Invariant: an incomplete request is kept in a buffer of about its own size, so what a peer makes
+//! us hold is what it sent; the whole receive buffer is given away only for bytes that are executed
+//! in the next loop.
+
+use std::ops::Range;
+
+use crate::column::Spares;
+use crate::limits::SPARE_SMALL_BYTES;
+
+/// Kept input; without memory when there is none.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Held {
+    /// Keeps `range` of the receive buffer. `partial`: it waits for more bytes. Also the buffer to
+    /// receive into from now on.
+    pub(crate) fn keep(
+        buffer: Vec<u8>,
+        range: Range<usize>,
+        partial: bool,
+        spares: &mut Spares,
+    ) -> (Held, Vec<u8>) {
+        if partial || range.len() <= SPARE_SMALL_BYTES {
+            return (Held::copy(&buffer[range], spares), buffer);
+        }
+        // Much is left and will be executed soon: give the buffer away instead of copying.
+        let next = spares.swap_large(&buffer);
+        (Held { buffer, from: range.start, to: range.end }, next)
+    }
+
+    fn copy(bytes: &[u8], spares: &mut Spares) -> Held {
+        Held { buffer: spares.copy_of(bytes), from: 0, to: bytes.len() }
+    }
+
+    /// What is kept.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.from..self.to]
+    }
+
+    /// What is kept after `used` bytes were executed. `partial`: the rest waits for more.
+    pub(crate) fn after(
+        mut self,
+        used: usize,
+        partial: bool,
+        closing: bool,
+        spares: &mut Spares,
+    ) -> Held {
+        self.from += used;
+        if self.from == self.to || closing {
+            self.release(spares);
+            return Held::default();
+        }
+        if !partial {
+            return self;
+        }
+        let copy = Held::copy(self.bytes(), spares);
+        self.release(spares);
+        copy
+    }
+
+    /// Memory it takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Gives the buffer back.
+    #[inline]
+    pub(crate) fn release(self, spares: &mut Spares) {
+        if self.buffer.capacity() > 0 {
+            spares.put_back(self.buffer);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Every bound on what a peer can make the server hold or do, in one place.
+//!
+//! Where: read by connections and columns.
+//! Invariant: whatever peers send, a column's memory beside the store stays under the sum of the
+//! bounds here, and one turn of one connection does a bounded amount of work.
+
+/// Ready descriptors taken from the kernel per loop: bounds how long one loop takes.
+pub const EVENTS_MAX: usize = 256;
+
+/// Connections one listener hands over per loop: a flood of them must not stall those that stand.
+pub const ACCEPTS_MAX: usize = 64;
+
+/// The column's receive buffer: what one read of one connection may bring. Large enough that 32
+/// pipelined requests of a kilobyte come by one system call, small enough to stay in L2. Never
+/// less than a line and a value that is kept in the log (see `receive_bytes`).
+pub const RECEIVE_BYTES: usize = 64 << 10;
+
+/// Reply text one turn may produce before it is sent; the turn goes on in the next loop. It is also
+/// the most that waits for a peer that does not read, with `REPLY_BYTES_MAX` on top: a peer with
+/// anything waiting is not read from, so never 256 KiB.
+pub const OUT_BYTES_MAX: usize = 128 << 10;
+
+/// Reply text of one request beside the value: `VALUE`, key, three numbers; a meta reply's flags.
+/// (`stats` may take more; it then grows the buffer.)
+pub const REPLY_BYTES_MAX: usize = 4 << 10;
+
+/// Large values one turn may splice into its replies.
+pub const PINS_MAX: usize = 64;
+
+/// A turn that has spliced in so many bytes of large values sends them before it goes on: bounds
+/// what one slow reader pins to this and one value.
+pub const PINNED_BYTES_TURN_MAX: usize = 1 << 20;
+
+/// Pieces of one vectored write; the kernel takes 1,024 at most.
+pub const PIECES_MAX: usize = 256;
+
+/// Keys of multigets looked up in one turn; lines longer than this take several turns.
+pub const KEYS_TURN_MAX: usize = 2048;
+
+/// Input kept between turns in a buffer of this size is kept in a recycled one.
+pub const SPARE_SMALL_BYTES: usize = 4 << 10;
+
+/// Recycled buffers a column keeps, of each size (small, and `RECEIVE_BYTES`).
+pub const SPARES_MAX: usize = 16;
+
+/// Background slices of the store run in a row while nothing arrives, before the column lets the
+/// processor go for `MAINTAIN_PAUSE_MS`.
+pub const MAINTAIN_SLICES_MAX: u32 = 64;
+
+/// See `MAINTAIN_SLICES_MAX`.
+pub const MAINTAIN_PAUSE_MS: u64 = 1;
+
+/// A listener that found no descriptor or no room under `-c` rests this long (as memcached's).
+pub const LISTENER_REST_MS: u64 = 10;
+
+/// Length of the receive buffer, given the longest value that is kept in the log: a partial
+/// request that must be whole before it is executed always fits.
+#[must_use]
+pub fn receive_bytes(log_value_bytes_max: usize) -> usize {
+    RECEIVE_BYTES.max(log_value_bytes_max + 2 * protocol::LINE_BYTES_MAX)
+}
+
+/// One column's share of the memory that connections may hold beside the store: input of requests
+/// that are not complete, and replies that the peer does not read. All columns together an eighth
+/// of `-m`, and never less than 32 MiB. Over it, the connection that has not moved for longest is
+/// told so and closed (over half of it, only if it is stalled).
+#[must_use]
+pub fn kept_bytes_max(memory_bytes: usize, columns: usize) -> usize {
+    (memory_bytes / 8).max(32 << 20) / columns.max(1)
+}
+
+/// One column's share of the frames that values still arriving may hold: all columns together half
+/// of `-m`, and one item in any case. Over a half of that (a quarter of `-m`) the value that has
+/// not grown for longest gives way if it is stalled, over all of it in any case.
+#[must_use]
+pub fn arriving_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usize) -> usize {
+    (memory_bytes / 2 / columns.max(1)).max(item_bytes_max)
+}
+
+/// One column's share of the frames that replies still waiting may pin: as for arriving values.
+/// Over it (over half of it, if it is stalled) the connection that has not moved for longest is
+/// closed.
+#[must_use]
+pub fn pinned_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usize) -> usize {
+    arriving_bytes_max(memory_bytes, columns, item_bytes_max)
+}
+
+/// Drafts that may be dropped to make room for one more piece of a value.
+pub const GIVE_WAY_MAX: usize = 4;
+
+/// Something that has not moved for so long is stalled: it gives way first, when half of a share is
+/// used. One that moves gives way only when all of it is.
+pub const STALLED_MS: u64 = 2000;
