@@ -118,11 +118,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         Draft { settings, notes: Vec::new(), inter: Vec::new(), pin: true, print: None };
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|error| unknown(&error.to_string()))? {
-        let flag = match argument {
-            lexopt::Arg::Short(short) => flags()
-                .find(|flag| flag.short == Some(short))
-                .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))?,
-            lexopt::Arg::Long(long) => find_long(long)?,
+        let (flag, long) = match argument {
+            lexopt::Arg::Short(short) => (find_short(short)?, false),
+            lexopt::Arg::Long(long) => (find_long(long)?, true),
             lexopt::Arg::Value(value) => {
                 let value = value.to_string_lossy();
                 draft.notes.push(format!("ignored, not an option: {value}"));
@@ -132,7 +130,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         let value = match flag.takes {
             Takes::Nothing => String::new(),
             Takes::Optional => {
-                parser.optional_value();
+                if long {
+                    parser.optional_value();
+                }
                 String::new()
             }
             Takes::Value(_) => text(flag, parser.value())?,
@@ -143,6 +143,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         }
     }
     draft.finish(cpus)
+}
+
+fn find_short(short: char) -> Result<&'static Flag, Refusal> {
+    flags()
+        .find(|flag| flag.short == Some(short))
+        .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))
 }
 
 /// A long name, or the beginning of exactly one, as getopt_long takes it.

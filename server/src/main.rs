@@ -1,2 +1,153 @@
-//! hypostyle
-fn main() {}
+//! `hypostyle`: from the command line to a running server and back.
+//!
+//! Where: the outermost layer; `flags` reads, `process` prepares, `run` serves.
+//! Invariant: nothing that is asked for fails silently: it is done, or told on stderr, or the exit
+//! status says so. One thread until `Bound::start`.
+//! Source: memcached 1.6.45 `main`.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use hypostyle::process::{self, PidFile, Signals, Stop, User};
+use hypostyle::run::{Bound, Server, StartError};
+use hypostyle::settings::Settings;
+use hypostyle::{cpus, flags, port_file, shared};
+
+/// Exit statuses, as memcached's (sysexits.h).
+const FAILURE: u8 = 1;
+const NO_USER: u8 = 67;
+const SYSTEM: u8 = 71;
+
+/// Why the server did not start: told on stderr, and the exit status.
+struct Failure {
+    text: String,
+    status: u8,
+}
+
+fn main() -> ExitCode {
+    let cpus = cpus::usable(Path::new("/"));
+    let (settings, notes) = match flags::parse(std::env::args_os().skip(1), &cpus) {
+        Ok(flags::Asked::Serve(settings, notes)) => (*settings, notes),
+        Ok(flags::Asked::Print(text)) => {
+            let printed = io::stdout().write_all(text.as_bytes());
+            return ExitCode::from(u8::from(printed.is_err()));
+        }
+        Err(refusal) => {
+            tell(&refusal.text);
+            return ExitCode::from(refusal.status);
+        }
+    };
+    for note in &notes {
+        tell(note);
+    }
+    match serve(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tell(&failure.text);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// A line on stderr. If that is closed, there is nobody to tell.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Starts, serves until a signal, stops.
+fn serve(settings: Settings) -> Result<(), Failure> {
+    log_to_stderr(settings.verbosity);
+    let user = user(&settings)?;
+    process::raise_limits(&settings).map_err(|text| Failure { text, status: SYSTEM })?;
+    let daemon = settings
+        .daemonize
+        .then(|| process::daemonize(settings.verbosity > 0, settings.core_dumps))
+        .transpose()
+        .map_err(failed("failed to daemon() in order to daemonize"))?;
+    let signals = Signals::block().map_err(failed("failed to block signals"))?;
+
+    let (lock_memory, pid_path) = (settings.lock_memory, settings.pid_path.clone());
+    let server = start(settings, user)?;
+    if lock_memory && let Err(error) = process::lock_memory() {
+        tell(&format!("warning: -k invalid, mlockall() failed: {error}"));
+    }
+    if let Err(text) = port_file::write(&server.addresses()) {
+        tell(&text);
+    }
+    let pid_file = pid_path.as_deref().and_then(PidFile::write);
+    if let Some(daemon) = daemon {
+        daemon.ready().map_err(failed("failed to daemon() in order to daemonize"))?;
+    }
+
+    match signals.wait() {
+        Stop::Normally => log::info!("Exiting normally"),
+        Stop::Gracefully => tell("Gracefully stopping"),
+    }
+    server.stop();
+    if let Some(file) = pid_file {
+        file.remove();
+    }
+    Ok(())
+}
+
+/// Start, stop and trouble; never a line per request.
+fn log_to_stderr(verbosity: u32) {
+    env_logger::Builder::new()
+        .filter_level(log::LevelFilter::Trace)
+        .format(|out, record| writeln!(out, "{}", record.args()))
+        .init();
+    log::set_max_level(shared::log_level(verbosity));
+}
+
+/// Whom to become: only root can, so for all others `-u` means nothing, as in memcached.
+fn user(settings: &Settings) -> Result<Option<User>, Failure> {
+    if !process::is_root() {
+        return Ok(None);
+    }
+    let Some(name) = &settings.user else {
+        tell("WARNING: running as root. Add '-u <user>' to give that up, or '-u root' to keep it.");
+        return Ok(None);
+    };
+    let found = process::find_user(name).map_err(failed("cannot read the user database"))?;
+    match found {
+        Some(user) => Ok(Some(user)),
+        None => {
+            let text = format!("can't find the user {name} to switch to");
+            Err(Failure { text, status: NO_USER })
+        }
+    }
+}
+
+/// Binds as root where ports may need it; a Unix socket shall belong to the user.
+fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
+    let give_up_root = || match user {
+        Some(user) => process::become_user(user).map_err(|error| Failure {
+            text: format!("failed to assume identity of user {}: {error}", user.uid),
+            status: SYSTEM,
+        }),
+        None => Ok(()),
+    };
+    let unix = settings.unix_path.is_some();
+    if unix {
+        give_up_root()?;
+    }
+    let bound = Bound::bind(settings).map_err(not_started)?;
+    if !unix {
+        give_up_root()?;
+    }
+    let server = bound.start().map_err(not_started)?;
+    for address in server.addresses() {
+        log::info!("server listening on {address}");
+    }
+    Ok(server)
+}
+
+fn not_started(error: StartError) -> Failure {
+    let status = if matches!(error, StartError::Listen(_)) { SYSTEM } else { FAILURE };
+    Failure { text: error.to_string(), status }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure { text: format!("{what}: {error}"), status: SYSTEM }
+}

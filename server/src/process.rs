@@ -19,15 +19,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
-/// Descriptors beside the clients' own: standard streams, the log, an epoll, a wake-up and some
-/// listeners for each column.
-const FILES_PER_COLUMN: u64 = 8;
-const FILES_BASE: u64 = 32;
+/// Descriptors of a column beside clients and listeners: its epoll, its wake-up.
+const FILES_PER_COLUMN: usize = 4;
+/// Listeners an entry of `-l` may come to: IPv4 and IPv6, and a name with some addresses.
+const FILES_PER_LISTEN: usize = 4;
+/// Descriptors of the process: standard streams and what is open for a moment.
+const FILES_BASE: usize = 32;
 
 /// Longest answer of the user database that is looked at.
 const USER_BYTES_MAX: usize = 1 << 20;
 
-/// Raises the limit of open files to what `-c` needs, and the core file limit if `-r` asks.
+/// Raises the limit of open files to what `-c` needs, the core file limit if `-r` asks, and the
+/// limit of locked memory if `-k` does.
 ///
 /// # Errors
 /// The hard limit is below `-c`, or core files stay impossible.
@@ -35,9 +38,14 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     if settings.core_dumps {
         raise_core()?;
     }
+    if settings.lock_memory {
+        // Only root may; whether it was enough, mlockall says.
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    }
     let connections = u64::from(settings.connections_max);
-    let columns = u64::try_from(settings.columns).unwrap_or(u64::MAX);
-    let wanted = columns.saturating_mul(FILES_PER_COLUMN).saturating_add(connections + FILES_BASE);
+    let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
+    let ours = u64::try_from(settings.columns * of_column + FILES_BASE).unwrap_or(u64::MAX);
+    let wanted = connections.saturating_add(ours);
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|current| current >= wanted) {
         return Ok(());
@@ -75,13 +83,13 @@ fn raise_core() -> Result<(), String> {
     }
 }
 
-/// Locks all memory, present and future (`-k`).
+/// Locks all memory, present and future (`-k`): every page once it has been touched.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_memory() -> io::Result<()> {
     use rustix::mm::{MlockAllFlags, mlockall};
-    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
 }
 
 /// True when started as root.

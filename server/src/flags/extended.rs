@@ -55,7 +55,17 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    refused("idle_timeout", Takes::Value("<num>"), "idle connections are never closed yet."),
+    Extended {
+        name: "idle_timeout",
+        takes: Takes::Value("<num>"),
+        help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
+        does: Does::Sets(|draft, value| {
+            let wrong = "idle_timeout takes a number of seconds, 0 for none";
+            let seconds = number(value, 0..=INT_MAX, wrong)?;
+            draft.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
+            Ok(())
+        }),
+    },
     flag("no_hashexpand", INDEX),
     value("hashpower", |value| between(value, "hashpower", 12, 32), INDEX),
     value(

@@ -1,1 +1,448 @@
+//! Tests of the command line: one for each flag, and for the table as a whole.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
+
+use super::extended::OPTIONS;
+use super::{Asked, Refusal, flags, parse};
+use crate::cpus::Cpus;
+use crate::settings::{Listen, Port, Protocol, Settings};
+
+const CPUS: usize = 3;
+
+fn cpus() -> Cpus {
+    Cpus { list: (0..CPUS).collect(), quota: None }
+}
+
+fn asked(line: &str) -> Result<Asked, Refusal> {
+    parse(line.split_whitespace().map(OsString::from), &cpus())
+}
+
+fn served(line: &str) -> (Settings, Vec<String>) {
+    match asked(line) {
+        Ok(Asked::Serve(settings, notes)) => (*settings, notes),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// The settings of a line about which there is nothing to say.
+fn settings(line: &str) -> Settings {
+    let (settings, notes) = served(line);
+    assert_eq!(notes, [""; 0], "{line}");
+    settings
+}
+
+#[track_caller]
+fn refused(line: &str, status: u8, word: &str) {
+    let refusal = asked(line).expect_err(line);
+    assert!(refusal.text.contains(word), "{line}: {refusal}");
+    assert_eq!(refusal.status, status, "{line}: {refusal}");
+}
+
+#[track_caller]
+fn without_effect(line: &str) {
+    let (_, notes) = served(line);
+    assert_eq!(notes.len(), 1, "{line}: {notes:?}");
+    assert!(notes[0].starts_with("has no effect here: -"), "{line}: {notes:?}");
+}
+
+fn listen(host: Option<&str>, port: Port) -> Listen {
+    Listen { host: host.map(str::to_owned), port, protocol: Protocol::Auto }
+}
+
+#[test]
+fn no_flags_are_memcacheds_defaults_on_all_processors() {
+    let settings = settings("");
+    assert_eq!(settings.listen, [listen(None, Port::Number(11211))]);
+    assert_eq!(settings.columns, CPUS);
+    assert_eq!(settings.cpus, [0, 1, 2]);
+    assert_eq!(settings.memory_bytes, 64 << 20);
+    assert_eq!(settings.item_bytes_max, 1 << 20);
+}
+
+// The table as a whole.
+
+#[test]
+fn no_two_rows_share_a_name() {
+    let mut seen = HashSet::new();
+    for flag in flags() {
+        assert!(seen.insert(flag.short.map(String::from).unwrap()), "{}", flag.long);
+        assert!(flag.long.is_empty() || seen.insert(flag.long.to_owned()), "{}", flag.long);
+    }
+    let mut seen = HashSet::new();
+    for option in OPTIONS {
+        assert!(seen.insert(option.name), "{}", option.name);
+    }
+}
+
+/// From memcached 1.6.45's getopt strings.
+#[test]
+fn every_flag_of_memcached_is_a_row_with_its_value() {
+    let short = "a:AZp:s:U:m:Mc:khiVrvdl:u:P:f:n:t:D:LR:Cb:B:I:SFXWY:e:o:N:";
+    for (index, letter) in short.char_indices().filter(|(_, letter)| *letter != ':') {
+        let flag = flags().find(|flag| flag.short == Some(letter)).expect(&short[index..]);
+        let takes = matches!(flag.takes, super::Takes::Value(_));
+        assert_eq!(takes, short[index + 1..].starts_with(':'), "-{letter}");
+    }
+    let long = "a=unix-mask A=enable-shutdown Z=enable-ssl p=port s=unix-socket U=udp-port \
+        m=memory-limit M=disable-evictions c=conn-limit k=lock-memory h=help i=license \
+        V=version r=enable-coredumps v=verbose d=daemon l=listen u=user P=pidfile \
+        f=slab-growth-factor n=slab-min-size t=threads L=enable-largepages \
+        R=max-reqs-per-event C=disable-cas b=listen-backlog B=protocol I=max-item-size \
+        S=enable-sasl F=disable-flush-all X=disable-dumping W=disable-watch Y=auth-file \
+        e=memory-file o=extended N=napi-ids";
+    for pair in long.split_whitespace() {
+        let (short, long) = pair.split_once('=').unwrap();
+        let flag = flags().find(|flag| flag.long == long).expect(long);
+        assert_eq!(flag.short, short.chars().next(), "{long}");
+    }
+}
+
+/// From memcached 1.6.45's `subopts_tokens` of all builds, and `storage_read_config`.
+#[test]
+fn every_extended_option_of_memcached_is_a_row() {
+    let names = "maxconns_fast hashpower no_hashexpand slab_reassign slab_automove \
+        slab_automove_ratio slab_automove_window tail_repair_time hash_algorithm lru_crawler \
+        lru_crawler_sleep lru_crawler_tocrawl lru_maintainer hot_lru_pct warm_lru_pct \
+        hot_max_factor warm_max_factor temporary_ttl idle_timeout watcher_logbuf_size \
+        worker_logbuf_size slab_sizes slab_chunk_max track_sizes no_inline_ascii_resp modern \
+        no_modern no_chunked_items no_slab_reassign no_slab_automove no_maxconns_fast \
+        inline_ascii_resp no_lru_crawler no_lru_maintainer no_drop_privileges drop_privileges \
+        resp_obj_mem_limit read_buf_mem_limit ssl_chain_cert ssl_key ssl_verify_mode \
+        ssl_keyformat ssl_ciphers ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls \
+        ssl_min_version proxy_config proxy_arg proxy_uring proxy_memprofile relaxed_privileges \
+        sock_cookie_id ext_path ext_page_size ext_wbuf_size ext_threads ext_io_depth \
+        ext_item_size ext_item_age ext_low_ttl ext_recache_rate ext_compact_under ext_drop_under \
+        ext_max_sleep ext_max_frag slab_automove_freeratio ext_drop_unread";
+    for name in names.split_whitespace() {
+        assert!(OPTIONS.iter().any(|option| option.name == name), "{name}");
+    }
+}
+
+#[test]
+fn help_names_every_row() {
+    let Ok(Asked::Print(help)) = asked("-h") else { panic!("-h") };
+    for flag in flags() {
+        assert!(help.contains(&format!("-{}", flag.short.unwrap())), "{}", flag.long);
+        assert!(help.contains(flag.long), "{}", flag.long);
+    }
+    for option in OPTIONS {
+        assert!(help.contains(option.name), "{}", option.name);
+    }
+    assert!(help.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{help}");
+}
+
+// How arguments are written.
+
+#[test]
+fn all_of_getopts_spellings() {
+    for line in ["-p 5", "-p5", "--port=5", "--port 5", "--por 5", "-vdp5 -vv"] {
+        assert_eq!(settings(line).port, Port::Number(5), "{line}");
+    }
+    let settings = settings("-vdvv");
+    assert!(settings.daemonize);
+    assert_eq!(settings.verbosity, 3);
+}
+
+#[test]
+fn unknown_and_ambiguous_options_are_errors() {
+    refused("-q", 1, "invalid option -- 'q'");
+    refused("--nonsense", 1, "unrecognized option '--nonsense'");
+    refused("--disable", 1, "ambiguous: --disable-evictions");
+    refused("-p", 1, "option requires an argument -- -p");
+    refused("--daemon=yes", 1, "Illegal argument");
+}
+
+#[test]
+fn what_is_not_an_option_is_ignored_aloud() {
+    let (settings, notes) = served("-p 5 words -v");
+    assert_eq!(notes, ["ignored, not an option: words"]);
+    assert_eq!(settings.verbosity, 1);
+}
+
+// Where to listen.
+
+#[test]
+fn p_port() {
+    assert_eq!(settings("-p -1").listen, [listen(None, Port::Any)]);
+    assert_eq!(settings("-p 65535").listen, [listen(None, Port::Number(65535))]);
+    refused("-p 65536", 64, "ERROR: Invalid port number 65536.");
+    refused("-p -2", 64, "Invalid port number");
+    refused("-p http", 64, "Invalid port number http");
+    refused("-p 0", 64, "-p 0 leaves nothing to listen on");
+    assert_eq!(settings("-p 0 -s /tmp/x").listen, []);
+}
+
+#[test]
+fn u_udp_port() {
+    settings("-U 0");
+    refused("-U 11211", 64, "no UDP");
+    refused("-U x", 1, "-U takes a port number");
+}
+
+#[test]
+fn s_unix_socket() {
+    let settings = settings("-s /tmp/x");
+    assert_eq!(settings.unix_path, Some("/tmp/x".into()));
+    assert_eq!(settings.listen, []);
+    refused(&format!("-s {}", "x".repeat(108)), 64, "1 to 107 bytes");
+}
+
+#[test]
+fn a_unix_mask() {
+    assert_eq!(settings("-a 0660").unix_mask, 0o660);
+    assert_eq!(settings("").unix_mask, 0o700);
+    refused("-a 8", 1, "octal");
+    refused("-a 1777", 1, "octal");
+}
+
+#[test]
+fn l_listen() {
+    let default = Port::Number(11211);
+    for (value, expected) in [
+        ("127.0.0.1", vec![listen(Some("127.0.0.1"), default)]),
+        ("127.0.0.1:5", vec![listen(Some("127.0.0.1"), Port::Number(5))]),
+        ("::1", vec![listen(Some("::1"), default)]),
+        ("[::1]", vec![listen(Some("::1"), default)]),
+        ("[::1]:5", vec![listen(Some("::1"), Port::Number(5))]),
+        ("*", vec![listen(None, default)]),
+        ("*:0", vec![listen(None, Port::Any)]),
+        ("localhost:-1", vec![listen(Some("localhost"), Port::Any)]),
+        ("a,b;c", ["a", "b", "c"].map(|host| listen(Some(host), default)).to_vec()),
+    ] {
+        assert_eq!(settings(&format!("-l {value}")).listen, expected, "{value}");
+    }
+    let repeated = settings("-l 127.0.0.10 -l 127.0.0.1,127.0.0.10 -p 7");
+    let hosts = ["127.0.0.10", "127.0.0.1"].map(|host| listen(Some(host), Port::Number(7)));
+    assert_eq!(repeated.listen, hosts);
+    assert_eq!(repeated.inter.as_deref(), Some("127.0.0.10,127.0.0.1"));
+    for bad in ["[::1", "127.0.0.1:x", "127.0.0.1:70000", "[::1]x", "[::1]:1:2", ":5"] {
+        refused(&format!("-l {bad}"), 64, bad);
+    }
+    refused("-l ,", 64, "-l takes an address");
+    let many: Vec<String> = (0..65).map(|number| format!("127.0.0.{number}")).collect();
+    refused(&format!("-l {}", many.join(",")), 64, "at most 64");
+}
+
+#[test]
+fn l_listen_with_prefixes() {
+    let ascii = &settings("-l proto[ascii]:127.0.0.1:5,127.0.0.1").listen;
+    assert_eq!(ascii[0].protocol, Protocol::Ascii);
+    assert_eq!(ascii[0].port, Port::Number(5));
+    assert_eq!(ascii[1].protocol, Protocol::Auto);
+    let auto = &settings("-B ascii -l proto[negotiating]:127.0.0.1").listen;
+    assert_eq!(auto[0].protocol, Protocol::Auto);
+    for tag in ["tag_web_:[::1]:5", "tag[web]:[::1]:5", "proto[auto]:tag_web_:[::1]:5"] {
+        let (settings, notes) = served(&format!("-l {tag}"));
+        assert_eq!(settings.listen, [listen(Some("::1"), Port::Number(5))], "{tag}");
+        assert_eq!(notes.len(), 1, "{tag}");
+    }
+    refused("-l tag_muchtoolong_:127.0.0.1", 64, "between 1 and 8 characters");
+    refused("-l proto[binary]:127.0.0.1", 64, "is refused");
+    refused("-l proto[ascii", 64, "Invalid protocol spec");
+    for tls in ["notls", "btls", "mtls"] {
+        refused(&format!("-l {tls}:127.0.0.1"), 64, "only when SSL is enabled");
+    }
+}
+
+#[test]
+fn b_backlog() {
+    assert_eq!(settings("-b 5").backlog, 5);
+    refused("-b x", 1, "Backlog must be a number");
+    refused("-b -1", 1, "Backlog must be a number");
+}
+
+#[test]
+fn b_protocol() {
+    assert_eq!(settings("-B ascii").listen[0].protocol, Protocol::Ascii);
+    assert_eq!(settings("-B auto").protocol, Protocol::Auto);
+    refused("-B binary", 64, "does not speak the binary protocol");
+    refused("-B foo", 64, "Invalid value for binding protocol: foo");
+}
+
+// How much.
+
+#[test]
+fn m_memory() {
+    assert_eq!(settings("-m 2").memory_bytes, 2 << 20);
+    assert_eq!(settings("-m 1024m").memory_bytes, 1 << 30);
+    assert_eq!(settings("-m 2000000").memory_bytes, 2_000_000 << 20);
+    refused("-m 1", 64, "higher than 1/2 of memory max");
+    for bad in ["0", "-1", "x", "1g", "99999999999999999999"] {
+        refused(&format!("-m {bad}"), 1, "megabytes");
+    }
+}
+
+#[test]
+fn m_no_eviction() {
+    assert!(!settings("-M").evict);
+    assert!(settings("").evict);
+}
+
+#[test]
+fn c_connections() {
+    assert_eq!(settings("-c 5").connections_max, 5);
+    refused("-c 0", 1, "Maximum connections must be greater than 0");
+    refused("-c x", 1, "Maximum connections must be greater than 0");
+}
+
+#[test]
+fn t_threads() {
+    let settings = settings("-t 2");
+    assert_eq!((settings.columns, settings.cpus), (2, vec![0, 1, 2]));
+    refused("-t 0", 1, "Number of threads must be greater than 0");
+    refused("-t x", 1, "Number of threads must be greater than 0");
+    refused("-t 1025", 1, "at most 1024");
+    assert!(served("-t 65").1[0].starts_with("WARNING: Setting a high number of worker threads"));
+}
+
+#[test]
+fn r_requests_per_event() {
+    assert_eq!(settings("-R 500").requests_per_event, 500);
+    refused("-R 0", 1, "Number of requests per event must be greater than 0");
+}
+
+#[test]
+fn c_no_cas() {
+    assert!(!settings("-C").cas);
+}
+
+#[test]
+fn i_item_size() {
+    for (value, bytes) in [("1k", 1024), ("1024", 1024), ("2M", 2 << 20), ("32m", 32 << 20)] {
+        assert_eq!(settings(&format!("-I {value}")).item_bytes_max, bytes, "{value}");
+    }
+    assert_eq!(settings("-I 1024m -m 2048").item_bytes_max, 1 << 30);
+    refused("-I 1023", 64, "Item max size cannot be less than 1024 bytes.");
+    refused("-I 33m", 64, "Cannot set item size limit higher than 1/2 of memory max.");
+    refused("-I 1025m -m 8192", 64, "Cannot set item size limit higher than a gigabyte.");
+    refused("-I 2147483647m", 64, "higher than a gigabyte");
+    refused("-I x", 1, "-I takes a number of bytes");
+    refused("-I m", 1, "-I takes a number of bytes");
+    refused("-I 1é", 1, "-I takes a number of bytes");
+}
+
+#[test]
+fn f_no_flush_all() {
+    assert!(!settings("-F").flush_enabled);
+}
+
+// The process.
+
+#[test]
+fn d_daemon_makes_paths_absolute() {
+    let settings = settings("-d -P pid -s sock");
+    assert!(settings.daemonize);
+    assert!(settings.pid_path.unwrap().is_absolute());
+    assert!(settings.unix_path.unwrap().is_absolute());
+}
+
+#[test]
+fn r_core_dumps() {
+    assert!(settings("-r").core_dumps);
+}
+
+#[test]
+fn u_user() {
+    assert_eq!(settings("-u nobody").user.as_deref(), Some("nobody"));
+}
+
+#[test]
+fn k_lock_memory() {
+    assert!(settings("-k").lock_memory);
+}
+
+#[test]
+fn v_verbose() {
+    assert_eq!(settings("-v").verbosity, 1);
+    assert_eq!(settings("-vvv").verbosity, 3);
+    assert_eq!(settings("--verbose --verbose=2").verbosity, 2);
+}
+
+#[test]
+fn h_i_v_print_and_begin_alike() {
+    let first = concat!("memcached 1.6.45 (hypostyle ", env!("CARGO_PKG_VERSION"), ")\n");
+    for flag in ["-h", "-i", "-V", "--help", "--license", "--version", "-vV -q"] {
+        match asked(flag) {
+            Ok(Asked::Print(text)) => assert!(text.starts_with(first), "{flag}: {text}"),
+            other => panic!("{flag}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn p_pid_file() {
+    assert_eq!(settings("-P /run/pid").pid_path, Some("/run/pid".into()));
+}
+
+#[test]
+fn x_no_dumping() {
+    assert!(!settings("-X").dump_enabled);
+}
+
+// What does nothing here, and what is refused.
+
+#[test]
+fn f_n_l_d_n_w_are_checked_and_reported() {
+    for line in ["-f 1.5", "-n 48", "-L", "-D :", "-N 1", "-W"] {
+        without_effect(line);
+    }
+    refused("-f 1", 1, "Factor must be greater than 1");
+    refused("-n 0", 1, "Chunk size must be greater than 0");
+    refused("-N 0", 1, "Maximum number of NAPI IDs must be greater than 0");
+    let empty = parse(["-D", ""].map(OsString::from), &cpus());
+    assert_eq!(empty.unwrap_err().text, "No delimiter specified");
+    assert_eq!(served("-L -L").1.len(), 1);
+}
+
+#[test]
+fn a_s_y_z_e_are_refused() {
+    for flag in ["-A", "-S", "-Y users", "-Z", "-e /dev/shm/x"] {
+        refused(flag, 64, &format!("{} is refused", &flag[..2]));
+    }
+}
+
+#[test]
+fn o_extended_of_ours() {
+    assert_eq!(settings("-o no_pin").cpus, [0; 0]);
+    assert!(settings("").connections_max_fast);
+    assert!(!settings("-o no_maxconns_fast").connections_max_fast);
+    assert!(settings("-o no_maxconns_fast,maxconns_fast").connections_max_fast);
+    assert_eq!(settings("-o idle_timeout=30").idle_seconds_max, 30);
+    refused("-o idle_timeout", 1, "Missing argument for idle_timeout");
+    refused("-o idle_timeout=x", 1, "idle_timeout takes a number of seconds");
+}
+
+#[test]
+fn o_extended_of_memcached() {
+    without_effect("-o hashpower=20");
+    let (settings, notes) = served("-o modern,no_pin,slab_automove -o slab_automove=2");
+    assert_eq!(settings.cpus, [0; 0]);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    refused("-o nonsense", 1, "Illegal suboption \"nonsense\"");
+    refused("-o hashpower", 1, "Missing argument for hashpower");
+    refused("-o hashpower=99", 1, "hashpower must be between 12 and 32");
+    refused("-o slab_automove=3", 1, "slab_automove must be between 0 and 2");
+    refused("-o hash_algorithm=md5", 1, "Unknown hash_algorithm option");
+    refused("-o slab_automove_ratio=0", 1, "must be > 0 and <= 1");
+    for option in ["drop_privileges", "ssl_key=x", "proxy_config=x", "ext_path=/x:1G"] {
+        refused(&format!("-o {option}"), 64, "is refused");
+    }
+}
+
+#[test]
+fn every_extended_row_does_what_it_is_listed_for() {
+    for option in OPTIONS {
+        let line = format!("-o {}=20", option.name);
+        match (&option.does, asked(&line)) {
+            (super::Does::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
+            (super::Does::Nothing { why, .. }, Ok(Asked::Serve(_, notes))) => {
+                assert!(notes[0].contains(why), "{line}: {notes:?}");
+            }
+            // A value out of the option's range.
+            (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
+            (super::Does::Sets(_), Ok(Asked::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
+            (_, other) => panic!("{line}: {other:?}"),
+        }
+    }
+}

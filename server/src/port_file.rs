@@ -1,0 +1,51 @@
+//! The file that tells which ports are listened on: for `-p -1`, where the system chooses.
+//!
+//! Where: `main` writes it when the listeners stand.
+//! Invariant: whoever sees the file sees all of it: it is written beside its place and renamed.
+//! Source: memcached 1.6.45 `main`, `server_socket`.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The environment variable that names the file.
+pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
+
+/// Writes the ports of `addresses`, one line each, to the file the environment names, if it names
+/// one.
+///
+/// # Errors
+/// The file cannot be written; says which and why.
+pub fn write(addresses: &[SocketAddr]) -> Result<(), String> {
+    let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
+        return Ok(());
+    };
+    let mut beside: OsString = path.clone();
+    beside.push(".lck");
+    let (beside, path) = (PathBuf::from(beside), PathBuf::from(path));
+    fs::write(&beside, lines(addresses))
+        .and_then(|()| fs::rename(&beside, &path))
+        .map_err(|error| format!("Failed to open \"{}\": {error}", beside.display()))
+}
+
+fn lines(addresses: &[SocketAddr]) -> String {
+    let mut text = String::new();
+    for address in addresses {
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        let _ = writeln!(text, "TCP {family}: {}", address.port());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_memcacheds() {
+        let addresses = ["0.0.0.0:4711".parse().unwrap(), "[::]:4712".parse().unwrap()];
+        assert_eq!(lines(&addresses), "TCP INET: 4711\nTCP INET6: 4712\n");
+    }
+}
