@@ -27,6 +27,8 @@ const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Empty looks in a row before the client sleeps after all: a few hundred milliseconds, longer than
 /// any server pauses between two windows' requests.
 const LOOKS_MAX: u32 = 1_000_000;
+/// Of a wrong reply, how much is shown before and after the first difference.
+const SHOWN_BYTES: usize = 60;
 /// Sets in flight while the keys are stored.
 const STORE_BATCH: u32 = 100;
 
@@ -209,11 +211,15 @@ impl Peer {
     fn check(&mut self, bytes: &[u8]) -> Outcome<()> {
         let due = &self.reply[self.seen_bytes..];
         if !due.starts_with(bytes) {
-            let shown = bytes.len().min(due.len()).min(200);
+            let alike = due.iter().zip(bytes).take_while(|(due, got)| due == got).count();
+            let shown = |text: &[u8]| {
+                let end = text.len().min(alike + SHOWN_BYTES);
+                String::from_utf8_lossy(&text[alike.saturating_sub(SHOWN_BYTES)..end]).into_owned()
+            };
             return fail(format!(
-                "wrong reply: expected {:?}..., got {:?}...",
-                String::from_utf8_lossy(&due[..shown]),
-                String::from_utf8_lossy(&bytes[..bytes.len().min(200)]),
+                "wrong reply: expected {:?}, got {:?} (differs after {alike} bytes)",
+                shown(due),
+                shown(bytes)
             ));
         }
         self.seen_bytes += bytes.len();
