@@ -1,17 +1,30 @@
 //! Requests into store calls and replies.
 //!
 //! Where: between a connection's `Session` and its `Out`.
-//! Invariant: one request, one reply, in order; no allocation.
+//! Invariant: one request, one reply, in order; no allocation. What memcached counts is counted
+//! here once, unless the store counts it itself.
 //! Source: memcached 1.6.45 `process_command_ascii` and what it calls.
 
-use std::sync::Arc;
+mod arithmetic;
+mod flush;
+mod meta;
+mod operator;
+mod put;
 
-use protocol::Request;
-use store::{Column, Draft};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use protocol::{Delta, Get, Meta, MetaVerb, Request, Session, Speak, Step, answer, reply};
+use store::{Body, Column, Draft, Value};
 
 use crate::clock::Clock;
 use crate::out::Out;
+use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
+use crate::stats;
+
+/// Higher levels of `verbosity` are taken for this one.
+const VERBOSITY_MAX: u32 = 2;
 
 /// What executing needs: one per column.
 #[derive(Debug)]
@@ -38,7 +51,70 @@ pub enum After {
 }
 
 /// Carries out `request` and appends its reply to `out`.
-pub fn execute(_context: &mut Context, _request: &Request<'_>, _out: &mut Out) -> After {
+#[inline]
+pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+    match request {
+        Request::Get(request) => get(context, request, out),
+        Request::Store(request) => {
+            let body = Body::Bytes(request.value);
+            put::store(context, request, body, request.terminated, out);
+        }
+        Request::Delete { key, noreply } => delete(context, key, *noreply, out),
+        Request::Delta(request) => delta(context, request, out),
+        Request::Meta(request) => return execute_meta(context, request, out),
+        other => return execute_rare(context, other, out),
+    }
+    After::Continue
+}
+
+fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+    match request.verb {
+        MetaVerb::Get => meta::get(context, request, out),
+        MetaVerb::Set => {
+            let body = Body::Bytes(request.value);
+            put::meta_store(context, request, body, request.terminated, out);
+        }
+        MetaVerb::Delete => meta::delete(context, request, out),
+        MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
+        MetaVerb::Debug => meta::debug(context, request, out),
+    }
+    After::Continue
+}
+
+#[cold]
+fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+    match *request {
+        Request::Touch { key, exptime, noreply } => touch(context, key, exptime, noreply, out),
+        Request::FlushAll { exptime, noreply } => flush::all(context, exptime, noreply, out),
+        Request::Verbosity { level, noreply } => {
+            // Relaxed: a number on its own, read by whoever logs.
+            context.shared.verbosity.store(level.min(VERBOSITY_MAX), Ordering::Relaxed);
+            say(out, answer::OK, noreply);
+        }
+        Request::Stats(args) => {
+            stats::write(&context.shared, context.clock.now, args.text, &mut out.buf);
+        }
+        Request::Watch(args) => operator::watch(args, out),
+        Request::Operator { operator, args, noreply } => {
+            say(out, operator::answer(operator, args), noreply);
+        }
+        Request::Version => {
+            for part in ["VERSION ", MEMCACHED_VERSION, "\r\n"] {
+                out.buf.extend_from_slice(part.as_bytes());
+            }
+        }
+        Request::Answer(answer) => say(out, answer, false),
+        Request::MetaNoop => {
+            say(out, answer::MN, false);
+            return After::Flush;
+        }
+        Request::Quit => return After::Close,
+        Request::Get(_)
+        | Request::Store(_)
+        | Request::Delete { .. }
+        | Request::Delta(_)
+        | Request::Meta(_) => return execute(context, request, out),
+    }
     After::Continue
 }
 
@@ -47,21 +123,140 @@ pub fn execute(_context: &mut Context, _request: &Request<'_>, _out: &mut Out) -
 /// # Errors
 /// The reply, to be given to `Session::swallow`; empty when the client wants none.
 pub fn begin(
-    _context: &mut Context,
-    _request: &Request<'_>,
-    _value_bytes: u32,
+    context: &mut Context,
+    request: &Request<'_>,
+    value_bytes: u32,
 ) -> Result<(), &'static str> {
-    Ok(())
+    match request {
+        Request::Store(request) => put::begin(context, request, value_bytes),
+        Request::Meta(request) => put::meta_begin(context, request, value_bytes),
+        _ => Ok(()),
+    }
 }
 
 /// Carries out the storage command of `header` (its whole line, kept by the connection) with a
 /// value that has arrived in `draft`, followed by `line_end`.
 pub fn execute_with_draft(
-    _context: &mut Context,
-    _header: &[u8],
-    _draft: Draft,
-    _line_end: [u8; 2],
-    _out: &mut Out,
+    context: &mut Context,
+    header: &[u8],
+    draft: Draft,
+    line_end: [u8; 2],
+    out: &mut Out,
 ) -> After {
+    let terminated = line_end == *b"\r\n";
+    // The line was a storage command's when it came, and is read the same way again.
+    if let Step::Body { request, .. } = Session::new(Speak::Ascii).next(header) {
+        match request {
+            Request::Store(request) => {
+                put::store(context, &request, Body::Draft(draft), terminated, out);
+            }
+            Request::Meta(request) => {
+                put::meta_store(context, &request, Body::Draft(draft), terminated, out);
+            }
+            _ => {}
+        }
+    }
     After::Continue
+}
+
+#[inline]
+fn get(context: &mut Context, get: &Get<'_>, out: &mut Out) {
+    let counters = &context.counters;
+    let hit = match get.exptime {
+        None => {
+            counters.get_cmds.add(1);
+            let hit = context.store.get(get.key);
+            if hit.is_some() {
+                counters.get_hits.add(1)
+            } else {
+                counters.get_misses.add(1)
+            }
+            hit
+        }
+        Some(exptime) => {
+            counters.touch_cmds.add(1);
+            let exptime = context.clock.realtime(exptime);
+            let hit = context.store.get_and_touch(get.key, exptime);
+            if hit.is_some() {
+                counters.touch_hits.add(1)
+            } else {
+                counters.touch_misses.add(1)
+            }
+            hit
+        }
+    };
+    if let Some(hit) = hit {
+        let cas = get.cas.then_some(hit.cas);
+        reply::value_line(&mut out.buf, get.key, hit.client_flags, hit.value_bytes, cas);
+        append_value(out, hit.value);
+    }
+    if get.last {
+        out.buf.extend_from_slice(answer::END.as_bytes());
+    }
+}
+
+/// Appends a value and its line end.
+#[inline]
+fn append_value(out: &mut Out, value: Value<'_>) {
+    let tail = match value {
+        Value::Log(bytes) => bytes,
+        Value::Frames(pinned, tail) => {
+            out.pin(pinned);
+            tail
+        }
+    };
+    out.buf.extend_from_slice(tail);
+    out.buf.extend_from_slice(b"\r\n");
+}
+
+fn delete(context: &mut Context, key: &[u8], noreply: bool, out: &mut Out) {
+    if context.store.delete(key) {
+        context.counters.delete_hits.add(1);
+        say(out, answer::DELETED, noreply);
+    } else {
+        context.counters.delete_misses.add(1);
+        say(out, answer::NOT_FOUND, noreply);
+    }
+}
+
+fn touch(context: &mut Context, key: &[u8], exptime: i32, noreply: bool, out: &mut Out) {
+    context.counters.touch_cmds.add(1);
+    if context.store.touch(key, context.clock.realtime(exptime)) {
+        context.counters.touch_hits.add(1);
+        say(out, answer::TOUCHED, noreply);
+    } else {
+        context.counters.touch_misses.add(1);
+        say(out, answer::NOT_FOUND, noreply);
+    }
+}
+
+fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) {
+    let request = store::Delta {
+        key: delta.key,
+        incr: delta.incr,
+        delta: delta.delta,
+        cas: 0,
+        cas_in: None,
+        vivify: None,
+        exptime: None,
+    };
+    match arithmetic::count(context, &request) {
+        Ok(counted) => {
+            if !delta.noreply {
+                reply::number(&mut out.buf, counted.value);
+                out.buf.extend_from_slice(b"\r\n");
+            }
+        }
+        Err(arithmetic::Failed::NotFound) => say(out, answer::NOT_FOUND, delta.noreply),
+        Err(arithmetic::Failed::Exists) => say(out, answer::EXISTS, delta.noreply),
+        Err(arithmetic::Failed::Answer(answer)) => say(out, answer, delta.noreply),
+    }
+}
+
+/// Appends `answer` unless the client wants none.
+#[inline]
+fn say(out: &mut Out, answer: &'static str, noreply: bool) {
+    if !noreply {
+        out.buf.extend_from_slice(answer.as_bytes());
+    }
 }

@@ -1,0 +1,150 @@
+//! incr, decr and `ma`.
+//!
+//! Where: called by `execute`.
+//! Invariant: a hit and a miss are counted once each, a number made on a miss as neither.
+//! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
+
+use protocol::meta::Flags;
+use protocol::{Meta, answer, reply};
+use store::{Counted, Delta, Vivify};
+
+use super::meta::{append_key, append_opaque, order};
+use super::{Context, say};
+use crate::out::Out;
+
+/// A number as it stands now.
+pub(super) struct Number {
+    pub(super) value: u64,
+    cas: u64,
+    exptime: u32,
+    vivified: bool,
+}
+
+/// Why there is none.
+pub(super) enum Failed {
+    NotFound,
+    Exists,
+    Answer(&'static str),
+}
+
+/// Does the arithmetic and counts it.
+pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, Failed> {
+    let counters = &context.counters;
+    match context.store.delta(delta) {
+        Ok(Counted::Counted { value, cas, exptime, vivified }) => {
+            match (vivified, delta.incr) {
+                (true, _) => {}
+                (false, true) => counters.incr_hits.add(1),
+                (false, false) => counters.decr_hits.add(1),
+            }
+            Ok(Number { value, cas, exptime, vivified })
+        }
+        Ok(Counted::NotFound) => {
+            if delta.incr {
+                counters.incr_misses.add(1)
+            } else {
+                counters.decr_misses.add(1)
+            }
+            Err(Failed::NotFound)
+        }
+        Ok(Counted::Exists) => Err(Failed::Exists),
+        Ok(Counted::NonNumeric) => Err(Failed::Answer(answer::NON_NUMERIC)),
+        Err(_) if delta.vivify.is_some() => Err(Failed::Answer(answer::NO_MEMORY_VIVIFY)),
+        Err(_) => Err(Failed::Answer(answer::NO_MEMORY_DELTA)),
+    }
+}
+
+/// `ma`.
+pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+    let flags = match Flags::parse(request) {
+        Ok(flags) => flags,
+        Err(answer) => return say(out, answer, false),
+    };
+    let incr = match flags.mode {
+        None | Some(b'I' | b'+') => true,
+        Some(b'D' | b'-') => false,
+        Some(_) => return say(out, answer::MODE_ARITHMETIC, false),
+    };
+    let delta = delta_of(context, request, &flags, incr);
+    let number = count(context, &delta);
+    if flags.opaque_too_long {
+        // memcached too has done the arithmetic by then.
+        return say(out, answer::OPAQUE_TOO_LONG, false);
+    }
+    let code: &[u8] = match &number {
+        Ok(number) => return append_number(context, request, &flags, number, out),
+        Err(Failed::NotFound) => b"NF",
+        Err(Failed::Exists) => b"EX",
+        Err(Failed::Answer(answer)) => return say(out, answer, false),
+    };
+    out.buf.extend_from_slice(code);
+    for token in request.flags.tokens() {
+        match token[0] {
+            b'O' => append_opaque(out, token),
+            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            _ => {}
+        }
+    }
+    out.buf.extend_from_slice(b"\r\n");
+}
+
+fn delta_of<'k>(context: &Context, request: &Meta<'k>, flags: &'k Flags, incr: bool) -> Delta<'k> {
+    let realtime = |exptime| context.clock.realtime(exptime);
+    let exptime = flags.exptime.map(realtime);
+    let vivify = flags.vivify.map(|first| {
+        // The item just made gets whichever of `N` and `T` stands last.
+        let last = exptime.filter(|_| order(request, b'T') > order(request, b'N'));
+        Vivify { initial: flags.initial, exptime: last.unwrap_or_else(|| realtime(first)) }
+    });
+    Delta {
+        key: flags.key(request),
+        incr,
+        delta: flags.delta,
+        cas: flags.cas.unwrap_or(0),
+        cas_in: flags.cas_in,
+        vivify,
+        exptime,
+    }
+}
+
+fn append_number(
+    context: &Context,
+    request: &Meta<'_>,
+    flags: &Flags,
+    number: &Number,
+    out: &mut Out,
+) {
+    if flags.quiet {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(number.value);
+    if flags.value {
+        out.buf.extend_from_slice(b"VA ");
+        reply::number(&mut out.buf, digits.len());
+    } else {
+        out.buf.extend_from_slice(b"HD");
+    }
+    let mut exptime = number.exptime;
+    for token in request.flags.tokens() {
+        match token[0] {
+            b'c' => {
+                out.buf.extend_from_slice(b" c");
+                reply::number(&mut out.buf, number.cas);
+            }
+            b't' => super::meta::append_ttl(out, exptime, context.clock.now),
+            b'T' => exptime = context.clock.realtime(flags.exptime.unwrap_or(0)),
+            b'N' if number.vivified => {
+                exptime = context.clock.realtime(flags.vivify.unwrap_or(0));
+            }
+            b'O' => append_opaque(out, token),
+            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            _ => {}
+        }
+    }
+    out.buf.extend_from_slice(b"\r\n");
+    if flags.value {
+        out.buf.extend_from_slice(digits.as_bytes());
+        out.buf.extend_from_slice(b"\r\n");
+    }
+}

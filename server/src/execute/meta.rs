@@ -1,0 +1,244 @@
+//! `mg`, `md`, `me`, and how meta replies are put together.
+//!
+//! Where: called by `execute`; `put` and `arithmetic` answer `ms` and `ma` with the same parts.
+//! Invariant: flags are answered in the order they were given; `Z`, `X` and `W` follow.
+//! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
+
+use protocol::meta::Flags;
+use protocol::{Meta, answer, base64, reply};
+use store::{Deleted, MetaDelete, MetaGet, MetaHit, MetaStep};
+
+use super::{Context, append_value, say};
+use crate::clock::Clock;
+use crate::out::Out;
+
+/// The slab class `me` names. There are none here; memcached numbers them from 1.
+const SLAB_CLASS: &str = " cls=1 size=";
+
+/// `mg`.
+pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+    let flags = match Flags::parse(request) {
+        Ok(flags) if flags.opaque_too_long => {
+            return say(out, answer::OPAQUE_TOO_LONG, false);
+        }
+        Ok(flags) => flags,
+        Err(answer) => return say(out, answer, false),
+    };
+    let (steps, count) = steps(request, &flags, &context.clock);
+    let wanted = MetaGet {
+        key: flags.key(request),
+        // memcached does not note it of an item made on a miss.
+        key_binary: false,
+        cas_in: flags.cas_in,
+        bump: !flags.no_bump,
+        win: true,
+        steps: &steps[..count],
+    };
+    let counters = &context.counters;
+    match context.store.meta_get(&wanted) {
+        Some(hit) => {
+            if flags.exptime.is_some() {
+                counters.touch_cmds.add(1);
+                counters.touch_hits.add(1);
+            } else {
+                counters.get_cmds.add(1);
+                counters.get_hits.add(1);
+            }
+            append_hit(&context.clock, request, &flags, hit, out);
+        }
+        None => {
+            counters.get_cmds.add(1);
+            counters.get_misses.add(1);
+            if !flags.quiet {
+                append_miss(b"EN", request, &flags, out);
+            }
+        }
+    }
+}
+
+/// The flags that change the item, in their order.
+fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], usize) {
+    let mut steps = [MetaStep::Touch(0); 3];
+    let mut count = 0;
+    if flags.exptime.is_none() && flags.vivify.is_none() && flags.recache.is_none() {
+        return (steps, count);
+    }
+    for token in request.flags.tokens() {
+        let step = match token[0] {
+            b'T' => flags.exptime.map(|exptime| MetaStep::Touch(clock.realtime(exptime))),
+            b'N' => flags.vivify.map(|exptime| MetaStep::Vivify(clock.realtime(exptime))),
+            b'R' => flags.recache.map(|exptime| MetaStep::Recache(clock.realtime(exptime))),
+            _ => None,
+        };
+        if let (Some(step), Some(place)) = (step, steps.get_mut(count)) {
+            *place = step;
+            count += 1;
+        }
+    }
+    (steps, count)
+}
+
+fn append_hit(clock: &Clock, request: &Meta<'_>, flags: &Flags, found: MetaHit<'_>, out: &mut Out) {
+    let hit = found.hit;
+    // `C` with the item's own unique: the client has this value.
+    let value = flags.value && flags.cas != Some(hit.cas);
+    let buf = &mut out.buf;
+    if value {
+        buf.extend_from_slice(b"VA ");
+        reply::number(buf, hit.value_bytes);
+    } else {
+        buf.extend_from_slice(b"HD");
+    }
+    let mut exptime = found.exptime;
+    for token in request.flags.tokens() {
+        match token[0] {
+            b'T' => exptime = clock.realtime(flags.exptime.unwrap_or(0)),
+            b'N' if found.vivified => exptime = clock.realtime(flags.vivify.unwrap_or(0)),
+            b's' => append_number(out, b" s", hit.value_bytes),
+            b't' => append_ttl(out, exptime, clock.now),
+            b'c' => append_number(out, b" c", hit.cas),
+            b'f' => append_number(out, b" f", hit.client_flags),
+            b'l' => append_number(out, b" l", found.idle_seconds),
+            b'h' => append_number(out, b" h", u8::from(found.fetched)),
+            b'O' => append_opaque(out, token),
+            b'k' => append_key(out, flags.key(request), found.key_binary),
+            _ => {}
+        }
+    }
+    let marks =
+        [(found.token_sent, &b" Z"[..]), (found.stale, b" X"), (found.won, b" W"), (true, b"\r\n")];
+    for (_, mark) in marks.iter().filter(|(set, _)| *set) {
+        out.buf.extend_from_slice(mark);
+    }
+    if value {
+        append_value(out, hit.value);
+    }
+}
+
+/// A code, and the flags that need no item.
+fn append_miss(code: &[u8; 2], request: &Meta<'_>, flags: &Flags, out: &mut Out) {
+    out.buf.extend_from_slice(code);
+    for token in request.flags.tokens() {
+        match token[0] {
+            b'O' => append_opaque(out, token),
+            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            _ => {}
+        }
+    }
+    out.buf.extend_from_slice(b"\r\n");
+}
+
+/// `md`.
+pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+    let flags = match Flags::parse(request) {
+        Ok(flags) if flags.opaque_too_long => {
+            return say(out, answer::OPAQUE_TOO_LONG, false);
+        }
+        Ok(flags) => flags,
+        Err(answer) => return say(out, answer, false),
+    };
+    let wanted = MetaDelete {
+        key: flags.key(request),
+        cas: flags.cas,
+        cas_in: flags.cas_in,
+        stale: flags.stale,
+        exptime: flags.exptime.map(|exptime| context.clock.realtime(exptime)),
+        remove_value: flags.remove_value,
+        client_flags: flags.client_flags,
+    };
+    let counters = &context.counters;
+    let code = match context.store.meta_delete(&wanted) {
+        Ok(Deleted::Deleted) => {
+            if !flags.stale {
+                counters.delete_hits.add(1);
+            }
+            if flags.quiet {
+                return;
+            }
+            b"HD"
+        }
+        Ok(Deleted::NotFound) => {
+            counters.delete_misses.add(1);
+            b"NF"
+        }
+        Ok(Deleted::Exists) => {
+            counters.delete_misses.add(1);
+            b"EX"
+        }
+        Err(_) => return say(out, answer::NO_MEMORY_DELTA, false),
+    };
+    append_miss(code, request, &flags, out);
+}
+
+/// `me`. As in memcached, `b` counts only if another flag follows it.
+pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+    let decoded = if request.flags.count >= 2 && request.flags.token(0) == Some(b"b") {
+        match base64::decode(request.key) {
+            None => return say(out, answer::BAD_FORMAT, false),
+            decoded => decoded,
+        }
+    } else {
+        None
+    };
+    let key = decoded.as_ref().map_or(request.key, |decoded| decoded.key());
+    let wanted =
+        MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
+    context.counters.meta_cmds.add(1);
+    let Some(found) = context.store.meta_get(&wanted) else {
+        return say(out, answer::EN, false);
+    };
+    out.buf.extend_from_slice(b"ME ");
+    if found.key_binary {
+        base64::encode(key, &mut out.buf);
+    } else {
+        out.buf.extend_from_slice(key);
+    }
+    out.buf.extend_from_slice(b" exp=");
+    append_seconds(out, found.exptime, context.clock.now);
+    append_number(out, b" la=", found.idle_seconds);
+    append_number(out, b" cas=", found.hit.cas);
+    out.buf.extend_from_slice(if found.fetched { b" fetch=yes" } else { b" fetch=no" });
+    append_number(out, SLAB_CLASS.as_bytes(), found.item_bytes);
+    out.buf.extend_from_slice(b"\r\n");
+}
+
+/// Where flag `letter` stands among the flags; flags that are absent stand before all.
+pub(super) fn order(request: &Meta<'_>, letter: u8) -> Option<usize> {
+    request.flags.tokens().position(|token| token[0] == letter)
+}
+
+fn append_number(out: &mut Out, before: &[u8], number: impl itoa::Integer) {
+    out.buf.extend_from_slice(before);
+    reply::number(&mut out.buf, number);
+}
+
+/// The time left; an item that is about to go wraps as in memcached.
+pub(super) fn append_ttl(out: &mut Out, exptime: u32, now: u32) {
+    if exptime == 0 {
+        out.buf.extend_from_slice(b" t-1");
+    } else {
+        append_number(out, b" t", exptime.wrapping_sub(now));
+    }
+}
+
+fn append_seconds(out: &mut Out, exptime: u32, now: u32) {
+    let left = if exptime == 0 { -1 } else { i64::from(exptime) - i64::from(now) };
+    reply::number(&mut out.buf, left);
+}
+
+/// The opaque token, as it came.
+pub(super) fn append_opaque(out: &mut Out, token: &[u8]) {
+    out.buf.push(b' ');
+    out.buf.extend_from_slice(token);
+}
+
+/// The key, in base64 if it was given so.
+pub(super) fn append_key(out: &mut Out, key: &[u8], binary: bool) {
+    out.buf.extend_from_slice(b" k");
+    if binary {
+        base64::encode(key, &mut out.buf);
+        out.buf.extend_from_slice(b" b");
+    } else {
+        out.buf.extend_from_slice(key);
+    }
+}

@@ -1,0 +1,242 @@
+//! Storage commands: set add replace append prepend cas, and `ms`.
+//!
+//! Where: called by `execute`, with the value in the receive buffer or received into a draft.
+//! Invariant: what memcached would refuse before the value has come is refused before it is looked
+//! at; a refused set leaves no old value behind.
+//! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
+//! `complete_nread_ascii`, `_finalize_mset`.
+
+use protocol::meta::Flags;
+use protocol::{Meta, Store, StoreVerb, answer, reply};
+use store::{Body, Put, Refused, Stored, Verb};
+
+use super::meta::{append_key, append_opaque};
+use super::{Context, say};
+use crate::out::Out;
+
+/// Is there room for the value of `request`?
+pub(super) fn begin(
+    context: &mut Context,
+    request: &Store<'_>,
+    value_bytes: u32,
+) -> Result<(), &'static str> {
+    let put = put_of(context, request);
+    context.store.admit(&put, u64::from(value_bytes)).map_err(|refused| {
+        let answer = count_refused(context, refused);
+        if request.noreply { answer::NOTHING } else { answer }
+    })
+}
+
+/// A classic storage command with its value.
+#[inline]
+pub(super) fn store(
+    context: &mut Context,
+    request: &Store<'_>,
+    body: Body<'_>,
+    terminated: bool,
+    out: &mut Out,
+) {
+    if !terminated {
+        let bytes = value_bytes(&body);
+        let admitted = begin(context, request, bytes);
+        if admitted.is_ok() {
+            context.counters.set_cmds.add(1);
+        }
+        let answer = admitted.err().unwrap_or(answer::BAD_CHUNK);
+        return say(out, answer, request.noreply);
+    }
+    let put = put_of(context, request);
+    let answer = match context.store.put(&put, body) {
+        Ok(stored) => {
+            context.counters.set_cmds.add(1);
+            match stored {
+                Stored::Stored { .. } => answer::STORED,
+                Stored::NotStored => answer::NOT_STORED,
+                Stored::Exists => answer::EXISTS,
+                Stored::NotFound => answer::NOT_FOUND,
+            }
+        }
+        Err(refused) => count_refused(context, refused),
+    };
+    say(out, answer, request.noreply);
+}
+
+fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
+    let verb = match request.verb {
+        StoreVerb::Set => Verb::Set,
+        StoreVerb::Add => Verb::Add,
+        StoreVerb::Replace => Verb::Replace,
+        StoreVerb::Append => Verb::Append,
+        StoreVerb::Prepend => Verb::Prepend,
+        StoreVerb::Cas => Verb::Cas,
+    };
+    Put {
+        verb,
+        key: request.key,
+        key_binary: false,
+        client_flags: request.client_flags,
+        exptime: context.clock.realtime(request.exptime),
+        cas: request.cas,
+        cas_in: None,
+        stale: false,
+    }
+}
+
+#[cold]
+fn count_refused(context: &Context, refused: Refused) -> &'static str {
+    match refused {
+        Refused::TooLarge => {
+            context.counters.store_too_large.add(1);
+            answer::TOO_LARGE
+        }
+        Refused::NoMemory => {
+            context.counters.store_no_memory.add(1);
+            answer::NO_MEMORY
+        }
+    }
+}
+
+/// A draft is full when it is stored, and was admitted when it was begun.
+fn value_bytes(body: &Body<'_>) -> u32 {
+    match body {
+        Body::Bytes(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        Body::Draft(_) => 0,
+    }
+}
+
+/// Is there room for the value of `request`, and are its flags in order?
+pub(super) fn meta_begin(
+    context: &mut Context,
+    request: &Meta<'_>,
+    value_bytes: u32,
+) -> Result<(), &'static str> {
+    let flags = Flags::parse(request)?;
+    let put = meta_put_of(context, request, &flags)?;
+    meta_admit(context, &put, &flags, value_bytes)
+}
+
+fn meta_admit(
+    context: &mut Context,
+    put: &Put<'_>,
+    flags: &Flags,
+    value_bytes: u32,
+) -> Result<(), &'static str> {
+    if let Err(refused) = context.store.admit(put, u64::from(value_bytes)) {
+        return Err(meta_refused(context, put, refused));
+    }
+    if flags.opaque_too_long {
+        context.counters.set_cmds.add(1);
+        return Err(answer::OPAQUE_TOO_LONG);
+    }
+    Ok(())
+}
+
+/// In every mode the old item goes.
+fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> &'static str {
+    context.store.delete(put.key);
+    count_refused(context, refused)
+}
+
+/// `ms` with its value.
+pub(super) fn meta_store(
+    context: &mut Context,
+    request: &Meta<'_>,
+    body: Body<'_>,
+    terminated: bool,
+    out: &mut Out,
+) {
+    let flags = match Flags::parse(request) {
+        Ok(flags) => flags,
+        Err(answer) => return say(out, answer, false),
+    };
+    let put = match meta_put_of(context, request, &flags) {
+        Ok(put) => put,
+        Err(answer) => return say(out, answer, false),
+    };
+    let given_bytes = value_bytes(&body);
+    if !terminated || flags.opaque_too_long {
+        let admitted = meta_admit(context, &put, &flags, given_bytes);
+        if admitted.is_ok() {
+            context.counters.set_cmds.add(1);
+        }
+        return say(out, admitted.err().unwrap_or(answer::BAD_CHUNK), false);
+    }
+    match context.store.put(&put, body) {
+        Ok(stored) => {
+            context.counters.set_cmds.add(1);
+            append_stored(request, &flags, stored, given_bytes, out);
+        }
+        Err(refused) => say(out, meta_refused(context, &put, refused), false),
+    }
+}
+
+fn meta_put_of<'k>(
+    context: &Context,
+    request: &Meta<'k>,
+    flags: &'k Flags,
+) -> Result<Put<'k>, &'static str> {
+    let mut exptime = flags.exptime;
+    let mut verb = match (flags.mode, flags.vivify) {
+        (None | Some(b'S'), _) => Verb::Set,
+        (Some(b'E'), _) => Verb::Add,
+        (Some(b'R'), _) => Verb::Replace,
+        (Some(b'A'), None) => Verb::Append,
+        (Some(b'P'), None) => Verb::Prepend,
+        (Some(b'A'), vivify) => {
+            exptime = vivify;
+            Verb::AppendVivify
+        }
+        (Some(b'P'), vivify) => {
+            exptime = vivify;
+            Verb::PrependVivify
+        }
+        (Some(_), _) => return Err(answer::MODE_SET),
+    };
+    if flags.cas.is_some() && matches!(verb, Verb::Set | Verb::Replace) {
+        verb = Verb::Cas;
+    }
+    Ok(Put {
+        verb,
+        key: flags.key(request),
+        key_binary: flags.decoded.is_some(),
+        client_flags: flags.client_flags,
+        exptime: context.clock.realtime(exptime.unwrap_or(0)),
+        cas: flags.cas.unwrap_or(0),
+        // `E0` means the store's own, here and only here.
+        cas_in: flags.cas_in.filter(|&cas| cas != 0),
+        stale: flags.stale && verb == Verb::Cas,
+    })
+}
+
+fn append_stored(
+    request: &Meta<'_>,
+    flags: &Flags,
+    stored: Stored,
+    given_bytes: u32,
+    out: &mut Out,
+) {
+    let (code, cas, value_bytes) = match stored {
+        Stored::Stored { .. } if flags.quiet => return,
+        Stored::Stored { cas, value_bytes } => (b"HD", cas, value_bytes),
+        Stored::Exists => (b"EX", 0, given_bytes),
+        Stored::NotFound => (b"NF", 0, given_bytes),
+        Stored::NotStored => (b"NS", 0, given_bytes),
+    };
+    out.buf.extend_from_slice(code);
+    for token in request.flags.tokens() {
+        match token[0] {
+            b'O' => append_opaque(out, token),
+            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            b'c' => {
+                out.buf.extend_from_slice(b" c");
+                reply::number(&mut out.buf, cas);
+            }
+            b's' => {
+                out.buf.extend_from_slice(b" s");
+                reply::number(&mut out.buf, value_bytes);
+            }
+            _ => {}
+        }
+    }
+    out.buf.extend_from_slice(b"\r\n");
+}
