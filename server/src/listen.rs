@@ -4,11 +4,11 @@
 //! Invariant: every column has its own listener for every TCP address, so the kernel spreads
 //! connections over columns; a Unix socket has one listener that all columns share. An address that
 //! is taken is passed over if another of the same `-l` entry could be had.
-//! Source: memcached 1.6.45 `server_sockets`, `main` (`MEMCACHED_PORT_FILENAME`).
+//! Source: memcached 1.6.45 `server_sockets`, `server_socket`.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use net::{Listener, Place, PortHold};
@@ -152,22 +152,4 @@ fn open_address(
     }
     listeners.places.push(Place::Tcp(hold.address()));
     Ok(())
-}
-
-/// Writes the ports to `path` as memcached does: into `path.lck`, then under its name.
-///
-/// # Errors
-/// The file cannot be written or renamed.
-pub fn write_port_file(path: &Path, places: &[Place]) -> io::Result<()> {
-    let mut lock_path = path.as_os_str().to_owned();
-    lock_path.push(".lck");
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&lock_path)?;
-    for place in places {
-        if let Place::Tcp(address) = place {
-            let family = if address.is_ipv4() { "INET" } else { "INET6" };
-            writeln!(file, "TCP {family}: {}", address.port())?;
-        }
-    }
-    drop(file);
-    std::fs::rename(&lock_path, path)
 }

@@ -6,6 +6,7 @@
 //! closed, and the Unix socket's file is gone.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -70,10 +71,10 @@ impl Bound {
         Ok(Bound { settings: Arc::new(settings), listeners })
     }
 
-    /// Where it listens, with real ports.
+    /// The TCP addresses it listens on, with real ports.
     #[must_use]
-    pub fn places(&self) -> &[Place] {
-        &self.listeners.places
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.listeners.places)
     }
 
     /// Makes the store and starts the columns.
@@ -111,6 +112,14 @@ impl Bound {
         }
         Ok(server)
     }
+}
+
+fn addresses(places: &[Place]) -> Vec<SocketAddr> {
+    let tcp = |place: &Place| match place {
+        Place::Tcp(address) => Some(*address),
+        Place::Unix(_) => None,
+    };
+    places.iter().filter_map(tcp).collect()
 }
 
 fn unix_seconds() -> i64 {
@@ -166,10 +175,10 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens, with real ports.
+    /// The TCP addresses it listens on, with real ports.
     #[must_use]
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.places)
     }
 
     /// What its columns share: store, counters, settings.

@@ -6,7 +6,7 @@
 //! column's share is used up, the value that has not grown for longest gives way: its command fails
 //! and its remaining bytes are skipped; nobody waits for it.
 
-use protocol::Session;
+use protocol::{Session, answer};
 use store::{Column, Draft};
 
 use super::Connection;
@@ -14,8 +14,6 @@ use crate::column::Kit;
 use crate::execute::{self, After};
 use crate::limits::{GIVE_WAY_MAX, STALLED_MS};
 
-/// The answer to a large value that found no room.
-const NO_ROOM: &str = "SERVER_ERROR out of memory storing object";
 
 /// What became of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,5 +198,5 @@ impl Connection {
 /// It gave way: what is missing is skipped, then the client is told.
 fn refuse(session: &mut Session, arrival: &Arrival) {
     let missing = u32::try_from(arrival.missing_bytes).unwrap_or(u32::MAX);
-    session.swallow(missing, NO_ROOM);
+    session.swallow(missing, answer::NO_MEMORY);
 }

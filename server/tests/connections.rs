@@ -1,0 +1,214 @@
+//! Coming, going, and how many: listeners, limits, ends.
+//!
+//! Where: an in-process server; for ten thousand connections the real binary.
+//! Invariant: what memcached's users see of connections, they see here.
+
+mod inprocess;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::Ordering;
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port, Protocol};
+use inprocess::{Client, DEADLINE, connect, settings, start, wait_until};
+
+const VERSION: &str = "VERSION 1.6.45\r\n";
+
+fn open_connections(server: &Server) -> u32 {
+    server.shared().connections.load(Ordering::Relaxed)
+}
+
+#[test]
+fn over_the_limit_a_client_is_told_and_closed() {
+    let mut settings = settings(2);
+    settings.connections_max = 3;
+    let server = start(settings);
+    let mut clients: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        client.ask("version\r\n", VERSION);
+    }
+    let mut fourth = connect(&server);
+    fourth.expect("ERROR Too many open connections\r\n");
+    fourth.expect_end();
+    assert_eq!(server.shared().sums().rejected_connections, 1);
+    drop(clients.pop());
+    wait_until("the close", || open_connections(&server) == 2);
+    connect(&server).ask("version\r\n", VERSION);
+    server.stop();
+}
+
+#[test]
+fn without_maxconns_fast_a_client_over_the_limit_waits() {
+    let mut settings = settings(1);
+    settings.connections_max = 1;
+    settings.connections_max_fast = false;
+    let server = start(settings);
+    let mut first = connect(&server);
+    first.ask("version\r\n", VERSION);
+    let mut second = connect(&server);
+    second.send("version\r\n");
+    wait_until("the rest", || !server.shared().accepting.load(Ordering::Relaxed));
+    assert_eq!(open_connections(&server), 1);
+    first.ask("version\r\n", VERSION);
+    drop(first);
+    second.expect(VERSION);
+    assert_eq!(server.shared().sums().rejected_connections, 0);
+    server.stop();
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_its_time() {
+    let mut settings = settings(1);
+    settings.idle_seconds_max = 1;
+    let server = start(settings);
+    let mut client = connect(&server);
+    client.ask("version\r\n", VERSION);
+    client.expect_end();
+    assert_eq!(server.shared().sums().idle_kicks, 1);
+    server.stop();
+}
+
+#[test]
+fn quit_ends_the_connection_after_the_replies_before_it() {
+    let server = start(settings(1));
+    let mut client = connect(&server);
+    client.send("version\r\nquit\r\nversion\r\n");
+    client.expect(VERSION);
+    client.expect_end();
+    wait_until("the close", || open_connections(&server) == 0);
+    server.stop();
+}
+
+#[test]
+fn a_peer_that_has_said_its_last_still_gets_its_replies() {
+    let server = start(settings(1));
+    let mut client = connect(&server);
+    let requests = 50_000;
+    let mut writer = client.0.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        writer.write_all("version\r\n".repeat(requests).as_bytes()).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    client.expect(VERSION.repeat(requests));
+    client.expect_end();
+    writing.join().unwrap();
+    wait_until("the close", || open_connections(&server) == 0);
+    server.stop();
+}
+
+#[test]
+fn several_addresses_of_both_families_are_served() {
+    let mut settings = settings(2);
+    let listen = |host: &str| Listen {
+        host: Some(host.to_owned()),
+        port: Port::Any,
+        protocol: Protocol::Auto,
+    };
+    settings.listen = vec![listen("127.0.0.1"), listen("127.0.0.2"), listen("::1")];
+    let server = start(settings);
+    let addresses = server.addresses();
+    assert_eq!(addresses.len(), 3);
+    for address in addresses {
+        assert_ne!(address.port(), 0);
+        // More than one, so that each column is likely to be met.
+        for _ in 0..8 {
+            Client::to(address).ask("version\r\n", VERSION);
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn every_column_gets_connections() {
+    let server = start(settings(2));
+    let clients: Vec<Client> = (0..64).map(|_| connect(&server)).collect();
+    wait_until("all accepted", || open_connections(&server) == 64);
+    for column in &server.shared().columns {
+        assert!(column.total_connections.get() > 0);
+    }
+    drop(clients);
+    wait_until("all closed", || open_connections(&server) == 0);
+    server.stop();
+}
+
+#[test]
+fn a_port_that_another_server_has_is_refused() {
+    let ours = start(settings(2));
+    let taken = [
+        ours.addresses()[0].port(),
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(),
+    ];
+    // The second listener above is closed again: its port is free, the first is not.
+    for (port, refused) in [(taken[0], true), (taken[1], false)] {
+        let mut settings = settings(2);
+        settings.listen[0].port = Port::Number(port);
+        let started = Server::start(settings);
+        assert_eq!(started.is_err(), refused, "port {port}");
+        if let Ok(server) = started {
+            server.stop();
+        }
+    }
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut settings = settings(1);
+    settings.listen[0].port = Port::Number(other.local_addr().unwrap().port());
+    let error = Server::start(settings).unwrap_err().to_string();
+    assert!(error.starts_with("failed to listen on TCP port "), "{error}");
+    ours.stop();
+}
+
+#[test]
+fn a_stopped_server_frees_its_port_and_closes_its_clients() {
+    let server = start(settings(2));
+    let port = server.addresses()[0].port();
+    let mut client = connect(&server);
+    client.ask("version\r\n", VERSION);
+    server.stop();
+    client.expect_end();
+    let mut settings = settings(2);
+    settings.listen[0].port = Port::Number(port);
+    let again = start(settings);
+    connect(&again).ask("version\r\n", VERSION);
+    again.stop();
+}
+
+/// A path for a socket of this test alone.
+fn socket_path(name: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("hypostyle-{}-{name}.sock", std::process::id()))
+}
+
+#[test]
+fn a_unix_socket_is_served_by_all_columns_and_removed_at_the_end() {
+    let path = socket_path("served");
+    // A socket file that a killed server left behind.
+    drop(UnixListener::bind(&path).unwrap());
+    let mut settings = settings(2);
+    settings.unix_path = Some(path.clone());
+    settings.unix_mask = 0o750;
+    let server = start(settings);
+    assert!(server.addresses().is_empty());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
+    for _ in 0..16 {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.write_all(b"version\r\n").unwrap();
+        let mut reply = [0; VERSION.len()];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply, VERSION.as_bytes());
+    }
+    server.stop();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let path = socket_path("file");
+    std::fs::write(&path, "precious").unwrap();
+    let mut settings = settings(1);
+    settings.unix_path = Some(path.clone());
+    assert!(Server::start(settings).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+}

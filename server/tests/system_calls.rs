@@ -1,0 +1,92 @@
+//! A column makes one read and one write per turn of a connection, and one wait per loop.
+//!
+//! Where: an in-process server, whose columns count their system calls.
+//! Invariant: the counts grow by no more than the requests explain.
+
+mod inprocess;
+
+use hypostyle::run::Server;
+use inprocess::{connect, settings, start};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    waits: u64,
+    reads: u64,
+    writes: u64,
+    others: u64,
+}
+
+/// All columns' calls so far.
+fn counts(server: &Server) -> Counts {
+    let mut sum = Counts { waits: 0, reads: 0, writes: 0, others: 0 };
+    for calls in server.calls() {
+        sum.waits += calls.waits.get();
+        sum.reads += calls.reads.get();
+        sum.writes += calls.writes.get();
+        sum.others += calls.controls.get() + calls.accepts.get();
+    }
+    sum
+}
+
+/// What `batches` batches of `batch` equal requests cost.
+fn cost(batches: u64, batch: usize, request: &str, reply: &str) -> Counts {
+    let mut settings = settings(1);
+    settings.requests_per_event = 500;
+    let server = start(settings);
+    let mut client = connect(&server);
+    client.ask("set hit 0 0 5\r\nvalue\r\n", "STORED\r\n");
+    client.ask("version\r\n", "VERSION 1.6.45\r\n");
+    let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
+    let before = counts(&server);
+    for _ in 0..batches {
+        client.ask(&requests, &replies);
+    }
+    let after = counts(&server);
+    server.stop();
+    Counts {
+        waits: after.waits - before.waits,
+        reads: after.reads - before.reads,
+        writes: after.writes - before.writes,
+        others: after.others - before.others,
+    }
+}
+
+/// One read, one write, at most one wait each; a wait more for each second of the clock and for
+/// background work of the store.
+fn check(counts: Counts, batches: u64) {
+    assert_eq!((counts.reads, counts.writes, counts.others), (batches, batches, 0), "{counts:?}");
+    assert!(counts.waits <= batches + batches / 10 + 10, "{counts:?}");
+}
+
+#[test]
+fn a_get_takes_one_read_and_one_write() {
+    let hit = "VALUE hit 0 5\r\nvalue\r\nEND\r\n";
+    check(cost(2000, 1, "get hit\r\n", hit), 2000);
+    check(cost(2000, 1, "get miss\r\n", "END\r\n"), 2000);
+    check(cost(2000, 1, "set hit 0 0 5\r\nvalue\r\n", "STORED\r\n"), 2000);
+}
+
+#[test]
+fn thirty_two_pipelined_gets_take_one_read_and_one_write() {
+    let hit = "VALUE hit 0 5\r\nvalue\r\nEND\r\n";
+    check(cost(500, 32, "get hit\r\n", hit), 500);
+    check(cost(500, 32, "set hit 0 0 5\r\nvalue\r\n", "STORED\r\n"), 500);
+}
+
+#[test]
+fn a_column_with_nothing_to_do_sleeps() {
+    let server = start(settings(2));
+    let mut client = connect(&server);
+    client.ask("version\r\n", "VERSION 1.6.45\r\n");
+    // Another server's life is the time it has to spin in.
+    let busy = start(settings(1));
+    let mut other = connect(&busy);
+    let before = counts(&server);
+    for _ in 0..20_000 {
+        other.ask("version\r\n", "VERSION 1.6.45\r\n");
+    }
+    let waits = counts(&server).waits - before.waits;
+    assert!(waits < 200, "{waits} waits with nothing to do");
+    busy.stop();
+    server.stop();
+}
