@@ -1,0 +1,159 @@
+//! A server in the test's own process, and a client that speaks bytes.
+//!
+//! Where: shared by the tests of the column's loop.
+//! Invariant: loopback only; every wait ends by a deadline.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port, Protocol, Settings};
+
+/// Nothing here takes so long unless it hangs.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Settings for a server on a free loopback port.
+pub(crate) fn settings(columns: usize) -> Settings {
+    Settings {
+        listen: vec![Listen {
+            host: Some("127.0.0.1".to_owned()),
+            port: Port::Any,
+            protocol: Protocol::Auto,
+        }],
+        port: Port::Any,
+        columns,
+        ..Settings::default()
+    }
+}
+
+/// Starts a server.
+pub(crate) fn start(settings: Settings) -> Server {
+    Server::start(settings).unwrap()
+}
+
+/// Connects to its first address.
+pub(crate) fn connect(server: &Server) -> Client {
+    Client::to(server.addresses()[0])
+}
+
+/// Waits until `done`, or fails when the deadline passes.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + DEADLINE;
+    while !done() {
+        assert!(Instant::now() < until, "{what} did not happen in {DEADLINE:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// This process's resident memory, in bytes.
+pub(crate) fn resident_bytes() -> usize {
+    resident_bytes_of("self")
+}
+
+/// A process's resident memory, in bytes.
+pub(crate) fn resident_bytes_of(process: &str) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// A client's connection.
+pub(crate) struct Client(pub(crate) TcpStream);
+
+impl Client {
+    /// Connects.
+    pub(crate) fn to(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client(stream)
+    }
+
+    /// Sends all of `bytes`.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends `bytes`; the server may hang up meanwhile. False if it did.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// The next bytes must be these.
+    pub(crate) fn expect(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        let mut got = vec![0; bytes.len()];
+        let mut at = 0;
+        while at < got.len() {
+            match self.0.read(&mut got[at..]) {
+                Ok(0) => break,
+                Ok(read) => at += read,
+                Err(error) => panic!("{error} after {:?}", got[..at].escape_ascii().to_string()),
+            }
+        }
+        assert!(
+            got[..at] == *bytes,
+            "expected {:?}, got {:?}",
+            shown(bytes),
+            shown(&got[..at])
+        );
+    }
+
+    /// Sends a request and expects its reply.
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        self.send(request);
+        self.expect(reply);
+    }
+
+    /// Reads a line, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") {
+            assert!(self.0.read(&mut byte).unwrap() == 1, "end after {:?}", shown(&line));
+            line.push(byte[0]);
+        }
+        line.truncate(line.len() - 2);
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    /// Reads up to the end; a reset is as good.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("{error} instead of the end"),
+        }
+        rest
+    }
+
+    /// The server must have nothing more to say, and hang up.
+    pub(crate) fn expect_end(&mut self) {
+        let rest = self.rest();
+        assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
+    }
+
+    /// One number of `stats`.
+    pub(crate) fn stat(&mut self, name: &str) -> u64 {
+        self.send("stats\r\n");
+        let mut found = None;
+        loop {
+            let line = self.line();
+            if line == "END" {
+                return found.unwrap_or_else(|| panic!("no {name} in stats"));
+            }
+            if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
+                found = Some(value.parse().unwrap());
+            }
+        }
+    }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(300)];
+    cut.escape_ascii().to_string()
+}
