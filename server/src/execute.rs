@@ -159,6 +159,16 @@ pub fn execute_with_draft(
     After::Continue
 }
 
+/// The value of `header`'s storage command found no room on its way in: what the client is told
+/// when the rest of it has been skipped. A refused set leaves no old value behind.
+pub fn give_up(context: &mut Context, header: &[u8]) -> &'static str {
+    match Session::new(Speak::Ascii).next(header) {
+        Step::Body { request: Request::Store(request), .. } => put::give_up(context, &request),
+        Step::Body { request: Request::Meta(request), .. } => put::meta_give_up(context, &request),
+        _ => answer::NO_MEMORY,
+    }
+}
+
 #[inline]
 fn get(context: &mut Context, get: &Get<'_>, out: &mut Out) {
     let counters = &context.counters;

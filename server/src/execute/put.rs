@@ -27,6 +27,15 @@ pub(super) fn begin(
     })
 }
 
+/// There is no room for the value of `request` after all.
+pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> &'static str {
+    if request.verb == StoreVerb::Set {
+        context.store.delete(request.key);
+    }
+    let answer = count_refused(context, Refused::NoMemory);
+    if request.noreply { answer::NOTHING } else { answer }
+}
+
 /// A classic storage command with its value.
 #[inline]
 pub(super) fn store(
@@ -129,6 +138,16 @@ fn meta_admit(
         return Err(answer::OPAQUE_TOO_LONG);
     }
     Ok(())
+}
+
+/// There is no room for the value of `request` after all.
+pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> &'static str {
+    if let Ok(flags) = Flags::parse(request)
+        && let Ok(put) = meta_put_of(context, request, &flags)
+    {
+        context.store.delete(put.key);
+    }
+    count_refused(context, Refused::NoMemory)
 }
 
 /// In every mode the old item goes.
