@@ -4,6 +4,7 @@
 //! Invariant: after a warm-up, requests of every hot kind leave the count of all threads but the
 //! test's own where it was.
 #![allow(unsafe_code, reason = "an allocator that counts")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
 

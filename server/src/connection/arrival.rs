@@ -6,14 +6,12 @@
 //! column's share is used up, the value that has not grown for longest gives way: its command fails
 //! and its remaining bytes are skipped; nobody waits for it.
 
-use protocol::{Session, answer};
 use store::{Column, Draft};
 
 use super::Connection;
 use crate::column::Kit;
 use crate::execute::{self, After};
 use crate::limits::{GIVE_WAY_MAX, STALLED_MS};
-
 
 /// What became of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +169,9 @@ impl Connection {
             return (Fill::Hungry, used);
         };
         if arrival.draft.is_none() {
-            refuse(&mut self.session, arrival);
+            let missing = u32::try_from(arrival.missing_bytes).unwrap_or(u32::MAX);
+            let answer = execute::give_up(&mut kit.context, &arrival.header);
+            self.session.swallow(missing, answer);
             self.arrival = None;
             kit.arrivals.remove(index);
             return (Fill::Done(After::Continue), used);
@@ -193,10 +193,4 @@ impl Connection {
             execute::execute_with_draft(&mut kit.context, &header, draft, line_end, &mut kit.out);
         (Fill::Done(after), used)
     }
-}
-
-/// It gave way: what is missing is skipped, then the client is told.
-fn refuse(session: &mut Session, arrival: &Arrival) {
-    let missing = u32::try_from(arrival.missing_bytes).unwrap_or(u32::MAX);
-    session.swallow(missing, answer::NO_MEMORY);
 }
