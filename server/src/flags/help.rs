@@ -12,7 +12,7 @@ use super::{Does, Flag, Takes, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Column in which the explanations begin.
-const INDENT: usize = 27;
+const INDENT: usize = 31;
 
 /// `-V`.
 pub(super) fn version() -> String {
