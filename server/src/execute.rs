@@ -12,7 +12,6 @@ mod operator;
 mod put;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use protocol::{Delta, Get, Meta, MetaVerb, Request, Session, Speak, Step, answer, reply};
 use store::{Body, Column, Draft, Value};
@@ -87,8 +86,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         Request::Touch { key, exptime, noreply } => touch(context, key, exptime, noreply, out),
         Request::FlushAll { exptime, noreply } => flush::all(context, exptime, noreply, out),
         Request::Verbosity { level, noreply } => {
-            // Relaxed: a number on its own, read by whoever logs.
-            context.shared.verbosity.store(level.min(VERBOSITY_MAX), Ordering::Relaxed);
+            context.shared.set_verbosity(level.min(VERBOSITY_MAX));
             say(out, answer::OK, noreply);
         }
         Request::Stats(args) => {

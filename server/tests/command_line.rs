@@ -409,6 +409,16 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
 }
 
 #[test]
+fn verbosity_changes_what_is_told() {
+    let mut quiet = Running::on_loopback(&["-v"]);
+    assert_eq!(quiet.ask("verbosity 0\r\n"), "OK\r\n");
+    assert!(!quiet.stop(Signal::TERM).1.contains("Exiting normally"));
+    let mut loud = Running::on_loopback(&[]);
+    assert_eq!(loud.ask("verbosity 1\r\n"), "OK\r\n");
+    assert!(loud.stop(Signal::TERM).1.contains("Exiting normally"));
+}
+
+#[test]
 fn it_stops_with_clients_connected_and_half_requests_waiting() {
     let mut running = Running::on_loopback(&["-t", "2"]);
     let mut clients = Vec::new();
