@@ -124,3 +124,74 @@ fn delta(input: &[u8], incr: bool) -> Option<Quick<'_>> {
     let delta = Delta { incr, key, delta: u64::from(delta), noreply };
     Some(Quick::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::{Parsed, parse};
+    use proptest::prelude::*;
+
+    /// What the general parser makes of it, in this module's terms.
+    fn general(line: &[u8]) -> Option<Quick<'_>> {
+        match parse(line) {
+            Parsed::Request(request) => Some(Quick::Request(request, line.len())),
+            Parsed::Value(request, bytes) => Some(Quick::Value(request, line.len(), bytes)),
+            Parsed::Keys { cas, exptime, keys_at } => {
+                let (key, _) = only_key(&line[keys_at..])?;
+                let get = Get { key, cas, exptime, last: true };
+                Some(Quick::Request(Request::Get(get), line.len()))
+            }
+            Parsed::Swallow(..) | Parsed::Close => None,
+        }
+    }
+
+    fn word() -> impl Strategy<Value = String> {
+        prop_oneof![
+            3 => "[a-z0-9]{1,6}",
+            3 => "[0-9]{1,11}",
+            1 => Just("noreply".to_owned()),
+            1 => "[-+]?[0-9]{0,3}",
+            1 => "[\r\ta]{0,2}",
+            1 => "k{249,252}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn short_cuts_lead_where_the_road_leads(
+            name in "get|gets|set|delete|incr|decr|getx|se",
+            words in proptest::collection::vec(word(), 0..6),
+            gap in " {1,2}",
+            end in "( )?(\r)?\n",
+        ) {
+            let mut line = name;
+            for word in &words {
+                line.push_str(&gap);
+                line.push_str(word);
+            }
+            line.push_str(&end);
+            if let Some(quick) = request(line.as_bytes()) {
+                prop_assert_eq!(Some(quick), general(line.as_bytes()));
+            }
+        }
+    }
+
+    #[test]
+    fn plain_lines_do_take_them() {
+        for line in [
+            &b"get k\r\n"[..],
+            b"gets k\n",
+            b"set k 0 0 5\r\n",
+            b"set k 123456789 100 5 noreply\r\n",
+            b"delete k\r\n",
+            b"incr k 1\r\n",
+            b"decr k 999999999 noreply\r\n",
+        ] {
+            assert!(request(line).is_some());
+            assert_eq!(request(line), general(line));
+            for cut in 0..line.len() {
+                assert_eq!(request(&line[..cut]), None);
+            }
+        }
+    }
+}

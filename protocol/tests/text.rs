@@ -1,0 +1,308 @@
+//! The text codec against itself: both directions, and streams cut anywhere.
+
+use proptest::prelude::*;
+use protocol::reply::Decoded;
+use protocol::{
+    Args, Delta, Get, LINE_BYTES_MAX, Meta, MetaVerb, Reply, Request, Session, Speak, Step, Store,
+    StoreVerb, answer, encode,
+};
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![33..=126u8, 128..=255u8, Just(1u8)];
+    proptest::collection::vec(byte, 1..=250)
+        .prop_filter("a word of its own", |key| key != b"noreply")
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..300)
+}
+
+/// What `request` looks like once it has been encoded and read back.
+fn read_back(request: &Request<'_>) -> Result<(), TestCaseError> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    let mut session = Session::new(Speak::Auto);
+    let mut at = 0;
+    loop {
+        match session.next(&bytes[at..]) {
+            Step::Skip(used) => at += used,
+            Step::Request(read, used) => {
+                prop_assert_eq!(&read, request);
+                prop_assert_eq!(at + used, bytes.len());
+                return Ok(());
+            }
+            other => return Err(TestCaseError::fail(format!("{other:?} of {bytes:?}"))),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn storage_commands_are_read_back(
+        key in key(),
+        value in value(),
+        (client_flags, exptime, cas, noreply) in any::<(u32, i32, u64, bool)>(),
+        which in 0..6usize,
+    ) {
+        let verb = [
+            StoreVerb::Set, StoreVerb::Add, StoreVerb::Replace,
+            StoreVerb::Append, StoreVerb::Prepend, StoreVerb::Cas,
+        ][which];
+        let cas = if verb == StoreVerb::Cas { cas } else { 0 };
+        read_back(&Request::Store(Store {
+            verb, key: &key, client_flags, exptime, cas, noreply, value: &value, terminated: true,
+        }))?;
+    }
+
+    #[test]
+    fn commands_on_a_key_are_read_back(
+        key in key(),
+        (exptime, delta, noreply, incr) in any::<(i32, u64, bool, bool)>(),
+    ) {
+        read_back(&Request::Delete { key: &key, noreply })?;
+        read_back(&Request::Touch { key: &key, exptime, noreply })?;
+        read_back(&Request::Delta(Delta { incr, key: &key, delta, noreply }))?;
+        for cas in [false, true] {
+            for exptime in [None, Some(exptime)] {
+                read_back(&Request::Get(Get { key: &key, cas, exptime, last: true }))?;
+            }
+        }
+        read_back(&Request::FlushAll { exptime: Some(exptime), noreply })?;
+    }
+
+    #[test]
+    fn meta_commands_are_read_back(
+        key in key(),
+        value in value(),
+        flags in proptest::collection::vec("[A-Za-z][0-9a-z]{0,9}", 0..15),
+        which in 0..4usize,
+    ) {
+        let text = flags.join(" ");
+        let flags = Args { text: text.as_bytes(), count: flags.len() };
+        let verbs = [MetaVerb::Get, MetaVerb::Set, MetaVerb::Delete, MetaVerb::Arithmetic];
+        let verb = verbs[which];
+        let value = if verb == MetaVerb::Set { &value[..] } else { b"" };
+        read_back(&Request::Meta(Meta { verb, key: &key, flags, value, terminated: true }))?;
+    }
+
+    #[test]
+    fn a_line_of_keys_is_read_key_by_key(
+        keys in proptest::collection::vec(key(), 1..40),
+        cas in any::<bool>(),
+        exptime in any::<Option<i32>>(),
+    ) {
+        let mut bytes = Vec::new();
+        encode::get_line(keys.iter().map(Vec::as_slice), cas, exptime, &mut bytes);
+        let mut session = Session::new(Speak::Ascii);
+        let (mut at, mut next) = (0, 0);
+        while at < bytes.len() {
+            match session.next(&bytes[at..]) {
+                Step::Skip(used) => at += used,
+                Step::Request(Request::Get(get), used) => {
+                    at += used;
+                    let last = next + 1 == keys.len();
+                    prop_assert_eq!(get, Get { key: &keys[next], cas, exptime, last });
+                    next += 1;
+                }
+                other => return Err(TestCaseError::fail(format!("{other:?}"))),
+            }
+        }
+        prop_assert_eq!(next, keys.len());
+    }
+
+    #[test]
+    fn replies_are_read_back(
+        key in key(),
+        value in value(),
+        (client_flags, cas, number) in any::<(u32, Option<u64>, u64)>(),
+        words in proptest::collection::vec("[a-z][0-9]{0,5}", 0..5),
+        text in "[a-z][a-z ]{0,20}",
+    ) {
+        let flags = words.join(" ");
+        let flags = Args { text: flags.as_bytes(), count: words.len() };
+        let text = text.as_bytes();
+        for reply in [
+            Reply::Value { key: &key, client_flags, cas, value: &value },
+            Reply::MetaValue { flags, value: &value },
+            Reply::Meta { code: *b"HD", flags },
+            Reply::Number(number),
+            Reply::Stat(b"name", text),
+            Reply::Version(text),
+            Reply::ClientError(text),
+            Reply::ServerError(text),
+            Reply::Line(b"END"),
+        ] {
+            let mut bytes = Vec::new();
+            reply.encode(&mut bytes);
+            prop_assert_eq!(Reply::decode(&bytes), Decoded::Reply(reply, bytes.len()));
+            let cut = bytes.len() / 2;
+            prop_assert_eq!(Reply::decode(&bytes[..cut]), Decoded::More);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_some_reply_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Decoded::Reply(_, used) = Reply::decode(&bytes) {
+            prop_assert!(used <= bytes.len());
+        }
+    }
+}
+
+/// What a stream comes to. Which key of a line is its last may show only after it was yielded, so
+/// the end of a line counts as an event of its own.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Events {
+    list: Vec<String>,
+    closed: bool,
+}
+
+/// Feeds `pieces` one after the other, as a connection would.
+fn feed<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
+    let mut session = Session::new(Speak::Auto);
+    let mut held = Vec::new();
+    let mut events = Events::default();
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        let mut at = 0;
+        loop {
+            let input = &held[at..];
+            match session.next(input) {
+                Step::More => {
+                    assert!(input.len() < LINE_BYTES_MAX);
+                    break;
+                }
+                Step::Body { header_bytes, value_bytes, .. } => {
+                    assert!(header_bytes <= input.len());
+                    assert!(header_bytes + value_bytes as usize + 2 > input.len());
+                    break;
+                }
+                Step::Skip(used) => {
+                    assert!(used > 0 && used <= input.len());
+                    at += used;
+                }
+                Step::Request(request, used) => {
+                    assert!(used > 0 && used <= input.len());
+                    at += used;
+                    note(&request, &mut events.list);
+                }
+                Step::Close => {
+                    events.closed = true;
+                    return events;
+                }
+            }
+        }
+        held.drain(..at);
+    }
+    events
+}
+
+fn note(request: &Request<'_>, list: &mut Vec<String>) {
+    match request {
+        Request::Get(get) => {
+            list.push(format!("{:?}", Get { last: false, ..*get }));
+            if get.last {
+                list.push(answer::END.to_owned());
+            }
+        }
+        Request::Answer(answer) => list.push((*answer).to_owned()),
+        other => list.push(format!("{other:?}")),
+    }
+}
+
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let plausible = prop_oneof![
+        "(get|gets|gat 5|gats x|mg|md|ma|delete|touch|incr)( {1,2}[a-z\r]{1,4}){0,4} {0,2}\r?\n",
+        "(set|add|cas|append) k( [0-9]{1,2}){2,4}( noreply)?\r\n[a-c\r\n]{0,12}\r?\n",
+        "ms k [0-9]{1,2}( [a-zA-Z!][0-9]?){0,3}\r\n[a-c]{0,12}\r?\n",
+        "get k{248,252}( a){0,2}\r\n",
+        "set k{250,252} 0 0 3\r\nabc\r\n",
+        "[ a-z]{0,6}\r?\n",
+        "get( [a-z]{1,90}){20,60}\r\n",
+    ];
+    prop_oneof![
+        6 => plausible.prop_map(String::into_bytes),
+        1 => proptest::collection::vec(any::<u8>(), 0..40),
+        1 => proptest::collection::vec(Just(b'x'), 2040..2060),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_stream_means_the_same_wherever_it_is_cut(
+        lines in proptest::collection::vec(line(), 1..8),
+        cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
+    ) {
+        let stream = lines.concat();
+        let whole = feed([&stream[..]]);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        cuts.extend([0, stream.len()]);
+        cuts.sort_unstable();
+        let cut = feed(cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]));
+        // Only whether an over-long line is closed on depends on how it arrives.
+        prop_assert!(cut.list.len() <= whole.list.len());
+        prop_assert_eq!(&cut.list[..], &whole.list[..cut.list.len()]);
+        if !cut.closed {
+            prop_assert_eq!(cut, whole);
+        }
+    }
+}
+
+#[test]
+fn an_endless_line_of_keys_is_answered_as_it_arrives() {
+    let keys: Vec<String> = (0..20_000).map(|number| format!("key{number}")).collect();
+    let line = format!("gets {}  \r\nversion\r\n", keys.join(" "));
+    let events = feed(line.as_bytes().chunks(1000));
+    assert_eq!(events.list.len(), keys.len() + 2);
+    assert!(events.list[keys.len() - 1].contains("cas: true"));
+    assert_eq!(events.list[keys.len()], answer::END);
+    assert_eq!(events.list[keys.len() + 1], "Version");
+    // All at once it is the same.
+    assert_eq!(events, feed([line.as_bytes()]));
+}
+
+#[test]
+fn an_over_long_key_ends_an_endless_line() {
+    let line = format!("get {}{} b\r\nversion\r\n", "a ".repeat(10_000), "k".repeat(251));
+    let events = feed(line.as_bytes().chunks(1000));
+    assert_eq!(events.list.len(), 10_000 + 2);
+    assert_eq!(events.list[10_000], answer::KEY_TOO_LONG);
+    // One that is seen whole is checked whole.
+    let events = feed([line.as_bytes()]);
+    assert_eq!(events.list, [answer::KEY_TOO_LONG, "Version"]);
+}
+
+#[test]
+fn a_long_line_of_anything_else_closes_the_connection() {
+    assert!(!feed([&[b'x'; 2048][..]]).closed);
+    assert!(feed([&[b'x'; 2049][..]]).closed);
+    let spaces = [" ".repeat(100), "get ".to_owned(), "k".repeat(3000)].concat();
+    assert!(!feed([spaces.as_bytes()]).closed);
+    assert!(feed([format!(" {spaces}").as_bytes()]).closed);
+    assert!(feed([format!("gat 0 {}", "k ".repeat(1200)).as_bytes()]).closed);
+}
+
+#[test]
+fn a_refused_value_is_swallowed_before_the_answer() {
+    let key = "k".repeat(251);
+    let line = format!("set {key} 0 0 10\r\n0123456789\r\nget a\r\n");
+    let mut session = Session::new(Speak::Ascii);
+    let header = line.find('\n').unwrap() + 1;
+    assert_eq!(session.next(line.as_bytes()), Step::Skip(header));
+    assert_eq!(session.next(&line.as_bytes()[header..header + 4]), Step::Skip(4));
+    assert_eq!(session.next(b""), Step::More);
+    let rest = &line.as_bytes()[header + 4..];
+    assert_eq!(session.next(rest), Step::Request(Request::Answer(answer::BAD_FORMAT), 8));
+    assert!(matches!(session.next(&rest[8..]), Step::Request(Request::Get(_), 7)));
+}
+
+#[test]
+fn a_caller_may_refuse_a_value() {
+    let mut session = Session::new(Speak::Ascii);
+    let Step::Body { header_bytes, value_bytes, .. } = session.next(b"set k 0 0 100\r\nabc") else {
+        panic!("the value is not here");
+    };
+    assert_eq!((header_bytes, value_bytes), (15, 100));
+    session.swallow(value_bytes, answer::TOO_LARGE);
+    assert_eq!(session.next(&[b'x'; 101]), Step::Skip(101));
+    assert_eq!(session.next(b"\n"), Step::Request(Request::Answer(answer::TOO_LARGE), 1));
+}
