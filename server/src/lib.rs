@@ -15,6 +15,7 @@ pub mod flags;
 pub mod limits;
 pub mod listen;
 pub mod out;
+pub mod pid_file;
 pub mod port_file;
 pub mod process;
 pub mod run;

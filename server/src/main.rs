@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use hypostyle::process::{self, PidFile, Signals, Stop, User};
+use hypostyle::pid_file::PidFile;
+use hypostyle::process::{self, Signals, Stop, User};
 use hypostyle::run::{Bound, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, shared};

@@ -1,10 +1,10 @@
-//! Process set-up: limits, identity, detaching, signals, the pid file.
+//! Process set-up: limits, identity, detaching, signals.
 //!
 //! Where: called by `main` before and after `run` starts the columns; nothing here is on a
 //! packet's path. The server's one file with `unsafe`: calls for which no safe wrapper exists.
 //! Invariant: identity, limits and the signal mask are set while the process has one thread, so
 //! every column inherits them.
-//! Source: memcached 1.6.45 `main`, `daemonize`, `save_pid`; credentials(7), sigwaitinfo(2).
+//! Source: memcached 1.6.45 `main`, `daemonize`; credentials(7), sigwaitinfo(2).
 #![allow(unsafe_code, reason = "fork, signal masks, user lookup and rusage have no safe wrapper")]
 
 use std::ffi::CString;
@@ -12,7 +12,6 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -192,8 +191,9 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
         return Err(io::Error::other("cannot fork: other threads run"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: this is the only thread (checked above), so the child has all of the process and
-    // no lock is held by a thread that is missing in it.
+    // SAFETY: this is the only thread (`main` starts none before, and where /proc is mounted it was
+    // checked above), so the child has all of the process, and no lock is held by a thread that is
+    // missing in it.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -320,59 +320,6 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// A written pid file (`-P`).
-#[derive(Debug)]
-pub struct PidFile(PathBuf);
-
-impl PidFile {
-    /// Writes our process id to `path`, by way of `path.tmp`, so that nobody reads it half
-    /// written. Warns if the process named there still runs. That it cannot be written is a
-    /// warning too, as for memcached.
-    #[must_use]
-    pub fn write(path: &Path) -> Option<PidFile> {
-        if let Some(pid) = running(path) {
-            log::warn!("WARNING: The pid file contained the following (running) pid: {pid}");
-        }
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
-        let written = fs::write(&temporary, format!("{}\n", std::process::id()));
-        if let Err(error) = written {
-            log::warn!("Could not open the pid file {} for writing: {error}", temporary.display());
-            return None;
-        }
-        if let Err(error) = fs::rename(&temporary, path) {
-            log::warn!(
-                "Could not rename the pid file from {} to {}: {error}",
-                temporary.display(),
-                path.display()
-            );
-            return None;
-        }
-        Some(PidFile(path.to_owned()))
-    }
-
-    /// Removes it.
-    pub fn remove(self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            log::warn!("Could not remove the pid file {}: {error}", self.0.display());
-        }
-    }
-}
-
-/// The process a pid file names, if it runs and is not this one.
-fn running(path: &Path) -> Option<u32> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(32).read_to_string(&mut text).ok()?;
-    let pid: u32 = text.trim().parse().ok()?;
-    let raw = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let alive = !matches!(
-        rustix::process::test_kill_process(raw),
-        Err(error) if error == rustix::io::Errno::SRCH
-    );
-    (alive && pid != std::process::id()).then_some(pid)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,19 +335,6 @@ mod tests {
     fn processor_time_passes() {
         let (user, system) = cpu_times();
         assert!(user + system > Duration::ZERO);
-    }
-
-    #[test]
-    fn pid_file_is_written_and_removed() {
-        let path = std::env::temp_dir().join(format!("pid-{}", std::process::id()));
-        fs::write(&path, "1\n").unwrap();
-        assert_eq!(running(&path), Some(1));
-        let file = PidFile::write(&path).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
-        assert_eq!(running(&path), None);
-        file.remove();
-        assert!(!path.exists());
-        assert!(PidFile::write(Path::new("/no/such/directory/pid")).is_none());
     }
 
     #[test]
