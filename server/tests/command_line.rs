@@ -83,6 +83,17 @@ impl Drop for Killed {
     }
 }
 
+/// A process that is nobody's child: killed when the test ends early.
+struct Detached(Pid);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = kill_process(self.0, Signal::KILL);
+        }
+    }
+}
+
 /// A server in the foreground, on a port of its own.
 struct Running {
     child: Killed,
@@ -353,6 +364,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     // Ready at once: no waiting for files or ports.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let daemon = Detached(raw(pid));
     let ports = fs::read_to_string(place.path("ports")).unwrap();
     let port: u16 = ports.trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap();
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -366,11 +378,11 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
 
-    kill_process(raw(pid), Signal::TERM).unwrap();
+    kill_process(daemon.0, Signal::TERM).unwrap();
     await_some("the daemon's end", || {
         let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let zombie = state.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"));
-        (zombie || test_kill_process(raw(pid)).is_err()).then_some(())
+        (zombie || test_kill_process(daemon.0).is_err()).then_some(())
     });
     assert!(!pid_file.exists());
 }
