@@ -21,6 +21,7 @@ use crate::out::Out;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
 use crate::stats;
+use put::Arrived;
 
 /// Higher levels of `verbosity` are taken for this one.
 const VERBOSITY_MAX: u32 = 2;
@@ -55,8 +56,8 @@ pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> A
     match request {
         Request::Get(request) => get(context, request, out),
         Request::Store(request) => {
-            let body = Body::Bytes(request.value);
-            put::store(context, request, body, request.terminated, out);
+            let value = Arrived::here(request.value, request.terminated);
+            put::store(context, request, value, out);
         }
         Request::Delete { key, noreply } => delete(context, key, *noreply, out),
         Request::Delta(request) => delta(context, request, out),
@@ -70,8 +71,8 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     match request.verb {
         MetaVerb::Get => meta::get(context, request, out),
         MetaVerb::Set => {
-            let body = Body::Bytes(request.value);
-            put::meta_store(context, request, body, request.terminated, out);
+            let value = Arrived::here(request.value, request.terminated);
+            put::meta_store(context, request, value, out);
         }
         MetaVerb::Delete => meta::delete(context, request, out),
         MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
@@ -141,16 +142,13 @@ pub fn execute_with_draft(
     line_end: [u8; 2],
     out: &mut Out,
 ) -> After {
-    let terminated = line_end == *b"\r\n";
     // The line was a storage command's when it came, and is read the same way again.
-    if let Step::Body { request, .. } = Session::new(Speak::Ascii).next(header) {
+    if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Ascii).next(header) {
+        let terminated = line_end == *b"\r\n";
+        let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
         match request {
-            Request::Store(request) => {
-                put::store(context, &request, Body::Draft(draft), terminated, out);
-            }
-            Request::Meta(request) => {
-                put::meta_store(context, &request, Body::Draft(draft), terminated, out);
-            }
+            Request::Store(request) => put::store(context, &request, value, out),
+            Request::Meta(request) => put::meta_store(context, &request, value, out),
             _ => {}
         }
     }

@@ -14,6 +14,28 @@ use super::meta::{append_key, append_opaque};
 use super::{Context, say};
 use crate::out::Out;
 
+/// A value that has come.
+pub(super) struct Arrived<'a> {
+    pub(super) body: Body<'a>,
+    pub(super) bytes: u32,
+    /// `\r\n` followed it.
+    pub(super) terminated: bool,
+}
+
+impl<'a> Arrived<'a> {
+    /// One in the receive buffer.
+    #[inline]
+    pub(super) fn here(value: &'a [u8], terminated: bool) -> Arrived<'a> {
+        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        Arrived { body: Body::Bytes(value), bytes, terminated }
+    }
+
+    /// A draft was asked for before it was begun.
+    fn is_admitted(&self) -> bool {
+        matches!(self.body, Body::Draft(_))
+    }
+}
+
 /// Is there room for the value of `request`?
 pub(super) fn begin(
     context: &mut Context,
@@ -38,24 +60,12 @@ pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> &'static st
 
 /// A classic storage command with its value.
 #[inline]
-pub(super) fn store(
-    context: &mut Context,
-    request: &Store<'_>,
-    body: Body<'_>,
-    terminated: bool,
-    out: &mut Out,
-) {
-    if !terminated {
-        let bytes = value_bytes(&body);
-        let admitted = begin(context, request, bytes);
-        if admitted.is_ok() {
-            context.counters.set_cmds.add(1);
-        }
-        let answer = admitted.err().unwrap_or(answer::BAD_CHUNK);
-        return say(out, answer, request.noreply);
+pub(super) fn store(context: &mut Context, request: &Store<'_>, value: Arrived<'_>, out: &mut Out) {
+    if !value.terminated {
+        return refuse_chunk(context, request, &value, out);
     }
     let put = put_of(context, request);
-    let answer = match context.store.put(&put, body) {
+    let answer = match store_body(context, &put, value.body) {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
             match stored {
@@ -68,6 +78,19 @@ pub(super) fn store(
         Err(refused) => count_refused(context, refused),
     };
     say(out, answer, request.noreply);
+}
+
+/// The value ran on. That there is no room for it comes first.
+#[cold]
+fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>, out: &mut Out) {
+    let refused = if value.is_admitted() { Ok(()) } else { begin(context, request, value.bytes) };
+    match refused {
+        Ok(()) => {
+            context.counters.set_cmds.add(1);
+            say(out, answer::BAD_CHUNK, request.noreply);
+        }
+        Err(answer) => say(out, answer, false),
+    }
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
@@ -105,12 +128,46 @@ fn count_refused(context: &Context, refused: Refused) -> &'static str {
     }
 }
 
-/// A draft is full when it is stored, and was admitted when it was begun.
-fn value_bytes(body: &Body<'_>) -> u32 {
-    match body {
-        Body::Bytes(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        Body::Draft(_) => 0,
+#[inline]
+fn store_body(context: &mut Context, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
+    let body = match body {
+        Body::Bytes(value) if value.len() > context.store.log_value_bytes_max() => {
+            into_frames(context, put, value)?
+        }
+        body => body,
+    };
+    context.store.put(put, body)
+}
+
+/// A value that is all here, as the store takes it: too long for the log, it goes into frames.
+fn into_frames<'a>(
+    context: &mut Context,
+    put: &Put<'_>,
+    value: &'a [u8],
+) -> Result<Body<'a>, Refused> {
+    let bytes = u32::try_from(value.len()).map_err(|_| Refused::TooLarge)?;
+    context.store.admit(put, u64::from(bytes))?;
+    let mut draft = context.store.draft(bytes);
+    let mut rest = value;
+    while !rest.is_empty() {
+        let filled = match draft.space(&mut context.store) {
+            Ok(space) => {
+                let filled = space.len().min(rest.len());
+                space[..filled].copy_from_slice(&rest[..filled]);
+                filled
+            }
+            Err(_) => 0,
+        };
+        if filled == 0 {
+            if put.verb == Verb::Set {
+                context.store.delete(put.key);
+            }
+            return Err(Refused::NoMemory);
+        }
+        draft.filled(filled);
+        rest = &rest[filled..];
     }
+    Ok(Body::Draft(draft))
 }
 
 /// Is there room for the value of `request`, and are its flags in order?
@@ -160,8 +217,7 @@ fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> &'sta
 pub(super) fn meta_store(
     context: &mut Context,
     request: &Meta<'_>,
-    body: Body<'_>,
-    terminated: bool,
+    value: Arrived<'_>,
     out: &mut Out,
 ) {
     let flags = match Flags::parse(request) {
@@ -172,18 +228,19 @@ pub(super) fn meta_store(
         Ok(put) => put,
         Err(answer) => return say(out, answer, false),
     };
-    let given_bytes = value_bytes(&body);
-    if !terminated || flags.opaque_too_long {
-        let admitted = meta_admit(context, &put, &flags, given_bytes);
-        if admitted.is_ok() {
+    if !value.terminated || flags.opaque_too_long {
+        let admitted = value.is_admitted();
+        let refused =
+            if admitted { Ok(()) } else { meta_admit(context, &put, &flags, value.bytes) };
+        if refused.is_ok() {
             context.counters.set_cmds.add(1);
         }
-        return say(out, admitted.err().unwrap_or(answer::BAD_CHUNK), false);
+        return say(out, refused.err().unwrap_or(answer::BAD_CHUNK), false);
     }
-    match context.store.put(&put, body) {
+    match store_body(context, &put, value.body) {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
-            append_stored(request, &flags, stored, given_bytes, out);
+            append_stored(request, &flags, stored, value.bytes, out);
         }
         Err(refused) => say(out, meta_refused(context, &put, refused), false),
     }
