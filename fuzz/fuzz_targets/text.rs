@@ -83,7 +83,8 @@ fn note(request: &Request<'_>, list: &mut Vec<String>) {
         }
         Request::Answer(answer) => list.push((*answer).to_owned()),
         Request::Meta(meta) => {
-            let flags = protocol::meta::Flags::parse(meta).map(|flags| flags.key(meta).to_vec());
+            let flags = protocol::meta::Flags::parse(meta);
+            let flags = flags.map(|flags| flags.key(meta, &mut None).to_vec());
             list.push(format!("{meta:?} {flags:?}"));
         }
         other => list.push(format!("{other:?}")),

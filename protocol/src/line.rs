@@ -44,7 +44,13 @@ impl<'a> Tokens<'a> {
                 at += 1;
                 continue;
             }
-            let stop = memchr::memchr(b' ', &line[at..end]).map_or(end, |length| at + length);
+            // Keys may be long; other tokens are short.
+            let rest = &line[at..end];
+            let length = match tokens.count {
+                1 => memchr::memchr(b' ', rest),
+                _ => rest.iter().position(|&byte| byte == b' '),
+            };
+            let stop = length.map_or(end, |length| at + length);
             // `SEEN_BYTES_MAX` is below 2^16, so neither end is cut off.
             tokens.spans[tokens.count] = (short(at), short(stop));
             tokens.count += 1;

@@ -20,8 +20,8 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 /// A meta command's flags. Times are as sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
-    /// `b`: the key was given in base64; this is what it stands for.
-    pub decoded: Option<Decoded>,
+    /// `b`: the key was given in base64.
+    pub binary: bool,
     /// `N`: make the item on a miss, with this exptime.
     pub vivify: Option<i32>,
     /// `T`: the new exptime.
@@ -59,7 +59,7 @@ pub struct Flags {
 impl Default for Flags {
     fn default() -> Self {
         Flags {
-            decoded: None,
+            binary: false,
             vivify: None,
             exptime: None,
             recache: None,
@@ -118,15 +118,22 @@ impl Flags {
         }
     }
 
-    /// The key to look up.
+    /// The key to look up; `place` is where it lies if it was given in base64.
     #[must_use]
-    pub fn key<'k>(&'k self, meta: &Meta<'k>) -> &'k [u8] {
-        self.decoded.as_ref().map_or(meta.key, Decoded::key)
+    #[inline]
+    pub fn key<'k>(&self, meta: &Meta<'k>, place: &'k mut Option<Decoded>) -> &'k [u8] {
+        if self.binary {
+            *place = base64::decode(meta.key);
+        }
+        place.as_ref().map_or(meta.key, Decoded::key)
     }
 
     fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), &'static str> {
         match letter {
-            b'b' => self.decoded = Some(base64::decode(key).ok_or(answer::KEY_ENCODING)?),
+            b'b' => {
+                base64::decode(key).ok_or(answer::KEY_ENCODING)?;
+                self.binary = true;
+            }
             b'N' => self.vivify = Some(seconds(text)?),
             b'T' => self.exptime = Some(seconds(text)?),
             b'R' => self.recache = Some(seconds(text)?),
@@ -178,7 +185,20 @@ mod tests {
     fn parse(verb: MetaVerb, text: &[u8]) -> Result<Flags, &'static str> {
         let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
         let flags = Args { text, count };
-        Flags::parse(&Meta { verb, key: b"Zm9v", flags, value: b"", terminated: true })
+        Flags::parse(&meta(verb, flags))
+    }
+
+    fn meta(verb: MetaVerb, flags: Args<'_>) -> Meta<'_> {
+        Meta { verb, key: b"Zm9v", flags, value: b"", terminated: true }
+    }
+
+    #[test]
+    fn the_key_is_what_its_text_stands_for() {
+        let meta = meta(MetaVerb::Get, Args { text: b"b", count: 1 });
+        let mut place = None;
+        assert_eq!(Flags::parse(&meta).unwrap().key(&meta, &mut place), b"foo");
+        let mut place = None;
+        assert_eq!(Flags::default().key(&meta, &mut place), b"Zm9v");
     }
 
     #[test]
@@ -187,7 +207,7 @@ mod tests {
         assert!(flags.quiet && flags.stale && flags.locked);
         assert_eq!(flags.client_flags, 7);
         assert_eq!(flags.exptime, Some(-1));
-        assert_eq!(flags.decoded.unwrap().key(), b"foo");
+        assert!(flags.binary);
         assert_eq!((flags.mode, flags.cas, flags.cas_in), (Some(b'E'), Some(5), Some(u64::MAX)));
     }
 

@@ -8,7 +8,7 @@ use protocol::meta::Flags;
 use protocol::{Meta, answer, reply};
 use store::{Counted, Delta, Vivify};
 
-use super::meta::{append_key, append_opaque, order};
+use super::meta::{Asked, append_key, append_miss, append_opaque, append_ttl, order};
 use super::{Context, say};
 use crate::out::Out;
 
@@ -65,30 +65,25 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
         Some(b'D' | b'-') => false,
         Some(_) => return say(out, answer::MODE_ARITHMETIC, false),
     };
-    let delta = delta_of(context, request, &flags, incr);
+    let mut place = None;
+    let key = flags.key(request, &mut place);
+    let delta = Delta { key, incr, ..delta_of(context, request, &flags) };
     let number = count(context, &delta);
-    if flags.opaque_too_long {
+    if flags.opaque_too_long && !matches!(number, Err(Failed::Answer(_))) {
         // memcached too has done the arithmetic by then.
         return say(out, answer::OPAQUE_TOO_LONG, false);
     }
-    let code: &[u8] = match &number {
-        Ok(number) => return append_number(context, request, &flags, number, out),
-        Err(Failed::NotFound) => b"NF",
-        Err(Failed::Exists) => b"EX",
-        Err(Failed::Answer(answer)) => return say(out, answer, false),
-    };
-    out.buf.extend_from_slice(code);
-    for token in request.flags.tokens() {
-        match token[0] {
-            b'O' => append_opaque(out, token),
-            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
-            _ => {}
-        }
+    let asked = (request, &flags, key);
+    match &number {
+        Ok(number) => append_number(context, asked, number, out),
+        Err(Failed::NotFound) => append_miss(b"NF", asked, out),
+        Err(Failed::Exists) => append_miss(b"EX", asked, out),
+        Err(Failed::Answer(answer)) => say(out, answer, false),
     }
-    out.buf.extend_from_slice(b"\r\n");
 }
 
-fn delta_of<'k>(context: &Context, request: &Meta<'k>, flags: &'k Flags, incr: bool) -> Delta<'k> {
+/// The arithmetic asked for; the key and the direction are the caller's.
+fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> Delta<'static> {
     let realtime = |exptime| context.clock.realtime(exptime);
     let exptime = flags.exptime.map(realtime);
     let vivify = flags.vivify.map(|first| {
@@ -97,8 +92,8 @@ fn delta_of<'k>(context: &Context, request: &Meta<'k>, flags: &'k Flags, incr: b
         Vivify { initial: flags.initial, exptime: last.unwrap_or_else(|| realtime(first)) }
     });
     Delta {
-        key: flags.key(request),
-        incr,
+        key: &[],
+        incr: true,
         delta: flags.delta,
         cas: flags.cas.unwrap_or(0),
         cas_in: flags.cas_in,
@@ -107,13 +102,8 @@ fn delta_of<'k>(context: &Context, request: &Meta<'k>, flags: &'k Flags, incr: b
     }
 }
 
-fn append_number(
-    context: &Context,
-    request: &Meta<'_>,
-    flags: &Flags,
-    number: &Number,
-    out: &mut Out,
-) {
+fn append_number(context: &Context, asked: Asked<'_>, number: &Number, out: &mut Out) {
+    let (request, flags, key) = asked;
     if flags.quiet {
         return;
     }
@@ -132,13 +122,13 @@ fn append_number(
                 out.buf.extend_from_slice(b" c");
                 reply::number(&mut out.buf, number.cas);
             }
-            b't' => super::meta::append_ttl(out, exptime, context.clock.now),
+            b't' => append_ttl(out, exptime, context.clock.now),
             b'T' => exptime = context.clock.realtime(flags.exptime.unwrap_or(0)),
             b'N' if number.vivified => {
                 exptime = context.clock.realtime(flags.vivify.unwrap_or(0));
             }
             b'O' => append_opaque(out, token),
-            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            b'k' => append_key(out, key, flags.binary),
             _ => {}
         }
     }

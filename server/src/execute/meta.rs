@@ -24,9 +24,11 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer, false),
     };
+    let mut place = None;
+    let key = flags.key(request, &mut place);
     let (steps, count) = steps(request, &flags, &context.clock);
     let wanted = MetaGet {
-        key: flags.key(request),
+        key,
         // memcached does not note it of an item made on a miss.
         key_binary: false,
         cas_in: flags.cas_in,
@@ -44,13 +46,13 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
                 counters.get_cmds.add(1);
                 counters.get_hits.add(1);
             }
-            append_hit(&context.clock, request, &flags, hit, out);
+            append_hit(&context.clock, (request, &flags, key), hit, out);
         }
         None => {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if !flags.quiet {
-                append_miss(b"EN", request, &flags, out);
+                append_miss(b"EN", (request, &flags, key), out);
             }
         }
     }
@@ -78,7 +80,11 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     (steps, count)
 }
 
-fn append_hit(clock: &Clock, request: &Meta<'_>, flags: &Flags, found: MetaHit<'_>, out: &mut Out) {
+/// A request, its flags and its key.
+pub(super) type Asked<'a> = (&'a Meta<'a>, &'a Flags, &'a [u8]);
+
+fn append_hit(clock: &Clock, asked: Asked<'_>, found: MetaHit<'_>, out: &mut Out) {
+    let (request, flags, key) = asked;
     let hit = found.hit;
     // `C` with the item's own unique: the client has this value.
     let value = flags.value && flags.cas != Some(hit.cas);
@@ -101,7 +107,7 @@ fn append_hit(clock: &Clock, request: &Meta<'_>, flags: &Flags, found: MetaHit<'
             b'l' => append_number(out, b" l", found.idle_seconds),
             b'h' => append_number(out, b" h", u8::from(found.fetched)),
             b'O' => append_opaque(out, token),
-            b'k' => append_key(out, flags.key(request), found.key_binary),
+            b'k' => append_key(out, key, found.key_binary),
             _ => {}
         }
     }
@@ -116,12 +122,13 @@ fn append_hit(clock: &Clock, request: &Meta<'_>, flags: &Flags, found: MetaHit<'
 }
 
 /// A code, and the flags that need no item.
-fn append_miss(code: &[u8; 2], request: &Meta<'_>, flags: &Flags, out: &mut Out) {
+pub(super) fn append_miss(code: &[u8; 2], asked: Asked<'_>, out: &mut Out) {
+    let (request, flags, key) = asked;
     out.buf.extend_from_slice(code);
     for token in request.flags.tokens() {
         match token[0] {
             b'O' => append_opaque(out, token),
-            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            b'k' => append_key(out, key, flags.binary),
             _ => {}
         }
     }
@@ -137,8 +144,10 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer, false),
     };
+    let mut place = None;
+    let key = flags.key(request, &mut place);
     let wanted = MetaDelete {
-        key: flags.key(request),
+        key,
         cas: flags.cas,
         cas_in: flags.cas_in,
         stale: flags.stale,
@@ -167,7 +176,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         }
         Err(_) => return say(out, answer::NO_MEMORY_DELTA, false),
     };
-    append_miss(code, request, &flags, out);
+    append_miss(code, (request, &flags, key), out);
 }
 
 /// `me`. As in memcached, `b` counts only if another flag follows it.

@@ -10,7 +10,7 @@ use protocol::meta::Flags;
 use protocol::{Meta, Store, StoreVerb, answer, reply};
 use store::{Body, Put, Refused, Stored, Verb};
 
-use super::meta::{append_key, append_opaque};
+use super::meta::{Asked, append_key, append_opaque};
 use super::{Context, say};
 use crate::out::Out;
 
@@ -65,7 +65,7 @@ pub(super) fn store(context: &mut Context, request: &Store<'_>, value: Arrived<'
         return refuse_chunk(context, request, &value, out);
     }
     let put = put_of(context, request);
-    let answer = match store_body(context, &put, value.body) {
+    let answer = match context.store.put(&put, value.body) {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
             match stored {
@@ -128,48 +128,6 @@ fn count_refused(context: &Context, refused: Refused) -> &'static str {
     }
 }
 
-#[inline]
-fn store_body(context: &mut Context, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
-    let body = match body {
-        Body::Bytes(value) if value.len() > context.store.log_value_bytes_max() => {
-            into_frames(context, put, value)?
-        }
-        body => body,
-    };
-    context.store.put(put, body)
-}
-
-/// A value that is all here, as the store takes it: too long for the log, it goes into frames.
-fn into_frames<'a>(
-    context: &mut Context,
-    put: &Put<'_>,
-    value: &'a [u8],
-) -> Result<Body<'a>, Refused> {
-    let bytes = u32::try_from(value.len()).map_err(|_| Refused::TooLarge)?;
-    context.store.admit(put, u64::from(bytes))?;
-    let mut draft = context.store.draft(bytes);
-    let mut rest = value;
-    while !rest.is_empty() {
-        let filled = match draft.space(&mut context.store) {
-            Ok(space) => {
-                let filled = space.len().min(rest.len());
-                space[..filled].copy_from_slice(&rest[..filled]);
-                filled
-            }
-            Err(_) => 0,
-        };
-        if filled == 0 {
-            if put.verb == Verb::Set {
-                context.store.delete(put.key);
-            }
-            return Err(Refused::NoMemory);
-        }
-        draft.filled(filled);
-        rest = &rest[filled..];
-    }
-    Ok(Body::Draft(draft))
-}
-
 /// Is there room for the value of `request`, and are its flags in order?
 pub(super) fn meta_begin(
     context: &mut Context,
@@ -177,7 +135,8 @@ pub(super) fn meta_begin(
     value_bytes: u32,
 ) -> Result<(), &'static str> {
     let flags = Flags::parse(request)?;
-    let put = meta_put_of(context, request, &flags)?;
+    let mut place = None;
+    let put = meta_put_of(context, &flags, flags.key(request, &mut place))?;
     meta_admit(context, &put, &flags, value_bytes)
 }
 
@@ -199,10 +158,9 @@ fn meta_admit(
 
 /// There is no room for the value of `request` after all.
 pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> &'static str {
-    if let Ok(flags) = Flags::parse(request)
-        && let Ok(put) = meta_put_of(context, request, &flags)
-    {
-        context.store.delete(put.key);
+    if let Ok(flags) = Flags::parse(request) {
+        let mut place = None;
+        context.store.delete(flags.key(request, &mut place));
     }
     count_refused(context, Refused::NoMemory)
 }
@@ -224,7 +182,9 @@ pub(super) fn meta_store(
         Ok(flags) => flags,
         Err(answer) => return say(out, answer, false),
     };
-    let put = match meta_put_of(context, request, &flags) {
+    let mut place = None;
+    let key = flags.key(request, &mut place);
+    let put = match meta_put_of(context, &flags, key) {
         Ok(put) => put,
         Err(answer) => return say(out, answer, false),
     };
@@ -237,10 +197,10 @@ pub(super) fn meta_store(
         }
         return say(out, refused.err().unwrap_or(answer::BAD_CHUNK), false);
     }
-    match store_body(context, &put, value.body) {
+    match context.store.put(&put, value.body) {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
-            append_stored(request, &flags, stored, value.bytes, out);
+            append_stored((request, &flags, key), stored, value.bytes, out);
         }
         Err(refused) => say(out, meta_refused(context, &put, refused), false),
     }
@@ -248,8 +208,8 @@ pub(super) fn meta_store(
 
 fn meta_put_of<'k>(
     context: &Context,
-    request: &Meta<'k>,
-    flags: &'k Flags,
+    flags: &Flags,
+    key: &'k [u8],
 ) -> Result<Put<'k>, &'static str> {
     let mut exptime = flags.exptime;
     let mut verb = match (flags.mode, flags.vivify) {
@@ -273,8 +233,8 @@ fn meta_put_of<'k>(
     }
     Ok(Put {
         verb,
-        key: flags.key(request),
-        key_binary: flags.decoded.is_some(),
+        key,
+        key_binary: flags.binary,
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime.unwrap_or(0)),
         cas: flags.cas.unwrap_or(0),
@@ -284,13 +244,8 @@ fn meta_put_of<'k>(
     })
 }
 
-fn append_stored(
-    request: &Meta<'_>,
-    flags: &Flags,
-    stored: Stored,
-    given_bytes: u32,
-    out: &mut Out,
-) {
+fn append_stored(asked: Asked<'_>, stored: Stored, given_bytes: u32, out: &mut Out) {
+    let (request, flags, key) = asked;
     let (code, cas, value_bytes) = match stored {
         Stored::Stored { .. } if flags.quiet => return,
         Stored::Stored { cas, value_bytes } => (b"HD", cas, value_bytes),
@@ -302,7 +257,7 @@ fn append_stored(
     for token in request.flags.tokens() {
         match token[0] {
             b'O' => append_opaque(out, token),
-            b'k' => append_key(out, flags.key(request), flags.decoded.is_some()),
+            b'k' => append_key(out, key, flags.binary),
             b'c' => {
                 out.buf.extend_from_slice(b" c");
                 reply::number(&mut out.buf, cas);
