@@ -74,6 +74,15 @@ impl Memory {
         self.frames.words.word(next as usize).store(u64::from(NONE), Ordering::Relaxed);
     }
 
+    /// Makes the chain of `head` end at `before`, whose successor `last` becomes a chain of its own. As `chain`, only
+    /// before it is published.
+    pub fn unchain(&self, head: u32, before: u32, last: u32) {
+        let refs = if before == head { ONE_REF } else { 0 };
+        // Relaxed: as in `chain`.
+        self.frames.words.word(before as usize).store(refs | u64::from(NONE), Ordering::Relaxed);
+        self.frames.words.word(last as usize).store(ONE_REF | u64::from(NONE), Ordering::Relaxed);
+    }
+
     /// One more reference to the chain at `head`; false when it has none left. The caller makes sure afterwards that
     /// it is still the chain he meant.
     #[must_use]

@@ -17,6 +17,8 @@ const OFFLINE: u64 = 0;
 pub struct Quiescence {
     epoch: Line<AtomicU64>,
     columns: Box<[Line<AtomicU64>]>,
+    #[cfg(debug_assertions)]
+    early_reuse: std::sync::atomic::AtomicBool,
 }
 
 impl Quiescence {
@@ -24,7 +26,12 @@ impl Quiescence {
     #[must_use]
     pub fn new(columns: usize) -> Self {
         let column = || Line(AtomicU64::new(OFFLINE));
-        Self { epoch: Line(AtomicU64::new(1)), columns: (0..columns).map(|_| column()).collect() }
+        Self {
+            epoch: Line(AtomicU64::new(1)),
+            columns: (0..columns).map(|_| column()).collect(),
+            #[cfg(debug_assertions)]
+            early_reuse: false.into(),
+        }
     }
 
     /// The column holds no reference any more, and is about to read again.
@@ -51,9 +58,19 @@ impl Quiescence {
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// From now on nobody is waited for: what tests of the tests plant, to see it caught.
+    #[cfg(debug_assertions)]
+    pub fn plant_early_reuse(&self) {
+        self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Has every online column announced `epoch` or a later one?
     #[must_use]
     pub fn passed(&self, epoch: u64) -> bool {
+        #[cfg(debug_assertions)]
+        if self.early_reuse.load(std::sync::atomic::Ordering::Relaxed) {
+            return true;
+        }
         // Pairs with the fence in `pass`.
         fence(Ordering::SeqCst);
         self.columns.iter().all(|column| {

@@ -9,7 +9,7 @@ pub use loom::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(loom)]
-pub use loom::{hint::spin_loop, thread::yield_now};
+pub use loom::{hint::spin_loop, sync::Mutex, thread::yield_now};
 
 #[cfg(not(loom))]
 pub use std::hint::spin_loop;
@@ -18,7 +18,7 @@ pub use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(loom))]
-pub use std::thread::yield_now;
+pub use std::{sync::Mutex, thread::yield_now};
 
 /// A cache line of its own, so that writers of neighbours do not slow each other down.
 #[derive(Debug, Default)]

@@ -60,12 +60,12 @@ impl Kit {
         let item_bytes_max = settings.item_bytes_max;
         let log_value_bytes = context.store.log_value_bytes_max();
         let receive_bytes = limits::receive_bytes(log_value_bytes);
-        let arriving = limits::arriving_bytes_max(memory_bytes, columns, item_bytes_max);
+        let arriving_share = limits::arriving_bytes_share(memory_bytes, columns);
         Kit {
             out: Out::for_column(log_value_bytes),
             receive: vec![0; receive_bytes],
             spares: Spares::new(receive_bytes),
-            arrivals: Arrivals::new(arriving),
+            arrivals: Arrivals::new(arriving_share, settings.evict),
             waiting: Waiting::default(),
             calls,
             requests_turn_max: settings.requests_per_event.max(1),
@@ -100,6 +100,9 @@ pub(crate) struct Column {
     /// Connections whose turn comes in this loop, and in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
+    /// Connections that wait for a frame, and what `Arrivals::ended` was when they began to.
+    resting: Vec<u64>,
+    resting_ended: u64,
     tick: Tick,
     waker: Arc<Waker>,
     stopping: Arc<AtomicBool>,
@@ -132,6 +135,8 @@ impl Column {
             connections: Slab::default(),
             queue: Vec::new(),
             queue_next: Vec::new(),
+            resting: Vec::new(),
+            resting_ended: 0,
             tick: parts.tick,
             waker: parts.waker,
             stopping: parts.stopping,
@@ -164,6 +169,7 @@ impl Column {
 
     /// Waits until something is ready, not at all when there is work left, and queues what is.
     fn wait(&mut self) -> std::io::Result<()> {
+        self.tick.watch(!self.resting.is_empty(), self.kit.arrivals.any(), self.kit.now_ms);
         let timeout =
             if self.queue.is_empty() { self.tick.timeout(self.kit.now_ms) } else { Timeout::Zero };
         let blocks = timeout != Timeout::Zero;
@@ -191,7 +197,21 @@ impl Column {
             }
         }
         self.kit.now_ms = self.tick.now(&mut self.kit.context);
+        self.wake_resting();
         Ok(())
+    }
+
+    /// Gives connections that wait for a frame another turn, when frames may have come free or
+    /// some time has passed.
+    fn wake_resting(&mut self) {
+        if self.resting.is_empty() {
+            return;
+        }
+        let ended = self.kit.arrivals.ended();
+        if ended != self.resting_ended || self.tick.frame_rest_is_over(self.kit.now_ms) {
+            self.resting_ended = ended;
+            self.queue.append(&mut self.resting);
+        }
     }
 
     /// One turn for each connection in the queue.
@@ -201,9 +221,16 @@ impl Column {
             let Some(connection) = self.connections.get(token) else { continue };
             connection.queued = false;
             let next = connection.turn(&mut self.kit);
-            if next == Next::Again {
-                connection.queued = true;
-                self.queue_next.push(token);
+            match next {
+                Next::Again => {
+                    connection.queued = true;
+                    self.queue_next.push(token);
+                }
+                Next::Rest => {
+                    connection.queued = true;
+                    self.resting.push(token);
+                }
+                Next::Sleep | Next::AwaitWrite | Next::Close => {}
             }
             let awaits_write = next == Next::AwaitWrite;
             if next == Next::Close {
@@ -266,6 +293,9 @@ impl Column {
     fn housekeeping(&mut self) {
         if self.tick.rest_is_over(self.kit.now_ms) {
             self.resume_sources();
+        }
+        if self.tick.arrivals_are_due(self.kit.now_ms) {
+            self.kit.arrivals.drop_stalled(self.kit.now_ms);
         }
         if self.tick.second_has_passed(self.kit.now_ms) {
             self.close_idle();

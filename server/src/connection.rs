@@ -31,6 +31,8 @@ pub(crate) enum Next {
     Sleep,
     /// Another turn in the next loop.
     Again,
+    /// Another turn a little later, or when frames have come free.
+    Rest,
     /// Nothing until its socket takes more.
     AwaitWrite,
     /// Drops it.
@@ -56,6 +58,8 @@ pub(crate) struct Connection {
     ended: bool,
     /// Close as soon as the replies are out.
     closing: bool,
+    /// Its large value waits for a frame.
+    waits_for_frame: bool,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
@@ -76,6 +80,7 @@ impl Connection {
             readable: false,
             ended: false,
             closing: false,
+            waits_for_frame: false,
             queued: false,
             awaits_write: false,
             moved_ms: now_ms,
@@ -107,6 +112,11 @@ impl Connection {
         }
         if !self.readable {
             return Next::Sleep;
+        }
+        if let Some(arrival) = self.arrival
+            && kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.now_ms)
+        {
+            return Next::Rest;
         }
         let mut buffer = mem::take(&mut kit.receive);
         let got = self.read(kit, &mut buffer);
@@ -142,7 +152,7 @@ impl Connection {
         let got = match self.arrival {
             None => self.stream.read(free, &kit.calls),
             Some(arrival) => {
-                let space = kit.arrivals.space(arrival, &mut kit.context.store, kit.now_ms);
+                let space = kit.arrivals.space(arrival, &mut kit.context.store);
                 direct_bytes = space.len();
                 room += direct_bytes;
                 self.stream.read_both(space, free, &kit.calls)
@@ -165,7 +175,8 @@ impl Connection {
 
     #[inline]
     fn stopped(&mut self, stop: Stop) {
-        self.resumable = stop == Stop::Enough;
+        self.waits_for_frame = stop == Stop::Wait;
+        self.resumable = stop == Stop::Enough || self.waits_for_frame;
         self.closing |= stop == Stop::Close;
     }
 

@@ -69,25 +69,41 @@ pub fn kept_bytes_max(memory_bytes: usize, columns: usize) -> usize {
     (memory_bytes / 8).max(32 << 20) / columns.max(1)
 }
 
-/// One column's share of the frames that values still arriving may hold: all columns together half
-/// of `-m`, and one item in any case. Over a half of that (a quarter of `-m`) the value that has
-/// not grown for longest gives way if it is stalled, over all of it in any case.
+/// One column's share of the frames that values still arriving may hold: all columns together an
+/// eighth of `-m`. Over it, values that stall give way unasked. (The store gives a quarter of `-m`
+/// to arriving values; a column that asks in vain makes its stalled ones give way at once.)
 #[must_use]
-pub fn arriving_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usize) -> usize {
-    (memory_bytes / 2 / columns.max(1)).max(item_bytes_max)
+pub fn arriving_bytes_share(memory_bytes: usize, columns: usize) -> usize {
+    memory_bytes / 8 / columns.max(1)
 }
 
-/// One column's share of the frames that replies still waiting may pin: as for arriving values.
-/// Over it (over half of it, if it is stalled) the connection that has not moved for longest is
-/// closed.
+/// One column's share of the frames that replies still waiting may pin: all columns together half
+/// of `-m`, and one item in any case. Over it (over half of it, if it is stalled) the connection
+/// that has not moved for longest is closed.
 #[must_use]
 pub fn pinned_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usize) -> usize {
-    arriving_bytes_max(memory_bytes, columns, item_bytes_max)
+    (memory_bytes / 2 / columns.max(1)).max(item_bytes_max)
 }
 
 /// Drafts that may be dropped to make room for one more piece of a value.
 pub const GIVE_WAY_MAX: usize = 4;
 
-/// Something that has not moved for so long is stalled: it gives way first, when half of a share is
-/// used. One that moves gives way only when all of it is.
+/// An arriving value that has not gained `ARRIVAL_STEP_BYTES` for so long is stalled, and gives way
+/// to one that asks for frames.
+pub const ARRIVAL_STALLED_MS: u64 = 100;
+
+/// See `ARRIVAL_STALLED_MS`.
+pub const ARRIVAL_STEP_BYTES: usize = 16 << 10;
+
+/// An arriving value waits no longer than this for frames that others, which move, hold.
+pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
+
+/// A connection that waits for a frame asks again after so long.
+pub const FRAME_REST_MS: u64 = 5;
+
+/// While values arrive, the column looks so often for stalled ones.
+pub const ARRIVALS_CHECK_MS: u64 = 1000;
+
+/// A connection whose waiting replies or half request have not moved for so long gives way when
+/// half of a share is used; one that moves, only when all of it is.
 pub const STALLED_MS: u64 = 2000;

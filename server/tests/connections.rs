@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
+mod live;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -14,7 +15,9 @@ use std::sync::atomic::Ordering;
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Protocol};
-use inprocess::{Client, DEADLINE, connect, settings, start, wait_until};
+use inprocess::{
+    Client, DEADLINE, allow_files, connect, resident_bytes_of, settings, start, wait_until,
+};
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
@@ -212,4 +215,34 @@ fn a_file_that_is_no_socket_is_left_alone() {
     assert!(Server::start(settings).is_err());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Most memory that an idle connection may take of the server's, beside the kernel's own.
+const IDLE_BYTES_MAX: usize = 512;
+
+#[test]
+fn ten_thousand_idle_connections_cost_next_to_nothing() {
+    if !allow_files(10_100) {
+        return live::skip("the hard limit of open files is under 10,100");
+    }
+    let server = live::Server::under_test(&["-t", "2", "-c", "10050"]);
+    let resident = || resident_bytes_of(&server.pid().to_string());
+    let mut clients = vec![Client::to(server.address())];
+    clients[0].ask("version\r\n", VERSION);
+    let before = resident();
+    for _ in 0..10_000 {
+        let mut client = Client::to(server.address());
+        client.send("version\r\n");
+        clients.push(client);
+    }
+    for client in clients.iter_mut().skip(1) {
+        client.expect(VERSION);
+    }
+    assert_eq!(clients[0].stat("curr_connections"), 10_001);
+    let each = resident().saturating_sub(before) / 10_000;
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each idle connection");
+    // All still there.
+    for client in &mut clients {
+        client.ask("version\r\n", VERSION);
+    }
 }

@@ -1,49 +1,111 @@
 //! A column's hold on the store: every operation goes through one of these, one per thread.
 //!
 //! Where: called by the server's executor for each request.
-//! Invariant: no reference into the log outlives the borrow of the `Column` it came from, and `quiesce`, `offline` and
-//! everything that may make room take `&mut self`: so no store reference crosses a quiescent point.
+//! Invariant: no reference into the log outlives the borrow of the `Column` it came from, and `quiesce`,
+//! `offline` and everything that may make room take `&mut self`: so no store reference crosses a quiescent
+//! point.
 
-use crate::Draft;
+use crate::nbq_clock::Pressure;
+use crate::room::Drain;
+use crate::stats::Counters;
 use crate::verbs::{
     Body, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, Put, Refused, Stored,
 };
+use crate::{Draft, Store};
+use std::sync::Arc;
 
-/// One thread's hold on the store. `Send`, not `Sync`.
+/// One thread's hold on the store. `Send`, not to be shared.
 #[derive(Debug)]
-pub struct Column {}
+pub struct Column {
+    pub(crate) store: Arc<Store>,
+    pub(crate) local: Local,
+}
+
+/// What a column keeps to itself.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) id: usize,
+    pub(crate) appender: usize,
+    pub(crate) now: u32,
+    /// CAS uniques taken and not handed out yet.
+    pub(crate) cas: std::ops::Range<u64>,
+    /// Items linked and not yet reported to the index.
+    pub(crate) items: i64,
+    pub(crate) drain: Option<Drain>,
+    pub(crate) pressure: Pressure,
+    /// Appends to go before room is looked for again where there was none to be made.
+    pub(crate) rest: u32,
+    /// The background walk: the second it last began in, and the next segment to look at.
+    pub(crate) walk: (u32, u32),
+    pub(crate) random: u64,
+}
 
 impl Column {
+    pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
+        let local = Local {
+            id,
+            appender: id % store.log.appenders(),
+            now: store.config.now,
+            cas: 0..0,
+            items: 0,
+            drain: None,
+            pressure: Pressure::default(),
+            rest: 0,
+            walk: (store.config.now, u32::MAX),
+            random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),
+        };
+        let column = Self { store, local };
+        column.local.pass(&column.store);
+        column
+    }
+
     /// Sets the clock, in seconds since the store was made (plus its start offset). Never goes back.
-    pub fn set_now(&mut self, _now: u32) {}
+    pub fn set_now(&mut self, now: u32) {
+        let Self { store, local } = self;
+        if now > local.now {
+            local.now = now;
+            local.flush_due(store);
+        }
+    }
 
     /// The column's quiescent point, once per loop: lets memory this column may have been reading be reused.
-    pub fn quiesce(&mut self) {}
+    pub fn quiesce(&mut self) {
+        self.local.pass(&self.store);
+    }
 
     /// Before the thread blocks: memory may be reused without asking this column.
-    pub fn offline(&mut self) {}
+    pub fn offline(&mut self) {
+        self.local.report_items(&self.store);
+        self.store.memory().quiescence.offline(self.local.id);
+    }
 
     /// After the thread woke, before its first operation.
-    pub fn online(&mut self) {}
+    pub fn online(&mut self) {
+        self.local.pass(&self.store);
+    }
 
     /// A bounded slice of background work (expiry, making room ahead of need, index growth). True = more to do now.
     pub fn maintain(&mut self) -> bool {
-        false
+        self.local.maintain(&self.store)
     }
 
     /// Looks `key` up and counts it as used.
-    pub fn get(&mut self, _key: &[u8]) -> Option<Hit<'_>> {
-        None
+    #[inline]
+    pub fn get(&mut self, key: &[u8]) -> Option<Hit<'_>> {
+        let Self { store, local } = self;
+        local.get(store, key)
     }
 
     /// `get`, and sets its exptime.
-    pub fn get_and_touch(&mut self, _key: &[u8], _exptime: u32) -> Option<Hit<'_>> {
-        None
+    pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Option<Hit<'_>> {
+        let Self { store, local } = self;
+        local.touch(store, key, exptime).map(|hit| hit.hit)
     }
 
     /// Sets its exptime; false on a miss.
-    pub fn touch(&mut self, _key: &[u8], _exptime: u32) -> bool {
-        false
+    pub fn touch(&mut self, key: &[u8], exptime: u32) -> bool {
+        let Self { store, local } = self;
+        local.touch(store, key, exptime).is_some()
     }
 
     /// Stores `body` as `put` says.
@@ -51,61 +113,111 @@ impl Column {
     /// # Errors
     /// `Refused` when nothing was stored for want of room or by size; an older item of the key is then gone if the
     /// verb is `Set`.
-    pub fn put(&mut self, _put: &Put<'_>, _body: Body<'_>) -> Result<Stored, Refused> {
-        Err(Refused::NoMemory)
+    pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
+        let Self { store, local } = self;
+        local.put(store, put, body)
     }
 
     /// Would a value of this size be taken? Called before its bytes have arrived, with the header's verb and key: a
     /// refused `Set` removes the key's old item.
     ///
     /// # Errors
-    /// As `put`.
-    pub fn admit(&mut self, _put: &Put<'_>, _value_bytes: u64) -> Result<(), Refused> {
-        Ok(())
+    /// `Refused::TooLarge`.
+    pub fn admit(&mut self, put: &Put<'_>, value_bytes: u64) -> Result<(), Refused> {
+        let Self { store, local } = self;
+        local.admit(store, put, value_bytes)
     }
 
     /// Values longer than this live in frames and arrive by `Draft`; shorter ones are given to `put` as bytes.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
-        16384
+        self.store.frame_bytes() as usize
     }
 
     /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as bytes arrive.
     #[must_use]
-    pub fn draft(&mut self, _value_bytes: u32) -> Draft {
-        Draft {}
+    pub fn draft(&mut self, value_bytes: u32) -> Draft {
+        Draft::new(Arc::clone(self.store.memory()), value_bytes)
     }
 
     /// Deletes; false on a miss.
-    pub fn delete(&mut self, _key: &[u8]) -> bool {
-        false
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        let Self { store, local } = self;
+        local.delete(store, key)
     }
 
     /// Arithmetic.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when the number grew and there was no room.
-    pub fn delta(&mut self, _delta: &Delta<'_>) -> Result<Counted, Refused> {
-        Ok(Counted::NotFound)
+    /// `Refused::NoMemory` when there was no room.
+    pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
+        let Self { store, local } = self;
+        local.delta(store, delta)
     }
 
-    /// Meta get.
-    ///
-    /// # Errors
-    /// `Refused::NoMemory` never: a vivify without room is a miss.
-    pub fn meta_get(&mut self, _get: &MetaGet<'_>) -> Option<MetaHit<'_>> {
-        None
+    /// Meta get. A vivify without room is a miss.
+    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Option<MetaHit<'_>> {
+        let Self { store, local } = self;
+        local.meta_get(store, get)
     }
 
     /// Meta delete.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when the emptied item found no room.
-    pub fn meta_delete(&mut self, _delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
-        Ok(Deleted::NotFound)
+    /// `Refused::NoMemory` when the marked or emptied item found no room.
+    pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+        let Self { store, local } = self;
+        local.meta_delete(store, delete)
     }
 
     /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that second is reached
     /// (memcached's `settings.oldest_live`); `None` = everything stored so far, now. Replaces a flush still pending.
-    pub fn flush(&mut self, _oldest_live: Option<u32>) {}
+    pub fn flush(&mut self, oldest_live: Option<u32>) {
+        let Self { store, local } = self;
+        local.flush(store, oldest_live);
+    }
+
+    /// Brings what a lookup of `key` reads first near: for batches.
+    #[inline]
+    pub fn prefetch(&self, key: &[u8]) {
+        self.store.index.prefetch(self.store.hash.hash(key));
+    }
+}
+
+impl Drop for Column {
+    fn drop(&mut self) {
+        let Self { store, local } = self;
+        local.stop_draining(store);
+        self.offline();
+    }
+}
+
+impl Local {
+    /// A quiescent point.
+    pub(crate) fn pass(&self, store: &Store) {
+        store.memory().quiescence.pass(self.id);
+    }
+
+    pub(crate) fn counters<'s>(&self, store: &'s Store) -> &'s Counters {
+        &store.counters[self.id]
+    }
+
+    /// The minute of the store's clock, as items keep it.
+    #[expect(clippy::cast_possible_truncation, reason = "wraps after 45 days, see `idle_seconds`")]
+    pub(crate) fn minute(&self) -> u16 {
+        (self.now / 60) as u16
+    }
+
+    /// Seconds since the minute of an access, never more than the truth: the minute's end is taken.
+    pub(crate) fn idle_seconds(&self, minute: u16) -> u32 {
+        let minutes = u32::from(self.minute().wrapping_sub(minute));
+        (minutes * 60 + self.now % 60).saturating_sub(59)
+    }
+
+    /// Tells the index how many items came and went since the last report.
+    pub(crate) fn report_items(&mut self, store: &Store) {
+        if self.items != 0 {
+            store.index.count(std::mem::take(&mut self.items));
+        }
+    }
 }

@@ -1,21 +1,61 @@
-//! key -> item. (stub of the interface, being filled)
+//! key -> item: one shared store, read without locks, written under a lock per bucket group.
+//!
+//! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
+//! Invariant: `Config::memory_bytes` bounds items, index and all per-item state; no operation scans,
+//! grows or frees more than a bounded slice.
+//! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
+
 mod column;
+mod delta;
+mod draft;
+mod expiry;
+mod hash;
+mod index;
+mod item;
+mod log;
+mod meta;
+mod nbq_clock;
+mod publish;
+mod put;
+mod queue;
+mod read;
+mod room;
+mod stats;
 mod verbs;
+
 pub use column::Column;
+pub use draft::Draft;
+pub use memory::frames::Pinned;
+pub use stats::Stats;
 pub use verbs::{
     Body, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Put, Refused,
     Stored, Value, Verb, Vivify,
 };
-use std::sync::Arc;
+
+use hash::KeyHash;
+use index::Index;
+use log::Log;
+use memory::frames::Memory;
+use memory::segments::State;
+use memory::sync::{AtomicU64, AtomicUsize, Line, Ordering};
+use stats::Counters;
+use std::{io, sync::Arc};
+
+/// One appender and one drain token for so many segments, at most one a column.
+const SEGMENTS_PER_TOKEN: u32 = 32;
+/// Values still arriving may hold this part of the memory, but always room for two of the largest, up to half.
+const IN_FLIGHT_PART: usize = 4;
+/// Huge pages under the index from this size on.
+const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
 /// What a store is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bounds items, index and all per-item state.
     pub memory_bytes: usize,
-    /// memcached's `-I`.
+    /// The largest item, as memcached counts it (`-I`).
     pub item_bytes_max: usize,
-    /// Number of `Column`s that will be taken.
+    /// Number of `Column`s that may be taken.
     pub columns: usize,
     /// False: errors instead of eviction (`-M`).
     pub evict: bool,
@@ -27,111 +67,116 @@ pub struct Config {
 
 /// The one shared store.
 #[derive(Debug)]
-pub struct Store {}
+pub struct Store {
+    config: Config,
+    hash: KeyHash,
+    index: Index,
+    log: Log,
+    /// Drain tokens in use, a bit each.
+    tokens: Line<AtomicU64>,
+    tokens_max: u32,
+    /// {sweeping: 1, epoch: 31, flush at: 32}; 0: nothing flushed that might still be seen.
+    flush: Line<AtomicU64>,
+    columns_taken: AtomicUsize,
+    counters: Box<[Line<Counters>]>,
+    /// Free segments that only drains may take.
+    keep: u32,
+    /// Free segments below which every append pays for room.
+    high: u32,
+    in_flight_bytes_max: usize,
+}
 
 /// Why a store cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// The system gave no memory.
+    /// The system gave no memory, or the size is out of range.
     #[error("cannot reserve {0} bytes of address space: {1}")]
-    Map(usize, std::io::Error),
+    Map(usize, io::Error),
 }
 
 impl Store {
     /// Reserves the memory.
     ///
     /// # Errors
-    /// The system refuses the address space.
-    pub fn new(_config: &Config) -> Result<Arc<Store>, MakeError> {
-        Ok(Arc::new(Store {}))
+    /// A size outside 1 MiB to 1 TiB, or the system refuses the address space.
+    pub fn new(config: &Config) -> Result<Arc<Store>, MakeError> {
+        let failed = |error| MakeError::Map(config.memory_bytes, error);
+        let columns = config.columns.max(1);
+        let memory = Memory::new(config.memory_bytes, columns).map_err(failed)?;
+        let (segments, segment_bytes) =
+            (memory.segments.count(), memory.region.segment_bytes() as usize);
+        let some = u32::try_from(columns).unwrap_or(u32::MAX);
+        let tokens_max = (segments / SEGMENTS_PER_TOKEN).min(some).clamp(1, 64);
+        let keep = tokens_max + 1;
+        // Half of the first segment's worth in lines, so that group words and overflow fit too.
+        let groups_log = (segment_bytes / 1024).ilog2();
+        let index = Index::new(config.memory_bytes, groups_log).map_err(failed)?;
+        if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
+            index.want_huge();
+        }
+        let start_bytes = index.granted_bytes();
+        if let Some(segment) = memory.segments.take(0) {
+            memory.segments.get(segment).set_state(State::Index);
+            index.grant(segment_bytes.saturating_sub(start_bytes));
+        }
+        let in_flight = (config.memory_bytes / IN_FLIGHT_PART).max(2 * config.item_bytes_max);
+        Ok(Arc::new(Store {
+            hash: KeyHash::new(),
+            index,
+            log: Log::new(Arc::new(memory), tokens_max, tokens_max),
+            tokens: Line(AtomicU64::new(0)),
+            tokens_max,
+            flush: Line(AtomicU64::new(0)),
+            columns_taken: AtomicUsize::new(0),
+            counters: (0..columns).map(|_| Line(Counters::default())).collect(),
+            keep,
+            high: keep + tokens_max + 2,
+            in_flight_bytes_max: in_flight.min(config.memory_bytes / 2),
+            config: config.clone(),
+        }))
     }
 
-    /// Takes the next column; at most `Config::columns` live at a time.
+    /// Takes the next column.
+    ///
+    /// # Panics
+    /// When more than `Config::columns` are taken: two columns with one number would corrupt each other.
     #[must_use]
     pub fn column(self: &Arc<Self>) -> Column {
-        Column {}
+        let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // unique by itself
+        assert!(id < self.counters.len(), "more columns taken than configured");
+        Column::new(Arc::clone(self), id)
     }
 
     /// Sums over all columns; consistent to within what they do meanwhile.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
-    }
-}
-
-/// The store's own counters. All but the first block only ever grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Items linked now.
-    pub curr_items: u64,
-    /// Bytes of linked items: key, value, overhead in the log and in frames.
-    pub bytes: u64,
-    /// Bytes the index takes now.
-    pub hash_bytes: u64,
-    /// log2 of the index's slots, rounded down.
-    pub hash_power_level: u32,
-    /// Items ever linked.
-    pub total_items: u64,
-    /// Live items dropped to make room.
-    pub evictions: u64,
-    /// Of these, never fetched.
-    pub evicted_unfetched: u64,
-    /// Items found expired or flushed and dropped when room was made.
-    pub reclaimed: u64,
-    /// Expired items never fetched.
-    pub expired_unfetched: u64,
-    /// Expired items dropped by the background walk.
-    pub crawler_reclaimed: u64,
-    /// Items looked at by the background walk.
-    pub crawler_items_checked: u64,
-    /// Lookups that found an expired item.
-    pub get_expired: u64,
-    /// Lookups that found a flushed item.
-    pub get_flushed: u64,
-    /// cas that matched.
-    pub cas_hits: u64,
-    /// cas that differed.
-    pub cas_badval: u64,
-    /// cas on a miss.
-    pub cas_misses: u64,
-}
-
-/// A value on its way in: frames fill up as bytes arrive. Dropping it gives them back.
-#[derive(Debug)]
-pub struct Draft {}
-
-impl Draft {
-    /// Free space to receive into next, at most what the value still lacks; empty when it is full.
-    ///
-    /// # Errors
-    /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
-    pub fn space(&mut self, _column: &mut Column) -> Result<&mut [u8], Refused> {
-        Err(Refused::NoMemory)
+        let mut stats = Stats::default();
+        self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
+        stats.hash_bytes = self.index.bytes() as u64;
+        stats.hash_power_level = self.index.home_slots().ilog2();
+        stats
     }
 
-    /// `bytes` of `space` have been written.
-    pub fn filled(&mut self, _bytes: usize) {}
-
-    /// Bytes of the value not yet received.
+    /// Bytes of memory in use or reserved for use: all but free segments, and the index.
     #[must_use]
-    pub fn missing_bytes(&self) -> usize {
-        0
-    }
-}
-
-/// A large value's body, pinned: `Send`, cheap to clone, readable by any thread until dropped.
-#[derive(Debug)]
-pub struct Pinned {}
-
-impl Pinned {
-    /// Its bytes, in order, in pieces.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::empty()
+    pub fn used_bytes(&self) -> usize {
+        let segments = &self.memory().segments;
+        let taken = segments.count() - segments.free() - segments.limbo();
+        taken as usize * self.memory().region.segment_bytes() as usize
     }
 
-    /// Sum of the pieces.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        0
+    /// Lets retired segments be reused at once: readers may then see their bytes change. For tests that must catch it.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn plant_early_reuse(&self) {
+        self.memory().quiescence.plant_early_reuse();
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.log.memory
+    }
+
+    fn frame_bytes(&self) -> u32 {
+        self.memory().frames.frame_bytes()
     }
 }

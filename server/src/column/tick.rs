@@ -12,7 +12,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clock::START;
 use crate::execute::Context;
-use crate::limits::{LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
+use crate::limits::{
+    ARRIVALS_CHECK_MS, FRAME_REST_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX,
+};
 
 /// When something is due.
 #[derive(Debug)]
@@ -24,6 +26,10 @@ pub(crate) struct Tick {
     beat_ms: u64,
     /// Listeners rest until then.
     rest_until_ms: Option<u64>,
+    /// Connections that wait for a frame ask again then.
+    frame_rest_until_ms: Option<u64>,
+    /// Arriving values are looked at then.
+    arrivals_due_ms: Option<u64>,
     /// Slices of background work since something else happened; `None`: no work is left.
     slices: Option<u32>,
 }
@@ -36,7 +42,15 @@ pub(crate) fn moment() -> Timespec {
 impl Tick {
     /// `start`: the server's, from `moment`. `beats`: this column wakes once per second.
     pub(crate) fn new(start: Timespec, beats: bool) -> Tick {
-        Tick { start, beats, beat_ms: 0, rest_until_ms: None, slices: None }
+        Tick {
+            start,
+            beats,
+            beat_ms: 0,
+            rest_until_ms: None,
+            frame_rest_until_ms: None,
+            arrivals_due_ms: None,
+            slices: None,
+        }
     }
 
     /// Reads the clock and sets the store's and the executor's; milliseconds since the start.
@@ -58,6 +72,24 @@ impl Tick {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
+    /// Before a wait: do connections `rest` for a frame, do values `arrive`?
+    #[inline]
+    pub(crate) fn watch(&mut self, rest: bool, arrive: bool, now_ms: u64) {
+        let by = |due: Option<u64>, on: bool, ms| on.then(|| due.unwrap_or(now_ms + ms));
+        self.frame_rest_until_ms = by(self.frame_rest_until_ms, rest, FRAME_REST_MS);
+        self.arrivals_due_ms = by(self.arrivals_due_ms, arrive, ARRIVALS_CHECK_MS);
+    }
+
+    /// Those that wait for a frame may ask again.
+    pub(crate) fn frame_rest_is_over(&mut self, now_ms: u64) -> bool {
+        self.frame_rest_until_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+    }
+
+    /// It is time to look for stalled values.
+    pub(crate) fn arrivals_are_due(&mut self, now_ms: u64) -> bool {
+        self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+    }
+
     /// How long the column may sleep.
     pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
         let mut until_ms = None;
@@ -67,8 +99,8 @@ impl Tick {
             Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
             None => {}
         }
-        if let Some(at_ms) = self.rest_until_ms {
-            by(at_ms);
+        for at_ms in [self.rest_until_ms, self.frame_rest_until_ms, self.arrivals_due_ms] {
+            at_ms.map(&mut by);
         }
         if self.beats {
             by(self.beat_ms + 1000);

@@ -2,22 +2,24 @@
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
-//! Invariant: frames are taken as bytes arrive, never by the length a peer declares. When the
-//! column's share is used up, the value that has not grown for longest gives way: its command fails
-//! and its remaining bytes are skipped; nobody waits for it.
+//! Invariant: frames are taken as bytes arrive, never by the length a peer declares. When there are
+//! no more frames for arriving values, one that stalls gives way: its command fails and its
+//! remaining bytes are skipped. Only if all others move does a value wait, and never for long.
 
 use store::{Column, Draft};
 
 use super::Connection;
 use crate::column::Kit;
 use crate::execute::{self, After};
-use crate::limits::{GIVE_WAY_MAX, STALLED_MS};
+use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
 
 /// What became of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     /// It lacks bytes.
     Hungry,
+    /// There is no frame for its next bytes yet.
+    Wait,
     /// It is whole and has been stored, or it failed; go on with the next request.
     Done(After),
 }
@@ -31,7 +33,17 @@ struct Arrival {
     draft: Option<Draft>,
     missing_bytes: usize,
     received_bytes: usize,
+    /// When it last gained `ARRIVAL_STEP_BYTES`.
     moved_ms: u64,
+    /// It has bytes to store and no frame for them, since then.
+    waits_since_ms: Option<u64>,
+}
+
+impl Arrival {
+    /// Its peer sends nothing, or next to nothing.
+    fn is_stalled(&self, now_ms: u64) -> bool {
+        self.waits_since_ms.is_none() && now_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
+    }
 }
 
 /// A column's large values on their way in.
@@ -39,15 +51,39 @@ struct Arrival {
 pub(crate) struct Arrivals {
     all: Vec<Option<Arrival>>,
     free: Vec<u32>,
-    /// Bytes received of all whose draft lives.
+    /// Those whose draft lives.
+    live: usize,
+    /// Bytes received of them.
     bytes: usize,
-    /// Over half of it only stalled ones give way, over all of it any.
-    bytes_max: usize,
+    /// Over it, stalled ones give way unasked, so that other columns find frames.
+    bytes_share: usize,
+    /// Waiting for room makes sense (not with `-M`).
+    waits: bool,
+    /// Counts drafts that ended: frames may have come free.
+    ended: u64,
 }
 
 impl Arrivals {
-    pub(crate) fn new(bytes_max: usize) -> Arrivals {
-        Arrivals { all: Vec::new(), free: Vec::new(), bytes: 0, bytes_max }
+    pub(crate) fn new(bytes_share: usize, waits: bool) -> Arrivals {
+        Arrivals {
+            all: Vec::new(),
+            free: Vec::new(),
+            live: 0,
+            bytes: 0,
+            bytes_share,
+            waits,
+            ended: 0,
+        }
+    }
+
+    /// Values are on their way in.
+    pub(crate) fn any(&self) -> bool {
+        self.live > 0
+    }
+
+    /// Grows when frames may have come free.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
     }
 
     fn add(&mut self, arrival: Arrival) -> u32 {
@@ -56,52 +92,62 @@ impl Arrivals {
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
         });
         self.all[index as usize] = Some(arrival);
+        self.live += 1;
         index
     }
 
     /// Drops it.
     pub(crate) fn remove(&mut self, index: u32) {
-        let taken = self.all[index as usize].take();
+        self.end(index);
+        self.all[index as usize] = None;
         self.free.push(index);
-        if let Some(Arrival { draft: Some(_), received_bytes, .. }) = taken {
-            self.bytes -= received_bytes;
-        }
     }
 
-    /// Where its next bytes go; empty when it lacks none or has given way.
-    pub(crate) fn space(&mut self, index: u32, store: &mut Column, now_ms: u64) -> &mut [u8] {
-        if self.bytes > self.bytes_max / 2 {
-            let stalled_only = self.bytes <= self.bytes_max;
-            self.give_way(index, stalled_only, now_ms);
-        }
-        let mut tries_left = GIVE_WAY_MAX;
-        while self.is_refused(index, store) {
-            if tries_left == 0 || !self.give_way(index, false, now_ms) {
-                self.drop_draft(index);
-                break;
-            }
-            tries_left -= 1;
-        }
-        match self.draft(index).map(|draft| draft.space(store)) {
-            Some(Ok(space)) => space,
-            _ => &mut [],
-        }
+    /// Ends its draft: to be stored, or dropped.
+    fn end(&mut self, index: u32) -> Option<Draft> {
+        let arrival = self.all[index as usize].as_mut()?;
+        let draft = arrival.draft.take()?;
+        self.bytes -= arrival.received_bytes;
+        self.live -= 1;
+        self.ended += 1;
+        Some(draft)
     }
 
     fn draft(&mut self, index: u32) -> Option<&mut Draft> {
         self.all[index as usize].as_mut()?.draft.as_mut()
     }
 
-    /// The store has no frame for its next bytes.
-    fn is_refused(&mut self, index: u32, store: &mut Column) -> bool {
-        self.draft(index).is_some_and(|draft| draft.space(store).is_err())
+    /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
+    /// is none yet, ask again soon. When there will be none, its draft is gone.
+    pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, now_ms: u64) -> bool {
+        for _ in 0..GIVE_WAY_MAX {
+            if self.draft(index).is_none_or(|draft| draft.space(store).is_ok()) {
+                if let Some(arrival) = self.all[index as usize].as_mut() {
+                    arrival.waits_since_ms = None;
+                }
+                return false;
+            }
+            if self.give_way(index, Some(now_ms)) {
+                continue;
+            }
+            let Some(arrival) = self.all[index as usize].as_mut() else { return false };
+            let since_ms = *arrival.waits_since_ms.get_or_insert(now_ms);
+            if self.waits && now_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
+                return true;
+            }
+            if !self.waits || !self.give_way(index, None) {
+                break;
+            }
+        }
+        self.end(index);
+        false
     }
 
-    fn drop_draft(&mut self, index: u32) {
-        if let Some(arrival) = self.all[index as usize].as_mut()
-            && arrival.draft.take().is_some()
-        {
-            self.bytes -= arrival.received_bytes;
+    /// Where its next bytes go; empty when it lacks none or has given way. Ask `must_wait` first.
+    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> &mut [u8] {
+        match self.draft(index).map(|draft| draft.space(store)) {
+            Some(Ok(space)) => space,
+            _ => &mut [],
         }
     }
 
@@ -109,33 +155,39 @@ impl Arrivals {
     pub(crate) fn filled(&mut self, index: u32, bytes: usize, now_ms: u64) {
         let Some(arrival) = self.all[index as usize].as_mut() else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
-        if bytes > 0 {
-            draft.filled(bytes);
-            arrival.missing_bytes -= bytes;
-            arrival.received_bytes += bytes;
+        if bytes == 0 {
+            return;
+        }
+        draft.filled(bytes);
+        let steps = arrival.received_bytes / ARRIVAL_STEP_BYTES;
+        arrival.missing_bytes -= bytes;
+        arrival.received_bytes += bytes;
+        self.bytes += bytes;
+        if arrival.received_bytes / ARRIVAL_STEP_BYTES > steps {
             arrival.moved_ms = now_ms;
-            self.bytes += bytes;
         }
     }
 
-    /// Drops the draft that has not grown for longest, not that of `except`; with `stalled_only`,
-    /// only if it has stood for `STALLED_MS`. False when there is none.
-    fn give_way(&mut self, except: u32, stalled_only: bool, now_ms: u64) -> bool {
-        let except = except as usize;
-        let oldest = self
-            .all
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(at, arrival)| arrival.as_mut().filter(|_| at != except))
-            .filter(|arrival| arrival.draft.is_some() && arrival.received_bytes > 0)
-            .min_by_key(|arrival| arrival.moved_ms);
-        let Some(oldest) = oldest else { return false };
-        if stalled_only && now_ms.saturating_sub(oldest.moved_ms) < STALLED_MS {
-            return false;
-        }
-        oldest.draft = None;
-        self.bytes -= oldest.received_bytes;
-        true
+    /// Drops the draft that has not grown for longest, not that of `except`. With `stalled_at_ms`
+    /// only if it is stalled at that time. False when there is none.
+    fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
+        let oldest = (0_u32..)
+            .zip(&self.all)
+            .filter_map(|(index, arrival)| arrival.as_ref().map(|arrival| (index, arrival)))
+            .filter(|(index, arrival)| {
+                *index != except
+                    && arrival.draft.is_some()
+                    && arrival.received_bytes > 0
+                    && stalled_at_ms.is_none_or(|now_ms| arrival.is_stalled(now_ms))
+            })
+            .min_by_key(|(_, arrival)| arrival.moved_ms)
+            .map(|(index, _)| index);
+        oldest.and_then(|index| self.end(index)).is_some()
+    }
+
+    /// Drops stalled drafts while they hold more than the column's share.
+    pub(crate) fn drop_stalled(&mut self, now_ms: u64) {
+        while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(now_ms)) {}
     }
 }
 
@@ -148,6 +200,7 @@ impl Connection {
             missing_bytes: value_bytes as usize,
             received_bytes: 0,
             moved_ms: kit.now_ms,
+            waits_since_ms: None,
         }));
     }
 
@@ -156,7 +209,10 @@ impl Connection {
     pub(super) fn arrive(&mut self, kit: &mut Kit, index: u32, input: &[u8]) -> (Fill, usize) {
         let mut used = 0;
         while used < input.len() {
-            let space = kit.arrivals.space(index, &mut kit.context.store, kit.now_ms);
+            if kit.arrivals.must_wait(index, &mut kit.context.store, kit.now_ms) {
+                return (Fill::Wait, used);
+            }
+            let space = kit.arrivals.space(index, &mut kit.context.store);
             let bytes = space.len().min(input.len() - used);
             if bytes == 0 {
                 break;
@@ -183,9 +239,8 @@ impl Connection {
             return (Fill::Hungry, used);
         };
         used += line_end.len();
-        let draft = arrival.draft.take();
-        kit.arrivals.bytes -= arrival.received_bytes;
         let header = std::mem::take(&mut arrival.header);
+        let draft = kit.arrivals.end(index);
         self.arrival = None;
         kit.arrivals.remove(index);
         let Some(draft) = draft else { return (Fill::Done(After::Continue), used) };

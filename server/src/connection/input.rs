@@ -19,6 +19,8 @@ pub(super) enum Stop {
     Hungry,
     /// Enough for one turn; there may be more to execute.
     Enough,
+    /// There is no frame for a large value's next bytes; the same input again, a little later.
+    Wait,
     /// The connection ends here.
     Close,
 }
@@ -37,6 +39,7 @@ impl Connection {
                 at += used;
                 match filled {
                     Fill::Hungry => return (Stop::Hungry, at),
+                    Fill::Wait => return (Stop::Wait, at),
                     Fill::Done(After::Close) => return (Stop::Close, at),
                     Fill::Done(_) => requests_left = requests_left.saturating_sub(1),
                 }

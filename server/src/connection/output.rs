@@ -100,6 +100,8 @@ impl Connection {
     fn rest(&self) -> Next {
         if self.closing {
             Next::Close
+        } else if self.waits_for_frame {
+            Next::Rest
         } else if self.resumable || self.readable {
             Next::Again
         } else {

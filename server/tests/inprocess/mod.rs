@@ -94,12 +94,7 @@ impl Client {
                 Err(error) => panic!("{error} after {:?}", got[..at].escape_ascii().to_string()),
             }
         }
-        assert!(
-            got[..at] == *bytes,
-            "expected {:?}, got {:?}",
-            shown(bytes),
-            shown(&got[..at])
-        );
+        assert!(got[..at] == *bytes, "expected {:?}, got {:?}", shown(bytes), shown(&got[..at]));
     }
 
     /// Sends a request and expects its reply.
@@ -156,4 +151,16 @@ impl Client {
 fn shown(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(300)];
     cut.escape_ascii().to_string()
+}
+
+/// Lets this process have so many files open. False when the hard limit forbids it.
+pub(crate) fn allow_files(files: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= files) {
+        return true;
+    }
+    let wanted = Rlimit { current: Some(files), maximum: limit.maximum };
+    limit.maximum.is_none_or(|maximum| maximum >= files)
+        && setrlimit(Resource::Nofile, wanted).is_ok()
 }

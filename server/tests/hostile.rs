@@ -1,0 +1,338 @@
+//! Clients that mean harm, or behave as if: others are served, memory stays bounded.
+//!
+//! Where: the real binary, looked at from outside.
+//! Invariant: whatever a peer does costs that peer its connection at worst.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+mod live;
+
+use std::io::{ErrorKind, Write};
+use std::net::Shutdown;
+
+use inprocess::{Client, allow_files, resident_bytes_of, wait_until};
+use live::Server;
+use rustix::process::{Pid, Signal, kill_process};
+
+const VERSION: &str = "VERSION 1.6.45\r\n";
+const MIB: usize = 1 << 20;
+
+/// What the connections of these tests may take beside `-m`: `limits::kept_bytes_max` of all
+/// columns, their buffers, the program itself.
+const BESIDE_BYTES_MAX: usize = 48 * MIB;
+
+fn connect(server: &Server) -> Client {
+    Client::to(server.address())
+}
+
+fn resident_bytes(server: &Server) -> usize {
+    resident_bytes_of(&server.pid().to_string())
+}
+
+/// A client that behaves well is served: small and large values, in both directions.
+fn check_service(client: &mut Client, round: usize) {
+    let small = format!("set small 0 0 6\r\n{round:06}\r\n");
+    client.ask(small, "STORED\r\n");
+    client.ask("get small\r\n", format!("VALUE small 0 6\r\n{round:06}\r\nEND\r\n"));
+    let value = format!("{round:08}").repeat(100_000 / 8);
+    client.ask(format!("set large 7 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    let hit = format!("VALUE large 7 {}\r\n{value}\r\nEND\r\n", value.len());
+    client.ask("get large\r\n", hit);
+}
+
+/// Sends as much of `bytes` again and again as the connection takes without its peer reading on;
+/// at most `bytes_max`.
+fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
+    client.0.set_nonblocking(true).unwrap();
+    let (mut sent, mut at) = (0, 0);
+    while sent < bytes_max {
+        match client.0.write(&bytes[at..]) {
+            Ok(written) => {
+                sent += written;
+                at = (at + written) % bytes.len();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    client.0.set_nonblocking(false).unwrap();
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+}
+
+/// Bytes that are sometimes nearly requests.
+fn garbage(random: &mut Random) -> Vec<u8> {
+    const PIECES: [&[u8]; 16] = [
+        b"get ",
+        b"gets ",
+        b"set k 0 0 ",
+        b"set k 0 0 70000\r\n",
+        b"10\r\n",
+        b"\r\n",
+        b"\n",
+        b" ",
+        b"cas k 0 0 5 1 noreply\r\n",
+        b"mg k v q\r\n",
+        b"ms k 99999999999\r\n",
+        b"incr k -1\r\n",
+        b"\0\x80\xff",
+        b"gat 0 a b ",
+        b"verbosity\r\n",
+        b"touch k 2147483648\r\n",
+    ];
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(60) {
+        match random.below(4) {
+            0 => bytes.push(u8::try_from(random.below(256)).unwrap()),
+            1 => bytes.extend(std::iter::repeat_n(b'x', random.below(3000))),
+            _ => bytes.extend_from_slice(PIECES[random.below(PIECES.len())]),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn garbage_cut_anywhere_harms_nobody_else() {
+    let mut server = Server::under_test(&["-t", "2"]);
+    let mut good = connect(&server);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for round in 0..300 {
+        let bytes = garbage(&mut random);
+        let mut bad = connect(&server);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(1 + random.below(rest.len()));
+            if !bad.try_send(now) {
+                break;
+            }
+            rest = later;
+        }
+        let _gone = bad.0.shutdown(Shutdown::Write);
+        // Answers of any kind, then the end: never silence.
+        bad.rest();
+        if round % 30 == 0 {
+            check_service(&mut good, round);
+        }
+    }
+    check_service(&mut good, 300);
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let server = Server::under_test(&["-t", "1"]);
+    let mut client = connect(&server);
+    let value = "0123456789".repeat(10);
+    let requests = format!("set k 5 0 100\r\n{value}\r\nget k absent\r\nmg k s\r\nversion\r\n");
+    let replies = format!("STORED\r\nVALUE k 5 100\r\n{value}\r\nEND\r\nHD s100\r\n{VERSION}");
+    for byte in requests.as_bytes() {
+        client.send([*byte]);
+    }
+    client.expect(&replies);
+    // The large-value path, cut everywhere near its seams.
+    let value = "abcdefg".repeat(5000);
+    let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
+    let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
+    let header_bytes = "set big 5 0 35000\r\n".len();
+    let seams = [1, header_bytes - 1, header_bytes, header_bytes + 1];
+    let ends = [35_000 - 1, 35_000, 35_000 + 1, 35_000 + 2].map(|at| at + header_bytes);
+    for cut in seams.into_iter().chain(ends) {
+        let (head, tail) = request.as_bytes().split_at(cut);
+        client.send(head);
+        // A reply on another connection: the server has seen the head by itself.
+        connect(&server).ask("version\r\n", VERSION);
+        client.send(tail);
+        client.expect(&reply);
+    }
+}
+
+#[test]
+fn endless_lines_end() {
+    let server = Server::under_test(&["-t", "1"]);
+    let mut client = connect(&server);
+    client.try_send("x".repeat(MIB));
+    client.rest();
+    let mut client = connect(&server);
+    let keys = 100_000;
+    client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    let mut line = "get".to_owned();
+    for at in 0..keys {
+        line.push_str(if at % 1000 == 0 { " k" } else { " missing" });
+    }
+    line.push_str("\r\n");
+    let mut writer = client.0.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(line.as_bytes()).unwrap());
+    client.expect("VALUE k 0 1\r\nv\r\n".repeat(keys / 1000));
+    client.expect("END\r\n");
+    writing.join().unwrap();
+}
+
+#[test]
+fn a_thousand_declared_bodies_stall_nobody() {
+    assert!(allow_files(4000));
+    let server = Server::under_test(&["-t", "2", "-m", "64", "-c", "3000"]);
+    let mut good = connect(&server);
+    check_service(&mut good, 0);
+    let part = vec![b'x'; 200 << 10];
+    let mut stalled = Vec::new();
+    for number in 0..1000 {
+        let mut client = connect(&server);
+        client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
+        // Some send nothing of it, some a good part: 100 MiB altogether, more than `-m`.
+        if number % 2 == 0 {
+            flood(&mut client, &part, part.len());
+        }
+        stalled.push(client);
+        if number % 50 == 0 {
+            check_service(&mut good, number);
+        }
+    }
+    check_service(&mut good, 1001);
+    let resident = resident_bytes(&server);
+    assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
+    // One that goes on after its value gave way, or did not, is answered and in step.
+    for client in stalled.iter_mut().skip(1).step_by(200) {
+        client.send(vec![b'y'; MIB - 100]);
+        client.send("\r\nversion\r\n");
+        let stored = client.line();
+        assert!(
+            stored == "STORED" || stored == "SERVER_ERROR out of memory storing object",
+            "{stored}"
+        );
+        client.expect(VERSION);
+    }
+    check_service(&mut good, 1002);
+}
+
+#[test]
+fn half_requests_of_thousands_are_bounded() {
+    assert!(allow_files(5000));
+    let server = Server::under_test(&["-t", "2", "-m", "64", "-c", "5000"]);
+    let mut good = connect(&server);
+    check_service(&mut good, 0);
+    let mut stalled = Vec::new();
+    // 16 KiB each, 64 MiB together.
+    let half = format!("set half 0 0 16384\r\n{}", "h".repeat(16_300));
+    for round in 0..4000 {
+        let mut client = connect(&server);
+        client.try_send(&half);
+        stalled.push(client);
+        if round % 500 == 0 {
+            check_service(&mut good, round);
+        }
+    }
+    check_service(&mut good, 4001);
+    let resident = resident_bytes(&server);
+    assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
+}
+
+#[test]
+fn peers_that_never_read_are_bounded() {
+    assert!(allow_files(1000));
+    let server = Server::under_test(&["-t", "2", "-m", "64", "-c", "1000"]);
+    let mut good = connect(&server);
+    check_service(&mut good, 0);
+    let value = "w".repeat(10_000);
+    good.ask(format!("set wide 0 0 10000\r\n{value}\r\n"), "STORED\r\n");
+    let requests = "get wide\r\n".repeat(1000);
+    let mut deaf = Vec::new();
+    for round in 0..400 {
+        let mut client = connect(&server);
+        flood(&mut client, requests.as_bytes(), MIB);
+        deaf.push(client);
+        if round % 50 == 0 {
+            check_service(&mut good, round);
+        }
+    }
+    check_service(&mut good, 401);
+    let resident = resident_bytes(&server);
+    assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
+}
+
+#[test]
+fn slow_readers_of_large_values_do_not_stop_sets() {
+    assert!(allow_files(1000));
+    let server = Server::under_test(&["-t", "2", "-m", "64", "-c", "1000"]);
+    let mut good = connect(&server);
+    let bytes = MIB - 1000;
+    let mut slow = Vec::new();
+    for number in 0..200 {
+        let byte = char::from(b'a' + number % 26);
+        let value = String::from(byte).repeat(bytes);
+        // Each pins another value, and asks for much more than the sockets hold.
+        good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
+        let mut client = connect(&server);
+        client.send(format!("get pinned{number}\r\n").repeat(50));
+        slow.push((client, number, byte));
+        check_service(&mut good, usize::from(number));
+    }
+    let resident = resident_bytes(&server);
+    assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
+    // Who reads at last finds the value whole, though its item may be long gone; or, if its
+    // connection had to give way, the end.
+    for (client, number, byte) in &mut slow {
+        let rest_bytes = bytes + 30;
+        let mut got = vec![0; rest_bytes];
+        let mut at = 0;
+        while at < got.len() {
+            match std::io::Read::read(&mut client.0, &mut got[at..]) {
+                Ok(0) | Err(_) => break,
+                Ok(read) => at += read,
+            }
+        }
+        let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
+        let expected = [header.as_bytes(), &vec![*byte as u8; bytes], b"\r\nEND\r\n"].concat();
+        let differs = got[..at].iter().zip(&expected).position(|(got, expected)| got != expected);
+        if let Some(at) = differs {
+            let near = live::show(&got[at..(at + 60).min(got.len())]);
+            panic!("value {number} of letter {byte} is torn at {at}: {near}");
+        }
+    }
+    check_service(&mut good, 201);
+}
+
+#[test]
+fn a_peer_that_floods_does_not_starve_another() {
+    let server = Server::under_test(&["-t", "1", "-R", "20"]);
+    let mut flooding = connect(&server);
+    let mut modest = connect(&server);
+    for client in [&mut flooding, &mut modest] {
+        client.ask("version\r\n", VERSION);
+    }
+    // Both send while the server stands still, so that it finds both at once.
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    flood(&mut flooding, &b"get absent\r\n".repeat(5000), 5000 * 12);
+    modest.send("stats\r\n");
+    kill_process(pid, Signal::CONT).unwrap();
+    let gets = modest_stat(&mut modest, "cmd_get");
+    assert!(gets <= 100, "{gets} requests of another client came first");
+    wait_until("the flood's end", || modest.stat("cmd_get") == 5000);
+    let yields = modest.stat("conn_yields");
+    assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
+}
+
+/// A number of a `stats` reply that was asked for before.
+fn modest_stat(client: &mut Client, name: &str) -> u64 {
+    let mut found = None;
+    loop {
+        let line = client.line();
+        if line == "END" {
+            return found.unwrap();
+        }
+        if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
+            found = Some(value.parse().unwrap());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Reads a transcript into steps.
+//!
+//! Path: none, test data. Invariant: a line that is not understood fails the test. Source: the
+//! format in `README.md`.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A transcript: its steps with their line numbers.
+pub(crate) struct Script {
+    pub(crate) name: String,
+    /// The one memcached version that answers like this, where not all do.
+    pub(crate) only: Option<String>,
+    pub(crate) steps: Vec<(usize, Step)>,
+}
+
+pub(crate) enum Step {
+    Start(Vec<String>),
+    Send(char, Vec<Piece>),
+    Expect(char, Vec<Piece>),
+    Closed(char),
+    Waits(char),
+    Shut(char),
+    Drop(char),
+}
+
+/// A part of a line.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Bytes(Vec<u8>),
+    /// A CAS unique: taken from the first reply that shows it, the same from then on.
+    Cas(String),
+    /// A time, in seconds from now.
+    Now(i64),
+    /// Anything up to the end of the line.
+    Any,
+}
+
+/// The connection of lines that name none.
+const UNNAMED: char = '-';
+
+impl Script {
+    pub(crate) fn parse(name: &str, text: &str) -> Script {
+        let mut script = Script { name: name.to_owned(), only: None, steps: Vec::new() };
+        if !text.contains("flags:") {
+            script.steps.push((0, Step::Start(Vec::new())));
+        }
+        for (index, line) in text.lines().enumerate() {
+            if let Some(only) = line.strip_prefix("only: ") {
+                script.only = Some(only.to_owned());
+            } else if !line.starts_with('#') && !line.is_empty() {
+                let step = step(line)
+                    .unwrap_or_else(|| panic!("{name}:{}: not understood: {line}", index + 1));
+                script.steps.push((index + 1, step));
+            }
+        }
+        script
+    }
+}
+
+fn step(line: &str) -> Option<Step> {
+    if let Some(flags) = line.strip_prefix("flags:") {
+        return Some(Step::Start(flags.split_whitespace().map(str::to_owned).collect()));
+    }
+    let first = line.chars().next()?;
+    let (wire, line) =
+        if first.is_ascii_lowercase() { (first, &line[1..]) } else { (UNNAMED, line) };
+    match line {
+        "! closed" => Some(Step::Closed(wire)),
+        "! waits" => Some(Step::Waits(wire)),
+        "! shuts" => Some(Step::Shut(wire)),
+        "! drops" => Some(Step::Drop(wire)),
+        ">" => Some(Step::Send(wire, pieces("")?)),
+        "<" => Some(Step::Expect(wire, pieces("")?)),
+        _ => match line.split_at_checked(2)? {
+            ("> ", text) => Some(Step::Send(wire, pieces(text)?)),
+            ("< ", text) => Some(Step::Expect(wire, pieces(text)?)),
+            _ => None,
+        },
+    }
+}
+
+/// A line's text as pieces; its end is CRLF unless the text ends with a backslash.
+fn pieces(text: &str) -> Option<Vec<Piece>> {
+    let (text, end) = match text.strip_suffix('\\') {
+        Some(text) => (text, ""),
+        None => (text, "\r\n"),
+    };
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let end = closing(after)?;
+        pieces.push(Piece::Bytes(unescape(before)?));
+        pieces.push(braced(&after[..end])?);
+        rest = &after[end + 1..];
+    }
+    let mut last = unescape(rest)?;
+    last.extend_from_slice(end.as_bytes());
+    pieces.push(Piece::Bytes(last));
+    Some(pieces)
+}
+
+/// Where the brace opened just before `text` closes.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 1;
+    for (at, byte) in text.bytes().enumerate() {
+        depth += i32::from(byte == b'{') - i32::from(byte == b'}');
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+fn braced(inside: &str) -> Option<Piece> {
+    if let Some(name) = inside.strip_prefix("cas ") {
+        return Some(Piece::Cas(name.to_owned()));
+    }
+    if let Some(offset) = inside.strip_prefix("now") {
+        return Some(Piece::Now(if offset.is_empty() { 0 } else { offset.parse().ok()? }));
+    }
+    if inside == "*" {
+        return Some(Piece::Any);
+    }
+    let (text, count) = inside.rsplit_once('*')?;
+    Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
+}
+
+/// `text` so many times, each `#` in it the number of the repetition, from 1; repetitions within
+/// it come first.
+fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
+    if !text.contains('#') {
+        return Some(once(text)?.repeat(count));
+    }
+    let mut result = Vec::new();
+    for number in 1..=count {
+        result.extend(once(&text.replace('#', &number.to_string()))?);
+    }
+    Some(result)
+}
+
+/// A text whose repetitions hold no others.
+fn once(text: &str) -> Option<Vec<u8>> {
+    let mut result = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let end = closing(after)?;
+        let (inner, count) = after[..end].rsplit_once('*')?;
+        result.extend(unescape(before)?);
+        result.extend(unescape(inner)?.repeat(count.parse().ok()?));
+        rest = &after[end + 1..];
+    }
+    result.extend(unescape(rest)?);
+    Some(result)
+}
+
+/// `\r \n \t \\ \s` (a space where one would not be seen) and `\xHH`.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut result = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            result.push(byte);
+            continue;
+        }
+        result.push(match bytes.next()? {
+            b'r' => b'\r',
+            b'n' => b'\n',
+            b't' => b'\t',
+            b's' => b' ',
+            b'\\' => b'\\',
+            b'x' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            _ => return None,
+        });
+    }
+    Some(result)
+}
+
+/// The CAS uniques seen so far, by the names the transcript gives them.
+#[derive(Default)]
+pub(crate) struct Values {
+    uniques: HashMap<String, Vec<u8>>,
+}
+
+impl Values {
+    /// The bytes of a line, its open pieces filled in.
+    pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
+        let mut result = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => result.extend_from_slice(bytes),
+                Piece::Cas(name) => result.extend_from_slice(&self.uniques[name]),
+                Piece::Now(offset_s) => {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+                    let time_s = now.checked_add_signed(*offset_s).unwrap();
+                    result.extend_from_slice(time_s.to_string().as_bytes());
+                }
+                Piece::Any => panic!("{{*}} can only be expected"),
+            }
+        }
+        result
+    }
+
+    /// Compares a line with pieces, taking note of the uniques it shows.
+    pub(crate) fn matches(&mut self, pieces: &[Piece], line: &[u8]) -> Result<(), String> {
+        let error = || format!("expected {pieces:?}, got {}", line.escape_ascii());
+        let mut rest = line;
+        for piece in pieces {
+            let taken = match piece {
+                Piece::Any => rest.len() - 2.min(rest.len()),
+                Piece::Cas(_) => rest.iter().take_while(|byte| byte.is_ascii_digit()).count(),
+                Piece::Bytes(_) | Piece::Now(_) => {
+                    self.fill(std::slice::from_ref(piece)).len().min(rest.len())
+                }
+            };
+            let (got, after) = rest.split_at(taken);
+            rest = after;
+            let alike = match piece {
+                Piece::Any => true,
+                Piece::Cas(name) => self.is_same_unique(name, got),
+                Piece::Bytes(_) | Piece::Now(_) => got == self.fill(std::slice::from_ref(piece)),
+            };
+            if !alike {
+                return Err(error());
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(error()) }
+    }
+
+    fn is_same_unique(&mut self, name: &str, got: &[u8]) -> bool {
+        !got.is_empty()
+            && *self.uniques.entry(name.to_owned()).or_insert_with(|| got.to_vec()) == got
+    }
+}

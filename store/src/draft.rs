@@ -1,0 +1,192 @@
+//! A large value on its way in: frames fill up as bytes arrive.
+//!
+//! Where: between the connection that receives a body and the put that publishes it.
+//! Invariant: frames are taken as bytes arrive, never by what a peer declares, and at most a named part of
+//! the memory is in values still arriving; dropping a draft gives them back.
+
+#![allow(unsafe_code, reason = "frames in the mapping")]
+
+use crate::Store;
+use crate::column::{Column, Local};
+use crate::verbs::Refused;
+use memory::frames::Memory;
+use std::sync::Arc;
+
+/// A value on its way in. Dropping it gives its frames back.
+#[derive(Debug)]
+pub struct Draft {
+    memory: Arc<Memory>,
+    value_bytes: u32,
+    received_bytes: u32,
+    /// Frames so far, linked from `first` to `last`, which is being filled.
+    first: Option<u32>,
+    before_last: Option<u32>,
+    last: Option<u32>,
+    /// The last one, once taken off the chain.
+    rest: Option<u32>,
+    frames: u32,
+}
+
+/// A complete value: full frames, and what they leave over.
+pub(crate) struct Whole {
+    pub(crate) first_frame: Option<u32>,
+    rest_frame: Option<u32>,
+    rest_bytes: usize,
+}
+
+impl Draft {
+    pub(crate) fn new(memory: Arc<Memory>, value_bytes: u32) -> Self {
+        Self {
+            memory,
+            value_bytes,
+            received_bytes: 0,
+            first: None,
+            before_last: None,
+            last: None,
+            rest: None,
+            frames: 0,
+        }
+    }
+
+    /// A draft of these pieces.
+    pub(crate) fn of(local: &mut Local, store: &Store, pieces: &[&[u8]]) -> Result<Self, Refused> {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let value_bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
+        let mut draft = Self::new(Arc::clone(store.memory()), value_bytes);
+        for piece in pieces {
+            let mut piece = *piece;
+            while !piece.is_empty() {
+                let space = draft.space_for(local, store)?;
+                let bytes = space.len().min(piece.len());
+                space[..bytes].copy_from_slice(&piece[..bytes]);
+                draft.filled(bytes);
+                piece = &piece[bytes..];
+            }
+        }
+        Ok(draft)
+    }
+
+    /// Free space to receive into next, at most what the value still lacks; empty when it is full. May make room, and
+    /// is a quiescent point of the column.
+    ///
+    /// # Errors
+    /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
+    pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], Refused> {
+        let Column { store, local } = column;
+        self.space_for(local, store)
+    }
+
+    fn space_for(&mut self, local: &mut Local, store: &Store) -> Result<&mut [u8], Refused> {
+        let frame_bytes = self.memory.frames.frame_bytes();
+        let filled = self.received_bytes % frame_bytes;
+        let missing = self.value_bytes - self.received_bytes;
+        if missing == 0 {
+            return Ok(&mut []);
+        }
+        if self.received_bytes == self.frames * frame_bytes {
+            self.take_frame(local, store)?;
+        }
+        let Some(last) = self.last else { return Err(Refused::NoMemory) };
+        let bytes = missing.min(frame_bytes - filled);
+        // SAFETY: the frame is this draft's alone until it is published; `filled + bytes` lies within it; the region
+        // is mapped and zero where never written.
+        Ok(unsafe {
+            let at = self.memory.frame_at(last).add(filled as usize);
+            std::slice::from_raw_parts_mut(at, bytes as usize)
+        })
+    }
+
+    fn take_frame(&mut self, local: &mut Local, store: &Store) -> Result<(), Refused> {
+        let frames = &self.memory.frames;
+        let frame_bytes = frames.frame_bytes() as usize;
+        if frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max {
+            return Err(Refused::NoMemory);
+        }
+        let frame = local.frame(store)?;
+        frames.count_in_flight(true, 1);
+        self.frames += 1;
+        match (self.first, self.last) {
+            (Some(first), Some(last)) => self.memory.chain(first, last, frame),
+            _ => self.first = Some(frame),
+        }
+        self.before_last = self.last;
+        self.last = Some(frame);
+        Ok(())
+    }
+
+    /// `bytes` of `space` have been written.
+    ///
+    /// # Panics
+    /// More than there was space for.
+    pub fn filled(&mut self, bytes: usize) {
+        let missing = self.missing_bytes();
+        assert!(bytes <= missing, "more bytes than the value has");
+        self.received_bytes += u32::try_from(bytes).unwrap_or(0);
+    }
+
+    /// Bytes of the value not yet received.
+    #[must_use]
+    pub fn missing_bytes(&self) -> usize {
+        (self.value_bytes - self.received_bytes) as usize
+    }
+
+    /// Length of the value.
+    #[must_use]
+    pub fn value_bytes(&self) -> u32 {
+        self.value_bytes
+    }
+
+    /// The complete value. Its last frame, if not full, is taken off the chain: what is in it goes into the log.
+    ///
+    /// # Panics
+    /// When bytes are missing.
+    pub(crate) fn whole(&mut self) -> Whole {
+        assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
+        let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
+        if rest_bytes != 0 && self.rest.is_none() {
+            match (self.first, self.before_last, self.last) {
+                (Some(first), Some(before), Some(last)) => self.memory.unchain(first, before, last),
+                _ => self.first = None,
+            }
+            self.rest = self.last;
+        }
+        Whole { first_frame: self.first, rest_frame: self.rest, rest_bytes }
+    }
+
+    /// The item that names the frames is linked: they are its own now.
+    pub(crate) fn published(mut self) {
+        self.first = None;
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        for frame in [self.first, self.rest].into_iter().flatten() {
+            self.memory.release(frame);
+        }
+        self.memory.frames.count_in_flight(false, self.frames);
+    }
+}
+
+impl Whole {
+    /// What the full frames leave over.
+    pub(crate) fn rest<'m>(&self, memory: &'m Memory) -> &'m [u8] {
+        let Some(frame) = self.rest_frame else { return &[] };
+        // SAFETY: written by the draft that still holds it, in full, and not changed since.
+        unsafe { std::slice::from_raw_parts(memory.frame_at(frame), self.rest_bytes) }
+    }
+
+    /// All of it, copied.
+    pub(crate) fn copy(&self, memory: &Arc<Memory>, value_bytes: u32) -> Vec<u8> {
+        let mut all = Vec::with_capacity(value_bytes as usize);
+        let framed = value_bytes as usize - self.rest_bytes;
+        if let Some(first) = self.first_frame
+            && memory.hold(first)
+        {
+            let pinned = memory::frames::Pinned::new(Arc::clone(memory), first, framed);
+            pinned.pieces().for_each(|piece| all.extend_from_slice(piece));
+        }
+        all.extend_from_slice(self.rest(memory));
+        all
+    }
+}

@@ -1,0 +1,165 @@
+//! Expiry and flushes: what is dead goes without being touched.
+//!
+//! Where: an idle moment of a column's loop, and once a second.
+//! Invariant: a lookup never returns a dead item, whatever the background walk has got to; the walk is cut
+//! into slices, and goes through a segment whose items expire one by one no more than every few seconds.
+//! Source: memcached's LRU crawler and `process_flush_all_command` (1.6.45).
+//!
+//! ```text
+//!   flush word, u64:  sweeping:1 | epoch:31 | flush at:32       (0: nothing flushed that might be seen)
+//! ```
+
+use crate::Store;
+use crate::column::Local;
+use memory::segments::State;
+use memory::sync::Ordering;
+
+/// A slice of background work, in bytes of records.
+const SLICE_BYTES: u32 = 32 << 10;
+/// A segment with some expired items is walked again after so many seconds; one with nothing else, at once.
+const WALK_SECONDS_MIN: u32 = 16;
+/// Segments looked at in one slice for one worth a walk.
+const LOOKS_MAX: u32 = 4096;
+const SWEEPING: u64 = 1 << 63;
+const EPOCH_MASK: u32 = 0x7fff_ffff;
+
+impl Local {
+    /// Was the item at `loc` flushed?
+    #[inline]
+    pub(crate) fn is_flushed(&self, store: &Store, loc: u64) -> bool {
+        // Acquire pairs with the Release in `flush`.
+        let word = store.flush.load(Ordering::Acquire);
+        word != 0 && self.is_flushed_by(store, word, loc)
+    }
+
+    #[cold]
+    fn is_flushed_by(&self, store: &Store, word: u64, loc: u64) -> bool {
+        let at = flush_at(word);
+        // In the very second everything stored until now is gone (memcached's `oldest_live`).
+        if at != 0 && self.now >= at {
+            return true;
+        }
+        word & SWEEPING != 0 && store.log.segment_of(loc).epoch() != store.log.epoch()
+    }
+
+    pub(crate) fn flush(&mut self, store: &Store, oldest_live: Option<u32>) {
+        match oldest_live {
+            // A time before the store's first second flushes nothing, but calls a pending flush off.
+            Some(0) => store.change_flush(|word| word & !u64::from(u32::MAX)),
+            Some(at) if at >= self.now => {
+                store.change_flush(|word| (word & !u64::from(u32::MAX)) | u64::from(at));
+            }
+            _ => store.flush_now(),
+        }
+    }
+
+    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored until then.
+    pub(crate) fn flush_due(&self, store: &Store) {
+        let word = store.flush.load(Ordering::Acquire); // pairs with the Release in `change_flush`
+        let at = flush_at(word);
+        if at != 0 && self.now > at {
+            store.flush_now();
+        }
+    }
+
+    /// A slice of background work. True: there is more.
+    pub(crate) fn maintain(&mut self, store: &Store) -> bool {
+        self.reclaim(store);
+        self.settle_index(store);
+        if self.drain.is_some() {
+            self.slice(store, SLICE_BYTES);
+            return true;
+        }
+        let segments = &store.memory().segments;
+        if segments.free() < store.high && self.rest == 0 {
+            if self.make_room(store, SLICE_BYTES) {
+                return true;
+            }
+            self.rest = 1;
+        }
+        self.walk(store)
+    }
+
+    /// Looks for a segment with dead items, and begins to walk it.
+    fn walk(&mut self, store: &Store) -> bool {
+        let count = store.memory().segments.count();
+        let (second, next) = self.walk;
+        let mut next = next;
+        if second != self.now {
+            store.log.seal_expired(self.now);
+            self.walk = (self.now, 0);
+            next = 0;
+        }
+        let sweeping = store.flush.load(Ordering::Acquire) & SWEEPING != 0; // pairs with `flush_now`
+        for _ in 0..LOOKS_MAX {
+            if next >= count {
+                self.walk.1 = count;
+                if sweeping {
+                    store.end_sweep();
+                }
+                return false;
+            }
+            if self.is_worth_a_walk(store, next, sweeping) && self.sweep(store, next) {
+                store.log.segment(next).set_walked(self.now);
+                self.walk.1 = next + 1;
+                return true;
+            }
+            next += 1;
+        }
+        self.walk.1 = next;
+        true
+    }
+
+    fn is_worth_a_walk(&self, store: &Store, segment: u32, sweeping: bool) -> bool {
+        let there = store.log.segment(segment);
+        if !there.is(State::Sealed) {
+            return false;
+        }
+        if sweeping && there.epoch() != store.log.epoch() {
+            return true;
+        }
+        let all = there.max_exp() <= self.now && there.max_exp() != 0;
+        let some = there.min_exp() <= self.now;
+        all || (some && self.now.saturating_sub(there.walked()) >= WALK_SECONDS_MIN)
+    }
+}
+
+impl Store {
+    fn flush_now(&self) {
+        self.log.flush();
+        let epoch = u64::from(self.log.epoch() & EPOCH_MASK) << 32;
+        self.change_flush(|_| SWEEPING | epoch);
+    }
+
+    fn change_flush(&self, change: impl Fn(u64) -> u64) {
+        let change = |word| Some(change(word));
+        // Release pairs with the Acquire of lookups: they see the epoch that the word tells them to compare.
+        let changed = self.flush.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        debug_assert!(changed.is_ok(), "change never refuses");
+    }
+
+    /// Once nothing of an earlier epoch is left, lookups need not compare.
+    fn end_sweep(&self) {
+        let word = self.flush.load(Ordering::Acquire); // pairs with `change_flush`
+        let epoch = self.log.epoch();
+        if word & SWEEPING == 0 || word >> 32 != (SWEEPING >> 32) | u64::from(epoch & EPOCH_MASK) {
+            return;
+        }
+        let segments = &self.memory().segments;
+        let earlier = |segment: u32| {
+            let there = segments.get(segment);
+            let holds = there.is(State::Open) || there.is(State::Sealed) || there.is(State::Draining);
+            holds && there.epoch() != epoch
+        };
+        if !(0..segments.count()).any(earlier) {
+            let done = word & u64::from(u32::MAX);
+            // AcqRel pairs with `change_flush`; a flush meanwhile has changed the epoch in the word.
+            let _ = self.flush.compare_exchange(word, done, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn flush_at(word: u64) -> u32 {
+    word as u32
+}

@@ -1,0 +1,103 @@
+//! A slot: what the index knows of an item, in eight bytes.
+//!
+//! Where: eight of them make a line of the index.
+//! Invariant: an empty slot is 0 and no other is, for a tag is never 0.
+//!
+//! ```text
+//!   63    61   60    59    58     57      56..55    54..40       39..0
+//!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
+//! ```
+//! `cnt` is NbQ-CLOCK's reference counter; `fetched`, `stale` and `won` are what meta's h, X and Z show;
+//! `busy` and `ver` belong to in-place rewriting, which they make visible to readers that take no lock.
+
+const LOC_BITS: u32 = 40;
+const TAG_BITS: u32 = 15;
+const CNT_AT: u32 = LOC_BITS + TAG_BITS;
+const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+
+/// Where the reference counter saturates.
+pub(crate) const CNT_MAX: u64 = 3;
+/// Fetched since it was stored.
+pub(crate) const FETCHED: u64 = 1 << 57;
+/// Marked stale by `md I` or a stale `ms I`.
+pub(crate) const STALE: u64 = 1 << 58;
+/// Somebody was told to recache it.
+pub(crate) const WON: u64 = 1 << 59;
+/// The bits that go with the item, not with its place.
+const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
+
+/// A slot's value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    pub(crate) fn new(hash: u64, loc: u64) -> Self {
+        debug_assert!(loc <= LOC_MASK);
+        Self((tag(hash) << LOC_BITS) | (loc & LOC_MASK))
+    }
+
+    #[inline]
+    pub(crate) fn loc(self) -> u64 {
+        self.0 & LOC_MASK
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u64 {
+        (self.0 >> LOC_BITS) & TAG_MASK
+    }
+
+    #[inline]
+    pub(crate) fn cnt(self) -> u64 {
+        (self.0 >> CNT_AT) & CNT_MAX
+    }
+
+    /// One use more: `fetched`, and the counter up to where it saturates.
+    #[inline]
+    pub(crate) fn used(self) -> Self {
+        let more = if self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
+        Self((self.0 | FETCHED) + more)
+    }
+
+    pub(crate) fn with_cnt(self, cnt: u64) -> Self {
+        Self(self.0 & !(CNT_MAX << CNT_AT) | (cnt.min(CNT_MAX) << CNT_AT))
+    }
+
+    #[inline]
+    pub(crate) fn has(self, bit: u64) -> bool {
+        self.0 & bit != 0
+    }
+
+    pub(crate) fn with(self, bit: u64, on: bool) -> Self {
+        Self(if on { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// The same item at another place.
+    pub(crate) fn at(self, loc: u64) -> Self {
+        Self((self.0 & (STATE_MASK | (TAG_MASK << LOC_BITS))) | (loc & LOC_MASK))
+    }
+}
+
+/// The 15 bits of a key's hash that a slot keeps; never 0.
+#[inline]
+pub(crate) fn tag(hash: u64) -> u64 {
+    (hash >> (64 - TAG_BITS)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_touch_each_other() {
+        let slot = Slot::new(u64::MAX, LOC_MASK).with(STALE, true);
+        assert_eq!((slot.loc(), slot.tag(), slot.cnt()), (LOC_MASK, TAG_MASK, 0));
+        let used = (0..5).fold(slot, |slot, _| slot.used());
+        assert_eq!((used.cnt(), used.tag(), used.loc()), (CNT_MAX, TAG_MASK, LOC_MASK));
+        assert!(used.has(FETCHED) && used.has(STALE) && !used.has(WON));
+        let moved = used.with_cnt(1).at(77);
+        assert_eq!((moved.loc(), moved.cnt(), moved.tag()), (77, 1, TAG_MASK));
+        assert!(moved.has(FETCHED) && moved.has(STALE));
+        assert_ne!(Slot::new(0, 0).0, 0);
+    }
+}

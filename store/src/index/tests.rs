@@ -1,0 +1,169 @@
+//! The index alone, its items played by hashes: `loc` is the key, its hash a mix of it.
+
+use super::*;
+use std::collections::HashSet;
+
+fn hash_of(loc: u64) -> u64 {
+    let mixed = (loc + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
+}
+
+fn has(index: &Index, loc: u64) -> bool {
+    index.find(hash_of(loc), |slot| slot.loc() == loc).is_some()
+}
+
+fn insert(index: &Index, loc: u64) -> Result<(), Full> {
+    let hash = hash_of(loc);
+    index.lock(hash).insert(Slot::new(hash, loc))
+}
+
+#[cfg(not(loom))]
+mod alone {
+    use super::super::grow::Step;
+    use super::*;
+
+    fn remove(index: &Index, loc: u64) -> bool {
+        let mut locked = index.lock(hash_of(loc));
+        let found = locked.find_loc(loc);
+        found.inspect(|at| locked.remove(*at)).is_some()
+    }
+
+    #[test]
+    fn it_grows_line_by_line_and_keeps_every_item() {
+        let index = Index::new(8 << 20, 1).expect("address space");
+        index.grant(4 << 20);
+        let (mut lines, count) = (index.home_slots() / 8, 60_000);
+        for loc in 0..count {
+            insert(&index, loc).expect("room");
+            index.count(1);
+            if index.wants_to_grow() {
+                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Grown);
+                lines += 1;
+                assert_eq!(index.home_slots(), lines * 8);
+            }
+            if loc % 997 == 0 {
+                assert!((0..=loc).all(|loc| has(&index, loc)), "at {loc}");
+            }
+        }
+        assert!((0..count).all(|loc| has(&index, loc)));
+        assert!(!has(&index, count));
+        let per_item = index.bytes() as f64 / count as f64;
+        assert!(per_item < 10.2, "{per_item} bytes an item");
+    }
+
+    #[test]
+    fn churn_at_full_load_stays_within_its_memory() {
+        let index = Index::new(1 << 20, 4).expect("address space");
+        index.grant(64 << 10);
+        let window = index.home_slots() * 105 / 100;
+        for loc in 0..window * 20 {
+            insert(&index, loc).expect("overflow lines are used again");
+            assert!(loc < window || remove(&index, loc - window));
+        }
+        let first = window * 20 - window;
+        assert!((first..window * 20).all(|loc| has(&index, loc)));
+        assert!(!(0..first).any(|loc| has(&index, loc)));
+    }
+
+    #[test]
+    fn without_memory_an_insert_is_refused_and_nothing_lost() {
+        let index = Index::new(1 << 20, 0).expect("address space");
+        let mut there = HashSet::new();
+        for loc in 0..1000 {
+            if insert(&index, loc).is_ok() {
+                there.insert(loc);
+            }
+        }
+        assert!(there.len() >= 32 && there.len() <= 64);
+        assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::NeedsMemory);
+        assert!((0..1000).all(|loc| has(&index, loc) == there.contains(&loc)));
+    }
+
+    #[test]
+    fn permanent_keys_are_never_missed_while_others_grow_the_index() {
+        let index = Index::new(8 << 20, 0).expect("address space");
+        index.grant(4 << 20);
+        let permanent = 200;
+        (0..permanent).for_each(|loc| insert(&index, loc).expect("room"));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut rounds = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) || rounds == 0 {
+                    (0..permanent).for_each(|loc| assert!(has(&index, loc), "missed {loc}"));
+                    rounds += 1;
+                }
+            });
+            for loc in permanent..100_000 {
+                insert(&index, loc).expect("room");
+                index.count(1);
+                if index.wants_to_grow() {
+                    index.step(|slot| hash_of(slot.loc()));
+                }
+                if loc % 3 == 0 {
+                    assert!(remove(&index, loc));
+                    index.count(-1);
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            reader.join().expect("no key was missed");
+        });
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib index`.
+#[cfg(loom)]
+mod under_loom {
+    use super::*;
+    use loom::{sync::Arc, thread};
+
+    fn model(test: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(test);
+    }
+
+    fn small() -> Arc<Index> {
+        let index = Index::new(2048, 0).expect("small");
+        index.grant(8192);
+        Arc::new(index)
+    }
+
+    /// A key that is there throughout is found, whatever a step moves meanwhile.
+    #[test]
+    fn a_step_hides_no_key() {
+        model(|| {
+            let index = small();
+            (0..3).for_each(|loc| insert(&index, loc).expect("room"));
+            let grower = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+            };
+            assert!(has(&index, 1));
+            grower.join().expect("steps");
+            assert!((0..3).all(|loc| has(&index, loc)));
+        });
+    }
+
+    /// Of two writers of one key each finds it or not, and one slot is left.
+    #[test]
+    fn writers_of_a_key_exclude_each_other() {
+        model(|| {
+            let index = small();
+            let put = |index: &Index| {
+                let mut locked = index.lock(hash_of(5));
+                if locked.find_loc(5).is_none() {
+                    locked.insert(Slot::new(hash_of(5), 5)).expect("room");
+                    return 1;
+                }
+                0
+            };
+            let other = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || put(&index))
+            };
+            let ours = put(&index);
+            assert_eq!(ours + other.join().expect("puts"), 1);
+        });
+    }
+}

@@ -1,0 +1,500 @@
+//! An item in the log, byte by byte.
+//!
+//! Where: a slot's `loc` names its first byte; walks of a segment step from one to the next.
+//! Invariant: once published, nothing of an item changes but its exptime and its last access, which are
+//! accessed as atomic bytes and written under the group's lock. Extents never change.
+//!
+//! ```text
+//!   0      klen:8                    0 is a void record: bytes 1..4 are its extent, a u24
+//!   1..3   vlen:12 | opts:4          little-endian; vlen 4095: a u32 follows
+//!   3..5   minute of last access     u16, of the store's clock
+//!   [ext:8]                          opts & EXT:   cas is 8 bytes | key given in base64 | chained
+//!   [value bytes: u32]               vlen 4095
+//!   [cas: u32 or u64]                opts & CAS:   u32 counts from the segment's cas_base
+//!   [exptime: u32]                   opts & EXP
+//!   [client flags: u32]              opts & FLAGS
+//!   [first frame: u32]               ext & CHAINED: the value but its last part is in frames
+//!   key    klen bytes
+//!   value  all of it, or what the frames, which are full, leave over
+//! ```
+//! All state that memcached's semantics need is here or in the slot (fetched, stale, won).
+
+#![allow(unsafe_code, reason = "reads and writes items in the mapping")]
+
+use memory::region::Region;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const HEADER_BYTES: u32 = 5;
+const VLEN_LONG: u32 = 0xfff;
+const CAS: u8 = 1;
+const EXP: u8 = 2;
+const FLAGS: u8 = 4;
+const EXT: u8 = 8;
+const EXT_CAS8: u8 = 1;
+const EXT_KEY_BINARY: u8 = 2;
+const EXT_CHAINED: u8 = 4;
+/// A void's extent stands in three bytes.
+const VOID_BYTES_MIN: u32 = 4;
+const LAST_ACCESS_AT: usize = 3;
+
+/// The longest key.
+pub(crate) const KEY_BYTES_MAX: usize = 250;
+
+/// How a CAS unique is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CasWidth {
+    /// Not at all (`-C`).
+    None,
+    /// As a distance from the segment's base.
+    Short,
+    /// In full.
+    Long,
+}
+
+/// What determines an item's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) key_bytes: u32,
+    /// The whole value, frames included.
+    pub(crate) value_bytes: u32,
+    /// The part of it in the log.
+    pub(crate) log_bytes: u32,
+    pub(crate) cas: CasWidth,
+    pub(crate) exp: bool,
+    pub(crate) flags: bool,
+    pub(crate) key_binary: bool,
+    pub(crate) chained: bool,
+}
+
+impl Shape {
+    fn ext(self) -> u8 {
+        let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+        bit(self.cas == CasWidth::Long, EXT_CAS8)
+            | bit(self.key_binary, EXT_KEY_BINARY)
+            | bit(self.chained, EXT_CHAINED)
+    }
+
+    fn vlen_long(self) -> bool {
+        self.value_bytes >= VLEN_LONG || self.chained
+    }
+
+    /// Bytes from the first to the key's.
+    fn key_at(self) -> u32 {
+        let cas = match self.cas {
+            CasWidth::None => 0,
+            CasWidth::Short => 4,
+            CasWidth::Long => 8,
+        };
+        let field = |on: bool, bytes: u32| if on { bytes } else { 0 };
+        HEADER_BYTES
+            + field(self.ext() != 0, 1)
+            + field(self.vlen_long(), 4)
+            + cas
+            + field(self.exp, 4)
+            + field(self.flags, 4)
+            + field(self.chained, 4)
+    }
+
+    /// Bytes it takes in the log.
+    pub(crate) fn extent(self) -> u32 {
+        self.key_at() + self.key_bytes + self.log_bytes
+    }
+}
+
+/// An item's fields, to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a> {
+    pub(crate) key: &'a [u8],
+    /// The part of the value in the log, in two pieces.
+    pub(crate) value: [&'a [u8]; 2],
+    pub(crate) cas: u64,
+    pub(crate) exptime: u32,
+    pub(crate) client_flags: u32,
+    pub(crate) first_frame: u32,
+    pub(crate) minute: u16,
+}
+
+/// An item seen where it lies, valid as long as its column holds off its next quiescent point.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'r> {
+    at: *const u8,
+    shape: Shape,
+    key_at: u32,
+    region: PhantomData<&'r Region>,
+}
+
+/// What a walk meets at an offset.
+pub(crate) enum Record<'r> {
+    /// An item, linked or not.
+    Item(Item<'r>),
+    /// Nothing, of this extent.
+    Void(u32),
+}
+
+impl<'r> Item<'r> {
+    /// The item at `loc`.
+    ///
+    /// # Safety
+    /// `loc` was in a slot, or a walk of a drainable segment came to it, since the column's last quiescent point.
+    #[inline]
+    pub(crate) unsafe fn at(region: &'r Region, loc: u64) -> Self {
+        let at = region.at(loc).cast_const();
+        // SAFETY: an item was written here before the slot was published, of at least HEADER_BYTES; it is not reused
+        // before the column's next quiescent point.
+        let (klen, packed) =
+            unsafe { (at.read(), u16::from_le_bytes([at.add(1).read(), at.add(2).read()])) };
+        let opts = u8::try_from(packed >> 12).unwrap_or(0);
+        let mut next = HEADER_BYTES;
+        let mut take = |bytes: u32| {
+            next += bytes;
+            (next - bytes) as usize
+        };
+        // SAFETY: (for the reads below) the fields that opts and ext announce were written with them.
+        let ext = if opts & EXT != 0 { unsafe { at.add(take(1)).read() } } else { 0 };
+        let mut value_bytes = u32::from(packed & 0xfff);
+        if value_bytes == VLEN_LONG {
+            // SAFETY: as above.
+            value_bytes = unsafe { at.add(take(4)).cast::<u32>().read_unaligned() };
+        }
+        let cas = match (opts & CAS != 0, ext & EXT_CAS8 != 0) {
+            (false, _) => CasWidth::None,
+            (true, false) => CasWidth::Short,
+            (true, true) => CasWidth::Long,
+        };
+        let shape = Shape {
+            key_bytes: u32::from(klen),
+            value_bytes,
+            log_bytes: value_bytes,
+            cas,
+            exp: opts & EXP != 0,
+            flags: opts & FLAGS != 0,
+            key_binary: ext & EXT_KEY_BINARY != 0,
+            chained: ext & EXT_CHAINED != 0,
+        };
+        let key_at = shape.key_at();
+        Self { at, shape, key_at, region: PhantomData }
+    }
+
+    /// As `at`, for an item whose value may lie in frames of `frame_bytes`: what is in the log is the rest.
+    ///
+    /// # Safety
+    /// As `at`.
+    #[inline]
+    pub(crate) unsafe fn framed(region: &'r Region, loc: u64, frame_bytes: u32) -> Self {
+        // SAFETY: the caller's.
+        let mut item = unsafe { Self::at(region, loc) };
+        if item.shape.chained {
+            item.shape.log_bytes = item.shape.value_bytes % frame_bytes;
+        }
+        item
+    }
+
+    /// Whether the item at `loc` has this key, looking at no more than it must.
+    ///
+    /// # Safety
+    /// As `at`.
+    #[inline]
+    pub(crate) unsafe fn has_key(region: &'r Region, loc: u64, key: &[u8]) -> bool {
+        // SAFETY: as in `at`.
+        let klen = unsafe { region.at(loc).read() };
+        // SAFETY: the caller's.
+        usize::from(klen) == key.len() && unsafe { Self::at(region, loc) }.key() == key
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &'r [u8] {
+        self.bytes(self.key_at, self.shape.key_bytes)
+    }
+
+    /// The part of the value that is in the log.
+    #[inline]
+    pub(crate) fn log_value(&self) -> &'r [u8] {
+        self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes)
+    }
+
+    #[inline]
+    fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
+        // SAFETY: the extent was written in full before the item was published and does not change (see `at`).
+        unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
+    }
+
+    #[inline]
+    fn u32_at(&self, from: u32) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(self.bytes(from, 4));
+        u32::from_le_bytes(bytes)
+    }
+
+    /// The fields lie back to front before the key: chain, flags, exptime, cas.
+    fn chain_at(&self) -> u32 {
+        self.key_at - if self.shape.chained { 4 } else { 0 }
+    }
+
+    fn flags_at(&self) -> u32 {
+        self.chain_at() - if self.shape.flags { 4 } else { 0 }
+    }
+
+    fn exp_at(&self) -> u32 {
+        self.flags_at() - if self.shape.exp { 4 } else { 0 }
+    }
+
+    /// The first frame of its value, where it has frames.
+    #[inline]
+    pub(crate) fn first_frame(&self) -> Option<u32> {
+        self.shape.chained.then(|| self.u32_at(self.chain_at()))
+    }
+
+    #[inline]
+    pub(crate) fn client_flags(&self) -> u32 {
+        if self.shape.flags { self.u32_at(self.flags_at()) } else { 0 }
+    }
+
+    /// Its CAS unique, in a segment that counts from `base`; 0: it has none.
+    #[inline]
+    pub(crate) fn cas(&self, base: u64) -> u64 {
+        let exp_at = self.exp_at();
+        match self.shape.cas {
+            CasWidth::None => 0,
+            CasWidth::Short => base + u64::from(self.u32_at(exp_at - 4)),
+            CasWidth::Long => {
+                u64::from(self.u32_at(exp_at - 8)) | (u64::from(self.u32_at(exp_at - 4)) << 32)
+            }
+        }
+    }
+
+    /// When it expires; 0: never. May be torn while a touch is at it: an "expired" is to be read again under the lock.
+    #[inline]
+    pub(crate) fn exptime(&self) -> u32 {
+        if !self.shape.exp {
+            return 0;
+        }
+        u32::from_le_bytes(self.load(self.exp_at() as usize))
+    }
+
+    /// Sets its exptime; only where it has one, under the group's lock.
+    pub(crate) fn set_exptime(&self, exptime: u32) {
+        debug_assert!(self.shape.exp);
+        self.store(self.exp_at() as usize, exptime.to_le_bytes());
+    }
+
+    /// The minute of its last access.
+    #[inline]
+    pub(crate) fn minute(&self) -> u16 {
+        u16::from_le_bytes(self.load(LAST_ACCESS_AT))
+    }
+
+    /// Sets it; under the group's lock.
+    pub(crate) fn set_minute(&self, minute: u16) {
+        self.store(LAST_ACCESS_AT, minute.to_le_bytes());
+    }
+
+    #[inline]
+    fn load<const N: usize>(&self, from: usize) -> [u8; N] {
+        // SAFETY: `from..from + N` lies in the item's header (see `at`), and these bytes are only ever accessed as
+        // atomics once the item is published. Relaxed: each value stands alone.
+        std::array::from_fn(|i| unsafe {
+            AtomicU8::from_ptr(self.at.add(from + i).cast_mut()).load(Ordering::Relaxed)
+        })
+    }
+
+    fn store<const N: usize>(&self, from: usize, bytes: [u8; N]) {
+        for (i, byte) in bytes.into_iter().enumerate() {
+            // SAFETY: as in `load`; the mapping is writable.
+            let at = unsafe { AtomicU8::from_ptr(self.at.add(from + i).cast_mut()) };
+            at.store(byte, Ordering::Relaxed); // each value stands alone
+        }
+    }
+
+    /// All its fields but the CAS unique, to be written elsewhere.
+    pub(crate) fn fields(&self) -> Fields<'r> {
+        Fields {
+            key: self.key(),
+            value: [self.log_value(), &[]],
+            cas: 0,
+            exptime: self.exptime(),
+            client_flags: self.client_flags(),
+            first_frame: self.first_frame().unwrap_or(0),
+            minute: self.minute(),
+        }
+    }
+}
+
+/// What a walk meets at `loc`.
+///
+/// # Safety
+/// `loc` is the start of a record in a drainable segment that the caller claimed.
+pub(crate) unsafe fn record(region: &Region, loc: u64, frame_bytes: u32) -> Record<'_> {
+    // SAFETY: a record of at least VOID_BYTES_MIN was written here before it was committed.
+    unsafe {
+        let at = region.at(loc);
+        if at.read() == 0 {
+            let extent = [at.add(1).read(), at.add(2).read(), at.add(3).read(), 0];
+            return Record::Void(u32::from_le_bytes(extent));
+        }
+        Record::Item(Item::framed(region, loc, frame_bytes))
+    }
+}
+
+/// Writes an item of `shape` at `loc`; `fields.cas` counts from `cas_base` where it is short.
+///
+/// # Safety
+/// `shape.extent()` bytes from `loc` are the caller's own: reserved and not yet published.
+pub(crate) unsafe fn write(
+    region: &Region,
+    loc: u64,
+    shape: Shape,
+    fields: &Fields<'_>,
+    cas_base: u64,
+) {
+    assert!(
+        (1..=KEY_BYTES_MAX).contains(&fields.key.len())
+            && fields.key.len() == shape.key_bytes as usize
+            && fields.value[0].len() + fields.value[1].len() == shape.log_bytes as usize,
+        "an item's fields have its shape's lengths"
+    );
+    let mut at = region.at(loc);
+    let mut put = |bytes: &[u8]| {
+        // SAFETY: the pieces put below sum up to `shape.extent()`, all of it the caller's; the sources do not overlap
+        // what is not published yet.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
+            at = at.add(bytes.len());
+        }
+    };
+    let vlen = if shape.vlen_long() { VLEN_LONG } else { shape.value_bytes };
+    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+    let opts = bit(shape.cas != CasWidth::None, CAS)
+        | bit(shape.exp, EXP)
+        | bit(shape.flags, FLAGS)
+        | bit(shape.ext() != 0, EXT);
+    let packed = (vlen | (u32::from(opts) << 12)).to_le_bytes();
+    let klen = shape.key_bytes.to_le_bytes();
+    let minute = fields.minute.to_le_bytes();
+    put(&[klen[0], packed[0], packed[1], minute[0], minute[1]]);
+    if shape.ext() != 0 {
+        put(&[shape.ext()]);
+    }
+    if shape.vlen_long() {
+        put(&shape.value_bytes.to_le_bytes());
+    }
+    match shape.cas {
+        CasWidth::None => {}
+        CasWidth::Short => put(&fields.cas.wrapping_sub(cas_base).to_le_bytes()[..4]),
+        CasWidth::Long => put(&fields.cas.to_le_bytes()),
+    }
+    if shape.exp {
+        put(&fields.exptime.to_le_bytes());
+    }
+    if shape.flags {
+        put(&fields.client_flags.to_le_bytes());
+    }
+    if shape.chained {
+        put(&fields.first_frame.to_le_bytes());
+    }
+    put(fields.key);
+    put(fields.value[0]);
+    put(fields.value[1]);
+}
+
+/// Makes `extent` bytes at `loc` a void record.
+///
+/// # Safety
+/// As `write`.
+pub(crate) unsafe fn write_void(region: &Region, loc: u64, extent: u32) {
+    assert!(extent >= VOID_BYTES_MIN, "smaller than any item");
+    let bytes = extent.to_le_bytes();
+    // SAFETY: within the caller's bytes.
+    unsafe {
+        let at = region.at(loc);
+        at.write(0);
+        at.add(1).write(bytes[0]);
+        at.add(2).write(bytes[1]);
+        at.add(3).write(bytes[2]);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn shapes() -> impl Iterator<Item = Shape> {
+        (0..64_u32 * 3).map(|bits| {
+            let bit = |at: u32| bits & (1 << at) != 0;
+            let chained = bit(3);
+            let value_bytes = if bit(4) { 9000 } else { 17 };
+            Shape {
+                key_bytes: if bit(5) { 250 } else { 1 },
+                value_bytes,
+                log_bytes: if chained { value_bytes % 4096 } else { value_bytes },
+                cas: [CasWidth::None, CasWidth::Short, CasWidth::Long][(bits / 64) as usize],
+                exp: bit(0),
+                flags: bit(1),
+                key_binary: bit(2),
+                chained,
+            }
+        })
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let region = Region::new(1 << 20).expect("address space");
+        for shape in shapes() {
+            let (key, value) = ([7; 250], [9; 9000]);
+            let fields = Fields {
+                key: &key[..shape.key_bytes as usize],
+                value: [&value[..5], &value[5..shape.log_bytes as usize]],
+                cas: 1_000_000_000_001,
+                exptime: 77,
+                client_flags: 0xdead_beef,
+                first_frame: 12,
+                minute: 513,
+            };
+            let base = 1_000_000_000_000;
+            // SAFETY: the region is this test's alone.
+            let item = unsafe {
+                write(&region, 100, shape, &fields, base);
+                write_void(&region, 100 + u64::from(shape.extent()), 70_000);
+                Item::framed(&region, 100, 4096)
+            };
+            assert_eq!(item.shape(), shape);
+            assert_eq!((item.key(), item.minute()), (fields.key, 513));
+            assert_eq!(item.log_value(), &value[..shape.log_bytes as usize]);
+            assert_eq!(item.exptime(), if shape.exp { 77 } else { 0 });
+            assert_eq!(item.client_flags(), if shape.flags { 0xdead_beef } else { 0 });
+            assert_eq!(item.first_frame(), shape.chained.then_some(12));
+            let cas = if shape.cas == CasWidth::None { 0 } else { base + 1 };
+            assert_eq!(item.cas(base), cas);
+            item.set_minute(40_000);
+            assert_eq!(item.minute(), 40_000);
+            if shape.exp {
+                item.set_exptime(0x0102_0304);
+                assert_eq!(item.exptime(), 0x0102_0304);
+            }
+            assert_eq!(item.key(), fields.key);
+            // SAFETY: written just above.
+            let void = unsafe { record(&region, 100 + u64::from(shape.extent()), 4096) };
+            assert!(matches!(void, Record::Void(70_000)));
+        }
+    }
+
+    #[test]
+    fn a_plain_item_has_nine_bytes_of_overhead() {
+        let shape = Shape {
+            key_bytes: 20,
+            value_bytes: 20,
+            log_bytes: 20,
+            cas: CasWidth::Short,
+            exp: false,
+            flags: false,
+            key_binary: false,
+            chained: false,
+        };
+        assert_eq!(shape.extent(), 49);
+        assert_eq!(Shape { cas: CasWidth::None, ..shape }.extent(), 45);
+    }
+}

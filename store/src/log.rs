@@ -1,0 +1,277 @@
+//! The log: columns append items to open segments; full ones go into the queue.
+//!
+//! Where: every item written, by a client's SET or by a drain, gets its place here.
+//! Invariant: a place is committed after its item was published or voided; a segment drains only when
+//! sealed and wholly committed; and when its last item goes it is retired at once, by whoever sees it.
+//! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
+
+use crate::queue::Queue;
+use memory::frames::Memory;
+use memory::segments::{NONE, Reserved, Segment, State};
+use memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence};
+use std::sync::Arc;
+
+/// Short CAS uniques reach this far before and behind a segment's base.
+const CAS_REACH: u64 = 1 << 31;
+
+/// Bytes in an open segment, the caller's until committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) loc: u64,
+    pub(crate) bytes: u32,
+}
+
+/// A segment being filled by compaction, and the place in the queue kept for it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Out {
+    segment: AtomicU32,
+    /// `u64::MAX`: none is kept.
+    position: AtomicU64,
+}
+
+/// The log of a store.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) queue: Queue,
+    /// The open segment of each appender.
+    appenders: Box<[Line<AtomicU32>]>,
+    /// The open segment that each drain token's compaction fills.
+    outs: Box<[Out]>,
+    /// The flush epoch: what lies in segments of earlier ones is gone.
+    epoch: AtomicU32,
+    /// The next CAS unique to hand out.
+    cas: Line<AtomicU64>,
+}
+
+impl Log {
+    pub(crate) fn new(memory: Arc<Memory>, appenders: u32, tokens: u32) -> Self {
+        let segments = memory.segments.count();
+        let out = |_| Out {
+            segment: AtomicU32::new(NONE),
+            position: AtomicU64::new(u64::MAX),
+        };
+        Self {
+            queue: Queue::new(segments),
+            appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
+            outs: (0..tokens).map(out).collect(),
+            epoch: AtomicU32::new(0),
+            cas: Line(AtomicU64::new(1)),
+            memory,
+        }
+    }
+
+    pub(crate) fn appenders(&self) -> usize {
+        self.appenders.len()
+    }
+
+    #[inline]
+    pub(crate) fn segment(&self, segment: u32) -> &Segment {
+        self.memory.segments.get(segment)
+    }
+
+    #[inline]
+    pub(crate) fn segment_of(&self, loc: u64) -> &Segment {
+        self.segment(self.memory.region.segment_of(loc))
+    }
+
+    /// A block of CAS uniques, as many as asked for.
+    pub(crate) fn take_cas(&self, count: u64) -> u64 {
+        self.cas.fetch_add(count, Ordering::Relaxed) // unique by itself
+    }
+
+    /// The next CAS unique that nobody has taken.
+    #[inline]
+    pub(crate) fn cas_now(&self) -> u64 {
+        self.cas.load(Ordering::Relaxed) // a hint
+    }
+
+    #[inline]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire) // pairs with `flush`
+    }
+
+    /// Everything appended so far is flushed. Seals what is open, so that nothing new joins it.
+    pub(crate) fn flush(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel); // Release pairs with the Acquire in `epoch`
+        self.seal_all();
+    }
+
+    /// Takes `bytes` for an item from the appender's open segment; opens another if more than `keep` are free.
+    pub(crate) fn reserve(&self, appender: usize, bytes: u32, keep: u32) -> Option<Place> {
+        let open = &self.appenders[appender];
+        loop {
+            // Acquire pairs with the Release below: the segment is seen as opened.
+            let segment = open.load(Ordering::Acquire);
+            if segment != NONE
+                && let Some(place) = self.reserve_in(segment, bytes)
+            {
+                return Some(place);
+            }
+            let fresh = self.open(keep)?;
+            // AcqRel: Release pairs with the Acquire above.
+            if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                self.memory.segments.give(fresh);
+            }
+        }
+    }
+
+    /// Opens a free segment if more than `keep` are.
+    pub(crate) fn open(&self, keep: u32) -> Option<u32> {
+        let segment = self.memory.segments.take(keep)?;
+        let base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH); // any value will do
+        self.segment(segment).open(base, self.epoch());
+        Some(segment)
+    }
+
+    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed now.
+    fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
+        let reserved = self.try_reserve(segment, bytes);
+        match reserved {
+            Reserved::At(offset) => {
+                let loc = self.memory.region.start(segment) + u64::from(offset);
+                Some(Place { segment, loc, bytes })
+            }
+            Reserved::Sealed => {
+                self.sealed(segment);
+                None
+            }
+            Reserved::Full => None,
+        }
+    }
+
+    /// Takes `bytes` for an item that compaction moves, from the segment that the holder of `token` fills.
+    pub(crate) fn reserve_out(&self, token: usize, bytes: u32) -> Option<Place> {
+        let out = &self.outs[token];
+        loop {
+            // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
+            let segment = out.segment.load(Ordering::Relaxed);
+            if segment != NONE {
+                match self.try_reserve(segment, bytes) {
+                    Reserved::At(offset) => {
+                        let loc = self.memory.region.start(segment) + u64::from(offset);
+                        return Some(Place { segment, loc, bytes });
+                    }
+                    Reserved::Sealed => self.sealed_out(out, segment),
+                    Reserved::Full => {}
+                }
+            }
+            out.segment.store(self.open(0)?, Ordering::Relaxed); // as above
+        }
+    }
+
+    /// The drained `segment` leaves the queue; the one its items went to takes its place, if that is the older one.
+    pub(crate) fn inherit(&self, token: usize, segment: u32) {
+        let out = &self.outs[token];
+        let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
+        let mine = self.segment(segment).ticket();
+        let kept = out.position.load(Ordering::Acquire); // pairs with the swaps below
+        if open == NONE || !self.segment(open).is(State::Open) || kept < mine {
+            return;
+        }
+        let held = self.queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
+        let before = out.position.swap(held, Ordering::AcqRel); // pairs with itself and the load above
+        if before != u64::MAX {
+            self.queue.release(before);
+        }
+    }
+
+    /// Seals what the holder of `token` fills.
+    fn seal_out(&self, out: &Out) {
+        let segment_bytes = self.memory.region.segment_bytes();
+        let segment = out.segment.load(Ordering::Acquire); // a segment number; `reserve` decides who seals
+        if segment != NONE
+            && self.segment(segment).is(State::Open)
+            && self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
+        {
+            self.sealed_out(out, segment);
+        }
+    }
+
+    /// Queues a full segment of compaction in the place kept for it, or at the young end.
+    fn sealed_out(&self, out: &Out, segment: u32) {
+        match out.position.swap(u64::MAX, Ordering::AcqRel) {
+            u64::MAX => self.queue.push(&self.memory.segments, segment),
+            position => self.queue.fill(&self.memory.segments, position, segment),
+        }
+        self.segment(segment).set_state(State::Sealed);
+        self.retire_if_dead(segment);
+    }
+
+    fn try_reserve(&self, segment: u32, bytes: u32) -> Reserved {
+        let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
+        let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
+        let current = there.epoch() == self.epoch()
+            && self.cas.load(Ordering::Relaxed) < far; // a distance, no order
+        there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
+    }
+
+    /// Seals every appender's segment that holds anything.
+    pub(crate) fn seal_all(&self) {
+        for open in &self.appenders {
+            // Acquire pairs with the Release in `reserve`.
+            let segment = open.load(Ordering::Acquire);
+            if segment != NONE && self.segment(segment).reserved() > 0 {
+                self.seal(segment);
+            }
+        }
+        self.outs.iter().for_each(|out| self.seal_out(out));
+    }
+
+    fn seal(&self, segment: u32) {
+        let segment_bytes = self.memory.region.segment_bytes();
+        if self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed {
+            self.sealed(segment);
+        }
+    }
+
+    /// Seals the appenders' segments whose items have all expired, so that they can be walked.
+    pub(crate) fn seal_expired(&self, now: u32) {
+        for open in &self.appenders {
+            // Acquire pairs with the Release in `reserve`.
+            let segment = open.load(Ordering::Acquire);
+            if segment != NONE && (1..=now).contains(&self.segment(segment).max_exp()) {
+                self.seal(segment);
+            }
+        }
+    }
+
+    fn sealed(&self, segment: u32) {
+        self.queue.push(&self.memory.segments, segment);
+        self.segment(segment).set_state(State::Sealed);
+        self.retire_if_dead(segment);
+    }
+
+    /// The place holds a published item, or a void.
+    pub(crate) fn commit(&self, place: Place) {
+        if self.segment(place.segment).commit(place.bytes) {
+            self.retire_if_dead(place.segment);
+        }
+    }
+
+    /// The item of `bytes` at `loc` is unlinked.
+    pub(crate) fn unlink(&self, loc: u64, bytes: u32) {
+        let segment = self.memory.region.segment_of(loc);
+        if self.segment(segment).unlink(bytes) {
+            self.retire_if_dead(segment);
+        }
+    }
+
+    /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink each come here after
+    /// their own change; the fence makes the last of them see the others'.
+    pub(crate) fn retire_if_dead(&self, segment: u32) {
+        fence(Ordering::SeqCst); // pairs with itself in the other callers
+        let there = self.segment(segment);
+        if there.live() == 0 && there.drainable() && there.change(State::Sealed, State::Draining) {
+            self.retire(segment);
+        }
+    }
+
+    /// A drained segment, owned by the caller, waits to be free.
+    pub(crate) fn retire(&self, segment: u32) {
+        self.queue.remove(&self.memory.segments, segment);
+        self.memory.segments.retire(segment, &self.memory.quiescence);
+    }
+}

@@ -1,0 +1,230 @@
+//! Meta get and meta delete, touch among them: what they read and mark is one step under the lock.
+//!
+//! Where: the executor's arms for mg, md, touch, gat.
+//! Invariant: exptime and marks change in place, under the lock; where the item has no exptime field, it is
+//! written anew with one first.
+//! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::slot::{FETCHED, STALE, Slot, WON};
+use crate::publish::{Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes};
+use crate::verbs::{Deleted, MetaDelete, MetaGet, MetaHit, MetaStep, Refused};
+
+/// What a locked look at an item came to.
+enum Looked<'s> {
+    Hit(MetaHit<'s>),
+    Miss,
+    /// It needs an exptime field first.
+    NeedsExptime,
+}
+
+impl Local {
+    pub(crate) fn touch<'s>(
+        &mut self,
+        store: &'s Store,
+        key: &[u8],
+        exptime: u32,
+    ) -> Option<MetaHit<'s>> {
+        let steps = &[MetaStep::Touch(exptime)];
+        let get = MetaGet { key, key_binary: false, cas_in: None, bump: true, win: false, steps };
+        self.meta_get(store, &get)
+    }
+
+    pub(crate) fn meta_get<'s>(
+        &mut self,
+        store: &'s Store,
+        get: &MetaGet<'_>,
+    ) -> Option<MetaHit<'s>> {
+        let vivify = get.steps.iter().find_map(|step| match step {
+            MetaStep::Vivify(exptime) => Some(*exptime),
+            _ => None,
+        });
+        loop {
+            match self.look(store, get, false) {
+                Looked::Hit(hit) => return Some(hit),
+                // Without room for the field the item stays as it is, and so does its exptime: a miss is honest.
+                Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
+                Looked::Miss => {
+                    let made = self.vivify(store, get, vivify?).ok()?;
+                    if !made {
+                        continue;
+                    }
+                    return match self.look(store, get, true) {
+                        Looked::Hit(hit) => Some(hit),
+                        _ => None,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Takes all steps at once, under the lock.
+    fn look<'s>(&mut self, store: &'s Store, get: &MetaGet<'_>, vivified: bool) -> Looked<'s> {
+        let hash = store.hash.hash(get.key);
+        let locked = store.index.lock(hash);
+        let Some(old) = self.find_locked(store, &locked, get.key) else { return Looked::Miss };
+        if old.fate != Fate::Live {
+            drop(locked);
+            self.delete(store, get.key);
+            return Looked::Miss;
+        }
+        let Seen { slot, item, .. } = old.seen;
+        let before = item.exptime();
+        let (mut exptime, mut won) = (before, false);
+        for step in get.steps {
+            match *step {
+                MetaStep::Touch(to) => exptime = to,
+                MetaStep::Vivify(to) if vivified => (exptime, won) = (to, true),
+                MetaStep::Vivify(_) => {}
+                MetaStep::Recache(before) => {
+                    won |= !slot.has(WON) && !vivified && exptime != 0 && exptime < before;
+                }
+            }
+        }
+        if exptime != before && !item.shape().exp {
+            return Looked::NeedsExptime;
+        }
+        let Some(hit) = store.hit(&old.seen) else { return Looked::Miss };
+        if exptime != before {
+            let never = exptime == 0;
+            let raised = if never { u32::MAX } else { exptime };
+            store.log.segment_of(slot.loc()).raise_exp(raised);
+            item.set_exptime(exptime);
+        }
+        won |= get.win && slot.has(STALE) && !slot.has(WON);
+        let hit = MetaHit {
+            hit,
+            key_binary: item.shape().key_binary,
+            exptime: if vivified { 0 } else { before },
+            idle_seconds: self.idle_seconds(item.minute()),
+            fetched: slot.has(FETCHED),
+            vivified,
+            stale: slot.has(STALE),
+            token_sent: slot.has(WON),
+            won,
+            item_bytes: u32::try_from(item_bytes(item.shape())).unwrap_or(u32::MAX),
+        };
+        if won {
+            locked.update(old.at, |slot| slot.with(WON, true));
+        }
+        if get.bump {
+            locked.update(old.at, Slot::used);
+            item.set_minute(self.minute());
+        }
+        Looked::Hit(hit)
+    }
+
+    /// Writes the item anew, with room for an exptime.
+    fn add_exptime(&mut self, store: &Store, key: &[u8]) -> Result<(), Refused> {
+        self.modify(store, key, |seen| {
+            let Some(seen) = seen else { return Plan::Answer(()) };
+            match seen.item.shape().exp {
+                true => Plan::Answer(()),
+                // Any time not 0 makes the field; the caller's own is set right after, and this one is never reached.
+                false => Plan::Write(New { exptime: u32::MAX, ..kept(seen) }),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Makes an empty item on a miss. False: somebody else made one.
+    fn vivify(
+        &mut self,
+        store: &Store,
+        get: &MetaGet<'_>,
+        exptime: u32,
+    ) -> Result<bool, Refused> {
+        let modified = self.modify(store, get.key, |seen| match seen {
+            Some(_) => Plan::Answer(()),
+            None => Plan::Write(New {
+                value: NewValue::Padded(&[], 0),
+                // With the field, whatever the steps will make of it.
+                exptime: if exptime == 0 { u32::MAX } else { exptime },
+                client_flags: 0,
+                key_binary: get.key_binary,
+                cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),
+                keep_bits: 0,
+                set_bits: 0,
+            }),
+        })?;
+        let made = matches!(modified, Modified::Written { .. });
+        if made {
+            self.counters(store).total_items.add(1);
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn meta_delete(
+        &mut self,
+        store: &Store,
+        delete: &MetaDelete<'_>,
+    ) -> Result<Deleted, Refused> {
+        if delete.stale || delete.remove_value {
+            return self.mark(store, delete);
+        }
+        let Some(cas) = delete.cas else {
+            let deleted = self.delete(store, delete.key);
+            return Ok(if deleted { Deleted::Deleted } else { Deleted::NotFound });
+        };
+        let hash = store.hash.hash(delete.key);
+        let mut locked = store.index.lock(hash);
+        let Some(old) = self.find_locked(store, &locked, delete.key) else {
+            return Ok(Deleted::NotFound);
+        };
+        if old.fate == Fate::Live && old.seen.cas != cas {
+            return Ok(Deleted::Exists);
+        }
+        locked.remove(old.at);
+        drop(locked);
+        self.items -= 1;
+        self.dispose(store, old.seen.slot.loc(), &old.seen.item);
+        self.settle_index(store);
+        Ok(if old.fate == Fate::Live { Deleted::Deleted } else { Deleted::NotFound })
+    }
+
+    /// Marks stale, or drops the value: the item is written anew, for its CAS unique changes.
+    fn mark(&mut self, store: &Store, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+        let modified = self.modify(store, delete.key, |seen| {
+            let Some(seen) = seen else { return Plan::Answer(Deleted::NotFound) };
+            if delete.cas.is_some_and(|cas| cas != seen.cas) {
+                return Plan::Answer(Deleted::Exists);
+            }
+            let mut new = kept(seen);
+            if delete.remove_value {
+                new.value = NewValue::Padded(&[], 0);
+                new.client_flags = delete.client_flags;
+                new.exptime = delete.exptime.unwrap_or(0);
+                new.key_binary = false;
+                new.keep_bits = 0;
+            }
+            if delete.stale {
+                new.exptime = delete.exptime.unwrap_or(new.exptime);
+                new.keep_bits &= !WON;
+                new.set_bits = STALE;
+                new.cas = NewCas::Next;
+            }
+            if let Some(cas) = delete.cas_in {
+                new.cas = NewCas::Given(cas);
+            }
+            Plan::Write(new)
+        })?;
+        Ok(match modified {
+            Modified::Answered(answer) => answer,
+            Modified::Written { .. } => Deleted::Deleted,
+        })
+    }
+}
+
+/// The item as it is.
+fn kept<'a>(seen: &Seen<'_>) -> New<'a> {
+    New {
+        value: NewValue::Keep,
+        exptime: seen.item.exptime(),
+        client_flags: seen.item.client_flags(),
+        key_binary: seen.item.shape().key_binary,
+        cas: NewCas::Given(seen.cas),
+        keep_bits: KEEP_ALL,
+        set_bits: 0,
+    }
+}

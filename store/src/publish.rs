@@ -1,0 +1,411 @@
+//! Publishing an item: from a place in the log to a slot of the index, and the old item's end.
+//!
+//! Where: every verb that changes anything ends here.
+//! Invariant: the item is whole before its slot is set; the verb's condition is checked under the lock that
+//! sets it; the place is committed afterwards, published or void.
+
+#![allow(unsafe_code, reason = "items in the mapping")]
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::grow::Step;
+use crate::index::slot::{FETCHED, Slot};
+use crate::index::{At, Full, Locked};
+use crate::item::{self, CasWidth, Fields, Item, Shape};
+use crate::log::Place;
+use crate::verbs::Refused;
+use memory::segments::State;
+
+/// Items come and go before a column tells the index: a lump.
+const ITEMS_LUMP: i64 = 64;
+/// CAS uniques taken at a time.
+const CAS_BLOCK: u64 = 64;
+/// A CAS unique this far behind the counter is kept in full when its item moves.
+const CAS_NEAR: u64 = 1 << 30;
+/// Attempts of an operation whose item others keep changing between its looks; each needed another's success.
+const ATTEMPTS_MAX: usize = 1 << 16;
+/// What padding is cut from: as long as a value in the log may be.
+static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
+
+/// Is an item to be seen?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Live,
+    Expired,
+    Flushed,
+}
+
+/// An item found.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'r> {
+    pub(crate) slot: Slot,
+    pub(crate) item: Item<'r>,
+    pub(crate) cas: u64,
+}
+
+/// An item found under the lock, live or not.
+pub(crate) struct Old<'i, 'r> {
+    pub(crate) at: At<'i>,
+    pub(crate) seen: Seen<'r>,
+    pub(crate) fate: Fate,
+}
+
+/// Which CAS unique an item gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewCas {
+    /// The next of the store's own.
+    Next,
+    /// This one (meta `E`), or the one it had.
+    Given(u64),
+}
+
+/// The value of an item to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewValue<'a> {
+    /// What it is.
+    Keep,
+    /// These bytes, then spaces up to a length.
+    Padded(&'a [u8], usize),
+    /// Behind what it is, which must be in the log.
+    Append(&'a [u8]),
+    /// Before what it is.
+    Prepend(&'a [u8]),
+    /// Frames from this one on, and the rest; so many bytes in all.
+    Frames(u32, &'a [u8], u32),
+}
+
+/// An item to be written in the place of another, or of none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New<'a> {
+    pub(crate) value: NewValue<'a>,
+    pub(crate) exptime: u32,
+    pub(crate) client_flags: u32,
+    pub(crate) key_binary: bool,
+    pub(crate) cas: NewCas,
+    /// The slot's bits to keep from the old one (0: none).
+    pub(crate) keep_bits: u64,
+    /// The slot's bits to set.
+    pub(crate) set_bits: u64,
+}
+
+/// What a plan wants done with what it was shown.
+pub(crate) enum Plan<'a, R> {
+    /// Nothing; this is the answer.
+    Answer(R),
+    /// Write this; the answer is made from the CAS unique it gets.
+    Write(New<'a>),
+}
+
+/// How `modify` ended.
+pub(crate) enum Modified<R> {
+    Answered(R),
+    Written { cas: u64 },
+}
+
+impl Store {
+    pub(crate) fn item(&self, loc: u64) -> Item<'_> {
+        // SAFETY: callers have `loc` from a slot, or from a walk, since their column's last quiescent point.
+        unsafe { Item::framed(&self.memory().region, loc, self.frame_bytes()) }
+    }
+
+    #[inline]
+    pub(crate) fn has_key(&self, slot: Slot, key: &[u8]) -> bool {
+        // SAFETY: the slot was read since this column's last quiescent point.
+        unsafe { Item::has_key(&self.memory().region, slot.loc(), key) }
+    }
+
+    pub(crate) fn seen(&self, slot: Slot) -> Seen<'_> {
+        let item = self.item(slot.loc());
+        Seen { slot, item, cas: item.cas(self.log.segment_of(slot.loc()).cas_base()) }
+    }
+
+    /// How a CAS unique is to be kept.
+    pub(crate) fn cas_width(&self, cas: u64) -> CasWidth {
+        let counter = self.log.cas_now();
+        match self.config.cas {
+            false => CasWidth::None,
+            true if cas < counter && cas + CAS_NEAR >= counter => CasWidth::Short,
+            true => CasWidth::Long,
+        }
+    }
+
+    /// Writes an item to a place of its shape's extent.
+    pub(crate) fn write(&self, place: Place, shape: Shape, fields: &Fields<'_>) {
+        assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
+        let base = self.log.segment(place.segment).cas_base();
+        // SAFETY: the place was reserved for the caller and is not committed yet: its bytes are his alone.
+        unsafe { item::write(&self.memory().region, place.loc, shape, fields, base) };
+    }
+
+    /// Nothing came of a place.
+    pub(crate) fn void(&self, place: Place) {
+        // SAFETY: as in `write`.
+        unsafe { item::write_void(&self.memory().region, place.loc, place.bytes) };
+        self.log.commit(place);
+    }
+}
+
+impl Local {
+    /// Is the item at `loc` to be seen at this column's time?
+    #[inline]
+    pub(crate) fn fate(&self, store: &Store, item: &Item<'_>, loc: u64) -> Fate {
+        let exptime = item.exptime();
+        if exptime != 0 && exptime <= self.now {
+            return Fate::Expired;
+        }
+        if self.is_flushed(store, loc) { Fate::Flushed } else { Fate::Live }
+    }
+
+    /// What has `key`, under its group's lock.
+    pub(crate) fn find_locked<'i, 's: 'i>(
+        &self,
+        store: &'s Store,
+        locked: &Locked<'i>,
+        key: &[u8],
+    ) -> Option<Old<'i, 's>> {
+        let at = locked.find(|slot| store.has_key(slot, key))?;
+        let seen = store.seen(at.slot());
+        Some(Old { at, fate: self.fate(store, &seen.item, seen.slot.loc()), seen })
+    }
+
+    /// The next CAS unique for a key that had `old`: unique, and above it unless a client chose that.
+    pub(crate) fn next_cas(&mut self, store: &Store, old: u64) -> u64 {
+        if !store.config.cas {
+            return 0;
+        }
+        let counter = store.log.cas_now();
+        let overtaken = old < counter && old >= self.cas.start;
+        if self.cas.is_empty() || overtaken || counter - self.cas.start > CAS_NEAR {
+            let first = store.log.take_cas(CAS_BLOCK);
+            self.cas = first..first + CAS_BLOCK;
+        }
+        self.cas.start += 1;
+        self.cas.start - 1
+    }
+
+    /// Writes an item and sets its slot: in `old`'s place, or a new one.
+    ///
+    /// # Errors
+    /// `Full`: a new slot needs an overflow line, and there is no memory for one. Nothing was published.
+    pub(crate) fn link<'i>(
+        &mut self,
+        store: &'i Store,
+        locked: &mut Locked<'i>,
+        old: Option<At<'i>>,
+        slot: Slot,
+        (place, shape, fields): (Place, Shape, &Fields<'_>),
+    ) -> Result<(), Full> {
+        store.write(place, shape, fields);
+        let segment = store.log.segment(place.segment);
+        let never = fields.exptime == 0;
+        segment.link(place.bytes, if never { u32::MAX } else { fields.exptime });
+        match old {
+            Some(at) => locked.set(at, slot),
+            None => {
+                if let Err(full) = locked.insert(slot) {
+                    segment.unlink(place.bytes);
+                    return Err(full);
+                }
+                self.items += 1;
+            }
+        }
+        let counters = self.counters(store);
+        counters.curr_items.add(1);
+        counters.bytes.add(item_bytes(shape));
+        Ok(())
+    }
+
+    /// An item is linked no more: its bytes are dead, its frames go. Not under a lock.
+    pub(crate) fn dispose(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
+        let shape = item.shape();
+        if let Some(frame) = item.first_frame() {
+            store.memory().release(frame);
+        }
+        store.log.unlink(loc, shape.extent());
+        let counters = self.counters(store);
+        counters.curr_items.sub(1);
+        counters.bytes.sub(item_bytes(shape));
+    }
+
+    /// After a key was added or removed: keeps the index's count and size up.
+    pub(crate) fn settle_index(&mut self, store: &Store) {
+        if self.items.abs() >= ITEMS_LUMP {
+            self.report_items(store);
+        }
+        if store.index.wants_to_grow() && self.step(store) == Step::NeedsMemory {
+            self.grant_index(store);
+        }
+    }
+
+    fn step(&mut self, store: &Store) -> Step {
+        store.index.step(|slot| store.hash.hash(store.item(slot.loc()).key()))
+    }
+
+    /// Gives the index the memory of a free segment.
+    pub(crate) fn grant_index(&mut self, store: &Store) -> bool {
+        let memory = store.memory();
+        let Some(segment) = memory.segments.take(store.keep) else { return false };
+        memory.segments.get(segment).set_state(State::Index);
+        // SAFETY: a segment off the free list is nobody's but ours, and `Index` is a state it never leaves.
+        unsafe { memory.region.give_back(segment) };
+        store.index.grant(memory.region.segment_bytes() as usize);
+        true
+    }
+
+    /// Makes memory for another overflow line of the index.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub(crate) fn make_index_room(&mut self, store: &Store) -> Result<(), Refused> {
+        if self.grant_index(store) {
+            return Ok(());
+        }
+        self.wait_for(store, |local| local.grant_index(store).then_some(()))
+    }
+
+    /// Changes what `key` has as `plan` says, which is asked first without a lock, to know the size, and then again
+    /// under it: what it is shown then is what is replaced.
+    ///
+    /// # Errors
+    /// `Refused::NoMemory`.
+    pub(crate) fn modify<'a, R>(
+        &mut self,
+        store: &Store,
+        key: &[u8],
+        mut plan: impl FnMut(Option<&Seen<'_>>) -> Plan<'a, R>,
+    ) -> Result<Modified<R>, Refused> {
+        let hash = store.hash.hash(key);
+        for _ in 0..ATTEMPTS_MAX {
+            let shape = {
+                let seen = self.find_live(store, hash, key);
+                match plan(seen.as_ref()) {
+                    Plan::Answer(answer) => return Ok(Modified::Answered(answer)),
+                    Plan::Write(new) => shape_of(store, key, seen.as_ref(), &new),
+                }
+            };
+            let place = self.place(store, shape.extent())?;
+            let mut locked = store.index.lock(hash);
+            let old = self.find_locked(store, &locked, key);
+            let seen = old.as_ref().filter(|old| old.fate == Fate::Live).map(|old| old.seen);
+            let new = match plan(seen.as_ref()) {
+                Plan::Answer(answer) => {
+                    drop(locked);
+                    store.void(place);
+                    return Ok(Modified::Answered(answer));
+                }
+                Plan::Write(new) if shape_of(store, key, seen.as_ref(), &new) == shape => new,
+                Plan::Write(_) => {
+                    drop(locked);
+                    store.void(place);
+                    continue;
+                }
+            };
+            let old_cas = seen.map_or(0, |seen| seen.cas);
+            let cas = match new.cas {
+                NewCas::Next => self.next_cas(store, old_cas),
+                NewCas::Given(cas) => if store.config.cas { cas } else { 0 },
+            };
+            let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute());
+            let mut slot = Slot::new(hash, place.loc);
+            if let Some(seen) = &seen {
+                slot.0 |= seen.slot.0 & new.keep_bits;
+            }
+            slot.0 |= new.set_bits;
+            let at = old.as_ref().map(|old| old.at);
+            let linked = self.link(store, &mut locked, at, slot, (place, shape, &fields));
+            drop(locked);
+            if linked.is_err() {
+                store.void(place);
+                self.make_index_room(store)?;
+                continue;
+            }
+            // Frames that the new item took over stay.
+            if let Some(old) = old {
+                self.dispose_but_frames(store, &old, fields.first_frame, shape.chained);
+            }
+            store.log.commit(place);
+            self.settle_index(store);
+            return Ok(Modified::Written { cas });
+        }
+        Err(Refused::NoMemory)
+    }
+
+    fn dispose_but_frames(&mut self, store: &Store, old: &Old<'_, '_>, frame: u32, chained: bool) {
+        let seen = &old.seen;
+        if chained && seen.item.first_frame() == Some(frame) {
+            let held = store.memory().hold(frame);
+            debug_assert!(held, "the new item's own frames");
+        }
+        self.dispose(store, seen.slot.loc(), &seen.item);
+    }
+}
+
+/// Bytes an item takes, frames included.
+pub(crate) fn item_bytes(shape: Shape) -> u64 {
+    u64::from(shape.extent()) + u64::from(shape.value_bytes - shape.log_bytes)
+}
+
+/// The layout `new` takes. The width of a CAS unique yet to be given is known.
+fn shape_of(store: &Store, key: &[u8], seen: Option<&Seen<'_>>, new: &New<'_>) -> Shape {
+    let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let old = seen.map(|seen| seen.item.shape());
+    let old_bytes = old.map_or(0, |old| old.value_bytes);
+    let (value_bytes, log_bytes, chained) = match new.value {
+        NewValue::Keep => {
+            old.map_or((0, 0, false), |old| (old.value_bytes, old.log_bytes, old.chained))
+        }
+        NewValue::Padded(_, len) => (bytes(len), bytes(len), false),
+        NewValue::Append(more) | NewValue::Prepend(more) => {
+            let sum = old_bytes + bytes(more.len());
+            (sum, sum, false)
+        }
+        NewValue::Frames(_, rest, all) => (all, bytes(rest.len()), true),
+    };
+    let cas = match new.cas {
+        _ if !store.config.cas => CasWidth::None,
+        NewCas::Next => CasWidth::Short,
+        NewCas::Given(cas) => store.cas_width(cas),
+    };
+    Shape {
+        key_bytes: bytes(key.len()),
+        value_bytes,
+        log_bytes,
+        cas,
+        exp: new.exptime != 0,
+        flags: new.client_flags != 0,
+        key_binary: new.key_binary,
+        chained,
+    }
+}
+
+fn fields_of<'f>(
+    key: &'f [u8],
+    seen: Option<&Seen<'f>>,
+    new: &New<'f>,
+    cas: u64,
+    minute: u16,
+) -> Fields<'f> {
+    let old: &[u8] = seen.map_or(&[], |seen| seen.item.log_value());
+    let (value, first_frame): ([&[u8]; 2], u32) = match new.value {
+        NewValue::Keep => {
+            ([old, &[]], seen.and_then(|seen| seen.item.first_frame()).unwrap_or(0))
+        }
+        NewValue::Padded(digits, len) => ([digits, &SPACES[..len - digits.len()]], 0),
+        NewValue::Append(more) => ([old, more], 0),
+        NewValue::Prepend(more) => ([more, old], 0),
+        NewValue::Frames(first, rest, _) => ([rest, &[]], first),
+    };
+    Fields {
+        key,
+        value,
+        cas,
+        exptime: new.exptime,
+        client_flags: new.client_flags,
+        first_frame,
+        minute,
+    }
+}
+
+/// All bits of a slot that an update in place keeps.
+pub(crate) const KEEP_ALL: u64 =
+    FETCHED | crate::index::slot::STALE | crate::index::slot::WON | (3 << 55);

@@ -1,0 +1,419 @@
+//! Storage: set, add, replace, cas, append, prepend.
+//!
+//! Where: the executor's storage arm, with the value in the receive buffer or in frames.
+//! Invariant: the verb's condition is decided under the lock that publishes; what is refused leaves
+//! nothing behind, and a refused set leaves no stale value either.
+//! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
+
+use crate::column::Local;
+use crate::index::slot::{STALE, Slot, WON};
+use crate::item::{CasWidth, Fields, Shape};
+use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
+use crate::verbs::{Body, Put, Refused, Stored, Verb};
+use crate::{Draft, Store};
+
+/// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and value.
+const COUNTED_BYTES: u64 = 48 + 1 + 2;
+/// What it counts for client flags, and for CAS uniques.
+const COUNTED_FLAGS_BYTES: u64 = 4;
+const COUNTED_CAS_BYTES: u64 = 8;
+
+/// A value on its way into the log: what lies there, and what in frames.
+struct Parts<'b> {
+    first_frame: Option<u32>,
+    log: &'b [u8],
+    value_bytes: u32,
+}
+
+/// What a verb's condition says.
+enum Decision {
+    Store { exptime: u32, bits: u64 },
+    Answer(Stored),
+}
+
+impl Local {
+    pub(crate) fn admit(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        value_bytes: u64,
+    ) -> Result<(), Refused> {
+        let flags = if put.client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };
+        let cas = if store.config.cas { COUNTED_CAS_BYTES } else { 0 };
+        let counted = put.key.len() as u64 + value_bytes + COUNTED_BYTES + flags + cas;
+        if counted <= store.config.item_bytes_max as u64 && u32::try_from(value_bytes).is_ok() {
+            return Ok(());
+        }
+        self.drop_refused(store, put);
+        Err(Refused::TooLarge)
+    }
+
+    /// A refused set must not leave an older value to be read.
+    fn drop_refused(&mut self, store: &Store, put: &Put<'_>) {
+        if put.verb == Verb::Set {
+            self.delete(store, put.key);
+        }
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        let value_bytes = match &body {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::Draft(draft) => u64::from(draft.value_bytes()),
+        };
+        self.admit(store, put, value_bytes)?;
+        let done = match put.verb {
+            Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify => {
+                self.extend(store, put, body)
+            }
+            _ => self.put_body(store, put, body),
+        };
+        if done.is_err() {
+            self.drop_refused(store, put);
+        }
+        done
+    }
+
+    /// Stores a whole value, as the verb's condition says.
+    fn put_body(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        if put.verb != Verb::Set
+            && let Some(answer) = self.refuse_early(store, put)
+        {
+            return Ok(answer);
+        }
+        match body {
+            Body::Bytes(log) if log.len() <= store.frame_bytes() as usize => {
+                let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
+                let parts = Parts { first_frame: None, log, value_bytes };
+                self.publish(store, put, &parts)
+            }
+            Body::Bytes(bytes) => {
+                let draft = Draft::of(self, store, &[bytes])?;
+                self.put_draft(store, put, draft)
+            }
+            Body::Draft(draft) => self.put_draft(store, put, draft),
+        }
+    }
+
+    fn put_draft(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        mut draft: Draft,
+    ) -> Result<Stored, Refused> {
+        let value_bytes = draft.value_bytes();
+        let whole = draft.whole();
+        let parts =
+            Parts { first_frame: whole.first_frame, log: whole.rest(store.memory()), value_bytes };
+        let stored = self.publish(store, put, &parts)?;
+        if matches!(stored, Stored::Stored { .. }) {
+            draft.published();
+        }
+        Ok(stored)
+    }
+
+    /// An answer that needs no room: what the verb's condition already says without a lock.
+    fn refuse_early(&mut self, store: &Store, put: &Put<'_>) -> Option<Stored> {
+        let hash = store.hash.hash(put.key);
+        let seen = self.find_live(store, hash, put.key);
+        match decide(put, seen.as_ref()) {
+            Decision::Answer(answer) => {
+                self.count_cas(store, put, answer);
+                Some(answer)
+            }
+            Decision::Store { .. } => None,
+        }
+    }
+
+    fn count_cas(&self, store: &Store, put: &Put<'_>, answer: Stored) {
+        if put.verb != Verb::Cas {
+            return;
+        }
+        let counters = self.counters(store);
+        match answer {
+            Stored::Stored { .. } => counters.cas_hits.add(1),
+            Stored::Exists => counters.cas_badval.add(1),
+            Stored::NotFound => counters.cas_misses.add(1),
+            Stored::NotStored => {}
+        }
+    }
+
+    /// Writes the item, and links it if the condition still holds under the lock.
+    fn publish(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        parts: &Parts<'_>,
+    ) -> Result<Stored, Refused> {
+        let hash = store.hash.hash(put.key);
+        let shape = shape_of(store, put, parts);
+        loop {
+            let place = self.place(store, shape.extent())?;
+            let mut locked = store.index.lock(hash);
+            let old = self.find_locked(store, &locked, put.key);
+            let seen = live(old.as_ref());
+            let (exptime, bits) = match decide(put, seen) {
+                Decision::Store { exptime, bits } => (exptime, bits),
+                Decision::Answer(answer) => {
+                    drop(locked);
+                    store.void(place);
+                    self.count_cas(store, put, answer);
+                    return Ok(answer);
+                }
+            };
+            let cas = match put.cas_in {
+                Some(cas) if store.config.cas => cas,
+                _ => self.next_cas(store, seen.map_or(0, |seen| seen.cas)),
+            };
+            let fields = Fields {
+                key: put.key,
+                value: [parts.log, &[]],
+                cas,
+                exptime,
+                client_flags: put.client_flags,
+                first_frame: parts.first_frame.unwrap_or(0),
+                minute: self.minute(),
+            };
+            let slot = Slot(Slot::new(hash, place.loc).0 | bits);
+            let at = old.as_ref().map(|old| old.at);
+            let linked = self.link(store, &mut locked, at, slot, (place, shape, &fields));
+            drop(locked);
+            if linked.is_err() {
+                store.void(place);
+                self.make_index_room(store)?;
+                continue;
+            }
+            if let Some(old) = &old {
+                self.dispose(store, old.seen.slot.loc(), &old.seen.item);
+            }
+            store.log.commit(place);
+            self.settle_index(store);
+            let stored = Stored::Stored { cas, value_bytes: parts.value_bytes };
+            self.counters(store).total_items.add(1);
+            self.count_cas(store, put, stored);
+            return Ok(stored);
+        }
+    }
+
+    /// append and prepend.
+    fn extend(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        let vivify = matches!(put.verb, Verb::AppendVivify | Verb::PrependVivify);
+        let hash = store.hash.hash(put.key);
+        let Some(seen) = self.find_live(store, hash, put.key) else {
+            if !vivify {
+                return Ok(Stored::NotStored);
+            }
+            // On a miss it is an add; if somebody else adds meanwhile, there is something to extend.
+            let add = Put { verb: Verb::Add, cas: 0, ..*put };
+            return match body {
+                Body::Bytes(bytes) => match self.put_body(store, &add, Body::Bytes(bytes))? {
+                    Stored::NotStored => self.extend(store, put, Body::Bytes(bytes)),
+                    stored => Ok(stored),
+                },
+                Body::Draft(_) => self.put_body(store, &add, body),
+            };
+        };
+        let shape = seen.item.shape();
+        match body {
+            Body::Bytes(more)
+                if !shape.chained
+                    && shape.value_bytes as usize + more.len() <= store.frame_bytes() as usize =>
+            {
+                self.extend_in_log(store, put, more)
+            }
+            body => self.extend_in_frames(store, put, body),
+        }
+    }
+
+    fn extend_in_log(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        more: &[u8],
+    ) -> Result<Stored, Refused> {
+        let mut value_bytes = 0;
+        let modified = self.modify(store, put.key, |seen| {
+            let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
+            if put.cas != 0 && put.cas != seen.cas {
+                return Plan::Answer(Stored::Exists);
+            }
+            let shape = seen.item.shape();
+            value_bytes = shape.value_bytes.saturating_add(u32::try_from(more.len()).unwrap_or(0));
+            if shape.chained || value_bytes > store.frame_bytes() || too_large(store, put, value_bytes) {
+                return Plan::Answer(Stored::NotStored);
+            }
+            let value = match before(put.verb) {
+                false => NewValue::Append(more),
+                true => NewValue::Prepend(more),
+            };
+            Plan::Write(extended(put, seen, value))
+        })?;
+        self.count_extended(store, modified, value_bytes)
+    }
+
+    /// Builds the sum in frames. What it was made from is compared again under the lock.
+    fn extend_in_frames(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        let more: Vec<u8> = match body {
+            Body::Bytes(more) => more.to_vec(),
+            Body::Draft(mut draft) => draft.whole().copy(store.memory(), draft.value_bytes()),
+        };
+        let hash = store.hash.hash(put.key);
+        loop {
+            let Some(seen) = self.find_live(store, hash, put.key) else {
+                return Ok(Stored::NotStored);
+            };
+            let Some(hit) = store.hit(&seen) else { continue };
+            let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
+            let mut pieces: Vec<&[u8]> = Vec::new();
+            let pinned = match hit.value {
+                crate::Value::Frames(pinned, _) => Some(pinned),
+                crate::Value::Log(_) => None,
+            };
+            // The frames may have been another item's by the time they were held.
+            if pinned.is_some()
+                && self.find_live(store, hash, put.key).is_none_or(|now| now.slot.loc() != seen.slot.loc())
+            {
+                continue;
+            }
+            pieces.extend(pinned.iter().flat_map(|pinned| pinned.pieces()));
+            pieces.push(&log);
+            match before(put.verb) {
+                true => pieces.insert(0, &more),
+                false => pieces.push(&more),
+            }
+            let sum: usize = pieces.iter().map(|piece| piece.len()).sum();
+            let value_bytes = u32::try_from(sum).unwrap_or(u32::MAX);
+            if too_large(store, put, value_bytes) {
+                return Ok(Stored::NotStored);
+            }
+            let mut draft = Draft::of(self, store, &pieces)?;
+            let whole = draft.whole();
+            let rest = whole.rest(store.memory());
+            let value = match whole.first_frame {
+                Some(first) => NewValue::Frames(first, rest, value_bytes),
+                None => NewValue::Padded(rest, rest.len()),
+            };
+            let mut changed = false;
+            let modified = self.modify(store, put.key, |seen| {
+                let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
+                if put.cas != 0 && put.cas != seen.cas {
+                    return Plan::Answer(Stored::Exists);
+                }
+                // Held frames are nobody else's: equal frames and rest are an equal value.
+                changed = seen.item.first_frame() != first || seen.item.log_value() != log;
+                match changed {
+                    true => Plan::Answer(Stored::NotStored),
+                    false => Plan::Write(extended(put, seen, value)),
+                }
+            })?;
+            if changed {
+                continue;
+            }
+            if matches!(modified, Modified::Written { .. }) {
+                draft.published();
+            }
+            return self.count_extended(store, modified, value_bytes);
+        }
+    }
+
+    fn count_extended(
+        &self,
+        store: &Store,
+        modified: Modified<Stored>,
+        value_bytes: u32,
+    ) -> Result<Stored, Refused> {
+        match modified {
+            Modified::Answered(answer) => Ok(answer),
+            Modified::Written { cas } => {
+                self.counters(store).total_items.add(1);
+                Ok(Stored::Stored { cas, value_bytes })
+            }
+        }
+    }
+}
+
+fn before(verb: Verb) -> bool {
+    matches!(verb, Verb::Prepend | Verb::PrependVivify)
+}
+
+/// An extended item keeps flags and exptime, and is otherwise new.
+fn extended<'a>(put: &Put<'_>, seen: &Seen<'_>, value: NewValue<'a>) -> New<'a> {
+    New {
+        value,
+        exptime: seen.item.exptime(),
+        client_flags: seen.item.client_flags(),
+        key_binary: false,
+        cas: put.cas_in.map_or(NewCas::Next, NewCas::Given),
+        keep_bits: 0,
+        set_bits: 0,
+    }
+}
+
+fn too_large(store: &Store, put: &Put<'_>, value_bytes: u32) -> bool {
+    let cas = if store.config.cas { COUNTED_CAS_BYTES } else { 0 };
+    let counted = put.key.len() as u64 + u64::from(value_bytes) + COUNTED_BYTES + cas;
+    counted > store.config.item_bytes_max as u64
+}
+
+fn live<'o, 'r>(old: Option<&'o Old<'_, 'r>>) -> Option<&'o Seen<'r>> {
+    old.filter(|old| old.fate == Fate::Live).map(|old| &old.seen)
+}
+
+/// memcached's `do_store_item`, without append and prepend.
+fn decide(put: &Put<'_>, seen: Option<&Seen<'_>>) -> Decision {
+    let store = Decision::Store { exptime: put.exptime, bits: 0 };
+    match (put.verb, seen) {
+        (Verb::Add, Some(_)) | (Verb::Replace, None) => Decision::Answer(Stored::NotStored),
+        (Verb::Cas, None) => Decision::Answer(Stored::NotFound),
+        (Verb::Cas, Some(seen)) if put.cas == 0 => {
+            let _ = seen;
+            Decision::Answer(Stored::Exists)
+        }
+        (Verb::Cas, Some(seen)) if put.cas == seen.cas => store,
+        (Verb::Cas, Some(seen)) if put.stale && put.cas < seen.cas => Decision::Store {
+            exptime: seen.item.exptime(),
+            bits: STALE | (seen.slot.0 & WON),
+        },
+        (Verb::Cas, Some(_)) => Decision::Answer(Stored::Exists),
+        _ => store,
+    }
+}
+
+fn shape_of(store: &Store, put: &Put<'_>, parts: &Parts<'_>) -> Shape {
+    let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    Shape {
+        key_bytes: bytes(put.key.len()),
+        value_bytes: parts.value_bytes,
+        log_bytes: bytes(parts.log.len()),
+        cas: match put.cas_in {
+            _ if !store.config.cas => CasWidth::None,
+            Some(cas) => store.cas_width(cas),
+            None => CasWidth::Short,
+        },
+        // A stale store keeps the old exptime, known only under the lock.
+        exp: put.exptime != 0 || put.stale,
+        flags: put.client_flags != 0,
+        key_binary: put.key_binary,
+        chained: parts.first_frame.is_some(),
+    }
+}
+

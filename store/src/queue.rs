@@ -1,0 +1,227 @@
+//! NbQ: the non-blocking queue of sealed segments, oldest first. The log is NbQ-CLOCK's queue of objects.
+//!
+//! Where: sealing pushes, making room takes from the old end, compaction keeps its victim's place.
+//! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever changes a
+//! segment's state from `Sealed` to `Draining` owns it, entries are only the order. Nobody waits.
+//! Source: the paper's NbQ (section 4.2.3), a ring of tickets in place of its linked list.
+//!
+//! ```text
+//!   entry, u64:  position (low half):32 | segment:32, or HOLE, or HELD
+//! ```
+
+use memory::segments::{Segments, State};
+use memory::sync::{AtomicU64, Line, Ordering};
+
+/// Nothing here any more.
+const HOLE: u32 = u32::MAX;
+/// A place kept for the segment that a compaction is filling.
+const HELD: u32 = u32::MAX - 1;
+/// How far from the old end a search goes past segments that somebody is at.
+const SEARCH_ENTRIES: u64 = 64;
+/// Entries moved from the old end to the new when holes have stretched the queue.
+const ROTATE_ENTRIES: usize = 4;
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    ring: Box<[AtomicU64]>,
+    head: Line<AtomicU64>,
+    tail: Line<AtomicU64>,
+    /// A longer span than this is squeezed; a ring is a quarter longer still.
+    span_max: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(segments: u32) -> Self {
+        let entries = (segments as usize * 4).next_power_of_two();
+        // Position 0's entry must not look written: the low half of position `entries` is never 0 there.
+        let unwritten = entry(u64::MAX, HOLE);
+        Self {
+            ring: (0..entries).map(|_| AtomicU64::new(unwritten)).collect(),
+            head: Line(AtomicU64::new(0)),
+            tail: Line(AtomicU64::new(0)),
+            span_max: u64::from(segments) * 3,
+        }
+    }
+
+    /// Puts a segment at the young end. Its state becomes `Sealed` after this.
+    pub(crate) fn push(&self, segments: &Segments, segment: u32) {
+        self.append(segments, segment);
+        let span = self.tail.load(Ordering::Relaxed) - self.head.load(Ordering::Relaxed);
+        if span > self.span_max {
+            (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
+        }
+    }
+
+    fn append(&self, segments: &Segments, segment: u32) {
+        let position = self.tail.fetch_add(1, Ordering::Relaxed); // the entry publishes
+        segments.get(segment).set_ticket(position);
+        // Release pairs with the Acquire in `segment_at`.
+        self.at(position).store(entry(position, segment), Ordering::Release);
+    }
+
+    /// Takes the oldest segment that can be drained; it is the caller's, in state `Draining`, its entry still there.
+    pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
+        self.advance();
+        let head = self.head.load(Ordering::Relaxed); // a hint where to look
+        let tail = self.tail.load(Ordering::Relaxed);
+        for position in head..tail.min(head + SEARCH_ENTRIES) {
+            let Some(segment) = self.segment_at(position) else { continue };
+            let there = segments.get(segment);
+            if there.ticket() != position {
+                self.clear(position, segment);
+            } else if there.drainable() && there.change(State::Sealed, State::Draining) {
+                return Some(segment);
+            }
+        }
+        None
+    }
+
+    /// A segment leaves the queue.
+    pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
+        self.clear(segments.get(segment).ticket(), segment);
+        self.advance();
+    }
+
+    /// Keeps the place of `segment`, which leaves the queue, for another.
+    pub(crate) fn hold(&self, segments: &Segments, segment: u32) -> Option<u64> {
+        let position = segments.get(segment).ticket();
+        self.change(position, segment, HELD).then_some(position)
+    }
+
+    /// Gives a kept place up.
+    pub(crate) fn release(&self, position: u64) {
+        self.change(position, HELD, HOLE);
+        self.advance();
+    }
+
+    /// Puts `segment` in a kept place, or at the young end if that was lost. Its state becomes `Sealed` after this.
+    pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
+        segments.get(segment).set_ticket(position);
+        if !self.change(position, HELD, segment) {
+            self.push(segments, segment);
+        }
+    }
+
+    /// Moves the oldest entry to the young end, so that the holes behind it go.
+    fn rotate(&self, segments: &Segments) {
+        let head = self.head.load(Ordering::Relaxed); // `change` decides
+        match self.segment_at(head) {
+            Some(segment) => {
+                let queued = segments.get(segment).ticket() == head;
+                if self.change(head, segment, HOLE) && queued {
+                    self.append(segments, segment);
+                }
+            }
+            None => {
+                self.change(head, HELD, HOLE);
+            }
+        }
+        self.advance();
+    }
+
+    /// Moves the head past holes.
+    fn advance(&self) {
+        loop {
+            let head = self.head.load(Ordering::Relaxed); // the exchange decides
+            if self.at(head).load(Ordering::Acquire) != entry(head, HOLE) {
+                return;
+            }
+            // Relaxed: the head is a hint; entries say what is there.
+            let next = head + 1;
+            let _ = self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn clear(&self, position: u64, segment: u32) {
+        self.change(position, segment, HOLE);
+    }
+
+    fn change(&self, position: u64, from: u32, to: u32) -> bool {
+        let (from, to) = (entry(position, from), entry(position, to));
+        // AcqRel pairs with the Release in `append` and the Acquire in `segment_at`.
+        let at = self.at(position);
+        at.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn segment_at(&self, position: u64) -> Option<u32> {
+        // Acquire pairs with the Release in `append`.
+        let there = self.at(position).load(Ordering::Acquire);
+        let segment = low(there);
+        (segment < HELD && there == entry(position, segment)).then_some(segment)
+    }
+
+    fn at(&self, position: u64) -> &AtomicU64 {
+        let mask = self.ring.len() as u64 - 1;
+        &self.ring[usize::try_from(position & mask).unwrap_or(0)]
+    }
+}
+
+fn entry(position: u64, segment: u32) -> u64 {
+    (position << 32) | u64::from(segment)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use memory::segments::Reserved;
+
+    /// Segments 0..count, sealed and queued in order.
+    fn sealed(count: u32) -> (Segments, Queue) {
+        let (segments, queue) = (Segments::new(count), Queue::new(count));
+        for segment in 0..count {
+            assert_eq!(segments.take(0), Some(segment));
+            seal(&segments, &queue, segment);
+        }
+        (segments, queue)
+    }
+
+    fn seal(segments: &Segments, queue: &Queue, segment: u32) {
+        let there = segments.get(segment);
+        there.open(0, 0);
+        assert_eq!(there.reserve(100, 64), Reserved::Sealed);
+        queue.push(segments, segment);
+        there.set_state(State::Sealed);
+    }
+
+    #[test]
+    fn the_oldest_comes_first_and_once() {
+        let (segments, queue) = sealed(8);
+        for segment in 0..8 {
+            assert_eq!(queue.take_oldest(&segments), Some(segment));
+            queue.remove(&segments, segment);
+        }
+        assert_eq!(queue.take_oldest(&segments), None);
+    }
+
+    #[test]
+    fn a_compacted_segment_keeps_its_place() {
+        let (segments, queue) = sealed(8);
+        let kept = queue.hold(&segments, 2).expect("queued");
+        segments.get(2).set_state(State::Free);
+        queue.fill(&segments, kept, 2);
+        segments.get(2).set_state(State::Sealed);
+        let order: Vec<_> = (0..8).filter_map(|_| queue.take_oldest(&segments)).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn holes_do_not_overflow_it() {
+        let (segments, queue) = sealed(8);
+        // Segment 0 stays; the others come and go, leaving holes behind it.
+        for round in 0..1000 {
+            let segment = 1 + round % 7;
+            assert!(segments.get(segment).change(State::Sealed, State::Draining));
+            queue.remove(&segments, segment);
+            seal(&segments, &queue, segment);
+        }
+        let mut order: Vec<_> = (0..8).filter_map(|_| queue.take_oldest(&segments)).collect();
+        order.sort_unstable();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+}

@@ -1,0 +1,482 @@
+//! Making room: segments are compacted or drained in bounded slices, paid for by appends.
+//!
+//! Where: before an append takes a place, and in idle columns ahead of need.
+//! Invariant: a drain starts only with a free segment kept for what it moves; no append pays for more than
+//! a slice unless nothing at all is free; an item's slot changes under its group's lock, found by location.
+//! Source: the paper's section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
+
+#![allow(unsafe_code, reason = "walks segments in the mapping")]
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::slot::{FETCHED, Slot};
+use crate::item::{self, CasWidth, Fields, Item, Record};
+use crate::log::Place;
+use crate::nbq_clock::{Verdict, judge};
+use crate::publish::Fate;
+use crate::verbs::Refused;
+use memory::segments::State;
+use memory::sync::{Ordering, spin_loop, yield_now};
+use std::time::Duration;
+
+/// A slice is at least and at most so many bytes of records.
+const SLICE_BYTES_MIN: u32 = 2 << 10;
+const SLICE_BYTES_MAX: u32 = 32 << 10;
+/// An append pays this many times its size, and up to ten times more as free segments run out.
+const PAY_FACTOR: u32 = 2;
+const PAY_FACTOR_MORE: u32 = 10;
+/// Compaction comes before eviction while more than this part of all segments is dead, in percent.
+const DEAD_PERCENT_MAX: u64 = 5;
+/// A segment with more live bytes than this is not worth compacting, in percent.
+const COMPACT_LIVE_PERCENT_MAX: u64 = 90;
+/// Segments looked at to choose one to compact; in larger stores, so many at random.
+const CANDIDATES_MAX: u32 = 1024;
+const CANDIDATES_SAMPLED: u32 = 64;
+/// Appends that do not look for room again after none was to be made.
+const REST_APPENDS: u32 = 64;
+/// An append that waits gives up after so many rounds: the first spin, the next yield, the others sleep.
+const WAIT_ROUNDS_MAX: u32 = 4096;
+const WAIT_ROUNDS_SPIN: u32 = 8;
+const WAIT_ROUNDS_YIELD: u32 = 64;
+const WAIT_SLEEP: Duration = Duration::from_micros(100);
+
+/// What a walk through a segment is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Move all live items together: no item is lost.
+    Compact,
+    /// Spare or evict, as the policy says.
+    Evict,
+    /// Drop the dead, leave the others where they are.
+    Sweep,
+}
+
+/// A walk through a claimed segment.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    segment: u32,
+    at: u32,
+    aim: Aim,
+    token: u32,
+    freed_bytes: u64,
+}
+
+/// How an item's drain went.
+#[derive(PartialEq, Eq)]
+enum Drained {
+    Done,
+    NoRoom,
+}
+
+impl Local {
+    /// A place for an item of `bytes`, paying for room as it goes. A quiescent point: the caller holds nothing.
+    ///
+    /// # Errors
+    /// `NoMemory`: nothing can be freed.
+    pub(crate) fn place(&mut self, store: &Store, bytes: u32) -> Result<Place, Refused> {
+        self.pay(store, bytes);
+        let take = |local: &mut Self| store.log.reserve(local.appender, bytes, store.keep);
+        match take(self) {
+            Some(place) => Ok(place),
+            None => self.wait_for(store, take),
+        }
+    }
+
+    /// A frame for a value on its way in; as `place`.
+    ///
+    /// # Errors
+    /// As `place`.
+    pub(crate) fn frame(&mut self, store: &Store) -> Result<u32, Refused> {
+        self.pay(store, store.frame_bytes());
+        let take = |_: &mut Self| store.memory().take_frame(store.keep);
+        match take(self) {
+            Some(frame) => Ok(frame),
+            None => self.wait_for(store, take),
+        }
+    }
+
+    /// Pays for an append of `bytes` when free segments run low.
+    fn pay(&mut self, store: &Store, bytes: u32) {
+        let segments = &store.memory().segments;
+        if segments.free() >= store.high {
+            return;
+        }
+        self.pass(store);
+        self.reclaim(store);
+        let free = segments.free();
+        if free >= store.high {
+            return;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        let lacking = store.high - free;
+        let factor = PAY_FACTOR + PAY_FACTOR_MORE * lacking / store.high;
+        let budget = bytes.saturating_mul(factor).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
+        if !self.make_room(store, budget) {
+            self.rest = REST_APPENDS;
+        }
+    }
+
+    /// Makes room until `take` gets what it wants. While it waits for others it reads nothing.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        store: &Store,
+        mut take: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, Refused> {
+        for round in 0..WAIT_ROUNDS_MAX {
+            let progress = self.make_room(store, SLICE_BYTES_MAX);
+            self.pass(store);
+            self.reclaim(store);
+            if let Some(taken) = take(self) {
+                return Ok(taken);
+            }
+            if progress {
+                continue;
+            }
+            let others = store.memory().segments.limbo() > 0
+                || store.tokens.load(Ordering::Relaxed) != 0; // a hint: they may free something
+            if !others && round > WAIT_ROUNDS_SPIN {
+                break;
+            }
+            store.memory().quiescence.offline(self.id);
+            match round {
+                0..WAIT_ROUNDS_SPIN => spin_loop(),
+                WAIT_ROUNDS_SPIN..WAIT_ROUNDS_YIELD => yield_now(),
+                _ => std::thread::sleep(WAIT_SLEEP),
+            }
+            self.pass(store);
+        }
+        Err(Refused::NoMemory)
+    }
+
+    /// Frees retired segments that nobody can be reading any more.
+    pub(crate) fn reclaim(&self, store: &Store) {
+        let memory = store.memory();
+        if memory.segments.limbo() == 0 {
+            return;
+        }
+        memory.segments.reclaim(&memory.quiescence, |segment| poison(store, segment));
+    }
+
+    /// Works off `budget` bytes of records. False: nothing to be done.
+    pub(crate) fn make_room(&mut self, store: &Store, budget: u32) -> bool {
+        let mut done = 0;
+        while done < budget {
+            if self.drain.is_none() && !self.start(store) {
+                break;
+            }
+            done += self.slice(store, budget - done);
+        }
+        done > 0
+    }
+
+    /// Claims the next segment to drain.
+    fn start(&mut self, store: &Store) -> bool {
+        let Some(token) = store.take_token() else { return false };
+        let claimed = self.claim(store);
+        match claimed {
+            Some((segment, aim)) => {
+                let counters = self.counters(store);
+                match aim {
+                    Aim::Compact => counters.compacted_segments.add(1),
+                    _ => counters.drained_segments.add(1),
+                }
+                self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0 });
+            }
+            None => store.give_token(token),
+        }
+        claimed.is_some()
+    }
+
+    fn claim(&mut self, store: &Store) -> Option<(u32, Aim)> {
+        let segments = &store.memory().segments;
+        let (best, dead_bytes) = self.choose(store);
+        let all_bytes = u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
+        let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
+        if let Some(segment) = best
+            && (much || !store.config.evict)
+            && segments.get(segment).drainable()
+            && segments.get(segment).change(State::Sealed, State::Draining)
+        {
+            return Some((segment, Aim::Compact));
+        }
+        if !store.config.evict {
+            return None;
+        }
+        let oldest = segments_oldest(store).or_else(|| {
+            // All items are in open segments, their values perhaps in frames.
+            store.log.seal_all();
+            segments_oldest(store)
+        });
+        oldest.map(|segment| (segment, Aim::Evict))
+    }
+
+    /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead bytes.
+    fn choose(&mut self, store: &Store) -> (Option<u32>, u64) {
+        let segments = &store.memory().segments;
+        let segment_bytes = u64::from(store.memory().region.segment_bytes());
+        let count = segments.count();
+        let looks = if count <= CANDIDATES_MAX { count } else { CANDIDATES_SAMPLED };
+        let (mut best, mut best_live, mut dead_bytes) = (None, u64::MAX, 0);
+        for look in 0..looks {
+            let segment = if looks == count { look } else { self.random(count) };
+            let there = segments.get(segment);
+            if !there.is(State::Sealed) {
+                continue;
+            }
+            let live = u64::from(there.live());
+            dead_bytes += segment_bytes - live.min(segment_bytes);
+            if live < best_live {
+                (best, best_live) = (Some(segment), live);
+            }
+        }
+        let worth = best_live * 100 <= segment_bytes * COMPACT_LIVE_PERCENT_MAX;
+        let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
+        (best.filter(|_| worth), dead_bytes)
+    }
+
+    fn random(&mut self, below: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        u32::try_from((self.random >> 32) * u64::from(below) >> 32).unwrap_or(0)
+    }
+
+    /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
+    pub(crate) fn slice(&mut self, store: &Store, budget: u32) -> u32 {
+        let Some(mut drain) = self.drain.take() else { return 0 };
+        let memory = store.memory();
+        let end = memory.segments.get(drain.segment).end();
+        let mut done = 0;
+        while done < budget {
+            if drain.at >= end {
+                self.finish(store, drain);
+                return done.max(1);
+            }
+            let loc = memory.region.start(drain.segment) + u64::from(drain.at);
+            // SAFETY: the segment was drainable when it was claimed, so records cover it up to `end`, and `at` steps
+            // from one to the next.
+            let extent = match unsafe { item::record(&memory.region, loc, store.frame_bytes()) } {
+                Record::Void(extent) => extent,
+                Record::Item(item) => {
+                    if self.drain_item(store, &mut drain, &item, loc) == Drained::NoRoom {
+                        self.stop(store, &drain);
+                        return done;
+                    }
+                    item.shape().extent()
+                }
+            };
+            drain.at += extent;
+            done += extent;
+        }
+        self.drain = Some(drain);
+        done
+    }
+
+    fn drain_item(
+        &mut self,
+        store: &Store,
+        drain: &mut Drain,
+        item: &Item<'_>,
+        loc: u64,
+    ) -> Drained {
+        if drain.aim == Aim::Sweep {
+            self.counters(store).crawler_items_checked.add(1);
+        }
+        let hash = store.hash.hash(item.key());
+        let Some(found) = store.index.find(hash, |slot| slot.loc() == loc) else {
+            return Drained::Done;
+        };
+        let bytes = crate::publish::item_bytes(item.shape());
+        if self.fate(store, item, loc) != Fate::Live {
+            self.drop_dead(store, drain, hash, loc, bytes);
+            return Drained::Done;
+        }
+        match drain.aim {
+            Aim::Sweep => {
+                if item.exptime() != 0 {
+                    store.log.segment(drain.segment).lower_min_exp(item.exptime());
+                }
+                Drained::Done
+            }
+            Aim::Compact => {
+                let token = drain.token as usize;
+                let place = |bytes| store.log.reserve_out(token, bytes);
+                self.relocate(store, hash, loc, item, None, place)
+            }
+            Aim::Evict => {
+                let segment_bytes = store.memory().region.segment_bytes();
+                match judge(found.slot.cnt(), self.pressure, segment_bytes) {
+                    Verdict::Evict => self.evict(store, drain, hash, loc, bytes),
+                    Verdict::Spare(cnt) => {
+                        let place = |bytes| store.log.reserve(self.appender, bytes, 0);
+                        if self.relocate(store, hash, loc, item, Some(cnt), place) == Drained::NoRoom
+                        {
+                            self.evict(store, drain, hash, loc, bytes);
+                        }
+                        self.pressure.debt_bytes += bytes;
+                    }
+                }
+                Drained::Done
+            }
+        }
+    }
+
+    fn drop_dead(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
+        match self.unlink_dead(store, hash, loc) {
+            Fate::Live => return,
+            Fate::Expired if drain.aim == Aim::Sweep => {
+                self.counters(store).crawler_reclaimed.add(1);
+            }
+            Fate::Expired | Fate::Flushed => self.counters(store).reclaimed.add(1),
+        }
+        self.freed(drain, bytes);
+    }
+
+    fn freed(&mut self, drain: &mut Drain, bytes: u64) {
+        drain.freed_bytes += bytes;
+        self.pressure.debt_bytes = self.pressure.debt_bytes.saturating_sub(3 * bytes);
+        self.pressure.stuck = false;
+    }
+
+    fn evict(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
+        let mut locked = store.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else { return };
+        let slot = at.slot();
+        locked.remove(at);
+        drop(locked);
+        self.items -= 1;
+        let counters = self.counters(store);
+        counters.evictions.add(1);
+        if !slot.has(FETCHED) {
+            counters.evicted_unfetched.add(1);
+        }
+        self.dispose(store, loc, &store.item(loc));
+        self.freed(drain, bytes);
+    }
+
+    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter, if given.
+    fn relocate(
+        &self,
+        store: &Store,
+        hash: u64,
+        loc: u64,
+        item: &Item<'_>,
+        cnt: Option<u64>,
+        place: impl FnOnce(u32) -> Option<Place>,
+    ) -> Drained {
+        let cas = item.cas(store.log.segment_of(loc).cas_base());
+        let mut shape = item.shape();
+        if shape.cas != CasWidth::None {
+            shape.cas = store.cas_width(cas);
+        }
+        let Some(place) = place(shape.extent()) else { return Drained::NoRoom };
+        let locked = store.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else {
+            drop(locked);
+            store.void(place);
+            return Drained::Done;
+        };
+        let fields = Fields { cas, ..item.fields() };
+        store.write(place, shape, &fields);
+        let never = fields.exptime == 0;
+        let exptime = if never { u32::MAX } else { fields.exptime };
+        store.log.segment(place.segment).link(place.bytes, exptime);
+        locked.update(at, |slot| {
+            let moved: Slot = slot.at(place.loc);
+            cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
+        });
+        drop(locked);
+        store.log.unlink(loc, item.shape().extent());
+        store.log.commit(place);
+        let grown = u64::from(shape.extent()).wrapping_sub(u64::from(item.shape().extent()));
+        let counters = self.counters(store);
+        counters.bytes.add(grown);
+        counters.compacted_bytes.add(u64::from(shape.extent()));
+        Drained::Done
+    }
+
+    /// The walk is through.
+    fn finish(&mut self, store: &Store, drain: Drain) {
+        let segment = store.log.segment(drain.segment);
+        match drain.aim {
+            Aim::Sweep => {
+                segment.set_state(State::Sealed);
+                store.log.retire_if_dead(drain.segment);
+            }
+            Aim::Compact | Aim::Evict => {
+                if drain.aim == Aim::Compact {
+                    store.log.inherit(drain.token as usize, drain.segment);
+                } else if drain.freed_bytes == 0 {
+                    self.pressure.stuck = true;
+                }
+                debug_assert_eq!(segment.live(), 0, "a drained segment holds no linked item");
+                store.log.retire(drain.segment);
+            }
+        }
+        store.give_token(drain.token);
+        self.settle_index(store);
+    }
+
+    /// The walk cannot go on: the segment is as any other again.
+    fn stop(&self, store: &Store, drain: &Drain) {
+        store.log.segment(drain.segment).set_state(State::Sealed);
+        store.log.retire_if_dead(drain.segment);
+        store.give_token(drain.token);
+    }
+
+    pub(crate) fn stop_draining(&mut self, store: &Store) {
+        if let Some(drain) = self.drain.take() {
+            self.stop(store, &drain);
+        }
+    }
+
+    /// Begins a background walk through a segment, if it can be claimed.
+    pub(crate) fn sweep(&mut self, store: &Store, segment: u32) -> bool {
+        let there = store.log.segment(segment);
+        let Some(token) = store.take_token() else { return false };
+        if !there.drainable() || !there.change(State::Sealed, State::Draining) {
+            store.give_token(token);
+            return false;
+        }
+        there.reset_min_exp();
+        self.drain = Some(Drain { segment, at: 0, aim: Aim::Sweep, token, freed_bytes: 0 });
+        true
+    }
+}
+
+fn segments_oldest(store: &Store) -> Option<u32> {
+    store.log.queue.take_oldest(&store.memory().segments)
+}
+
+impl Store {
+    /// One of the few rights to drain.
+    fn take_token(&self) -> Option<u32> {
+        let free = |taken: u64| {
+            let token = (!taken).trailing_zeros();
+            (token < self.tokens_max).then(|| taken | (1 << token))
+        };
+        // Acquire pairs with the Release in `give_token`: what the last holder left in its output is seen.
+        let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
+        Some((!old).trailing_zeros())
+    }
+
+    fn give_token(&self, token: u32) {
+        self.tokens.fetch_and(!(1 << token), Ordering::Release); // pairs with `take_token`
+    }
+}
+
+/// In debug builds a segment about to be reused is overwritten, so that tests see who still reads it.
+fn poison(store: &Store, segment: u32) {
+    if cfg!(debug_assertions) {
+        let region = &store.memory().region;
+        // SAFETY: all columns have passed a quiescent point since it was retired, and it is not free yet: it is
+        // nobody's but ours. (A test plants that this is not so, and must see it.)
+        unsafe {
+            let at = region.at(region.start(segment));
+            at.write_bytes(0xdb, region.segment_bytes() as usize);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! One column, step by step: what each verb does, at the default size and at 8 MiB.
+
+use std::sync::Arc;
+use store::{
+    Body, Column, Config, Counted, Deleted, Delta, MetaDelete, MetaGet, MetaStep, Put, Refused,
+    Store, Stored, Value, Verb, Vivify,
+};
+
+fn store(memory_mb: usize) -> (Arc<Store>, Column) {
+    with(&Config { memory_bytes: memory_mb << 20, ..config() })
+}
+
+fn config() -> Config {
+    Config {
+        memory_bytes: 64 << 20,
+        item_bytes_max: 1 << 20,
+        columns: 1,
+        evict: true,
+        cas: true,
+        now: 100,
+    }
+}
+
+fn with(config: &Config) -> (Arc<Store>, Column) {
+    let store = Store::new(config).expect("address space");
+    let column = store.column();
+    (store, column)
+}
+
+fn put<'a>(verb: Verb, key: &'a [u8]) -> Put<'a> {
+    Put {
+        verb,
+        key,
+        key_binary: false,
+        client_flags: 0,
+        exptime: 0,
+        cas: 0,
+        cas_in: None,
+        stale: false,
+    }
+}
+
+fn set(column: &mut Column, key: &[u8], value: &[u8]) -> u64 {
+    match column.put(&put(Verb::Set, key), Body::Bytes(value)) {
+        Ok(Stored::Stored { cas, .. }) => cas,
+        other => panic!("set: {other:?}"),
+    }
+}
+
+fn get(column: &mut Column, key: &[u8]) -> Option<Vec<u8>> {
+    column.get(key).map(|hit| bytes(&hit.value))
+}
+
+fn bytes(value: &Value<'_>) -> Vec<u8> {
+    match value {
+        Value::Log(bytes) => bytes.to_vec(),
+        Value::Frames(pinned, rest) => {
+            pinned.pieces().flatten().copied().chain(rest.iter().copied()).collect()
+        }
+    }
+}
+
+/// A value whose every byte says where it is.
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed) % 256).unwrap()).collect()
+}
+
+#[test]
+fn values_of_every_size_come_back_and_their_memory_too() {
+    for memory_mb in [4, 64] {
+        let (store, mut column) = store(memory_mb);
+        for len in [0, 1, 100, 4094, 4095, 4096, 16_383, 16_384, 16_385, 100_000, 1_000_000] {
+            let value = pattern(len, len);
+            set(&mut column, b"key", &value);
+            assert_eq!(get(&mut column, b"key"), Some(value), "{len} bytes at {memory_mb} MiB");
+        }
+        assert!(column.delete(b"key"));
+        assert!(!column.delete(b"key"));
+        assert_eq!(get(&mut column, b"key"), None);
+        let stats = store.stats();
+        assert_eq!((stats.curr_items, stats.bytes, stats.evictions), (0, 0, 0));
+    }
+}
+
+#[test]
+fn conditions_are_kept() {
+    let (_, mut column) = store(8);
+    let mut try_put = |verb, cas, value: &[u8]| {
+        column.put(&Put { cas, ..put(verb, b"k") }, Body::Bytes(value)).expect("room")
+    };
+    assert_eq!(try_put(Verb::Replace, 0, b"1"), Stored::NotStored);
+    assert_eq!(try_put(Verb::Append, 0, b"1"), Stored::NotStored);
+    assert_eq!(try_put(Verb::Cas, 5, b"1"), Stored::NotFound);
+    let Stored::Stored { cas, .. } = try_put(Verb::Add, 0, b"one") else { panic!("added") };
+    assert_eq!(try_put(Verb::Add, 0, b"2"), Stored::NotStored);
+    assert_eq!(try_put(Verb::Cas, cas + 1, b"2"), Stored::Exists);
+    let Stored::Stored { cas: next, .. } = try_put(Verb::Cas, cas, b"two") else { panic!("cas") };
+    assert!(next > cas);
+    assert!(matches!(try_put(Verb::Append, 0, b"!"), Stored::Stored { value_bytes: 4, .. }));
+    assert!(matches!(try_put(Verb::Prepend, 0, b"> "), Stored::Stored { value_bytes: 6, .. }));
+    assert_eq!(get(&mut column, b"k").as_deref(), Some(&b"> two!"[..]));
+}
+
+#[test]
+fn append_crosses_into_frames_and_back_is_whole() {
+    let (_, mut column) = store(8);
+    let mut whole = Vec::new();
+    set(&mut column, b"k", b"");
+    for step in 0..40 {
+        let piece = pattern(5000, step);
+        let verb = if step % 3 == 0 { Verb::Prepend } else { Verb::Append };
+        column.put(&put(verb, b"k"), Body::Bytes(&piece)).expect("room");
+        if step % 3 == 0 {
+            whole.splice(0..0, piece);
+        } else {
+            whole.extend(piece);
+        }
+        assert_eq!(get(&mut column, b"k").as_ref(), Some(&whole), "step {step}");
+    }
+}
+
+#[test]
+fn a_draft_is_filled_piece_by_piece() {
+    let (store, mut column) = store(8);
+    let value = pattern(300_000, 9);
+    for publish in [false, true] {
+        let mut draft = column.draft(300_000);
+        let mut sent = 0;
+        while draft.missing_bytes() > 0 {
+            let space = draft.space(&mut column).expect("room");
+            let bytes = space.len().min(1234);
+            space[..bytes].copy_from_slice(&value[sent..sent + bytes]);
+            draft.filled(bytes);
+            sent += bytes;
+        }
+        if publish {
+            column.put(&put(Verb::Set, b"k"), Body::Draft(draft)).expect("room");
+        }
+    }
+    assert_eq!(get(&mut column, b"k"), Some(value));
+    assert!(store.stats().bytes > 300_000);
+    assert!(column.delete(b"k"));
+    assert_eq!(store.stats().bytes, 0);
+}
+
+#[test]
+fn a_pinned_value_outlives_its_item() {
+    let (_, mut column) = store(8);
+    let value = pattern(200_000, 1);
+    set(&mut column, b"k", &value);
+    let hit = column.get(b"k").expect("there");
+    let Value::Frames(pinned, rest) = hit.value else { panic!("in frames") };
+    let rest = rest.to_vec();
+    set(&mut column, b"k", &pattern(200_000, 2));
+    for i in 0..100_u32 {
+        set(&mut column, &i.to_le_bytes(), &pattern(200_000, i as usize));
+        column.quiesce();
+    }
+    let seen: Vec<u8> = pinned.pieces().flatten().copied().chain(rest).collect();
+    assert_eq!(seen, value);
+}
+
+#[test]
+fn items_expire_and_touch_prolongs() {
+    let (store, mut column) = store(8);
+    for (key, exptime) in [(b"a", 110), (b"b", 120), (b"c", 0)] {
+        column.put(&Put { exptime, ..put(Verb::Set, key) }, Body::Bytes(b"v")).expect("room");
+    }
+    assert!(column.touch(b"a", 130));
+    assert!(column.touch(b"c", 115), "an item without exptime gets one");
+    column.set_now(119);
+    assert_eq!(get(&mut column, b"c"), None);
+    column.set_now(120);
+    assert_eq!(get(&mut column, b"b"), None);
+    assert!(get(&mut column, b"a").is_some());
+    assert!(!column.touch(b"b", 0));
+    assert!(column.get_and_touch(b"a", 0).is_some());
+    column.set_now(100_000);
+    assert!(get(&mut column, b"a").is_some());
+    let stats = store.stats();
+    assert_eq!((stats.get_expired, stats.curr_items), (2, 1));
+}
+
+#[test]
+fn numbers_count() {
+    let (_, mut column) = store(8);
+    let delta = |incr, by| Delta {
+        key: b"n",
+        incr,
+        delta: by,
+        cas: 0,
+        cas_in: None,
+        vivify: None,
+        exptime: None,
+    };
+    let value = |counted| match counted {
+        Ok(Counted::Counted { value, .. }) => value,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NotFound));
+    let vivify = Some(Vivify { initial: 9, exptime: 0 });
+    assert_eq!(value(column.delta(&Delta { vivify, ..delta(true, 1) })), 9);
+    assert_eq!(value(column.delta(&delta(true, 1))), 10);
+    assert_eq!(value(column.delta(&delta(false, 1))), 9);
+    assert_eq!(get(&mut column, b"n").as_deref(), Some(&b"9 "[..]), "decr keeps the length");
+    assert_eq!(value(column.delta(&delta(false, 100))), 0);
+    assert_eq!(value(column.delta(&delta(true, u64::MAX))), u64::MAX);
+    assert_eq!(value(column.delta(&delta(true, 2))), 1, "incr wraps");
+    set(&mut column, b"n", b"abc");
+    assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
+}
+
+#[test]
+fn meta_marks_and_wins() {
+    let (_, mut column) = store(8);
+    let steps = [MetaStep::Vivify(130)];
+    let get = MetaGet {
+        key: b"m",
+        key_binary: true,
+        cas_in: None,
+        bump: true,
+        win: true,
+        steps: &steps,
+    };
+    let hit = column.meta_get(&get).expect("made");
+    assert!(hit.vivified && hit.won && !hit.token_sent && hit.key_binary && hit.exptime == 0);
+    let hit = column.meta_get(&get).expect("there");
+    assert!(!hit.vivified && !hit.won && hit.token_sent && hit.exptime == 130);
+    let delete = MetaDelete {
+        key: b"m",
+        cas: None,
+        cas_in: None,
+        stale: true,
+        exptime: Some(140),
+        remove_value: false,
+        client_flags: 0,
+    };
+    assert_eq!(column.meta_delete(&delete), Ok(Deleted::Deleted));
+    let hit = column.meta_get(&MetaGet { steps: &[], ..get }).expect("stale");
+    assert!(hit.stale && hit.won && !hit.token_sent && hit.exptime == 140 && hit.fetched);
+    let hit = column.meta_get(&MetaGet { steps: &[], ..get }).expect("stale");
+    assert!(hit.stale && !hit.won && hit.token_sent);
+    assert_eq!(
+        column.meta_delete(&MetaDelete { cas: Some(1 << 60), stale: false, ..delete }),
+        Ok(Deleted::Exists)
+    );
+}
+
+#[test]
+fn flushes_now_and_later() {
+    let (store, mut column) = store(8);
+    set(&mut column, b"a", b"1");
+    column.flush(None);
+    assert_eq!(get(&mut column, b"a"), None);
+    set(&mut column, b"a", b"2");
+    assert!(get(&mut column, b"a").is_some());
+    column.flush(Some(109));
+    assert!(get(&mut column, b"a").is_some());
+    column.set_now(109);
+    assert_eq!(get(&mut column, b"a"), None, "the last second is flushed whole");
+    set(&mut column, b"a", b"3");
+    column.set_now(110);
+    assert_eq!(get(&mut column, b"a"), None);
+    set(&mut column, b"a", b"4");
+    assert!(get(&mut column, b"a").is_some());
+    set(&mut column, b"b", b"5");
+    column.flush(Some(200));
+    column.flush(Some(0));
+    column.set_now(300);
+    assert!(get(&mut column, b"a").is_some(), "called off");
+    column.flush(None);
+    while column.maintain() {}
+    column.quiesce();
+    while column.maintain() {}
+    assert_eq!(store.stats().curr_items, 0, "swept without being touched");
+}
+
+#[test]
+fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
+    let (_, mut column) = with(&Config { item_bytes_max: 1024, ..config() });
+    set(&mut column, b"kkkkk", b"old");
+    let fits = vec![b'x'; 1024 - 59 - 5];
+    assert!(column.put(&put(Verb::Set, b"kkkkk"), Body::Bytes(&fits)).is_ok());
+    let more = vec![b'x'; 1024 - 59 - 4];
+    let refused = column.put(&put(Verb::Set, b"kkkkk"), Body::Bytes(&more));
+    assert_eq!(refused, Err(Refused::TooLarge));
+    assert_eq!(get(&mut column, b"kkkkk"), None);
+}
+
+#[test]
+fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
+    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
+    let mut kept = 0_u32;
+    while column.put(&put(Verb::Set, &kept.to_le_bytes()), Body::Bytes(&[7; 1000])).is_ok() {
+        kept += 1;
+        column.quiesce();
+        assert!(kept < 10_000, "memory is bounded");
+    }
+    assert!(kept > 7000, "{kept} items of 1 KB in 8 MiB");
+    assert_eq!(store.stats().evictions, 0);
+    assert!((0..kept).all(|i| get(&mut column, &i.to_le_bytes()).is_some()));
+    // What is deleted makes room again.
+    (0..100_u32).for_each(|i| assert!(column.delete(&i.to_le_bytes())));
+    (0..50_u32).for_each(|i| _ = set(&mut column, &i.to_le_bytes(), &[8; 1000]));
+}
+
+#[test]
+fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction() {
+    for (memory_mb, value_bytes, part) in [(8, 100, 80), (8, 1000, 85), (16, 300, 85)] {
+        let (store, mut column) = store(memory_mb);
+        let per_item = value_bytes + 4 + 9 + 2 + 11;
+        let count = u32::try_from((memory_mb << 20) * part / 100 / per_item).unwrap();
+        let mut random = 1_u64;
+        for round in 0..count * 12 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let key = if round < count { round } else { (random >> 33) as u32 % count };
+            set(&mut column, &key.to_le_bytes(), &pattern(value_bytes, key as usize));
+            if round % 64 == 0 {
+                column.quiesce();
+            }
+        }
+        let stats = store.stats();
+        assert_eq!(stats.evictions, 0, "{memory_mb} MiB, {value_bytes} B: {stats:?}");
+        assert_eq!(stats.curr_items, u64::from(count));
+        for key in 0..count {
+            let value = get(&mut column, &key.to_le_bytes());
+            assert_eq!(value, Some(pattern(value_bytes, key as usize)));
+        }
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_used_items_stay() {
+    let (store, mut column) = store(8);
+    let hot: Vec<u32> = (0..500).collect();
+    hot.iter().for_each(|key| _ = set(&mut column, &key.to_le_bytes(), &[1; 200]));
+    for cold in 1000..200_000_u32 {
+        set(&mut column, &cold.to_le_bytes(), &[2; 200]);
+        assert!(get(&mut column, &hot[cold as usize % 500].to_le_bytes()).is_some());
+        column.quiesce();
+    }
+    let stats = store.stats();
+    assert!(stats.evictions > 100_000 && stats.bytes < 8 << 20, "{stats:?}");
+    assert!(stats.bytes > (8 << 20) * 7 / 10, "{stats:?}");
+}
+
+#[test]
+fn small_and_large_values_mixed_never_fail_a_set() {
+    for memory_mb in [2, 8] {
+        let (store, mut column) = store(memory_mb);
+        let large = pattern(900_000, 3);
+        for i in 0..3000_u32 {
+            if i % 50 == 0 {
+                set(&mut column, &(i % 400).to_le_bytes(), &large);
+            } else {
+                set(&mut column, &i.to_le_bytes(), &pattern(100, i as usize));
+            }
+            column.quiesce();
+        }
+        assert!(store.stats().bytes < (memory_mb as u64) << 20);
+    }
+}
+
+#[test]
+fn expired_items_go_without_being_touched() {
+    let (store, mut column) = store(8);
+    for i in 0..20_000_u32 {
+        let exptime = 110 + i % 10;
+        let key = i.to_le_bytes();
+        column.put(&Put { exptime, ..put(Verb::Set, &key) }, Body::Bytes(&[0; 100])).expect("room");
+    }
+    assert_eq!(store.stats().curr_items, 20_000);
+    column.set_now(119);
+    while column.maintain() {
+        column.quiesce();
+    }
+    assert_eq!(store.stats().curr_items, 0);
+    assert_eq!(store.stats().evictions, 0);
+}
+
+#[test]
+fn last_access_is_told_to_within_a_minute() {
+    let (_, mut column) = store(8);
+    set(&mut column, b"k", b"v");
+    let look = MetaGet {
+        key: b"k",
+        key_binary: false,
+        cas_in: None,
+        bump: false,
+        win: true,
+        steps: &[],
+    };
+    for now in [100, 130, 159, 160, 200, 1000, 100_000] {
+        column.set_now(now);
+        let idle = column.meta_get(&look).expect("there").idle_seconds;
+        let truth = now - 100;
+        assert!(idle <= truth && idle + 60 > truth, "{idle} at {now}");
+    }
+    column.get(b"k");
+    assert!(column.meta_get(&look).expect("there").idle_seconds < 60);
+}
