@@ -154,9 +154,9 @@ fn number(value: &[u8]) -> Option<u64> {
     if end == 0 || digits.get(end).is_some_and(|byte| !space(byte) && *byte != 0) {
         return None;
     }
-    let magnitude = digits[..end].iter().try_fold(0_u64, |sum, digit| {
-        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })?;
+    let magnitude = digits[..end]
+        .iter()
+        .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
     // strtoull negates; what then looks negative is refused.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     (!negative || value >> 63 == 0).then_some(value)

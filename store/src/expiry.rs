@@ -148,7 +148,8 @@ impl Store {
         let segments = &self.memory().segments;
         let earlier = |segment: u32| {
             let there = segments.get(segment);
-            let holds = there.is(State::Open) || there.is(State::Sealed) || there.is(State::Draining);
+            let holds =
+                there.is(State::Open) || there.is(State::Sealed) || there.is(State::Draining);
             holds && there.epoch() != epoch
         };
         if !(0..segments.count()).any(earlier) {

@@ -49,10 +49,7 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(memory: Arc<Memory>, appenders: u32, tokens: u32) -> Self {
         let segments = memory.segments.count();
-        let out = |_| Out {
-            segment: AtomicU32::new(NONE),
-            position: AtomicU64::new(u64::MAX),
-        };
+        let out = |_| Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
         Self {
             queue: Queue::new(segments),
             appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
@@ -203,8 +200,7 @@ impl Log {
     fn try_reserve(&self, segment: u32, bytes: u32) -> Reserved {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        let current = there.epoch() == self.epoch()
-            && self.cas.load(Ordering::Relaxed) < far; // a distance, no order
+        let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far; // a distance, no order
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }
 

@@ -129,12 +129,7 @@ impl Local {
     }
 
     /// Makes an empty item on a miss. False: somebody else made one.
-    fn vivify(
-        &mut self,
-        store: &Store,
-        get: &MetaGet<'_>,
-        exptime: u32,
-    ) -> Result<bool, Refused> {
+    fn vivify(&mut self, store: &Store, get: &MetaGet<'_>, exptime: u32) -> Result<bool, Refused> {
         let modified = self.modify(store, get.key, |seen| match seen {
             Some(_) => Plan::Answer(()),
             None => Plan::Write(New {

@@ -303,7 +303,13 @@ impl Local {
             let old_cas = seen.map_or(0, |seen| seen.cas);
             let cas = match new.cas {
                 NewCas::Next => self.next_cas(store, old_cas),
-                NewCas::Given(cas) => if store.config.cas { cas } else { 0 },
+                NewCas::Given(cas) => {
+                    if store.config.cas {
+                        cas
+                    } else {
+                        0
+                    }
+                }
             };
             let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute());
             let mut slot = Slot::new(hash, place.loc);
@@ -387,9 +393,7 @@ fn fields_of<'f>(
 ) -> Fields<'f> {
     let old: &[u8] = seen.map_or(&[], |seen| seen.item.log_value());
     let (value, first_frame): ([&[u8]; 2], u32) = match new.value {
-        NewValue::Keep => {
-            ([old, &[]], seen.and_then(|seen| seen.item.first_frame()).unwrap_or(0))
-        }
+        NewValue::Keep => ([old, &[]], seen.and_then(|seen| seen.item.first_frame()).unwrap_or(0)),
         NewValue::Padded(digits, len) => ([digits, &SPACES[..len - digits.len()]], 0),
         NewValue::Append(more) => ([old, more], 0),
         NewValue::Prepend(more) => ([more, old], 0),

@@ -205,12 +205,7 @@ impl Local {
     }
 
     /// append and prepend.
-    fn extend(
-        &mut self,
-        store: &Store,
-        put: &Put<'_>,
-        body: Body<'_>,
-    ) -> Result<Stored, Refused> {
+    fn extend(&mut self, store: &Store, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let vivify = matches!(put.verb, Verb::AppendVivify | Verb::PrependVivify);
         let hash = store.hash.hash(put.key);
         let Some(seen) = self.find_live(store, hash, put.key) else {
@@ -253,7 +248,10 @@ impl Local {
             }
             let shape = seen.item.shape();
             value_bytes = shape.value_bytes.saturating_add(u32::try_from(more.len()).unwrap_or(0));
-            if shape.chained || value_bytes > store.frame_bytes() || too_large(store, put, value_bytes) {
+            if shape.chained
+                || value_bytes > store.frame_bytes()
+                || too_large(store, put, value_bytes)
+            {
                 return Plan::Answer(Stored::NotStored);
             }
             let value = match before(put.verb) {
@@ -290,7 +288,9 @@ impl Local {
             };
             // The frames may have been another item's by the time they were held.
             if pinned.is_some()
-                && self.find_live(store, hash, put.key).is_none_or(|now| now.slot.loc() != seen.slot.loc())
+                && self
+                    .find_live(store, hash, put.key)
+                    .is_none_or(|now| now.slot.loc() != seen.slot.loc())
             {
                 continue;
             }
@@ -389,10 +389,9 @@ fn decide(put: &Put<'_>, seen: Option<&Seen<'_>>) -> Decision {
             Decision::Answer(Stored::Exists)
         }
         (Verb::Cas, Some(seen)) if put.cas == seen.cas => store,
-        (Verb::Cas, Some(seen)) if put.stale && put.cas < seen.cas => Decision::Store {
-            exptime: seen.item.exptime(),
-            bits: STALE | (seen.slot.0 & WON),
-        },
+        (Verb::Cas, Some(seen)) if put.stale && put.cas < seen.cas => {
+            Decision::Store { exptime: seen.item.exptime(), bits: STALE | (seen.slot.0 & WON) }
+        }
         (Verb::Cas, Some(_)) => Decision::Answer(Stored::Exists),
         _ => store,
     }
@@ -416,4 +415,3 @@ fn shape_of(store: &Store, put: &Put<'_>, parts: &Parts<'_>) -> Shape {
         chained: parts.first_frame.is_some(),
     }
 }
-

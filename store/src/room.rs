@@ -135,8 +135,8 @@ impl Local {
             if progress {
                 continue;
             }
-            let others = store.memory().segments.limbo() > 0
-                || store.tokens.load(Ordering::Relaxed) != 0; // a hint: they may free something
+            let others =
+                store.memory().segments.limbo() > 0 || store.tokens.load(Ordering::Relaxed) != 0; // a hint: they may free something
             if !others && round > WAIT_ROUNDS_SPIN {
                 break;
             }
@@ -193,7 +193,8 @@ impl Local {
     fn claim(&mut self, store: &Store) -> Option<(u32, Aim)> {
         let segments = &store.memory().segments;
         let (best, dead_bytes) = self.choose(store);
-        let all_bytes = u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
+        let all_bytes =
+            u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
         let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
         if let Some(segment) = best
             && (much || !store.config.evict)
@@ -219,7 +220,7 @@ impl Local {
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
         let looks = if count <= CANDIDATES_MAX { count } else { CANDIDATES_SAMPLED };
-        let (mut best, mut best_live, mut dead_bytes) = (None, u64::MAX, 0);
+        let (mut best, mut best_live, mut dead_bytes) = (None, segment_bytes, 0);
         for look in 0..looks {
             let segment = if looks == count { look } else { self.random(count) };
             let there = segments.get(segment);
@@ -241,7 +242,7 @@ impl Local {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        u32::try_from((self.random >> 32) * u64::from(below) >> 32).unwrap_or(0)
+        u32::try_from(((self.random >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     }
 
     /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
@@ -312,7 +313,8 @@ impl Local {
                     Verdict::Evict => self.evict(store, drain, hash, loc, bytes),
                     Verdict::Spare(cnt) => {
                         let place = |bytes| store.log.reserve(self.appender, bytes, 0);
-                        if self.relocate(store, hash, loc, item, Some(cnt), place) == Drained::NoRoom
+                        if self.relocate(store, hash, loc, item, Some(cnt), place)
+                            == Drained::NoRoom
                         {
                             self.evict(store, drain, hash, loc, bytes);
                         }

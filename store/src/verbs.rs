@@ -6,8 +6,8 @@
 //! the log for longer than the `Column` it came from.
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
-use crate::Pinned;
 use crate::Draft;
+use crate::Pinned;
 
 /// How a `Put` treats what is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

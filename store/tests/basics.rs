@@ -1,5 +1,7 @@
 //! One column, step by step: what each verb does, at the default size and at 8 MiB.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
 use std::sync::Arc;
 use store::{
     Body, Column, Config, Counted, Deleted, Delta, MetaDelete, MetaGet, MetaStep, Put, Refused,
@@ -214,14 +216,8 @@ fn numbers_count() {
 fn meta_marks_and_wins() {
     let (_, mut column) = store(8);
     let steps = [MetaStep::Vivify(130)];
-    let get = MetaGet {
-        key: b"m",
-        key_binary: true,
-        cas_in: None,
-        bump: true,
-        win: true,
-        steps: &steps,
-    };
+    let get =
+        MetaGet { key: b"m", key_binary: true, cas_in: None, bump: true, win: true, steps: &steps };
     let hit = column.meta_get(&get).expect("made");
     assert!(hit.vivified && hit.won && !hit.token_sent && hit.key_binary && hit.exptime == 0);
     let hit = column.meta_get(&get).expect("there");
@@ -382,14 +378,8 @@ fn expired_items_go_without_being_touched() {
 fn last_access_is_told_to_within_a_minute() {
     let (_, mut column) = store(8);
     set(&mut column, b"k", b"v");
-    let look = MetaGet {
-        key: b"k",
-        key_binary: false,
-        cas_in: None,
-        bump: false,
-        win: true,
-        steps: &[],
-    };
+    let look =
+        MetaGet { key: b"k", key_binary: false, cas_in: None, bump: false, win: true, steps: &[] };
     for now in [100, 130, 159, 160, 200, 1000, 100_000] {
         column.set_now(now);
         let idle = column.meta_get(&look).expect("there").idle_seconds;

@@ -7,7 +7,7 @@
 
 use super::slot::{Slot, tag};
 use super::{
-    Address, Index, LINES_MAX, LINES_MIN, LOCK, OVERFLOW_AT, OVERFLOW_SLOTS, ODD, SPILLED_AT,
+    Address, Index, LINES_MAX, LINES_MIN, LOCK, ODD, OVERFLOW_AT, OVERFLOW_SLOTS, SPILLED_AT,
     VERSION, Width, index,
 };
 use memory::sync::{AtomicU64, Ordering, fence};
@@ -51,11 +51,8 @@ impl Index {
         let Some(word) = self.lock_group(index(width.stepped)) else { return Step::NotNow };
         let mut group = Group { index: self, at: index(width.stepped), word };
         group.begin_moving();
-        let from = Address {
-            group: width.stepped,
-            groups_log: width.groups_log,
-            lines: width.lines,
-        };
+        let from =
+            Address { group: width.stepped, groups_log: width.groups_log, lines: width.lines };
         moving.clear();
         group.take_all(from, &mut moving);
         match width.lines {
@@ -175,7 +172,9 @@ impl Group<'_> {
         self.word |= 1 << (u64::from(SPILLED_AT) + home);
         let first = self.word & OVERFLOW_AT;
         // The first overflow line has room, or a new one becomes the first.
-        if first != 0 && super::put_in(&self.index.overflow.line(index(first))[..OVERFLOW_SLOTS], slot) {
+        if first != 0
+            && super::put_in(&self.index.overflow.line(index(first))[..OVERFLOW_SLOTS], slot)
+        {
             return;
         }
         let taken = self.index.take_overflow();
