@@ -281,6 +281,7 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
     // Who reads at last finds the value whole, though its item may be long gone; or, if its
     // connection had to give way, the end.
+    let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let rest_bytes = bytes + 30;
         let mut got = vec![0; rest_bytes];
@@ -293,12 +294,18 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
         }
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
         let expected = [header.as_bytes(), &vec![*byte as u8; bytes], b"\r\nEND\r\n"].concat();
+        if got.starts_with(b"END\r\n") {
+            missed += 1;
+            continue;
+        }
         let differs = got[..at].iter().zip(&expected).position(|(got, expected)| got != expected);
         if let Some(at) = differs {
             let near = live::show(&got[at..(at + 60).min(got.len())]);
             panic!("value {number} of letter {byte} is torn at {at}: {near}");
         }
     }
+    // Evicted before the first get: most of the memory is pinned, so there is not much for others.
+    assert!(missed < 100, "{missed} of 200 values were evicted at once");
     check_service(&mut good, 201);
 }
 
