@@ -108,7 +108,7 @@ fn look(delta: &Delta<'_>, seen: Option<&Seen<'_>>) -> Result<Sum, Counted> {
 fn counted<'d>(delta: &Delta<'_>, seen: Option<&Seen<'_>>, digits: &'d [u8]) -> New<'d> {
     let cas = delta.cas_in.map_or(NewCas::Next, NewCas::Given);
     let Some(seen) = seen else {
-        let exptime = delta.exptime.or(delta.vivify.map(|vivify| vivify.exptime)).unwrap_or(0);
+        let exptime = delta.vivify.map_or(0, |vivify| vivify.exptime);
         return New {
             value: NewValue::Padded(digits, digits.len()),
             exptime,

@@ -41,6 +41,9 @@ const LAST_ACCESS_AT: usize = 3;
 /// The longest key.
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
+/// An exptime field that waits for its time; until then it says never. No clock reaches it.
+pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
+
 /// How a CAS unique is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasWidth {
@@ -273,7 +276,10 @@ impl<'r> Item<'r> {
         if !self.shape.exp {
             return 0;
         }
-        u32::from_le_bytes(self.load(self.exp_at() as usize))
+        match u32::from_le_bytes(self.load(self.exp_at() as usize)) {
+            EXPTIME_TO_COME => 0,
+            exptime => exptime,
+        }
     }
 
     /// Sets its exptime; only where it has one, under the group's lock.

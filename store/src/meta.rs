@@ -8,6 +8,7 @@
 use crate::Store;
 use crate::column::Local;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
+use crate::item::EXPTIME_TO_COME;
 use crate::publish::{Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes};
 use crate::verbs::{Deleted, MetaDelete, MetaGet, MetaHit, MetaStep, Refused};
 
@@ -36,17 +37,15 @@ impl Local {
         store: &'s Store,
         get: &MetaGet<'_>,
     ) -> Option<MetaHit<'s>> {
-        let vivify = get.steps.iter().find_map(|step| match step {
-            MetaStep::Vivify(exptime) => Some(*exptime),
-            _ => None,
-        });
+        let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         loop {
             match self.look(store, get, false) {
                 Looked::Hit(hit) => return Some(hit),
                 // Without room for the field the item stays as it is, and so does its exptime: a miss is honest.
                 Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
+                Looked::Miss if !vivify => return None,
                 Looked::Miss => {
-                    let made = self.vivify(store, get, vivify?).ok()?;
+                    let made = self.vivify(store, get).ok()?;
                     if !made {
                         continue;
                     }
@@ -121,21 +120,21 @@ impl Local {
             let Some(seen) = seen else { return Plan::Answer(()) };
             match seen.item.shape().exp {
                 true => Plan::Answer(()),
-                // Any time not 0 makes the field; the caller's own is set right after, and this one is never reached.
-                false => Plan::Write(New { exptime: u32::MAX, ..kept(seen) }),
+                // The caller's own is set right after.
+                false => Plan::Write(New { exptime: EXPTIME_TO_COME, ..kept(seen) }),
             }
         })?;
         Ok(())
     }
 
     /// Makes an empty item on a miss. False: somebody else made one.
-    fn vivify(&mut self, store: &Store, get: &MetaGet<'_>, exptime: u32) -> Result<bool, Refused> {
+    fn vivify(&mut self, store: &Store, get: &MetaGet<'_>) -> Result<bool, Refused> {
         let modified = self.modify(store, get.key, |seen| match seen {
             Some(_) => Plan::Answer(()),
             None => Plan::Write(New {
                 value: NewValue::Padded(&[], 0),
-                // With the field, whatever the steps will make of it.
-                exptime: if exptime == 0 { u32::MAX } else { exptime },
+                // With the field, for what the steps will make of it: even one long past is answered first.
+                exptime: EXPTIME_TO_COME,
                 client_flags: 0,
                 key_binary: get.key_binary,
                 cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),

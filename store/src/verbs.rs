@@ -207,7 +207,7 @@ pub struct Delta<'a> {
     pub cas_in: Option<u64>,
     /// On a miss, store `initial` with `exptime` (meta `N` and `J`; binary increment).
     pub vivify: Option<Vivify>,
-    /// `T`: the new exptime on a hit, or of the item just made.
+    /// `T`: the new exptime on a hit. What is made on a miss has `Vivify::exptime`.
     pub exptime: Option<u32>,
 }
 
