@@ -90,6 +90,9 @@ impl Local {
             self.walk = (self.now, 0);
             next = 0;
         }
+        if next >= count {
+            return false;
+        }
         let sweeping = store.flush.load(Ordering::Acquire) & SWEEPING != 0; // pairs with `flush_now`
         for _ in 0..LOOKS_MAX {
             if next >= count {
