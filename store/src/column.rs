@@ -177,12 +177,33 @@ impl Column {
         local.flush(store, oldest_live);
     }
 
-    /// Brings what a lookup of `key` reads first near: for batches.
+    /// Brings what a lookup of `key` reads first near, for batches. To be given to `prefetch_item`
+    /// after the same has been asked for the batch's other keys.
     #[inline]
-    pub fn prefetch(&self, key: &[u8]) {
-        self.store.index.prefetch(self.store.hash.hash(key));
+    #[must_use]
+    pub fn prefetch(&self, key: &[u8]) -> Prefetched {
+        let hash = self.store.hash.hash(key);
+        self.store.index.prefetch(hash);
+        Prefetched(hash)
+    }
+
+    /// Brings the item near that a lookup of the same key reads next.
+    #[inline]
+    pub fn prefetch_item(&self, key: Prefetched) {
+        let region = &self.store.memory().region;
+        self.store.index.candidates(key.0, |slot| {
+            region.prefetch(slot.loc());
+            region.prefetch(slot.loc() + LINE_BYTES);
+        });
     }
 }
+
+/// Bytes of a cache line.
+const LINE_BYTES: u64 = 64;
+
+/// A key whose line of the index is on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched(u64);
 
 impl Drop for Column {
     fn drop(&mut self) {

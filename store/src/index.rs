@@ -211,6 +211,19 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag(hash))));
     }
 
+    /// Calls `each` with the slots a lookup of `hash` is likely to compare with its key: for hints.
+    #[inline]
+    pub(crate) fn candidates(&self, hash: u64, mut each: impl FnMut(Slot)) {
+        let address = self.width().address(hash);
+        for at in self.lines.line(address.line(address.home(tag(hash)))) {
+            // Relaxed: nothing but a hint is made of it.
+            let slot = Slot(at.load(Ordering::Relaxed));
+            if slot.tag() == tag(hash) {
+                each(slot);
+            }
+        }
+    }
+
     #[inline]
     fn width(&self) -> Width {
         // Acquire pairs with the Release in `grow::step`: the new lines are seen as zeroed or filled.

@@ -23,7 +23,7 @@ mod room;
 mod stats;
 mod verbs;
 
-pub use column::Column;
+pub use column::{Column, Prefetched};
 pub use draft::Draft;
 pub use memory::frames::Pinned;
 pub use stats::Stats;
