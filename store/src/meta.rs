@@ -91,7 +91,8 @@ impl Local {
             store.log.segment_of(slot.loc()).raise_exp(raised);
             item.set_exptime(exptime);
         }
-        won |= get.win && slot.has(STALE) && !slot.has(WON);
+        won |= slot.has(STALE) && !slot.has(WON);
+        won &= get.win;
         let hit = MetaHit {
             hit,
             key_binary: item.shape().key_binary,

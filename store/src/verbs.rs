@@ -131,7 +131,7 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// False with `u`: counts as no use of the item.
     pub bump: bool,
-    /// False with `me`, which only looks: a stale item stays as it is and nobody wins.
+    /// False with `me`, which only looks, and where `mg` fails while it answers: nobody wins.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],

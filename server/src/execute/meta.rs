@@ -18,26 +18,26 @@ const SLAB_CLASS: &str = " cls=1 size=";
 /// `mg`.
 pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let flags = match Flags::parse(request) {
-        Ok(flags) if flags.opaque_too_long => {
-            return say(out, answer::OPAQUE_TOO_LONG, false);
-        }
         Ok(flags) => flags,
         Err(answer) => return say(out, answer, false),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
     let (steps, count) = steps(request, &flags, &context.clock);
+    // memcached gives up at an opaque that is too long, having done what the flags before it ask.
+    let failed = flags.opaque_too_long;
     let wanted = MetaGet {
         key,
         // memcached does not note it of an item made on a miss.
         key_binary: false,
         cas_in: flags.cas_in,
-        bump: !flags.no_bump,
-        win: true,
+        bump: !(flags.no_bump || failed && flags.locked),
+        win: !failed,
         steps: &steps[..count],
     };
     let counters = &context.counters;
     match context.store.meta_get(&wanted) {
+        Some(_) if failed => say(out, answer::OPAQUE_TOO_LONG, false),
         Some(hit) => {
             if flags.exptime.is_some() {
                 counters.touch_cmds.add(1);
@@ -51,22 +51,32 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         None => {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
-            if !flags.quiet {
+            if failed {
+                say(out, answer::OPAQUE_TOO_LONG, false);
+            } else if !flags.quiet {
                 append_miss(b"EN", (request, &flags, key), out);
             }
         }
     }
 }
 
-/// The flags that change the item, in their order.
+/// The flags that change the item, in their order; behind an opaque that is too long only the making
+/// of it.
 fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], usize) {
     let mut steps = [MetaStep::Touch(0); 3];
     let mut count = 0;
     if flags.exptime.is_none() && flags.vivify.is_none() && flags.recache.is_none() {
         return (steps, count);
     }
+    let mut given_up = false;
     for token in request.flags.tokens() {
         let step = match token[0] {
+            b'N' if given_up => Some(MetaStep::Vivify(0)),
+            _ if given_up => None,
+            b'O' => {
+                given_up = flags.opaque_too_long;
+                None
+            }
             b'T' => flags.exptime.map(|exptime| MetaStep::Touch(clock.realtime(exptime))),
             b'N' => flags.vivify.map(|exptime| MetaStep::Vivify(clock.realtime(exptime))),
             b'R' => flags.recache.map(|exptime| MetaStep::Recache(clock.realtime(exptime))),
