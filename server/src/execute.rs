@@ -10,6 +10,8 @@ mod flush;
 mod meta;
 mod operator;
 mod put;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
