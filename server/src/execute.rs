@@ -196,16 +196,15 @@ fn get(context: &mut Context, get: &Get<'_>, out: &mut Out) {
     if let Some(hit) = hit {
         let cas = get.cas.then_some(hit.cas);
         reply::value_line(&mut out.buf, get.key, hit.client_flags, hit.value_bytes, cas);
-        append_value(out, hit.value);
-    }
-    if get.last {
+        append_value(out, hit.value, if get.last { b"\r\nEND\r\n" } else { b"\r\n" });
+    } else if get.last {
         out.buf.extend_from_slice(answer::END.as_bytes());
     }
 }
 
-/// Appends a value and its line end.
+/// Appends a value, its line end, and what may follow that.
 #[inline]
-fn append_value(out: &mut Out, value: Value<'_>) {
+fn append_value(out: &mut Out, value: Value<'_>, end: &[u8]) {
     let tail = match value {
         Value::Log(bytes) => bytes,
         Value::Frames(pinned, tail) => {
@@ -214,7 +213,7 @@ fn append_value(out: &mut Out, value: Value<'_>) {
         }
     };
     out.buf.extend_from_slice(tail);
-    out.buf.extend_from_slice(b"\r\n");
+    out.buf.extend_from_slice(end);
 }
 
 fn delete(context: &mut Context, key: &[u8], noreply: bool, out: &mut Out) {

@@ -127,7 +127,7 @@ fn append_hit(clock: &Clock, asked: Asked<'_>, found: MetaHit<'_>, out: &mut Out
         out.buf.extend_from_slice(mark);
     }
     if value {
-        append_value(out, hit.value);
+        append_value(out, hit.value, b"\r\n");
     }
 }
 
