@@ -1,8 +1,11 @@
 //! Any bytes, cut anywhere, into the text protocol's parser.
 //!
-//! The first two bytes of the input say how it is cut, the rest is the stream. Asserted: no panic;
-//! no step consumes more than there is; every step but `More` and `Body` consumes something; what
-//! the stream comes to does not depend on the cuts. Replies are decoded from the same bytes.
+//! Where: `cargo fuzz run --sanitizer none text -- -dict=fuzz/text.dict -max_total_time=20`. The
+//! first two bytes of the input say how it is cut, the rest is the stream; replies are decoded from
+//! the same bytes.
+//! Invariant: no panic; no step consumes more than there is; every step but `More` and `Body`
+//! consumes something; what the stream comes to does not depend on the cuts.
+//! Source: the invariants of `protocol/src/session.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

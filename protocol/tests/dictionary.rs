@@ -1,4 +1,8 @@
 //! The fuzzer's dictionary is made from the command table.
+//!
+//! Where: writes and checks `fuzz/text.dict`.
+//! Invariant: every command of the table is in it.
+//! Source: the table, `protocol/src/command.rs`.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,8 @@
 //! The text codec against itself: both directions, and streams cut anywhere.
+//!
+//! Where: beside the crate, through its public face only.
+//! Invariant: what is encoded is read back; what a stream means does not depend on its cuts.
+//! Source: memcached's `protocol.txt`.
 
 use proptest::prelude::*;
 use protocol::reply::Decoded;

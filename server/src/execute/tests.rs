@@ -1,6 +1,9 @@
 //! Whole commands in, whole replies out, in one process and under a clock of the test's own.
 //!
-//! Every reply here was first seen from memcached 1.6.45.
+//! Where: the executor with a session before it and a store behind it, no socket.
+//! Invariant: every reply here was first seen from memcached 1.6.45, but those of features that
+//! memcached has and this server has not.
+//! Source: memcached 1.6.45, asked.
 
 use std::sync::Arc;
 
