@@ -59,7 +59,7 @@ impl Server {
         let port_file = port_file();
         let mut command = Command::new(program);
         command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1"]).args(flags);
-        if is_root() {
+        if rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
         }
         let child = command
@@ -137,6 +137,8 @@ impl Drop for Server {
 
 /// One connection to a server, reading with a deadline.
 pub(crate) struct Wire {
+    /// The longest wait for a reply.
+    pub(crate) patience: Duration,
     stream: TcpStream,
     /// Bytes that arrived; those before `taken` have been handed out.
     arrived: Vec<u8>,
@@ -156,7 +158,7 @@ impl Wire {
     fn new(stream: TcpStream) -> Wire {
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Wire { stream, arrived: Vec::new(), taken: 0 }
+        Wire { patience: PATIENCE, stream, arrived: Vec::new(), taken: 0 }
     }
 
     /// Sends all of `bytes`; a connection closed by the peer meanwhile shows when it is read.
@@ -174,7 +176,7 @@ impl Wire {
 
     /// The next line, its end included.
     pub(crate) fn line(&mut self) -> Result<Vec<u8>, Stop> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let mut searched = 0;
         loop {
             let waiting = &self.arrived[self.taken..];
@@ -188,7 +190,7 @@ impl Wire {
 
     /// The next `bytes` bytes.
     pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, Stop> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         while self.arrived.len() - self.taken < bytes {
             self.receive(deadline)?;
         }
@@ -197,8 +199,8 @@ impl Wire {
 
     /// Everything up to and without `fence`, which must be the last that has arrived. What came
     /// before the end stays readable by `rest` when this fails.
-    pub(crate) fn until(&mut self, fence: &[u8], patience: Duration) -> Result<Vec<u8>, Stop> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
+        let deadline = Instant::now() + self.patience;
         loop {
             if self.arrived[self.taken..].ends_with(fence) {
                 let mut reply = self.rest();
@@ -261,7 +263,8 @@ impl Wire {
 /// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
 pub(crate) fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
-    eprintln!("SKIPPED: {reason}");
+    // Not captured, as a print would be.
+    let _ = writeln!(io::stderr(), "SKIPPED: {reason}");
 }
 
 /// Bytes as a person reads them, a long text cut in its middle.
@@ -272,11 +275,6 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     }
     let (head, tail) = (&bytes[..SHOWN_BYTES_MAX / 2], &bytes[bytes.len() - 100..]);
     format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
-}
-
-fn is_root() -> bool {
-    let said = Command::new("id").arg("-u").output();
-    said.is_ok_and(|said| said.stdout.trim_ascii() == b"0")
 }
 
 /// A path nobody else uses, for the server to write its port to.

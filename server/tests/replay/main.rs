@@ -6,12 +6,14 @@
 //! - `SERVER=path`: replay to that server, for instance memcached itself.
 //! - `RECORDING=path`: replay that recording too (JSON lines of text or meta commands, zstd).
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "../live/mod.rs"]
 mod live;
 mod recording;
 mod text;
 
-use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
+use live::{SILENCE, Server, Stop, Wire, show};
 use recording::{Exchange, State};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -176,7 +178,7 @@ impl Replay {
         }
         let reply = match delivery {
             Delivery::Pipelined => self.reply_in_stream(),
-            Delivery::Whole | Delivery::Pieces => self.wire.until(FENCE_REPLY, PATIENCE),
+            Delivery::Whole | Delivery::Pieces => self.wire.until(FENCE_REPLY),
         };
         match reply {
             Ok(reply) => (reply, State::Ok),

@@ -9,8 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A transcript: its steps with their line numbers.
 pub(crate) struct Script {
     pub(crate) name: String,
-    /// The one memcached version that answers like this, where not all do.
-    pub(crate) only: Option<String>,
     pub(crate) steps: Vec<(usize, Step)>,
 }
 
@@ -40,19 +38,26 @@ pub(crate) enum Piece {
 const UNNAMED: char = '-';
 
 impl Script {
-    pub(crate) fn parse(name: &str, text: &str) -> Script {
-        let mut script = Script { name: name.to_owned(), only: None, steps: Vec::new() };
-        if !text.contains("flags:") {
-            script.steps.push((0, Step::Start(Vec::new())));
-        }
+    /// Reads a transcript, without what only another `program` answers; none is the server under
+    /// test, which answers everything.
+    pub(crate) fn parse(name: &str, text: &str, program: Option<&str>) -> Script {
+        let mut script = Script { name: name.to_owned(), steps: Vec::new() };
+        let mut only = None;
         for (index, line) in text.lines().enumerate() {
-            if let Some(only) = line.strip_prefix("only: ") {
-                script.only = Some(only.to_owned());
-            } else if !line.starts_with('#') && !line.is_empty() {
+            if let Some(other) = line.strip_prefix("only: ") {
+                only = Some(other);
+            } else if line.is_empty() {
+                only = None;
+            } else if !line.starts_with('#')
+                && (program.is_none() || only.is_none_or(|one| program == Some(one)))
+            {
                 let step = step(line)
                     .unwrap_or_else(|| panic!("{name}:{}: not understood: {line}", index + 1));
                 script.steps.push((index + 1, step));
             }
+        }
+        if !matches!(script.steps.first(), None | Some((_, Step::Start(_)))) {
+            script.steps.insert(0, (0, Step::Start(Vec::new())));
         }
         script
     }
