@@ -107,3 +107,7 @@ pub const ARRIVALS_CHECK_MS: u64 = 1000;
 /// A connection whose waiting replies or half request have not moved for so long gives way when
 /// half of a share is used; one that moves, only when all of it is.
 pub const STALLED_MS: u64 = 2000;
+
+/// Requests of one connection read before the first of them is executed, so that their memory is
+/// on its way: about as many as the processor has line fills outstanding.
+pub const REQUESTS_AHEAD: usize = 16;
