@@ -4,7 +4,6 @@
 //! Invariant: every command of the table is in it.
 //! Source: the table, `protocol/src/command.rs`.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use protocol::COMMANDS;
@@ -35,12 +34,16 @@ const WORDS: [&str; 19] = [
 fn dictionary() -> String {
     let mut text = String::from("# Made by protocol/tests/dictionary.rs with HYPOSTYLE_BLESS=1.\n");
     for command in COMMANDS {
-        writeln!(text, "\"{}\"", command.name).unwrap();
+        text.push_str(&quoted(command.name));
     }
     for word in WORDS {
-        writeln!(text, "\"{word}\"").unwrap();
+        text.push_str(&quoted(word));
     }
     text
+}
+
+fn quoted(word: &str) -> String {
+    format!("\"{word}\"\n")
 }
 
 #[test]

@@ -60,8 +60,8 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     }
 }
 
-/// The flags that change the item, in their order; behind an opaque that is too long only the making
-/// of it.
+/// The flags that change the item, in their order; behind an opaque that is too long only that it
+/// is made.
 fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], usize) {
     let mut steps = [MetaStep::Touch(0); 3];
     let mut count = 0;
