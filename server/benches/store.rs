@@ -15,6 +15,8 @@ use store::{Body, Column, Config, Put, Store, Stored, Value, Verb};
 
 /// Operations between two quiescent points, as a column with 32 requests in flight would have.
 const BATCH: u32 = 32;
+/// Keys a column reads ahead of executing at most.
+const AHEAD: usize = 16;
 /// Digits of the number in each key.
 const KEY_DIGITS: usize = 8;
 /// The rest of each key; 36 bytes with the digits.
@@ -32,6 +34,7 @@ usage: cargo bench --bench store -- [options]
   --value-bytes N   length of each value (64)
   --ops N           operations per round (2000000)
   --rounds N        rounds of each operation, of which the median is shown (7)
+  --only TEXT       only operations whose name has TEXT in it: for profiles
 ";
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -41,6 +44,7 @@ struct Options {
     value_bytes: u32,
     ops: u32,
     rounds: u32,
+    only: String,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +66,7 @@ fn run() -> Outcome<()> {
     for &keys in &options.keys {
         writeln!(out, "{keys} keys of 36 B, values of {} B", options.value_bytes)?;
         let mut bench = Bench::new(keys, &options)?;
-        for (name, op) in OPS {
+        for (name, op) in OPS.into_iter().filter(|(name, _)| name.contains(&options.only)) {
             let nanoseconds = bench.measure(op, &options)?;
             let mops = 1e3 / nanoseconds;
             writeln!(out, "  {name:<22}{nanoseconds:>8.1} ns/op{mops:>9.2} Mop/s")?;
@@ -72,8 +76,13 @@ fn run() -> Outcome<()> {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
-    let mut options =
-        Options { keys: vec![100_000, 2_000_000], value_bytes: 64, ops: 2_000_000, rounds: 7 };
+    let mut options = Options {
+        keys: vec![100_000, 2_000_000],
+        value_bytes: 64,
+        ops: 2_000_000,
+        rounds: 7,
+        only: String::new(),
+    };
     while let Some(word) = words.next() {
         if word == "--bench" {
             continue;
@@ -90,6 +99,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
             "--value-bytes" => options.value_bytes = whole(&value, VALUE_BYTES_MAX)?,
             "--ops" => options.ops = whole(&value, OPS_MAX)?,
             "--rounds" => options.rounds = whole(&value, OPS_MAX)?,
+            "--only" => options.only = value,
             _ => return Err(format!("{word}: unknown option").into()),
         }
     }
@@ -110,6 +120,8 @@ enum Op {
     /// Makes the key and does nothing: what every other figure contains.
     Key,
     GetHit,
+    /// The same with a batch's memory asked for in advance, as a column does it.
+    GetHitAhead,
     GetMiss,
     /// Replaces a value by one of the same length.
     Set,
@@ -118,9 +130,10 @@ enum Op {
 }
 
 /// Every operation, with its name in the table.
-const OPS: [(&str, Op); 5] = [
+const OPS: [(&str, Op); 6] = [
     ("(making the key)", Op::Key),
     ("get, hit", Op::GetHit),
+    ("get, hit, read ahead", Op::GetHitAhead),
     ("get, miss", Op::GetMiss),
     ("set, overwriting", Op::Set),
     ("set, evicting", Op::SetEvict),
@@ -177,17 +190,40 @@ impl Bench {
     fn measure(&mut self, op: Op, options: &Options) -> Outcome<f64> {
         let mut figures = Vec::new();
         for _ in 0..options.rounds {
+            let batches = options.ops.div_ceil(BATCH);
             let start = Instant::now();
-            for number in 0..options.ops {
-                self.once(op)?;
-                if number % BATCH == 0 {
-                    self.between_batches(op);
-                }
+            for _ in 0..batches {
+                self.batch(op)?;
+                self.between_batches(op);
             }
-            figures.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(options.ops));
+            figures.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(batches * BATCH));
         }
         figures.sort_by(f64::total_cmp);
         Ok(figures[figures.len() / 2])
+    }
+
+    fn batch(&mut self, op: Op) -> Outcome<()> {
+        match op {
+            Op::GetHitAhead => self.get_ahead(),
+            _ => (0..BATCH).try_for_each(|_| self.once(op)),
+        }
+    }
+
+    fn get_ahead(&mut self) -> Outcome<()> {
+        let numbers: [u32; BATCH as usize] = std::array::from_fn(|_| self.random_below_keys());
+        for half in numbers.chunks(AHEAD) {
+            let ahead: [_; AHEAD] = std::array::from_fn(|at| {
+                let number = half.get(at).copied().unwrap_or(0);
+                self.roomy.prefetch(&key_of(number))
+            });
+            for key in ahead {
+                self.roomy.prefetch_item(key);
+            }
+            for &number in half {
+                hit(&mut self.roomy, number, self.value.len())?;
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -198,7 +234,7 @@ impl Bench {
                 black_box(key_of(number));
                 Ok(())
             }
-            Op::GetHit => hit(&mut self.roomy, number, self.value.len()),
+            Op::GetHit | Op::GetHitAhead => hit(&mut self.roomy, number, self.value.len()),
             Op::GetMiss => miss(&mut self.roomy, number + self.keys),
             Op::Set => set(&mut self.roomy, number, &self.value),
             Op::SetEvict => {
@@ -241,7 +277,7 @@ fn hit(column: &mut Column, number: u32, value_bytes: usize) -> Outcome<()> {
     };
     match hit.value {
         Value::Log(bytes) if bytes.len() == value_bytes => {
-            black_box(bytes.last());
+            black_box(bytes.last().copied());
             Ok(())
         }
         _ => Err(format!("key {number} has not the value stored").into()),
