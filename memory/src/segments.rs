@@ -19,7 +19,7 @@
 //! ```
 
 use crate::quiescence::Quiescence;
-use crate::sync::{AtomicU32, AtomicU64, Line, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, wait_a_little};
 
 /// `end` of a segment that is still open.
 pub const UNSEALED: u32 = u32::MAX;
@@ -345,12 +345,13 @@ impl Segments {
         // orders the segment's contents.
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()?;
+        let mut rounds = 0;
         loop {
             if let Some(segment) = self.pop(&self.free) {
                 return Some(segment);
             }
             // Somebody between push and count: the count said there is one, so it comes.
-            crate::sync::spin_loop();
+            wait_a_little(&mut rounds);
         }
     }
 

@@ -20,6 +20,20 @@ pub use std::sync::atomic::{
 #[cfg(not(loom))]
 pub use std::{sync::Mutex, thread::yield_now};
 
+/// Rounds of waiting for another thread before the processor is offered to it: it may not be running.
+const SPINS_MAX: u32 = 64;
+
+/// One round of waiting for another thread's few instructions; `rounds` counts them.
+#[inline]
+pub fn wait_a_little(rounds: &mut u32) {
+    *rounds += 1;
+    if *rounds % SPINS_MAX == 0 {
+        yield_now();
+    } else {
+        spin_loop();
+    }
+}
+
 /// A cache line of its own, so that writers of neighbours do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(64))]

@@ -194,6 +194,7 @@ impl Column {
         self.store.index.candidates(key.0, |slot| {
             region.prefetch(slot.loc());
             region.prefetch(slot.loc() + LINE_BYTES);
+            region.prefetch(slot.loc() + 2 * LINE_BYTES);
         });
     }
 }

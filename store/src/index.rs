@@ -16,7 +16,7 @@
 pub(crate) mod grow;
 pub(crate) mod slot;
 
-use memory::sync::{AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, spin_loop};
+use memory::sync::{AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little};
 use memory::words::Words;
 use slot::{Slot, tag};
 use std::io;
@@ -243,6 +243,7 @@ impl Index {
 
     /// The second look of a miss: between one even version and its repetition, so that what moved is not missed.
     fn find_validated(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+        let mut rounds = 0;
         loop {
             let address = self.width().address(hash);
             let home = address.home(tag(hash));
@@ -250,7 +251,7 @@ impl Index {
             // Acquire pairs with the Release stores of `Locked` and `grow`.
             let before = group.load(Ordering::Acquire);
             if before & ODD != 0 {
-                spin_loop();
+                wait_a_little(&mut rounds);
                 continue;
             }
             let line = self.lines.line(address.line(home));
@@ -300,6 +301,7 @@ impl Index {
 
     /// Locks the group `hash` lives in.
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
+        let mut rounds = 0;
         loop {
             let address = self.width().address(hash);
             if let Some(word) = self.lock_group(address.group()) {
@@ -310,7 +312,7 @@ impl Index {
                 // Stepped in between: it lives elsewhere. Release: nothing was changed under the lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
-            spin_loop();
+            wait_a_little(&mut rounds);
         }
     }
 
