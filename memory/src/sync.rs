@@ -27,7 +27,7 @@ const SPINS_MAX: u32 = 64;
 #[inline]
 pub fn wait_a_little(rounds: &mut u32) {
     *rounds += 1;
-    if *rounds % SPINS_MAX == 0 {
+    if rounds.is_multiple_of(SPINS_MAX) {
         yield_now();
     } else {
         spin_loop();
