@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use net::{Calls, Epoll, Interest, Timeout, Waker};
 
-use crate::connection::{Arrivals, Next, Waiting};
+use crate::connection::{Arrivals, Connection, Next, Waiting};
 use crate::execute::Context;
 use crate::limits;
 use crate::listen::Source;
@@ -83,8 +83,11 @@ impl Kit {
         self.out.is_full()
     }
 
-    fn kept_bytes(&self) -> usize {
-        self.spares.held_bytes() + self.waiting.held_bytes
+    /// Connections hold more than one `part`th of what they may.
+    #[inline]
+    fn is_pressed(&self, part: usize) -> bool {
+        self.spares.held_bytes() + self.waiting.held_bytes > self.kept_bytes_max / part
+            || self.waiting.pinned_bytes > self.pinned_bytes_max / part
     }
 }
 
@@ -103,6 +106,8 @@ pub(crate) struct Column {
     /// Connections that wait for a frame, and what `Arrivals::ended` was when they began to.
     resting: Vec<u64>,
     resting_ended: u64,
+    /// No search for stalled connections before then.
+    relief_due_ms: u64,
     tick: Tick,
     waker: Arc<Waker>,
     stopping: Arc<AtomicBool>,
@@ -137,6 +142,7 @@ impl Column {
             queue_next: Vec::new(),
             resting: Vec::new(),
             resting_ended: 0,
+            relief_due_ms: 0,
             tick: parts.tick,
             waker: parts.waker,
             stopping: parts.stopping,
@@ -241,9 +247,7 @@ impl Column {
                 // It fails only for a descriptor that is not watched; ours is until it is closed.
                 let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
             }
-            if self.kit.kept_bytes() > self.kit.kept_bytes_max / 2
-                || self.kit.waiting.pinned_bytes > self.kit.pinned_bytes_max / 2
-            {
+            if self.kit.is_pressed(2) {
                 self.relieve();
             }
         }
@@ -253,24 +257,26 @@ impl Column {
 
     /// Closes the connection that holds memory and has not moved for longest, when they hold too
     /// much together.
+    #[cold]
     fn relieve(&mut self) {
-        loop {
-            let kit = &self.kit;
-            let kept = kit.kept_bytes() > kit.kept_bytes_max / 2;
-            let pinned = kit.waiting.pinned_bytes > kit.pinned_bytes_max / 2;
-            if !kept && !pinned {
+        while self.kit.is_pressed(2) {
+            let now_ms = self.kit.now_ms;
+            // Between the half and the whole of a share only the stalled go, and looking for them
+            // among all connections is not worth doing in every turn.
+            let over = self.kit.is_pressed(1);
+            if !over && now_ms < self.relief_due_ms {
                 return;
             }
-            let over = kit.kept_bytes() > kit.kept_bytes_max
-                || kit.waiting.pinned_bytes > kit.pinned_bytes_max;
+            let holds = |it: &Connection| it.kept_bytes() + it.pinned_bytes() > 0;
             let oldest = self
                 .connections
                 .iter()
-                .filter(|(_, it)| kept && it.kept_bytes() > 0 || pinned && it.pinned_bytes() > 0)
+                .filter(|(_, it)| holds(it))
                 .min_by_key(|(_, it)| it.moved_ms)
                 .map(|(token, it)| (token, it.moved_ms));
             let Some((token, moved_ms)) = oldest else { return };
-            if !over && kit.now_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
+            if !over && now_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
+                self.relief_due_ms = now_ms + limits::RELIEF_REST_MS;
                 return;
             }
             if let Some(connection) = self.connections.get(token) {

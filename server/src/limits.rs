@@ -108,6 +108,9 @@ pub const ARRIVALS_CHECK_MS: u64 = 1000;
 /// half of a share is used; one that moves, only when all of it is.
 pub const STALLED_MS: u64 = 2000;
 
+/// Between two searches for stalled connections to close.
+pub const RELIEF_REST_MS: u64 = 100;
+
 /// Requests of one connection read before the first of them is executed, so that their memory is
 /// on its way: about as many as the processor has line fills outstanding.
 pub const REQUESTS_AHEAD: usize = 16;
