@@ -122,10 +122,42 @@ pub(crate) struct Fields<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
-    shape: Shape,
     key_at: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    log_bytes: u32,
+    opts: u8,
+    ext: u8,
     region: PhantomData<&'r Region>,
 }
+
+/// Bytes before the key by `ext << 4 | opts`, without a long value length.
+const KEY_AT: [u8; 128] = {
+    let mut table = [0; 128];
+    let mut at = 0;
+    while at < table.len() {
+        let (opts, ext) = (at % 16, at / 16);
+        let mut bytes = 5;
+        if opts & EXT as usize != 0 {
+            bytes += 1;
+        }
+        if opts & CAS as usize != 0 {
+            bytes += if ext & EXT_CAS8 as usize != 0 { 8 } else { 4 };
+        }
+        if opts & EXP as usize != 0 {
+            bytes += 4;
+        }
+        if opts & FLAGS as usize != 0 {
+            bytes += 4;
+        }
+        if ext & EXT_CHAINED as usize != 0 {
+            bytes += 4;
+        }
+        table[at] = bytes;
+        at += 1;
+    }
+    table
+};
 
 /// What a walk meets at an offset.
 pub(crate) enum Record<'r> {
@@ -145,38 +177,30 @@ impl<'r> Item<'r> {
         let at = region.at(loc).cast_const();
         // SAFETY: an item was written here before the slot was published, of at least HEADER_BYTES; it is not reused
         // before the column's next quiescent point.
-        let (klen, packed) =
-            unsafe { (at.read(), u16::from_le_bytes([at.add(1).read(), at.add(2).read()])) };
+        let (klen, packed) = unsafe { (at.read(), at.add(1).cast::<u16>().read_unaligned()) };
+        let packed = u16::from_le(packed);
         let opts = u8::try_from(packed >> 12).unwrap_or(0);
-        let mut next = HEADER_BYTES;
-        let mut take = |bytes: u32| {
-            next += bytes;
-            (next - bytes) as usize
-        };
-        // SAFETY: (for the reads below) the fields that opts and ext announce were written with them.
-        let ext = if opts & EXT != 0 { unsafe { at.add(take(1)).read() } } else { 0 };
+        let has_ext = opts & EXT != 0;
+        // SAFETY: `opts` announces that the byte was written.
+        let ext = if has_ext { unsafe { at.add(HEADER_BYTES as usize).read() } } else { 0 };
         let mut value_bytes = u32::from(packed & 0xfff);
+        let mut key_at = u32::from(KEY_AT[usize::from(((ext & 7) << 4) | opts)]);
         if value_bytes == VLEN_LONG {
-            // SAFETY: as above.
-            value_bytes = unsafe { at.add(take(4)).cast::<u32>().read_unaligned() };
+            let from = HEADER_BYTES as usize + usize::from(has_ext);
+            // SAFETY: the value's length announces that a longer one was written.
+            value_bytes = unsafe { at.add(from).cast::<u32>().read_unaligned() };
+            key_at += 4;
         }
-        let cas = match (opts & CAS != 0, ext & EXT_CAS8 != 0) {
-            (false, _) => CasWidth::None,
-            (true, false) => CasWidth::Short,
-            (true, true) => CasWidth::Long,
-        };
-        let shape = Shape {
+        Self {
+            at,
+            key_at,
             key_bytes: u32::from(klen),
             value_bytes,
             log_bytes: value_bytes,
-            cas,
-            exp: opts & EXP != 0,
-            flags: opts & FLAGS != 0,
-            key_binary: ext & EXT_KEY_BINARY != 0,
-            chained: ext & EXT_CHAINED != 0,
-        };
-        let key_at = shape.key_at();
-        Self { at, shape, key_at, region: PhantomData }
+            opts,
+            ext,
+            region: PhantomData,
+        }
     }
 
     /// As `at`, for an item whose value may lie in frames of `frame_bytes`: what is in the log is the rest.
@@ -187,8 +211,8 @@ impl<'r> Item<'r> {
     pub(crate) unsafe fn framed(region: &'r Region, loc: u64, frame_bytes: u32) -> Self {
         // SAFETY: the caller's.
         let mut item = unsafe { Self::at(region, loc) };
-        if item.shape.chained {
-            item.shape.log_bytes = item.shape.value_bytes % frame_bytes;
+        if item.is_chained() {
+            item.log_bytes = item.value_bytes % frame_bytes;
         }
         item
     }
@@ -205,19 +229,54 @@ impl<'r> Item<'r> {
         usize::from(klen) == key.len() && unsafe { Self::at(region, loc) }.key() == key
     }
 
+    /// Its layout.
     pub(crate) fn shape(&self) -> Shape {
-        self.shape
+        Shape {
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            log_bytes: self.log_bytes,
+            cas: match (self.opts & CAS != 0, self.ext & EXT_CAS8 != 0) {
+                (false, _) => CasWidth::None,
+                (true, false) => CasWidth::Short,
+                (true, true) => CasWidth::Long,
+            },
+            exp: self.has_exp(),
+            flags: self.has_flags(),
+            key_binary: self.ext & EXT_KEY_BINARY != 0,
+            chained: self.is_chained(),
+        }
+    }
+
+    /// Length of its value, and of the part of it in the log.
+    #[inline]
+    pub(crate) fn value_bytes(&self) -> (u32, u32) {
+        (self.value_bytes, self.log_bytes)
+    }
+
+    #[inline]
+    fn is_chained(&self) -> bool {
+        self.ext & EXT_CHAINED != 0
+    }
+
+    #[inline]
+    fn has_exp(&self) -> bool {
+        self.opts & EXP != 0
+    }
+
+    #[inline]
+    fn has_flags(&self) -> bool {
+        self.opts & FLAGS != 0
     }
 
     #[inline]
     pub(crate) fn key(&self) -> &'r [u8] {
-        self.bytes(self.key_at, self.shape.key_bytes)
+        self.bytes(self.key_at, self.key_bytes)
     }
 
     /// The part of the value that is in the log.
     #[inline]
     pub(crate) fn log_value(&self) -> &'r [u8] {
-        self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes)
+        self.bytes(self.key_at + self.key_bytes, self.log_bytes)
     }
 
     #[inline]
@@ -235,45 +294,46 @@ impl<'r> Item<'r> {
 
     /// The fields lie back to front before the key: chain, flags, exptime, cas.
     fn chain_at(&self) -> u32 {
-        self.key_at - if self.shape.chained { 4 } else { 0 }
+        self.key_at - if self.is_chained() { 4 } else { 0 }
     }
 
     fn flags_at(&self) -> u32 {
-        self.chain_at() - if self.shape.flags { 4 } else { 0 }
+        self.chain_at() - if self.has_flags() { 4 } else { 0 }
     }
 
     fn exp_at(&self) -> u32 {
-        self.flags_at() - if self.shape.exp { 4 } else { 0 }
+        self.flags_at() - if self.has_exp() { 4 } else { 0 }
     }
 
     /// The first frame of its value, where it has frames.
     #[inline]
     pub(crate) fn first_frame(&self) -> Option<u32> {
-        self.shape.chained.then(|| self.u32_at(self.chain_at()))
+        self.is_chained().then(|| self.u32_at(self.chain_at()))
     }
 
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
-        if self.shape.flags { self.u32_at(self.flags_at()) } else { 0 }
+        if self.has_flags() { self.u32_at(self.flags_at()) } else { 0 }
     }
 
     /// Its CAS unique, in a segment that counts from `base`; 0: it has none.
     #[inline]
     pub(crate) fn cas(&self, base: u64) -> u64 {
+        if self.opts & CAS == 0 {
+            return 0;
+        }
         let exp_at = self.exp_at();
-        match self.shape.cas {
-            CasWidth::None => 0,
-            CasWidth::Short => base + u64::from(self.u32_at(exp_at - 4)),
-            CasWidth::Long => {
-                u64::from(self.u32_at(exp_at - 8)) | (u64::from(self.u32_at(exp_at - 4)) << 32)
-            }
+        let last = u64::from(self.u32_at(exp_at - 4));
+        match self.ext & EXT_CAS8 {
+            0 => base + last,
+            _ => u64::from(self.u32_at(exp_at - 8)) | (last << 32),
         }
     }
 
     /// When it expires; 0: never. May be torn while a touch is at it: an "expired" is to be read again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
-        if !self.shape.exp {
+        if !self.has_exp() {
             return 0;
         }
         match u32::from_le_bytes(self.load(self.exp_at() as usize)) {
@@ -284,7 +344,7 @@ impl<'r> Item<'r> {
 
     /// Sets its exptime; only where it has one, under the group's lock.
     pub(crate) fn set_exptime(&self, exptime: u32) {
-        debug_assert!(self.shape.exp);
+        debug_assert!(self.has_exp());
         self.store(self.exp_at() as usize, exptime.to_le_bytes());
     }
 

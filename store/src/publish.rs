@@ -103,6 +103,7 @@ pub(crate) enum Modified<R> {
 }
 
 impl Store {
+    #[inline]
     pub(crate) fn item(&self, loc: u64) -> Item<'_> {
         // SAFETY: callers have `loc` from a slot, or from a walk, since their column's last quiescent point.
         unsafe { Item::framed(&self.memory().region, loc, self.frame_bytes()) }
@@ -114,6 +115,7 @@ impl Store {
         unsafe { Item::has_key(&self.memory().region, slot.loc(), key) }
     }
 
+    #[inline]
     pub(crate) fn seen(&self, slot: Slot) -> Seen<'_> {
         let item = self.item(slot.loc());
         Seen { slot, item, cas: item.cas(self.log.segment_of(slot.loc()).cas_base()) }

@@ -18,20 +18,20 @@ impl Local {
         let hash = store.hash.hash(key);
         loop {
             let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
+            let seen = store.seen(found.slot);
             let loc = found.slot.loc();
-            let item = store.item(loc);
-            if self.fate(store, &item, loc) != Fate::Live {
+            if self.fate(store, &seen.item, loc) != Fate::Live {
                 self.reap(store, hash, loc);
                 continue;
             }
-            let chained = item.first_frame().is_some();
-            let Some(hit) = store.hit(&store.seen(found.slot)) else { continue };
+            let chained = seen.item.first_frame().is_some();
+            let Some(hit) = store.hit(&seen) else { continue };
             // The frames held are this item's only if it is still linked.
             if chained && !found.still() {
                 continue;
             }
             found.bump();
-            if item.minute() != self.minute() {
+            if seen.item.minute() != self.minute() {
                 self.note_access(store, hash, loc);
             }
             return Some(hit);
@@ -115,14 +115,14 @@ impl Store {
     #[inline]
     pub(crate) fn hit<'s>(&'s self, seen: &Seen<'s>) -> Option<Hit<'s>> {
         let item = &seen.item;
-        let shape = item.shape();
+        let (value_bytes, log_bytes) = item.value_bytes();
         let value = match item.first_frame() {
             None => Value::Log(item.log_value()),
             Some(first) => {
                 if !self.memory().hold(first) {
                     return None;
                 }
-                let bytes = (shape.value_bytes - shape.log_bytes) as usize;
+                let bytes = (value_bytes - log_bytes) as usize;
                 let pinned = Pinned::new(Arc::clone(self.memory()), first, bytes);
                 Value::Frames(pinned, item.log_value())
             }
@@ -130,7 +130,7 @@ impl Store {
         Some(Hit {
             client_flags: item.client_flags(),
             cas: seen.cas,
-            value_bytes: shape.value_bytes,
+            value_bytes,
             value,
         })
     }
