@@ -1,7 +1,8 @@
 //! One client's connection: its socket, its parser, and what must wait between turns.
 //!
 //! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
-//! is: one read, the requests in it executed, one write.
+//! is: one read, the requests in it executed, one write. (A large value on its way in may take a few
+//! reads, straight into its frames.)
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
 //! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
 //! executed in the order they came, each once.
@@ -20,6 +21,7 @@ pub(crate) use arrival::Arrivals;
 pub(crate) use output::Waiting;
 
 use crate::column::Kit;
+use crate::limits::VALUE_READS_MAX;
 use crate::out::Out;
 use held::Held;
 use input::Stop;
@@ -138,8 +140,7 @@ impl Connection {
         self.send(kit)
     }
 
-    /// Reads once: what a large value still lacks into its place, everything else into `buffer`
-    /// behind the input kept from before. Says how much of `buffer` is input.
+    /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.
     #[inline]
     fn read(&mut self, kit: &mut Kit, buffer: &mut [u8]) -> Got {
         let kept = self.held.bytes().len();
@@ -147,30 +148,62 @@ impl Connection {
             buffer[..kept].copy_from_slice(self.held.bytes());
         }
         let free = &mut buffer[kept..];
-        let mut room = free.len();
-        let mut direct_bytes = 0;
         let got = match self.arrival {
-            None => self.stream.read(free, &kit.calls),
-            Some(arrival) => {
-                let space = kit.arrivals.space(arrival, &mut kit.context.store);
-                direct_bytes = space.len();
-                room += direct_bytes;
-                self.stream.read_both(space, free, &kit.calls)
+            None => {
+                let got = self.stream.read(free, &kit.calls);
+                self.note_read(kit, got, free.len());
+                got
             }
+            Some(arrival) => self.read_value(kit, arrival, free),
         };
         let Got::Bytes(bytes) = got else { return got };
+        if kept > 0 {
+            mem::take(&mut self.held).release(&mut kit.spares);
+        }
+        Got::Bytes(kept + bytes)
+    }
+
+    /// Reads what a large value still lacks straight into its place, at most `VALUE_READS_MAX`
+    /// times; with its last bytes, what follows it into `free`. Says how much is in `free`.
+    fn read_value(&mut self, kit: &mut Kit, arrival: u32, free: &mut [u8]) -> Got {
+        for reads_left in (0..VALUE_READS_MAX).rev() {
+            let (space, missing) = kit.arrivals.space(arrival, &mut kit.context.store);
+            let room = space.len();
+            if room == missing {
+                let got = self.stream.read_both(space, free, &kit.calls);
+                self.note_read(kit, got, room + free.len());
+                let Got::Bytes(bytes) = got else { return got };
+                kit.arrivals.filled(arrival, bytes.min(room), kit.now_ms);
+                return Got::Bytes(bytes.saturating_sub(room));
+            }
+            let got = self.stream.read(space, &kit.calls);
+            self.note_read(kit, got, room);
+            match got {
+                Got::Bytes(bytes) => kit.arrivals.filled(arrival, bytes, kit.now_ms),
+                Got::Empty if reads_left + 1 < VALUE_READS_MAX => {
+                    self.readable = false;
+                    break;
+                }
+                _ => return got,
+            }
+            if !self.readable || kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.now_ms)
+            {
+                break;
+            }
+        }
+        Got::Bytes(0)
+    }
+
+    /// A read with `room` bytes of room is done.
+    #[inline]
+    fn note_read(&mut self, kit: &Kit, got: Got, room: usize) {
+        let Got::Bytes(bytes) = got else { return };
         if bytes < room && !self.ended {
             // A short read: the socket is empty, and the next byte will be announced.
             self.readable = false;
         }
         kit.context.counters.bytes_read.add(bytes as u64);
         self.moved_ms = kit.now_ms;
-        if let Some(arrival) = self.arrival {
-            direct_bytes = direct_bytes.min(bytes);
-            kit.arrivals.filled(arrival, direct_bytes, kit.now_ms);
-        }
-        mem::take(&mut self.held).release(&mut kit.spares);
-        Got::Bytes(kept + bytes - direct_bytes)
     }
 
     #[inline]

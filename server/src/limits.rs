@@ -15,6 +15,9 @@ pub const ACCEPTS_MAX: usize = 64;
 /// less than a line and a value that is kept in the log (see `receive_bytes`).
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
+/// Reads of one turn that go straight into a large value's frames, one frame each.
+pub const VALUE_READS_MAX: usize = 8;
+
 /// Reply text one turn may produce before it is sent; the turn goes on in the next loop. It is also
 /// the most that waits for a peer that does not read, with `REPLY_BYTES_MAX` on top: a peer with
 /// anything waiting is not read from, so never 256 KiB.

@@ -143,11 +143,15 @@ impl Arrivals {
         false
     }
 
-    /// Where its next bytes go; empty when it lacks none or has given way. Ask `must_wait` first.
-    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> &mut [u8] {
-        match self.draft(index).map(|draft| draft.space(store)) {
-            Some(Ok(space)) => space,
-            _ => &mut [],
+    /// Where its next bytes go, and how many it lacks; nothing and 0 when it has given way. Ask
+    /// `must_wait` first.
+    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> (&mut [u8], usize) {
+        match self.all[index as usize].as_mut() {
+            Some(Arrival { draft: Some(draft), missing_bytes, .. }) => match draft.space(store) {
+                Ok(space) => (space, *missing_bytes),
+                Err(_) => (&mut [], 0),
+            },
+            _ => (&mut [], 0),
         }
     }
 
@@ -212,7 +216,7 @@ impl Connection {
             if kit.arrivals.must_wait(index, &mut kit.context.store, kit.now_ms) {
                 return (Fill::Wait, used);
             }
-            let space = kit.arrivals.space(index, &mut kit.context.store);
+            let (space, _) = kit.arrivals.space(index, &mut kit.context.store);
             let bytes = space.len().min(input.len() - used);
             if bytes == 0 {
                 break;
