@@ -169,6 +169,11 @@ impl Wire {
         }
     }
 
+    /// The sending direction alone, to write while another thread reads.
+    pub(crate) fn sender(&self) -> Wire {
+        Wire::new(self.stream.try_clone().unwrap())
+    }
+
     /// Ends the sending direction; replies can still be read.
     pub(crate) fn shut_sending(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);

@@ -1,0 +1,118 @@
+//! Shrinks a sequence of commands whose last reply differs.
+//!
+//! Path: none. Invariant: what is returned was run on freshly started servers and differed there
+//! in its last reply. Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
+
+use crate::Difference;
+use crate::commands::Command;
+use crate::peer::{self, Peer};
+
+/// The most sequences tried; what is shortest by then is returned.
+const TRIALS_MAX: usize = 400;
+
+/// The most commands shown of a sequence that does not differ again.
+const SHOWN_COMMANDS_MAX: usize = 40;
+
+/// The shortest sequence found that differs. One that does not differ again is cut to what shares
+/// a key with its last command.
+pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Difference {
+    let mut search = Search { pair, trials: 0 };
+    let Some(whole) = search.run(&found.commands) else {
+        let mut commands = related(&found.commands);
+        let extra = commands.len().saturating_sub(SHOWN_COMMANDS_MAX);
+        return Difference { commands: commands.split_off(extra), ..found };
+    };
+    let mut best = search.related(whole);
+    best = search.tail(best);
+    best = search.without_parts(best);
+    search.one_by_one(best)
+}
+
+/// The commands that share a key with the last one.
+fn related(commands: &[Command]) -> Vec<Command> {
+    let Some(last) = commands.last() else { return Vec::new() };
+    commands.iter().filter(|command| command.meets(last)).cloned().collect()
+}
+
+struct Search<'a> {
+    pair: &'a dyn Fn() -> [Peer; 2],
+    trials: usize,
+}
+
+impl Search<'_> {
+    /// Runs a sequence on fresh servers, up to the first difference.
+    fn run(&mut self, commands: &[Command]) -> Option<Difference> {
+        self.trials += 1;
+        let mut peers = (self.pair)();
+        let mut done = 0;
+        for batch in commands.chunk_by(|one, next| one.batch == next.batch) {
+            if let Some((index, replies)) = peer::run_batch(&mut peers, batch) {
+                let commands = commands[..=done + index].to_vec();
+                return Some(Difference { commands, replies });
+            }
+            done += batch.len();
+        }
+        None
+    }
+
+    fn try_shorter(&mut self, best: &mut Difference, commands: &[Command]) -> bool {
+        if self.trials >= TRIALS_MAX || commands.len() >= best.commands.len() {
+            return false;
+        }
+        match self.run(commands) {
+            Some(found) => {
+                *best = found;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Only commands that share a key with the last one.
+    fn related(&mut self, mut best: Difference) -> Difference {
+        let related = related(&best.commands);
+        self.try_shorter(&mut best, &related);
+        best
+    }
+
+    /// Only the last few commands.
+    fn tail(&mut self, mut best: Difference) -> Difference {
+        let mut count = 4;
+        while count < best.commands.len() {
+            let tail = best.commands[best.commands.len() - count..].to_vec();
+            if self.try_shorter(&mut best, &tail) {
+                break;
+            }
+            count *= 4;
+        }
+        best
+    }
+
+    /// Leaves out parts, larger ones first.
+    fn without_parts(&mut self, mut best: Difference) -> Difference {
+        let mut part = best.commands.len().div_ceil(2);
+        loop {
+            let mut start = 0;
+            while start < best.commands.len() {
+                let end = (start + part).min(best.commands.len());
+                let rest = [&best.commands[..start], &best.commands[end..]].concat();
+                if !self.try_shorter(&mut best, &rest) {
+                    start = end;
+                }
+            }
+            if part == 1 {
+                return best;
+            }
+            part = part.div_ceil(2);
+        }
+    }
+
+    /// Each command on its own, where that still differs: the batches do not matter then.
+    fn one_by_one(&mut self, best: Difference) -> Difference {
+        let mut single = best.commands.clone();
+        for (number, command) in single.iter_mut().enumerate() {
+            command.batch = number;
+        }
+        self.run(&single).unwrap_or(best)
+    }
+}
