@@ -163,3 +163,82 @@ impl Out {
         self.pinned_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Body, Config, Put, Store, Value, Verb};
+
+    /// A value of `bytes` bytes, pinned, and what of it is not in frames.
+    fn pinned(column: &mut store::Column, key: &[u8], bytes: usize) -> (store::Pinned, Vec<u8>) {
+        let mut draft = column.draft(u32::try_from(bytes).unwrap());
+        let mut byte = 0_u8;
+        while draft.missing_bytes() > 0 {
+            let space = draft.space(column).unwrap();
+            let filled = space.len();
+            for place in space {
+                byte = byte.wrapping_mul(5).wrapping_add(key[0]);
+                *place = byte;
+            }
+            draft.filled(filled);
+        }
+        let put = Put {
+            verb: Verb::Set,
+            key,
+            key_binary: false,
+            client_flags: 0,
+            exptime: 0,
+            cas: 0,
+            cas_in: None,
+            stale: false,
+        };
+        column.put(&put, Body::Draft(draft)).unwrap();
+        match column.get(key).unwrap().value {
+            Value::Frames(pinned, tail) => (pinned, tail.to_vec()),
+            Value::Log(_) => panic!("{bytes} bytes in the log"),
+        }
+    }
+
+    #[test]
+    fn bytes_come_out_in_order_however_they_are_taken() {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            evict: true,
+            cas: true,
+            now: 62,
+        };
+        let mut column = Store::new(&config).unwrap().column();
+        for step in [7, 100, 4096, 65_537, usize::MAX] {
+            let mut out = Out::for_column(1024);
+            let mut expected = Vec::new();
+            for (key, bytes) in [(b"a", 70_000), (b"b", 33_000), (b"c", 200_001)] {
+                let (body, tail) = pinned(&mut column, key, bytes);
+                out.buf.extend_from_slice(key);
+                expected.extend_from_slice(key);
+                expected.extend(body.pieces().flatten());
+                expected.extend_from_slice(&tail);
+                out.pin(body);
+                out.buf.extend_from_slice(&tail);
+            }
+            let mut got = Vec::new();
+            let mut turn = 0;
+            while !out.is_empty() {
+                let mut pieces = [IoSlice::new(&[]); 5];
+                let used = out.gather(&mut pieces);
+                assert!(used > 0);
+                let pieces = pieces[..used].iter().flat_map(|piece| piece.iter());
+                let taken: Vec<u8> = pieces.take(step).copied().collect();
+                got.extend_from_slice(&taken);
+                out.advance(taken.len());
+                turn += 1;
+                if turn % 100 == 0 {
+                    out = out.take_rest();
+                }
+            }
+            assert!(got == expected, "step {step}");
+            assert_eq!(out.pinned_bytes(), 0);
+        }
+    }
+}

@@ -75,3 +75,33 @@ fn parts(token: u64) -> (u32, usize) {
     let [a, b, c, d, e, f, g, h] = token.to_le_bytes();
     (u32::from_le_bytes([e, f, g, h]), u32::from_le_bytes([a, b, c, d]) as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    fn connection() -> Connection {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        Connection::new(net::Stream::from(OwnedFd::from(ours)), protocol::Speak::Auto, 0)
+    }
+
+    #[test]
+    fn a_token_finds_its_connection_and_no_other() {
+        let mut slab = Slab::default();
+        let tokens: Vec<u64> = (0..3).map(|_| slab.insert(connection())).collect();
+        assert!(tokens.iter().all(|&token| token < TOKEN_OTHER && slab.get(token).is_some()));
+        assert!(slab.remove(tokens[1]).is_some());
+        assert!(slab.remove(tokens[1]).is_none());
+        let again = slab.insert(connection());
+        assert_ne!(again, tokens[1]);
+        assert!(slab.get(tokens[1]).is_none());
+        assert!(slab.get(again).is_some());
+        let mut all: Vec<u64> = slab.iter().map(|(token, _)| token).collect();
+        all.sort_unstable();
+        let mut expected = vec![tokens[0], tokens[2], again];
+        expected.sort_unstable();
+        assert_eq!(all, expected);
+    }
+}

@@ -1,0 +1,171 @@
+//! The crate against the kernel: what each call says in each state of a socket.
+//!
+//! Where: beside the path, on socket pairs and loopback.
+//! Invariant: loopback only; every wait has an end.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use net::{
+    Accepted, Calls, Epoll, Event, Got, Interest, Listener, Place, PortHold, Sent, Stream, Timeout,
+    Waker, pin_thread, thread_cpus,
+};
+
+const SOON: Timeout = Timeout::Within(Duration::from_secs(20));
+
+/// Our end of a connection, and the peer's.
+fn pair() -> (Stream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (Stream::from(OwnedFd::from(ours)), theirs)
+}
+
+fn wait(epoll: &mut Epoll, timeout: Timeout) -> Vec<Event> {
+    epoll.wait(timeout, &Calls::default()).unwrap().collect()
+}
+
+#[test]
+fn a_read_says_what_it_brought() {
+    let calls = Calls::default();
+    let (ours, mut theirs) = pair();
+    let mut buffer = [0; 8];
+    assert_eq!(ours.read(&mut buffer, &calls), Got::Empty);
+    theirs.write_all(b"abcde").unwrap();
+    assert_eq!(ours.read(&mut buffer, &calls), Got::Bytes(5));
+    assert_eq!(&buffer[..5], b"abcde");
+    theirs.write_all(b"0123456789").unwrap();
+    let (mut first, mut second) = ([0; 4], [0; 8]);
+    assert_eq!(ours.read_both(&mut first, &mut second, &calls), Got::Bytes(10));
+    assert_eq!((&first, &second[..6]), (b"0123", &b"456789"[..]));
+    drop(theirs);
+    assert_eq!(ours.read(&mut buffer, &calls), Got::End);
+    assert_eq!(calls.reads.get(), 4);
+}
+
+#[test]
+fn a_write_says_what_was_taken() {
+    let calls = Calls::default();
+    let (ours, mut theirs) = pair();
+    assert_eq!(ours.write(b"abc", &calls), Sent::Bytes(3));
+    let pieces = [IoSlice::new(b"de"), IoSlice::new(b"f")];
+    assert_eq!(ours.write_vectored(&pieces, &calls), Sent::Bytes(3));
+    let mut got = [0; 6];
+    theirs.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"abcdef");
+    let chunk = [b'x'; 1 << 16];
+    let mut writes = 2;
+    loop {
+        writes += 1;
+        match ours.write(&chunk, &calls) {
+            Sent::Bytes(0) => break,
+            Sent::Bytes(_) => assert!(writes < 10_000, "a socket without end"),
+            Sent::Broken => panic!("broken"),
+        }
+    }
+    drop(theirs);
+    assert_eq!(ours.write(b"late", &calls), Sent::Broken);
+    assert_eq!(calls.writes.get(), writes + 1);
+}
+
+#[test]
+fn an_edge_is_reported_once_and_the_end_with_it() {
+    let calls = Calls::default();
+    let mut epoll = Epoll::new(8).unwrap();
+    let (ours, mut theirs) = pair();
+    epoll.add(&ours, 7, Interest::Read, &calls).unwrap();
+    assert!(wait(&mut epoll, Timeout::Zero).is_empty());
+    theirs.write_all(b"abc").unwrap();
+    let events = wait(&mut epoll, SOON);
+    assert_eq!(events.len(), 1);
+    assert!(events[0].token == 7 && events[0].readable && !events[0].ended);
+    // Not read, and yet not reported again; the next byte is.
+    assert!(wait(&mut epoll, Timeout::Zero).is_empty());
+    theirs.write_all(b"d").unwrap();
+    assert_eq!(wait(&mut epoll, SOON).len(), 1);
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let events = wait(&mut epoll, SOON);
+    assert!(events[0].readable && events[0].ended);
+    // A change reports what is so already.
+    epoll.change(&ours, 8, Interest::Write, &calls).unwrap();
+    let events = wait(&mut epoll, SOON);
+    assert!(events[0].token == 8 && events[0].writable && !events[0].readable);
+    assert_eq!(calls.controls.get(), 2);
+}
+
+#[test]
+fn a_wait_ends_by_its_timeout_and_not_before() {
+    let mut epoll = Epoll::new(1).unwrap();
+    let before = Instant::now();
+    assert!(wait(&mut epoll, Timeout::Within(Duration::from_micros(10_100))).is_empty());
+    assert!(before.elapsed() >= Duration::from_millis(10));
+}
+
+#[test]
+fn a_ring_before_the_wait_is_not_lost() {
+    let calls = Calls::default();
+    let mut epoll = Epoll::new(1).unwrap();
+    let waker = Waker::new().unwrap();
+    epoll.add(&waker, 1, Interest::Wake, &calls).unwrap();
+    waker.wake();
+    waker.wake();
+    assert_eq!(wait(&mut epoll, SOON).len(), 1);
+    assert_eq!(wait(&mut epoll, SOON).len(), 1);
+    waker.clear();
+    assert!(wait(&mut epoll, Timeout::Zero).is_empty());
+}
+
+#[test]
+fn listeners_share_a_port_among_themselves_only() {
+    let calls = Calls::default();
+    for any in ["127.0.0.1:0", "[::1]:0"] {
+        let hold = PortHold::take(any.parse::<SocketAddr>().unwrap()).unwrap();
+        let address = hold.address();
+        assert_ne!(address.port(), 0);
+        let listeners = [hold.listen(16).unwrap(), hold.listen(16).unwrap()];
+        drop(hold);
+        assert_eq!(*listeners[0].place(), Place::Tcp(address));
+        assert!(PortHold::take(address).is_err(), "somebody listens on {address}");
+        let mut client = TcpStream::connect(address).unwrap();
+        let accepted = listeners.iter().find_map(|it| accept(it, &calls)).unwrap();
+        assert_eq!(accepted.peer().unwrap(), Some(client.local_addr().unwrap()));
+        assert_eq!(accepted.write(b"hello", &calls), Sent::Bytes(5));
+        accepted.finish();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"hello");
+        assert!(listeners.iter().all(|it| matches!(it.accept(&calls), Accepted::Empty)));
+    }
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(PortHold::take(other.local_addr().unwrap()).is_err());
+}
+
+fn accept(listener: &Listener, calls: &Calls) -> Option<Stream> {
+    match listener.accept(calls) {
+        Accepted::Stream(stream) => Some(stream),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_unix_path_that_is_too_long_is_refused() {
+    let path = std::env::temp_dir().join("x".repeat(200));
+    assert!(Listener::unix(&path, 0o700, 16).is_err());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_thread_runs_where_it_is_pinned() {
+    let last = *thread_cpus().unwrap().last().unwrap();
+    std::thread::spawn(move || {
+        pin_thread(last).unwrap();
+        assert_eq!(thread_cpus().unwrap(), [last]);
+        assert!(pin_thread(1 << 20).is_err());
+    })
+    .join()
+    .unwrap();
+    assert!(thread_cpus().unwrap().contains(&last));
+}
