@@ -3,7 +3,8 @@
 //! Where: a large value's bytes are received straight into frames and sent straight from them; its head
 //! in the log names the first frame.
 //! Invariant: a chain is written by one owner before it is published, never changed afterwards, and freed
-//! when its last reference goes; only the first frame of a chain has references.
+//! when its last reference goes; each frame is referred to by the one before it, the first by items and
+//! readers.
 //! Source: the paper's linked packet buffers (section 4.1.3).
 //!
 //! ```text
@@ -55,8 +56,9 @@ impl Memory {
     /// reference.
     pub fn take_frame(&self, keep: u32) -> Option<u32> {
         let frame = self.frames.take(&self.segments, keep)?;
-        // Relaxed: nobody else knows the frame yet.
-        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Relaxed);
+        // Release pairs with the Acquire in `hold`: who still has the number from a former item, and holds the frame
+        // now, sees that the former item is unlinked.
+        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
         Some(frame)
     }
 
@@ -66,21 +68,25 @@ impl Memory {
         self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
     }
 
-    /// Makes `next` follow `frame` in a chain that is not published yet; `next` gives up its own reference.
-    pub fn chain(&self, head: u32, frame: u32, next: u32) {
-        let refs = if frame == head { ONE_REF } else { 0 };
-        // Relaxed: the chain is its builder's alone until it is published with Release.
-        self.frames.words.word(frame as usize).store(refs | u64::from(next), Ordering::Relaxed);
-        self.frames.words.word(next as usize).store(u64::from(NONE), Ordering::Relaxed);
+    /// Makes `next`, a chain of its own until now, follow `frame`, the last of a chain that is not published yet. Its
+    /// reference is that chain's from now on.
+    pub fn chain(&self, frame: u32, next: u32) {
+        self.link(frame, next);
     }
 
-    /// Makes the chain of `head` end at `before`, whose successor `last` becomes a chain of its own. As `chain`, only
-    /// before it is published.
-    pub fn unchain(&self, head: u32, before: u32, last: u32) {
-        let refs = if before == head { ONE_REF } else { 0 };
-        // Relaxed: as in `chain`.
-        self.frames.words.word(before as usize).store(refs | u64::from(NONE), Ordering::Relaxed);
-        self.frames.words.word(last as usize).store(ONE_REF | u64::from(NONE), Ordering::Relaxed);
+    /// Makes the chain end at `before`, whose successor becomes a chain of its own again. As `chain`, only before it is
+    /// published.
+    pub fn unchain(&self, before: u32) {
+        self.link(before, NONE);
+    }
+
+    /// Changes the link alone: somebody who still has the frame's number from a former item may hold it for a moment.
+    fn link(&self, frame: u32, next: u32) {
+        let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
+        // Relaxed: the chain is its builder's alone until it is published with Release.
+        let word = self.frames.words.word(frame as usize);
+        let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
+        debug_assert!(linked.is_ok(), "link never refuses");
     }
 
     /// One more reference to the chain at `head`; false when it has none left. The caller makes sure afterwards that
@@ -93,22 +99,20 @@ impl Memory {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One reference less; the last one frees the chain. Returns the frames freed.
+    /// One reference less; the last one frees the chain, as far as nobody holds a part of it. Returns the frames freed.
     pub fn release(&self, head: u32) -> u32 {
-        let word = self.frames.words.word(head as usize);
-        // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it for the last one.
-        let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
-        debug_assert!(old >= ONE_REF, "released more often than held");
-        if old >> 32 != 1 {
-            return 0;
-        }
         let (mut frame, mut freed) = (head, 0);
         while frame != NONE {
-            // Relaxed: the last holder owns the chain.
-            let next = self.frames.words.word(frame as usize).load(Ordering::Relaxed);
+            let word = self.frames.words.word(frame as usize);
+            // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it for the last one.
+            let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
+            debug_assert!(old >= ONE_REF, "released more often than held");
+            if old >> 32 != 1 {
+                break;
+            }
             self.frames.give(&self.segments, frame);
             freed += 1;
-            frame = low(next);
+            frame = low(old);
         }
         freed
     }
@@ -318,7 +322,7 @@ mod tests {
         let memory = Arc::new(Memory::new(1 << 20, 1).expect("address space"));
         let free = memory.segments.free();
         let (head, second) = (memory.take_frame(0).unwrap(), memory.take_frame(0).unwrap());
-        memory.chain(head, head, second);
+        memory.chain(head, second);
         assert!(memory.hold(head));
         let bytes = memory.frames.frame_bytes as usize;
         let pinned = Pinned::new(Arc::clone(&memory), head, bytes + 3);

@@ -105,9 +105,9 @@ impl Draft {
         let frame = local.frame(store)?;
         frames.count_in_flight(true, 1);
         self.frames += 1;
-        match (self.first, self.last) {
-            (Some(first), Some(last)) => self.memory.chain(first, last, frame),
-            _ => self.first = Some(frame),
+        match self.last {
+            Some(last) => self.memory.chain(last, frame),
+            None => self.first = Some(frame),
         }
         self.before_last = self.last;
         self.last = Some(frame);
@@ -144,9 +144,9 @@ impl Draft {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
         let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
         if rest_bytes != 0 && self.rest.is_none() {
-            match (self.first, self.before_last, self.last) {
-                (Some(first), Some(before), Some(last)) => self.memory.unchain(first, before, last),
-                _ => self.first = None,
+            match self.before_last {
+                Some(before) => self.memory.unchain(before),
+                None => self.first = None,
             }
             self.rest = self.last;
         }
