@@ -219,10 +219,15 @@ impl Local {
 
     /// An item is linked no more: its bytes are dead, its frames go. Not under a lock.
     pub(crate) fn dispose(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
-        let shape = item.shape();
         if let Some(frame) = item.first_frame() {
             store.memory().release(frame);
         }
+        self.dispose_but_frames(store, loc, item);
+    }
+
+    /// As `dispose`, but its frames are another item's already, and with them its reference to them.
+    fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
+        let shape = item.shape();
         store.log.unlink(loc, shape.extent());
         let counters = self.counters(store);
         counters.curr_items.sub(1);
@@ -327,24 +332,18 @@ impl Local {
                 self.make_index_room(store)?;
                 continue;
             }
-            // Frames that the new item took over stay.
-            if let Some(old) = old {
-                self.dispose_but_frames(store, &old, fields.first_frame, shape.chained);
+            if let Some(Old { seen, .. }) = &old {
+                let (loc, frame) = (seen.slot.loc(), seen.item.first_frame());
+                match shape.chained && frame == Some(fields.first_frame) {
+                    true => self.dispose_but_frames(store, loc, &seen.item),
+                    false => self.dispose(store, loc, &seen.item),
+                }
             }
             store.log.commit(place);
             self.settle_index(store);
             return Ok(Modified::Written { cas });
         }
         Err(Refused::NoMemory)
-    }
-
-    fn dispose_but_frames(&mut self, store: &Store, old: &Old<'_, '_>, frame: u32, chained: bool) {
-        let seen = &old.seen;
-        if chained && seen.item.first_frame() == Some(frame) {
-            let held = store.memory().hold(frame);
-            debug_assert!(held, "the new item's own frames");
-        }
-        self.dispose(store, seen.slot.loc(), &seen.item);
     }
 }
 
@@ -354,7 +353,7 @@ pub(crate) fn item_bytes(shape: Shape) -> u64 {
 }
 
 /// The layout `new` takes. The width of a CAS unique yet to be given is known.
-fn shape_of(store: &Store, key: &[u8], seen: Option<&Seen<'_>>, new: &New<'_>) -> Shape {
+pub(crate) fn shape_of(store: &Store, key: &[u8], seen: Option<&Seen<'_>>, new: &New<'_>) -> Shape {
     let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let old = seen.map(|seen| seen.item.shape());
     let old_bytes = old.map_or(0, |old| old.value_bytes);
@@ -400,6 +399,11 @@ fn fields_of<'f>(
         NewValue::Append(more) => ([old, more], 0),
         NewValue::Prepend(more) => ([more, old], 0),
         NewValue::Frames(first, rest, _) => ([rest, &[]], first),
+    };
+    // Marks and a field to come are no access.
+    let minute = match (new.value, seen) {
+        (NewValue::Keep, Some(seen)) => seen.item.minute(),
+        _ => minute,
     };
     Fields {
         key,
