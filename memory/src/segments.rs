@@ -119,7 +119,7 @@ impl Segment {
     /// Makes a segment just taken from the free list ready for appends, in flush epoch `epoch`.
     pub fn open(&self, cas_base: u64, epoch: u32) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: published to other columns by the Release of `set_state` below and of whoever shares its number.
+        // Relaxed: published by the Release of the cursor below, and of whoever shares the segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(cas_base, Ordering::Relaxed);
@@ -128,8 +128,10 @@ impl Segment {
         lived.min_exp.store(u32::MAX, Ordering::Relaxed);
         lived.max_exp.store(0, Ordering::Relaxed);
         lived.walked.store(0, Ordering::Relaxed);
-        appended.cursor.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
+        // Last, for somebody may still know the number from its former life: until here it is full to him, and from here
+        // on as open as to anyone. Release pairs with the Acquire in `reserve`.
+        appended.cursor.store(0, Ordering::Release);
     }
 
     /// Takes `bytes` of an open segment of `segment_bytes`. More than a segment only seals it.
