@@ -16,7 +16,9 @@
 pub(crate) mod grow;
 pub(crate) mod slot;
 
-use memory::sync::{AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little};
+use memory::sync::{
+    AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
+};
 use memory::words::Words;
 use slot::{Slot, tag};
 use std::io;
@@ -328,8 +330,8 @@ impl Index {
         taken.ok()
     }
 
-    /// Takes an overflow line, all zero.
-    fn take_overflow(&self) -> Option<u64> {
+    /// Takes an overflow line, all zero; if it `must` be, beyond the memory granted.
+    fn take_overflow(&self, must: bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & OVERFLOW_AT;
             let next = || self.overflow.line(index(at))[OVERFLOW_SLOTS].load(Ordering::Relaxed);
@@ -343,7 +345,7 @@ impl Index {
             self.overflow.line(index(at))[OVERFLOW_SLOTS].store(0, Ordering::Relaxed);
             return Some(at);
         }
-        if self.bytes() + 64 > self.granted_bytes() {
+        if !must && self.bytes() + 64 > self.granted_bytes() {
             return None;
         }
         let room = self.overflow.len() / 8;
@@ -437,7 +439,7 @@ impl<'i> Locked<'i> {
             }
             at = line[OVERFLOW_SLOTS].load(Ordering::Relaxed); // changed only under this lock
         }
-        let at = self.index.take_overflow().ok_or(Full)?;
+        let at = self.index.take_overflow(false).ok_or(Full)?;
         let line = self.index.overflow.line(index(at));
         // Relaxed: published by the Release that unlocks.
         line[OVERFLOW_SLOTS].store(self.word & OVERFLOW_AT, Ordering::Relaxed);

@@ -177,8 +177,12 @@ impl Group<'_> {
         {
             return;
         }
-        let taken = self.index.take_overflow();
-        debug_assert!(taken.is_some(), "granted before the step began");
+        // Even beyond what is granted, if others took what was left meanwhile: the slot must not be lost.
+        let taken = self.index.take_overflow(true);
+        debug_assert!(
+            taken.is_some(),
+            "address space for an overflow line to every two home lines"
+        );
         let Some(at) = taken else { return };
         let line = self.index.overflow.line(index(at));
         // Relaxed: published by the Release that unlocks.
