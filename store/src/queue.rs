@@ -16,8 +16,9 @@ use memory::sync::{AtomicU64, Line, Ordering};
 const HOLE: u32 = u32::MAX;
 /// A place kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// How far from the old end a search goes past segments that somebody is at.
-const SEARCH_ENTRIES: u64 = 64;
+/// Segments that a search from the old end passes because somebody is at them. Holes are not counted: there may be many
+/// behind one such segment, and no more than the ring has entries.
+const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
@@ -65,8 +66,10 @@ impl Queue {
         self.advance();
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
         let tail = self.tail.load(Ordering::Relaxed);
-        for position in head..tail.min(head + SEARCH_ENTRIES) {
-            let Some(segment) = self.segment_at(position) else { continue };
+        for (position, segment) in (head..tail)
+            .filter_map(|position| Some((position, self.segment_at(position)?)))
+            .take(SEARCH_SEGMENTS)
+        {
             let there = segments.get(segment);
             if there.ticket() != position {
                 self.clear(position, segment);
