@@ -76,6 +76,7 @@ impl Column {
     /// Before the thread blocks: memory may be reused without asking this column.
     pub fn offline(&mut self) {
         self.local.report_items(&self.store);
+        self.local.park_drain(&self.store);
         self.store.memory().quiescence.offline(self.local.id);
     }
 
@@ -208,8 +209,6 @@ pub struct Prefetched(u64);
 
 impl Drop for Column {
     fn drop(&mut self) {
-        let Self { store, local } = self;
-        local.stop_draining(store);
         self.offline();
     }
 }

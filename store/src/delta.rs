@@ -91,11 +91,14 @@ fn look(delta: &Delta<'_>, seen: Option<&Seen<'_>>) -> Result<Sum, Counted> {
         return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true });
     };
     let item = &seen.item;
-    if item.shape().value_bytes == 0 || item.shape().chained {
+    if item.shape().value_bytes == 0 {
         return Err(Counted::NonNumeric);
     }
     if delta.cas != 0 && delta.cas != seen.cas {
         return Err(Counted::Exists);
+    }
+    if item.shape().chained {
+        return Err(Counted::NonNumeric);
     }
     let old = number(item.log_value()).ok_or(Counted::NonNumeric)?;
     let value = match delta.incr {

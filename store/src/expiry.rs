@@ -55,10 +55,14 @@ impl Local {
 
     /// At the clock's tick: a delayed flush whose second is over has taken all that was stored until then.
     pub(crate) fn flush_due(&self, store: &Store) {
+        let epoch = store.log.epoch();
         let word = store.flush.load(Ordering::Acquire); // pairs with the Release in `change_flush`
         let at = flush_at(word);
         if at != 0 && self.now > at {
-            store.flush_now();
+            // One column's flush is enough: another's must not take what has been stored since.
+            store.log.flush_from(epoch);
+            let swept = SWEEPING | (u64::from(store.log.epoch() & EPOCH_MASK) << 32);
+            store.change_flush(|now| if now == word { swept } else { now });
         }
     }
 
@@ -66,12 +70,12 @@ impl Local {
     pub(crate) fn maintain(&mut self, store: &Store) -> bool {
         self.reclaim(store);
         self.settle_index(store);
-        if self.drain.is_some() {
+        if self.take_parked(store) {
             self.slice(store, SLICE_BYTES);
             return true;
         }
         let segments = &store.memory().segments;
-        if segments.free() < store.high && self.rest == 0 {
+        if segments.free() + segments.limbo() < store.high && self.rest == 0 {
             if self.make_room(store, SLICE_BYTES) {
                 return true;
             }

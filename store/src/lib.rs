@@ -37,7 +37,8 @@ use index::Index;
 use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
-use memory::sync::{AtomicU64, AtomicUsize, Line, Ordering};
+use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
+use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
@@ -75,6 +76,8 @@ pub struct Store {
     /// Drain tokens in use, a bit each.
     tokens: Line<AtomicU64>,
     tokens_max: u32,
+    /// Walks whose columns sleep.
+    parked: Mutex<Vec<Drain>>,
     /// {sweeping: 1, epoch: 31, flush at: 32}; 0: nothing flushed that might still be seen.
     flush: Line<AtomicU64>,
     columns_taken: AtomicUsize,
@@ -126,6 +129,7 @@ impl Store {
             log: Log::new(Arc::new(memory), tokens_max, tokens_max),
             tokens: Line(AtomicU64::new(0)),
             tokens_max,
+            parked: Mutex::new(Vec::with_capacity(tokens_max as usize)),
             flush: Line(AtomicU64::new(0)),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),

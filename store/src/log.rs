@@ -96,6 +96,16 @@ impl Log {
         self.seal_all();
     }
 
+    /// As `flush`, unless somebody has flushed since `epoch`.
+    pub(crate) fn flush_from(&self, epoch: u32) {
+        let next = epoch.wrapping_add(1);
+        // AcqRel: as in `flush`.
+        let only = self.epoch.compare_exchange(epoch, next, Ordering::AcqRel, Ordering::Acquire);
+        if only.is_ok() {
+            self.seal_all();
+        }
+    }
+
     /// Takes `bytes` for an item from the appender's open segment; opens another if more than `keep` are free.
     pub(crate) fn reserve(&self, appender: usize, bytes: u32, keep: u32) -> Option<Place> {
         let open = &self.appenders[appender];
@@ -110,7 +120,8 @@ impl Log {
             let fresh = self.open(keep)?;
             // AcqRel: Release pairs with the Acquire above.
             if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                self.memory.segments.give(fresh);
+                // Sealed, not given back: a stale number elsewhere may have let somebody append to it already.
+                self.seal(fresh);
             }
         }
     }
@@ -157,6 +168,18 @@ impl Log {
             }
             out.segment.store(self.open(0)?, Ordering::Relaxed); // as above
         }
+    }
+
+    /// Bytes left in the segment that the holder of `token` fills.
+    pub(crate) fn out_room(&self, token: usize) -> u32 {
+        // Relaxed: as in `reserve_out`.
+        let segment = self.outs[token].segment.load(Ordering::Relaxed);
+        if segment == NONE || !self.segment(segment).is(State::Open) {
+            return 0;
+        }
+        let left = u64::from(self.memory.region.segment_bytes())
+            .saturating_sub(self.segment(segment).reserved());
+        u32::try_from(left).unwrap_or(0)
     }
 
     /// The drained `segment` leaves the queue; the one its items went to takes its place, if that is the older one.

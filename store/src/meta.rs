@@ -9,8 +9,10 @@ use crate::Store;
 use crate::column::Local;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::publish::{Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes};
-use crate::verbs::{Deleted, MetaDelete, MetaGet, MetaHit, MetaStep, Refused};
+use crate::publish::{
+    Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes, shape_of,
+};
+use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
 /// What a locked look at an item came to.
 enum Looked<'s> {
@@ -39,33 +41,30 @@ impl Local {
     ) -> Option<MetaHit<'s>> {
         let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         loop {
-            match self.look(store, get, false) {
+            match self.look(store, get) {
                 Looked::Hit(hit) => return Some(hit),
                 // Without room for the field the item stays as it is, and so does its exptime: a miss is honest.
                 Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
                 Looked::Miss if !vivify => return None,
-                Looked::Miss => {
-                    let made = self.vivify(store, get).ok()?;
-                    if !made {
-                        continue;
-                    }
-                    return match self.look(store, get, true) {
-                        Looked::Hit(hit) => Some(hit),
-                        _ => None,
-                    };
-                }
+                Looked::Miss => match self.vivify(store, get) {
+                    Ok(Some(hit)) => return Some(hit),
+                    Ok(None) => {}
+                    Err(_) => return None,
+                },
             }
         }
     }
 
     /// Takes all steps at once, under the lock.
-    fn look<'s>(&mut self, store: &'s Store, get: &MetaGet<'_>, vivified: bool) -> Looked<'s> {
+    fn look<'s>(&mut self, store: &'s Store, get: &MetaGet<'_>) -> Looked<'s> {
         let hash = store.hash.hash(get.key);
         let locked = store.index.lock(hash);
         let Some(old) = self.find_locked(store, &locked, get.key) else { return Looked::Miss };
         if old.fate != Fate::Live {
+            let loc = old.seen.slot.loc();
             drop(locked);
-            self.delete(store, get.key);
+            // By its place: another may have set the key meanwhile.
+            self.reap(store, hash, loc);
             return Looked::Miss;
         }
         let Seen { slot, item, .. } = old.seen;
@@ -74,10 +73,9 @@ impl Local {
         for step in get.steps {
             match *step {
                 MetaStep::Touch(to) => exptime = to,
-                MetaStep::Vivify(to) if vivified => (exptime, won) = (to, true),
                 MetaStep::Vivify(_) => {}
                 MetaStep::Recache(before) => {
-                    won |= !slot.has(WON) && !vivified && exptime != 0 && exptime < before;
+                    won |= !slot.has(WON) && exptime != 0 && exptime < before;
                 }
             }
         }
@@ -96,10 +94,10 @@ impl Local {
         let hit = MetaHit {
             hit,
             key_binary: item.shape().key_binary,
-            exptime: if vivified { 0 } else { before },
+            exptime: before,
             idle_seconds: self.idle_seconds(item.minute()),
             fetched: slot.has(FETCHED),
-            vivified,
+            vivified: false,
             stale: slot.has(STALE),
             token_sent: slot.has(WON),
             won,
@@ -128,26 +126,47 @@ impl Local {
         Ok(())
     }
 
-    /// Makes an empty item on a miss. False: somebody else made one.
-    fn vivify(&mut self, store: &Store, get: &MetaGet<'_>) -> Result<bool, Refused> {
+    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is won. `None`: somebody
+    /// else made one.
+    fn vivify(
+        &mut self,
+        store: &Store,
+        get: &MetaGet<'_>,
+    ) -> Result<Option<MetaHit<'static>>, Refused> {
+        let exptime = get.steps.iter().fold(0, |exptime, step| match *step {
+            MetaStep::Touch(to) | MetaStep::Vivify(to) => to,
+            MetaStep::Recache(_) => exptime,
+        });
+        let new = New {
+            value: NewValue::Padded(&[], 0),
+            exptime,
+            client_flags: 0,
+            key_binary: get.key_binary,
+            cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),
+            keep_bits: 0,
+            set_bits: (if get.win { WON } else { 0 }) | if get.bump { Slot(0).used().0 } else { 0 },
+        };
         let modified = self.modify(store, get.key, |seen| match seen {
             Some(_) => Plan::Answer(()),
-            None => Plan::Write(New {
-                value: NewValue::Padded(&[], 0),
-                // With the field, for what the steps will make of it: even one long past is answered first.
-                exptime: EXPTIME_TO_COME,
-                client_flags: 0,
-                key_binary: get.key_binary,
-                cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),
-                keep_bits: 0,
-                set_bits: 0,
-            }),
+            None => Plan::Write(new),
         })?;
-        let made = matches!(modified, Modified::Written { .. });
-        if made {
-            self.counters(store).total_items.add(1);
-        }
-        Ok(made)
+        let Modified::Written { cas } = modified else { return Ok(None) };
+        self.counters(store).total_items.add(1);
+        let bytes = item_bytes(shape_of(store, get.key, None, &new));
+        // Even one that has expired already is answered once.
+        let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
+        Ok(Some(MetaHit {
+            hit,
+            key_binary: get.key_binary,
+            exptime: 0,
+            idle_seconds: 0,
+            fetched: false,
+            vivified: true,
+            stale: false,
+            token_sent: false,
+            won: get.win,
+            item_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        }))
     }
 
     pub(crate) fn meta_delete(

@@ -38,9 +38,7 @@ impl Local {
         put: &Put<'_>,
         value_bytes: u64,
     ) -> Result<(), Refused> {
-        let flags = if put.client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };
-        let cas = if store.config.cas { COUNTED_CAS_BYTES } else { 0 };
-        let counted = put.key.len() as u64 + value_bytes + COUNTED_BYTES + flags + cas;
+        let counted = counted_bytes(store, put.key, put.client_flags, value_bytes);
         if counted <= store.config.item_bytes_max as u64 && u32::try_from(value_bytes).is_ok() {
             return Ok(());
         }
@@ -240,7 +238,7 @@ impl Local {
         put: &Put<'_>,
         more: &[u8],
     ) -> Result<Stored, Refused> {
-        let mut value_bytes = 0;
+        let (mut value_bytes, mut outgrown) = (0, false);
         let modified = self.modify(store, put.key, |seen| {
             let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
             if put.cas != 0 && put.cas != seen.cas {
@@ -248,10 +246,8 @@ impl Local {
             }
             let shape = seen.item.shape();
             value_bytes = shape.value_bytes.saturating_add(u32::try_from(more.len()).unwrap_or(0));
-            if shape.chained
-                || value_bytes > store.frame_bytes()
-                || too_large(store, put, value_bytes)
-            {
+            outgrown = shape.chained || value_bytes > store.frame_bytes();
+            if outgrown || too_large(store, put, seen, value_bytes) {
                 return Plan::Answer(Stored::NotStored);
             }
             let value = match before(put.verb) {
@@ -260,6 +256,10 @@ impl Local {
             };
             Plan::Write(extended(put, seen, value))
         })?;
+        if outgrown && matches!(modified, Modified::Answered(Stored::NotStored)) {
+            // Others made it larger meanwhile.
+            return self.extend_in_frames(store, put, Body::Bytes(more));
+        }
         self.count_extended(store, modified, value_bytes)
     }
 
@@ -302,7 +302,10 @@ impl Local {
             }
             let sum: usize = pieces.iter().map(|piece| piece.len()).sum();
             let value_bytes = u32::try_from(sum).unwrap_or(u32::MAX);
-            if too_large(store, put, value_bytes) {
+            if put.cas != 0 && put.cas != seen.cas {
+                return Ok(Stored::Exists);
+            }
+            if too_large(store, put, &seen, value_bytes) {
                 return Ok(Stored::NotStored);
             }
             let mut draft = Draft::of(self, store, &pieces)?;
@@ -368,10 +371,17 @@ fn extended<'a>(put: &Put<'_>, seen: &Seen<'_>, value: NewValue<'a>) -> New<'a> 
     }
 }
 
-fn too_large(store: &Store, put: &Put<'_>, value_bytes: u32) -> bool {
+/// Is an extended item, which has the old one's flags, too large?
+fn too_large(store: &Store, put: &Put<'_>, old: &Seen<'_>, value_bytes: u32) -> bool {
+    counted_bytes(store, put.key, old.item.client_flags(), value_bytes.into())
+        > store.config.item_bytes_max as u64
+}
+
+/// An item's size as memcached counts it.
+fn counted_bytes(store: &Store, key: &[u8], client_flags: u32, value_bytes: u64) -> u64 {
+    let flags = if client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };
     let cas = if store.config.cas { COUNTED_CAS_BYTES } else { 0 };
-    let counted = put.key.len() as u64 + u64::from(value_bytes) + COUNTED_BYTES + cas;
-    counted > store.config.item_bytes_max as u64
+    key.len() as u64 + value_bytes + COUNTED_BYTES + flags + cas
 }
 
 fn live<'o, 'r>(old: Option<&'o Old<'_, 'r>>) -> Option<&'o Seen<'r>> {

@@ -56,7 +56,7 @@ impl Local {
     }
 
     /// Unlinks a dead item that a lookup came upon.
-    fn reap(&mut self, store: &Store, hash: u64, loc: u64) {
+    pub(crate) fn reap(&mut self, store: &Store, hash: u64, loc: u64) {
         match self.unlink_dead(store, hash, loc) {
             Fate::Live => return,
             Fate::Expired => self.counters(store).get_expired.add(1),
@@ -127,11 +127,6 @@ impl Store {
                 Value::Frames(pinned, item.log_value())
             }
         };
-        Some(Hit {
-            client_flags: item.client_flags(),
-            cas: seen.cas,
-            value_bytes,
-            value,
-        })
+        Some(Hit { client_flags: item.client_flags(), cas: seen.cas, value_bytes, value })
     }
 }

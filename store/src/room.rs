@@ -103,7 +103,8 @@ impl Local {
         }
         self.pass(store);
         self.reclaim(store);
-        let free = segments.free();
+        // What waits for other columns will be free without more being drained.
+        let free = segments.free() + segments.limbo();
         if free >= store.high {
             return;
         }
@@ -126,7 +127,9 @@ impl Local {
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, Refused> {
         for round in 0..WAIT_ROUNDS_MAX {
-            let progress = self.make_room(store, SLICE_BYTES_MAX);
+            // With enough drained that only waits for other columns, more would be evicted in vain.
+            let enough = store.memory().segments.limbo() >= store.high;
+            let progress = !enough && self.make_room(store, SLICE_BYTES_MAX);
             self.pass(store);
             self.reclaim(store);
             if let Some(taken) = take(self) {
@@ -167,15 +170,23 @@ impl Local {
             if self.drain.is_none() && !self.start(store) {
                 break;
             }
-            done += self.slice(store, budget - done);
+            let did = self.slice(store, budget - done);
+            if did == 0 {
+                // Nowhere to move anything to before others free something.
+                break;
+            }
+            done += did;
         }
         done > 0
     }
 
     /// Claims the next segment to drain.
     fn start(&mut self, store: &Store) -> bool {
+        if self.take_parked(store) {
+            return true;
+        }
         let Some(token) = store.take_token() else { return false };
-        let claimed = self.claim(store);
+        let claimed = self.claim(store, token);
         match claimed {
             Some((segment, aim)) => {
                 let counters = self.counters(store);
@@ -190,14 +201,20 @@ impl Local {
         claimed.is_some()
     }
 
-    fn claim(&mut self, store: &Store) -> Option<(u32, Aim)> {
+    fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim)> {
         let segments = &store.memory().segments;
         let (best, dead_bytes) = self.choose(store);
+        // Only with room for all that is to be moved.
+        let room = |segment| {
+            segments.free() > 0
+                || store.log.out_room(token as usize) >= segments.get(segment).live()
+        };
         let all_bytes =
             u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
         let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
         if let Some(segment) = best
             && (much || !store.config.evict)
+            && room(segment)
             && segments.get(segment).drainable()
             && segments.get(segment).change(State::Sealed, State::Draining)
         {
@@ -312,7 +329,8 @@ impl Local {
                 match judge(found.slot.cnt(), self.pressure, segment_bytes) {
                     Verdict::Evict => self.evict(store, drain, hash, loc, bytes),
                     Verdict::Spare(cnt) => {
-                        let place = |bytes| store.log.reserve(self.appender, bytes, 0);
+                        let appender = self.appender;
+                        let place = |bytes| store.log.reserve(appender, bytes, 0);
                         if self.relocate(store, hash, loc, item, Some(cnt), place)
                             == Drained::NoRoom
                         {
@@ -361,7 +379,7 @@ impl Local {
 
     /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter, if given.
     fn relocate(
-        &self,
+        &mut self,
         store: &Store,
         hash: u64,
         loc: u64,
@@ -375,12 +393,21 @@ impl Local {
             shape.cas = store.cas_width(cas);
         }
         let Some(place) = place(shape.extent()) else { return Drained::NoRoom };
-        let locked = store.index.lock(hash);
+        let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else {
             drop(locked);
             store.void(place);
             return Drained::Done;
         };
+        // Flushed since it was looked at: among what is stored after the flush it would be back.
+        if store.log.segment(place.segment).epoch() != store.log.segment_of(loc).epoch() {
+            locked.remove(at);
+            drop(locked);
+            self.items -= 1;
+            store.void(place);
+            self.dispose(store, loc, item);
+            return Drained::Done;
+        }
         let fields = Fields { cas, ..item.fields() };
         store.write(place, shape, &fields);
         let never = fields.exptime == 0;
@@ -414,7 +441,7 @@ impl Local {
                 } else if drain.freed_bytes == 0 {
                     self.pressure.stuck = true;
                 }
-                debug_assert_eq!(segment.live(), 0, "a drained segment holds no linked item");
+                // Its live bytes may still fall: who unlinked an item counts it a moment later.
                 store.log.retire(drain.segment);
             }
         }
@@ -429,10 +456,25 @@ impl Local {
         store.give_token(drain.token);
     }
 
-    pub(crate) fn stop_draining(&mut self, store: &Store) {
-        if let Some(drain) = self.drain.take() {
-            self.stop(store, &drain);
+    /// A column that sleeps leaves its walk to whoever needs room next, and the token with it.
+    pub(crate) fn park_drain(&mut self, store: &Store) {
+        let Some(drain) = self.drain.take() else { return };
+        match store.parked.try_lock() {
+            Ok(mut parked) => parked.push(drain),
+            Err(_) => self.stop(store, &drain),
         }
+    }
+
+    /// Goes on with a walk that somebody left.
+    pub(crate) fn take_parked(&mut self, store: &Store) -> bool {
+        // Relaxed: a hint; each parked walk has a token.
+        if self.drain.is_none()
+            && store.tokens.load(Ordering::Relaxed) != 0
+            && let Ok(mut parked) = store.parked.try_lock()
+        {
+            self.drain = parked.pop();
+        }
+        self.drain.is_some()
     }
 
     /// Begins a background walk through a segment, if it can be claimed.
