@@ -1,0 +1,265 @@
+//! What the model test does to the store: operations, and how they are drawn.
+
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
+use store::Verb;
+
+/// Keys that the operations share; few, so that they meet.
+pub(crate) const KEYS: usize = 6;
+/// Columns used in turn from the one thread.
+pub(crate) const COLUMNS: usize = 3;
+
+/// An exptime, told from the time of the operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Exp {
+    Never,
+    Past,
+    In(u32),
+}
+
+/// A CAS unique, told from the one the item has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cas {
+    None,
+    Same,
+    Lower(u64),
+    Higher(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Val {
+    Text(&'static str),
+    Number(u64),
+    /// So many letters.
+    Letters(usize),
+    /// Letters, as many as a frame or a whole number of them holds, and this many more or fewer.
+    Frames(usize, i8),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Touch(Exp),
+    Vivify(Exp),
+    Recache(u32),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PutOp {
+    pub(crate) verb: Verb,
+    pub(crate) val: Val,
+    pub(crate) flags: u32,
+    pub(crate) exp: Exp,
+    pub(crate) cas: Cas,
+    pub(crate) cas_in: Option<u64>,
+    pub(crate) stale: bool,
+    pub(crate) binary: bool,
+    /// As a draft, filled in pieces of this length.
+    pub(crate) draft: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DeltaOp {
+    pub(crate) incr: bool,
+    pub(crate) by: u64,
+    pub(crate) cas: Cas,
+    pub(crate) cas_in: Option<u64>,
+    pub(crate) vivify: Option<(u64, Exp)>,
+    pub(crate) exp: Option<Exp>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MetaGetOp {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) bump: bool,
+    pub(crate) win: bool,
+    pub(crate) binary: bool,
+    pub(crate) cas_in: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MetaDeleteOp {
+    pub(crate) cas: Option<Cas>,
+    pub(crate) cas_in: Option<u64>,
+    pub(crate) stale: bool,
+    pub(crate) exp: Option<Exp>,
+    pub(crate) remove_value: bool,
+    pub(crate) flags: u32,
+}
+
+/// On one key.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyOp {
+    Put(PutOp),
+    Get,
+    Gat(Exp),
+    Touch(Exp),
+    Delta(DeltaOp),
+    MetaGet(MetaGetOp),
+    MetaDelete(MetaDeleteOp),
+    Delete,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Key(usize, KeyOp),
+    /// `None`: now. `Some`: this many seconds from now, or -1: called off, or -2: a second ago.
+    Flush(Option<i8>),
+    Tick(u32),
+    Use(usize),
+    Sleep(usize),
+    Maintain(u8),
+    /// So many sets of other keys, with values of this length.
+    Fill(u16, u16),
+    /// Holds a value in frames, for the rest of the run at most.
+    Pin(usize),
+    Unpin,
+}
+
+fn exp() -> BoxedStrategy<Exp> {
+    prop_oneof![
+        4 => Just(Exp::Never),
+        1 => Just(Exp::Past),
+        3 => (0..40_u32).prop_map(Exp::In),
+        1 => (100..100_000_u32).prop_map(Exp::In),
+    ]
+    .boxed()
+}
+
+fn cas() -> BoxedStrategy<Cas> {
+    prop_oneof![
+        2 => Just(Cas::None),
+        4 => Just(Cas::Same),
+        2 => (1..200_u64).prop_map(Cas::Lower),
+        1 => (1..200_u64).prop_map(Cas::Higher),
+    ]
+    .boxed()
+}
+
+fn seldom_cas() -> BoxedStrategy<Cas> {
+    prop_oneof![4 => Just(Cas::None), 1 => cas()].boxed()
+}
+
+/// `E`: mostly none; else small, huge, or near what the store counts itself.
+fn cas_in() -> BoxedStrategy<Option<u64>> {
+    prop_oneof![
+        8 => Just(None),
+        1 => (1..2000_u64).prop_map(Some),
+        1 => any::<u64>().prop_map(|cas| Some(cas.max(1))),
+    ]
+    .boxed()
+}
+
+fn val(large: usize) -> BoxedStrategy<Val> {
+    let texts = ["", "0", "7", "99 ", "99999999999999999999", "12 x", "x12", " 5", "-3"];
+    prop_oneof![
+        2 => (0..texts.len()).prop_map(move |at| Val::Text(texts[at])),
+        2 => prop_oneof![0..200_u64, any::<u64>(), Just(u64::MAX), Just(9999)]
+            .prop_map(Val::Number),
+        3 => (0..300_usize).prop_map(Val::Letters),
+        1 => (4090..4100_usize).prop_map(Val::Letters),
+        2 => (0..20_000_usize).prop_map(Val::Letters),
+        1 => (0..large).prop_map(Val::Letters),
+        2 => (1..4_usize, -2..3_i8).prop_map(|(frames, more)| Val::Frames(frames, more)),
+    ]
+    .boxed()
+}
+
+fn verb() -> BoxedStrategy<Verb> {
+    prop_oneof![
+        8 => Just(Verb::Set),
+        2 => Just(Verb::Add),
+        2 => Just(Verb::Replace),
+        2 => Just(Verb::Append),
+        2 => Just(Verb::Prepend),
+        1 => Just(Verb::AppendVivify),
+        1 => Just(Verb::PrependVivify),
+        4 => Just(Verb::Cas),
+    ]
+    .boxed()
+}
+
+fn flags() -> BoxedStrategy<u32> {
+    prop_oneof![2 => Just(0), 1 => any::<u32>()].boxed()
+}
+
+fn put(large: usize) -> BoxedStrategy<KeyOp> {
+    let draft = prop_oneof![3 => Just(None), 1 => (1..9000_usize).prop_map(Some)];
+    (verb(), val(large), flags(), exp(), cas(), cas_in(), any::<bool>(), any::<bool>(), draft)
+        .prop_map(|(verb, val, flags, exp, cas, cas_in, stale, binary, draft)| {
+            let cas = match verb {
+                Verb::Cas => cas,
+                Verb::Set | Verb::Add | Verb::Replace => Cas::None,
+                _ if stale => cas,
+                _ => Cas::None,
+            };
+            let stale = stale && verb == Verb::Cas;
+            KeyOp::Put(PutOp { verb, val, flags, exp, cas, cas_in, stale, binary, draft })
+        })
+        .boxed()
+}
+
+fn delta() -> BoxedStrategy<KeyOp> {
+    let by = prop_oneof![0..20_u64, any::<u64>()];
+    let vivify = prop_oneof![2 => Just(None), 1 => (any::<u64>(), exp()).prop_map(Some)];
+    let touch = prop_oneof![3 => Just(None), 1 => exp().prop_map(Some)];
+    (any::<bool>(), by, seldom_cas(), cas_in(), vivify, touch)
+        .prop_map(|(incr, by, cas, cas_in, vivify, exp)| {
+            KeyOp::Delta(DeltaOp { incr, by, cas, cas_in, vivify, exp })
+        })
+        .boxed()
+}
+
+fn meta_get() -> BoxedStrategy<KeyOp> {
+    let steps = (exp(), exp(), 0..60_u32).prop_map(|(touch, vivify, recache)| {
+        [Step::Touch(touch), Step::Vivify(vivify), Step::Recache(recache)]
+    });
+    let steps = (steps.prop_map(Vec::from).prop_shuffle(), 0..4_usize);
+    let steps = steps.prop_map(|(steps, count)| steps.into_iter().take(count).collect());
+    (steps, any::<bool>(), any::<bool>(), any::<bool>(), cas_in())
+        .prop_map(|(steps, bump, win, binary, cas_in)| {
+            KeyOp::MetaGet(MetaGetOp { steps, bump, win, binary, cas_in })
+        })
+        .boxed()
+}
+
+fn meta_delete() -> BoxedStrategy<KeyOp> {
+    let cas = prop_oneof![2 => Just(None), 1 => cas().prop_map(Some)];
+    let exp = prop_oneof![1 => Just(None), 1 => exp().prop_map(Some)];
+    (cas, cas_in(), any::<bool>(), exp, any::<bool>(), flags())
+        .prop_map(|(cas, cas_in, stale, exp, remove_value, flags)| {
+            KeyOp::MetaDelete(MetaDeleteOp { cas, cas_in, stale, exp, remove_value, flags })
+        })
+        .boxed()
+}
+
+fn key_op(large: usize) -> BoxedStrategy<KeyOp> {
+    prop_oneof![
+        8 => put(large),
+        4 => Just(KeyOp::Get),
+        1 => exp().prop_map(KeyOp::Gat),
+        2 => exp().prop_map(KeyOp::Touch),
+        3 => delta(),
+        4 => meta_get(),
+        3 => meta_delete(),
+        1 => Just(KeyOp::Delete),
+    ]
+    .boxed()
+}
+
+/// One operation; values are shorter than `large`, and `fills` says whether others crowd them out.
+pub(crate) fn op(large: usize, fills: bool) -> BoxedStrategy<Op> {
+    let flush = prop_oneof![Just(None), (-2..20_i8).prop_map(Some)];
+    let ticks = prop_oneof![4 => 1..5_u32, 1 => 5..200_u32, 1 => 200..10_000_u32];
+    let fill = (1..400_u16, prop_oneof![0..20_u16, 0..3000_u16]);
+    prop_oneof![
+        40 => (0..KEYS, key_op(large)).prop_map(|(key, op)| Op::Key(key, op)),
+        1 => flush.prop_map(Op::Flush),
+        3 => ticks.prop_map(Op::Tick),
+        3 => (0..COLUMNS).prop_map(Op::Use),
+        1 => (0..COLUMNS).prop_map(Op::Sleep),
+        2 => any::<u8>().prop_map(Op::Maintain),
+        if fills { 6 } else { 1 } => fill.prop_map(|(count, len)| Op::Fill(count, len)),
+        1 => (0..KEYS).prop_map(Op::Pin),
+        1 => Just(Op::Unpin),
+    ]
+    .boxed()
+}
