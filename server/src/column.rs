@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use net::{Calls, Epoll, Interest, Timeout, Waker};
 
-use crate::connection::{Arrivals, Connection, Next, Waiting};
+use crate::connection::{Arrivals, Connection, Next, Received, Waiting};
 use crate::execute::Context;
-use crate::limits;
+use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::Source;
 use crate::out::Out;
 pub(crate) use spares::Spares;
@@ -37,8 +37,6 @@ pub(crate) struct Kit {
     pub(crate) context: Context,
     /// The turn's replies.
     pub(crate) out: Out,
-    /// What the turn receives into.
-    pub(crate) receive: Vec<u8>,
     pub(crate) spares: Spares,
     pub(crate) arrivals: Arrivals,
     pub(crate) waiting: Waiting,
@@ -63,7 +61,6 @@ impl Kit {
         let arriving_share = limits::arriving_bytes_share(memory_bytes, columns);
         Kit {
             out: Out::for_column(log_value_bytes),
-            receive: vec![0; receive_bytes],
             spares: Spares::new(receive_bytes),
             arrivals: Arrivals::new(arriving_share, settings.evict),
             waiting: Waiting::default(),
@@ -95,6 +92,8 @@ impl Kit {
 #[derive(Debug)]
 pub(crate) struct Column {
     kit: Kit,
+    /// What turns receive into.
+    buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     sources: Vec<Source>,
     /// Listeners with connections to accept, one bit each.
@@ -132,8 +131,10 @@ impl Column {
     pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
+        let kit = Kit::new(parts.context, parts.calls);
         let column = Column {
-            kit: Kit::new(parts.context, parts.calls),
+            buffers: std::array::from_fn(|_| vec![0; kit.spares.large_bytes()]),
+            kit,
             epoll,
             sources: parts.sources,
             sources_ready: 0,
@@ -220,39 +221,76 @@ impl Column {
         }
     }
 
-    /// One turn for each connection in the queue.
+    /// One turn for each connection in the queue. A few are received from before the first of them
+    /// is executed, so that what their requests look up is on its way.
     fn turns(&mut self) {
         let mut queue = mem::take(&mut self.queue);
-        for &token in &queue {
-            let Some(connection) = self.connections.get(token) else { continue };
-            connection.queued = false;
-            let next = connection.turn(&mut self.kit);
-            match next {
-                Next::Again => {
-                    connection.queued = true;
-                    self.queue_next.push(token);
-                }
-                Next::Rest => {
-                    connection.queued = true;
-                    self.resting.push(token);
-                }
-                Next::Sleep | Next::AwaitWrite | Next::Close => {}
-            }
-            let awaits_write = next == Next::AwaitWrite;
-            if next == Next::Close {
-                self.close(token);
-            } else if connection.awaits_write != awaits_write {
-                connection.awaits_write = awaits_write;
-                let on = if awaits_write { Interest::Write } else { Interest::Read };
-                // It fails only for a descriptor that is not watched; ours is until it is closed.
-                let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
-            }
-            if self.kit.is_pressed(2) {
-                self.relieve();
+        let mut buffers = mem::take(&mut self.buffers);
+        for tokens in queue.chunks(TURNS_AHEAD) {
+            let mut received = [Received::Unasked; TURNS_AHEAD];
+            self.receive(tokens, &mut buffers, &mut received);
+            for ((&token, buffer), received) in tokens.iter().zip(&mut buffers).zip(received) {
+                self.finish(token, buffer, received);
             }
         }
         queue.clear();
+        self.buffers = buffers;
         self.queue = mem::replace(&mut self.queue_next, queue);
+    }
+
+    /// The first part of a turn for each of `tokens`.
+    #[inline]
+    fn receive(
+        &mut self,
+        tokens: &[u64],
+        buffers: &mut [Vec<u8>; TURNS_AHEAD],
+        received: &mut [Received; TURNS_AHEAD],
+    ) {
+        let mut hints = [None; TURNS_AHEAD];
+        for (at, (&token, buffer)) in tokens.iter().zip(buffers).enumerate() {
+            let Some(connection) = self.connections.get(token) else { continue };
+            connection.queued = false;
+            received[at] = connection.receive(&mut self.kit, buffer);
+            // The last one's memory would have no time to come.
+            if let Received::Input(bytes) = received[at]
+                && at + 1 < tokens.len()
+            {
+                hints[at] = connection.hint(&self.kit, &buffer[..bytes]);
+            }
+        }
+        for hint in hints.into_iter().flatten() {
+            self.kit.context.store.prefetch_item(hint);
+        }
+    }
+
+    /// The second part of a turn, and what follows from it.
+    #[inline]
+    fn finish(&mut self, token: u64, buffer: &mut Vec<u8>, received: Received) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let next = connection.finish(&mut self.kit, buffer, received);
+        match next {
+            Next::Again => {
+                connection.queued = true;
+                self.queue_next.push(token);
+            }
+            Next::Rest => {
+                connection.queued = true;
+                self.resting.push(token);
+            }
+            Next::Sleep | Next::AwaitWrite | Next::Close => {}
+        }
+        let awaits_write = next == Next::AwaitWrite;
+        if next == Next::Close {
+            self.close(token);
+        } else if connection.awaits_write != awaits_write {
+            connection.awaits_write = awaits_write;
+            let on = if awaits_write { Interest::Write } else { Interest::Read };
+            // It fails only for a descriptor that is not watched; ours is until it is closed.
+            let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
+        }
+        if self.kit.is_pressed(2) {
+            self.relieve();
+        }
     }
 
     /// Closes the connection that holds memory and has not moved for longest, when they hold too

@@ -1,8 +1,8 @@
 //! One client's connection: its socket, its parser, and what must wait between turns.
 //!
 //! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
-//! is: one read, the requests in it executed, one write. (A large value on its way in may take a few
-//! reads, straight into its frames.)
+//! is: one read (`receive`), the requests in it executed, one write (`finish`). A large value on its
+//! way in may take a few reads, straight into its frames.
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
 //! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
 //! executed in the order they came, each once.
@@ -15,7 +15,8 @@ mod output;
 use std::mem;
 
 use net::{Got, Stream};
-use protocol::{Session, Speak};
+use protocol::{Session, Speak, Step};
+use store::Prefetched;
 
 pub(crate) use arrival::Arrivals;
 pub(crate) use output::Waiting;
@@ -39,6 +40,17 @@ pub(crate) enum Next {
     AwaitWrite,
     /// Drops it.
     Close,
+}
+
+/// What the first part of a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// It does not read in this turn: it has work left over.
+    Unasked,
+    /// So many bytes of input.
+    Input(usize),
+    /// Nothing to execute; the turn is over.
+    Nothing(Next),
 }
 
 /// One client's connection.
@@ -100,42 +112,74 @@ impl Connection {
         self.ended |= ended;
     }
 
-    /// Moves the connection on by one read, the requests it brought, and one write.
-    pub(crate) fn turn(&mut self, kit: &mut Kit) -> Next {
-        if self.out.is_some() {
-            return self.send_rest(kit);
-        }
-        if self.resumable {
-            let held = mem::take(&mut self.held);
-            let (stop, used) = self.execute(kit, held.bytes());
-            self.stopped(stop);
-            self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
-            return self.send(kit);
+    /// The first part of a turn: one read into `buffer`, if it is to read at all.
+    #[inline]
+    pub(crate) fn receive(&mut self, kit: &mut Kit, buffer: &mut [u8]) -> Received {
+        if self.out.is_some() || self.resumable {
+            return Received::Unasked;
         }
         if !self.readable {
-            return Next::Sleep;
+            return Received::Nothing(Next::Sleep);
         }
         if let Some(arrival) = self.arrival
             && kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.now_ms)
         {
-            return Next::Rest;
+            return Received::Nothing(Next::Rest);
         }
-        let mut buffer = mem::take(&mut kit.receive);
-        let got = self.read(kit, &mut buffer);
-        let Got::Bytes(bytes) = got else {
-            kit.receive = buffer;
-            self.readable = false;
-            return if got == Got::Empty { Next::Sleep } else { Next::Close };
-        };
-        let (stop, used) = self.execute(kit, &buffer[..bytes]);
-        self.stopped(stop);
-        // The parser never asks for more than the buffer holds; if it did, this would spin.
-        self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
-        if used == bytes || self.closing {
-            kit.receive = buffer;
-        } else {
-            let partial = !self.resumable;
-            (self.held, kit.receive) = Held::keep(buffer, used..bytes, partial, &mut kit.spares);
+        match self.read(kit, buffer) {
+            Got::Bytes(bytes) => Received::Input(bytes),
+            Got::Empty => {
+                self.readable = false;
+                Received::Nothing(Next::Sleep)
+            }
+            Got::End | Got::Broken => Received::Nothing(Next::Close),
+        }
+    }
+
+    /// Between the two parts of a turn, when other connections are received from meanwhile: has
+    /// what the first request of `input` looks up brought near.
+    #[inline]
+    pub(crate) fn hint(&self, kit: &Kit, input: &[u8]) -> Option<Prefetched> {
+        if self.arrival.is_some() {
+            return None;
+        }
+        match self.session.clone().next(input) {
+            Step::Request(request, _) => {
+                input::key(&request).map(|key| kit.context.store.prefetch(key))
+            }
+            _ => None,
+        }
+    }
+
+    /// The second part of a turn: the requests in what was received into `buffer` executed, and
+    /// one write. `buffer` may be another one afterwards.
+    #[inline]
+    pub(crate) fn finish(
+        &mut self,
+        kit: &mut Kit,
+        buffer: &mut Vec<u8>,
+        received: Received,
+    ) -> Next {
+        match received {
+            Received::Nothing(next) => return next,
+            Received::Unasked if self.out.is_some() => return self.send_rest(kit),
+            Received::Unasked => {
+                let held = mem::take(&mut self.held);
+                let (stop, used) = self.execute(kit, held.bytes());
+                self.stopped(stop);
+                self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
+            }
+            Received::Input(bytes) => {
+                let (stop, used) = self.execute(kit, &buffer[..bytes]);
+                self.stopped(stop);
+                // The parser never asks for more than the buffer holds; if it did, this would
+                // spin.
+                self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
+                if used < bytes && !self.closing {
+                    let partial = !self.resumable;
+                    self.held = Held::keep(buffer, used..bytes, partial, &mut kit.spares);
+                }
+            }
         }
         self.send(kit)
     }

@@ -10,7 +10,7 @@ pub const EVENTS_MAX: usize = 256;
 /// Connections one listener hands over per loop: a flood of them must not stall those that stand.
 pub const ACCEPTS_MAX: usize = 64;
 
-/// The column's receive buffer: what one read of one connection may bring. Large enough that 32
+/// A receive buffer of the column, one of `TURNS_AHEAD`: what one read of one connection may bring. Large enough that 32
 /// pipelined requests of a kilobyte come by one system call, small enough to stay in L2. Never
 /// less than a line and a value that is kept in the log (see `receive_bytes`).
 pub const RECEIVE_BYTES: usize = 64 << 10;
@@ -113,6 +113,9 @@ pub const STALLED_MS: u64 = 2000;
 
 /// Between two searches for stalled connections to close.
 pub const RELIEF_REST_MS: u64 = 100;
+
+/// Connections received from before the first of them is executed: each has a receive buffer.
+pub const TURNS_AHEAD: usize = 16;
 
 /// Requests of one connection read before the first of them is executed, so that their memory is
 /// on its way: about as many as the processor has line fills outstanding.

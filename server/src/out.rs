@@ -233,7 +233,7 @@ mod tests {
                 got.extend_from_slice(&taken);
                 out.advance(taken.len());
                 turn += 1;
-                if turn % 100 == 0 {
+                if turn % 3 == 0 {
                     out = out.take_rest();
                 }
             }

@@ -319,6 +319,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     // Both send while the server stands still, so that it finds both at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
+    wait_until("the stop", || is_stopped(server.pid()));
     flood(&mut flooding, &b"get absent\r\n".repeat(5000), 5000 * 12);
     modest.send("stats\r\n");
     kill_process(pid, Signal::CONT).unwrap();
@@ -327,6 +328,15 @@ fn a_peer_that_floods_does_not_starve_another() {
     wait_until("the flood's end", || modest.stat("cmd_get") == 5000);
     let yields = modest.stat("conn_yields");
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
+}
+
+/// All threads of a process stand still.
+fn is_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    })
 }
 
 /// A number of a `stats` reply that was asked for before.

@@ -27,6 +27,11 @@ impl Spares {
         }
     }
 
+    /// Length of a receive buffer.
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.large_bytes
+    }
+
     /// A buffer with a copy of `bytes`, for a connection to hold.
     pub(crate) fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = if bytes.len() <= SPARE_SMALL_BYTES {

@@ -6,6 +6,7 @@
 //! us hold is what it sent; the whole receive buffer is given away only for bytes that are executed
 //! in the next loop.
 
+use std::mem;
 use std::ops::Range;
 
 use crate::column::Spares;
@@ -20,20 +21,20 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Keeps `range` of the receive buffer. `partial`: it waits for more bytes. Also the buffer to
-    /// receive into from now on.
+    /// Keeps `range` of the receive buffer, which may be replaced by another. `partial`: it waits
+    /// for more bytes.
     pub(crate) fn keep(
-        buffer: Vec<u8>,
+        buffer: &mut Vec<u8>,
         range: Range<usize>,
         partial: bool,
         spares: &mut Spares,
-    ) -> (Held, Vec<u8>) {
+    ) -> Held {
         if partial || range.len() <= SPARE_SMALL_BYTES {
-            return (Held::copy(&buffer[range], spares), buffer);
+            return Held::copy(&buffer[range], spares);
         }
         // Much is left and will be executed soon: give the buffer away instead of copying.
-        let next = spares.swap_large(&buffer);
-        (Held { buffer, from: range.start, to: range.end }, next)
+        let next = spares.swap_large(buffer);
+        Held { buffer: mem::replace(buffer, next), from: range.start, to: range.end }
     }
 
     fn copy(bytes: &[u8], spares: &mut Spares) -> Held {

@@ -171,7 +171,7 @@ impl Connection {
 
 /// The key that `request` will look up.
 #[inline]
-fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
+pub(super) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
     match *request {
         Request::Get(get) => Some(get.key),
         Request::Store(store) => Some(store.key),
