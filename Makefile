@@ -1,0 +1,34 @@
+# make test   installs what the tests need, then runs them all
+# make check  the Rust-only part, for daily work
+# make peers  only installs: memcached, libmemcached's tools, and clients for Python, Go and Node
+
+CARGO ?= cargo
+PEERS := tests/.peers
+FUZZ_SECONDS ?= 20
+CARGO_FUZZ := 0.13.2
+
+.PHONY: check test peers fuzz
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace
+
+test: peers
+	$(CARGO) test --workspace
+	$(MAKE) fuzz
+
+peers:
+	tests/install $(PEERS)
+
+# A short run of each fuzz target: no crash, no hang, no memory that grows.
+fuzz:
+	@$(CARGO) fuzz --version 2>/dev/null | grep -qx 'cargo-fuzz $(CARGO_FUZZ)' || { \
+		echo 'make: installing cargo-fuzz $(CARGO_FUZZ)'; \
+		$(CARGO) install --locked cargo-fuzz --version $(CARGO_FUZZ); }
+	for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \
+		dictionary=fuzz/$$target.dict; \
+		$(CARGO) fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) \
+			-timeout=5 -rss_limit_mb=1024 $$([ -f $$dictionary ] && echo -dict=$$dictionary) \
+			|| exit 1; \
+	done
