@@ -32,6 +32,8 @@ const COMPACT_LIVE_PERCENT_MAX: u64 = 90;
 /// Segments looked at to choose one to compact; in larger stores, so many at random.
 const CANDIDATES_MAX: u32 = 1024;
 const CANDIDATES_SAMPLED: u32 = 64;
+/// Choices of a segment to compact that others may take first.
+const CLAIM_ATTEMPTS_MAX: u32 = 8;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
 /// An append that waits gives up after so many rounds: the first spin, the next yield, the others sleep.
@@ -203,7 +205,6 @@ impl Local {
 
     fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim)> {
         let segments = &store.memory().segments;
-        let (best, dead_bytes) = self.choose(store);
         // Only with room for all that is to be moved.
         let room = |segment| {
             segments.free() > 0
@@ -211,14 +212,20 @@ impl Local {
         };
         let all_bytes =
             u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
-        let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
-        if let Some(segment) = best
-            && (much || !store.config.evict)
-            && room(segment)
-            && segments.get(segment).drainable()
-            && segments.get(segment).change(State::Sealed, State::Draining)
-        {
-            return Some((segment, Aim::Compact));
+        for attempt in 0..=CLAIM_ATTEMPTS_MAX {
+            let (best, dead_bytes) = self.choose(store);
+            let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
+            let Some(segment) = best.filter(|_| much || !store.config.evict) else { break };
+            // Others are at all that is best, or what was retired will be room: no reason to evict.
+            if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
+                return None;
+            }
+            if !room(segment) {
+                break;
+            }
+            if segments.get(segment).change(State::Sealed, State::Draining) {
+                return Some((segment, Aim::Compact));
+            }
         }
         if !store.config.evict {
             return None;
@@ -241,7 +248,7 @@ impl Local {
         for look in 0..looks {
             let segment = if looks == count { look } else { self.random(count) };
             let there = segments.get(segment);
-            if !there.is(State::Sealed) {
+            if !there.is(State::Sealed) || !there.drainable() {
                 continue;
             }
             let live = u64::from(there.live());
