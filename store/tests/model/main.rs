@@ -29,8 +29,10 @@ fn config(memory_mb: usize) -> Config {
     }
 }
 
-/// Runs `cases` random histories against a store of `config`.
+/// Runs `cases` random histories, or as many as PROPTEST_CASES says, against a store of `config`.
 fn check(config: &Config, cases: u32, large: usize, fills: bool) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = asked.unwrap_or(cases);
     let runs = Runs { cases, failure_persistence: None, max_shrink_iters: 4000, ..Runs::default() };
     let ops = prop::collection::vec(op(large, fills), 1..OPS);
     let ops = ops.prop_map(|ops| ops.into_iter().enumerate().collect::<Vec<_>>());

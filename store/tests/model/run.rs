@@ -155,7 +155,11 @@ impl Run {
         let flushed = self.flush_at.is_some_and(|at| now >= at);
         if flushed || (item.exptime != 0 && item.exptime <= now) {
             self.items.remove(key);
-            return Ok(());
+            // Found dead, it stays away though the flush be called off.
+            return match self.probe(key) {
+                Some(_) => Err("what is dead was found".into()),
+                None => Ok(()),
+            };
         }
         let evictions = self.store.stats().evictions;
         let (maybe, evicted) = (item.maybe, item.evictions < evictions);

@@ -1,0 +1,279 @@
+//! Memory under pressure: operations end, memory stays within its bound, and what was lent comes back.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
+
+/// So long an operation may take on a busy machine when it can do nothing but give up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn config(memory_mb: usize, columns: usize) -> Config {
+    Config {
+        memory_bytes: memory_mb << 20,
+        item_bytes_max: 1 << 20,
+        columns,
+        evict: true,
+        cas: true,
+        now: 100,
+    }
+}
+
+fn make(config: &Config) -> (Arc<Store>, Vec<Column>) {
+    let store = Store::new(config).expect("address space");
+    let columns = (0..config.columns)
+        .map(|_| {
+            let mut column = store.column();
+            column.offline();
+            column
+        })
+        .collect();
+    (store, columns)
+}
+
+fn put<'a>(verb: Verb, key: &'a [u8]) -> Put<'a> {
+    Put {
+        verb,
+        key,
+        key_binary: false,
+        client_flags: 0,
+        exptime: 0,
+        cas: 0,
+        cas_in: None,
+        stale: false,
+    }
+}
+
+fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
+    column.put(&put(Verb::Set, key), Body::Bytes(value))
+}
+
+fn pin(column: &mut Column, key: &[u8]) -> Option<Pinned> {
+    match column.get(key)?.value {
+        Value::Frames(pinned, _) => Some(pinned),
+        Value::Log(_) => None,
+    }
+}
+
+/// Bytes that an index and open segments may keep when all items are gone.
+fn rest_bytes(store: &Store, column: &Column, columns: usize) -> usize {
+    let frame_bytes = column.log_value_bytes_max();
+    let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
+    let hash = usize::try_from(store.stats().hash_bytes).unwrap();
+    hash.next_multiple_of(segment) + segment * (2 + 2 * columns)
+}
+
+#[test]
+fn the_smallest_items_fill_the_memory_and_no_more() {
+    let (store, mut columns) = make(&config(2, 1));
+    let column = &mut columns[0];
+    column.online();
+    let mut most = 0;
+    for i in 0..400_000_u32 {
+        let name = i.to_le_bytes();
+        // Two bytes, or where these run out, three.
+        let key = if i < 1 << 16 { &name[..2] } else { &name[..3] };
+        set(column, key, b"").expect("room is made");
+        assert!(column.get(key).is_some(), "what was just set");
+        if i % 64 == 0 {
+            column.quiesce();
+            let used = store.used_bytes();
+            let hash = usize::try_from(store.stats().hash_bytes).unwrap();
+            assert!(used <= 2 << 20 && hash <= used, "{used} bytes, of these {hash} of index");
+            most = most.max(store.stats().curr_items);
+        }
+    }
+    let stats = store.stats();
+    assert!(stats.evictions > 0 && most > 80_000, "{most} at most, {stats:?}");
+    // 9 bytes of header, 2 or 3 of key, about 10 of index.
+    assert!(stats.curr_items > 60_000, "{stats:?}");
+}
+
+#[test]
+fn what_everybody_uses_gives_way_too() {
+    let (store, mut columns) = make(&config(2, 1));
+    let column = &mut columns[0];
+    column.online();
+    for i in 0..30_000_u32 {
+        let key = i.to_le_bytes();
+        set(column, &key, &[1; 300]).expect("room is made");
+        // Counters saturate.
+        (0..4).for_each(|_| assert!(column.get(&key).is_some()));
+        column.quiesce();
+    }
+    assert!(store.stats().evictions > 20_000);
+}
+
+#[test]
+fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back() {
+    let (store, mut columns) = make(&config(2, 1));
+    let column = &mut columns[0];
+    column.online();
+    let mut pinned = Vec::new();
+    let refused = loop {
+        let key = u32::try_from(pinned.len()).unwrap().to_le_bytes();
+        match set(column, &key, &[7; 100_000]) {
+            Ok(_) => pinned.extend(pin(column, &key)),
+            Err(refused) => break refused,
+        }
+        assert!(pinned.len() < 30, "memory is bounded");
+    };
+    assert_eq!(refused, Refused::NoMemory);
+    assert!(pinned.len() > 9, "only {} values", pinned.len());
+    let start = Instant::now();
+    for i in 0..100_u32 {
+        let _ = set(column, &i.to_le_bytes(), &[8; 100_000]);
+        column.quiesce();
+    }
+    assert!(start.elapsed() < PATIENCE, "refused at once");
+    assert!(pinned.iter().flat_map(Pinned::pieces).flatten().all(|byte| *byte == 7));
+    pinned.clear();
+    for i in 0..100_u32 {
+        set(column, &i.to_le_bytes(), &[9; 100_000]).expect("room again");
+    }
+    (0..100_u32).for_each(|i| _ = column.delete(&i.to_le_bytes()));
+    column.quiesce();
+    while column.maintain() {}
+    assert_eq!(store.stats().bytes, 0);
+    assert!(store.used_bytes() <= rest_bytes(&store, column, 1));
+}
+
+#[test]
+fn without_eviction_a_full_store_refuses_at_once() {
+    let (store, mut columns) = make(&Config { evict: false, ..config(2, 4) });
+    let column = &mut columns[0];
+    column.online();
+    let mut kept = Vec::new();
+    for i in 0..30_000_u32 {
+        if set(column, &i.to_le_bytes(), &[1; 100]).is_ok() {
+            kept.push(i);
+        }
+        column.quiesce();
+    }
+    assert!(kept.len() > 10_000 && kept.len() < 20_000, "{} items", kept.len());
+    let start = Instant::now();
+    for i in 30_000..31_000_u32 {
+        let _ = set(column, &i.to_le_bytes(), &[1; 1000]);
+        column.quiesce();
+    }
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
+    // Touching what has no exptime needs room, and is a miss without; nothing is lost.
+    kept.iter().for_each(|i| _ = column.touch(&i.to_le_bytes(), 1000));
+    assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
+    assert_eq!(store.stats().evictions, 0);
+}
+
+#[test]
+fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up() {
+    for evict in [true, false] {
+        let (_, mut columns) = make(&Config { evict, ..config(2, 12) });
+        let mut key = 0_u32;
+        for _ in 0..20 {
+            for column in &mut columns {
+                column.online();
+                // Few enough that a walk begun is not ended.
+                for _ in 0..200 {
+                    key += 1;
+                    let slot = if evict { key } else { key % 6000 };
+                    set(column, &slot.to_le_bytes(), &[3; 150]).expect("room is made");
+                    column.quiesce();
+                }
+                column.offline();
+            }
+        }
+    }
+}
+
+/// With the hit of one column in hand another fills the memory many times over.
+fn held_while_others_fill(plant: bool) -> bool {
+    let (store, mut columns) = make(&config(2, 2));
+    let (reader, writer) = columns.split_at_mut(1);
+    let (reader, writer) = (&mut reader[0], &mut writer[0]);
+    if plant {
+        #[cfg(debug_assertions)]
+        store.plant_early_reuse();
+    }
+    writer.online();
+    set(writer, b"held", &[5; 500]).expect("room");
+    reader.online();
+    let hit = reader.get(b"held").expect("there");
+    let mut refused = 0;
+    for i in 0..20_000_u32 {
+        refused += u32::from(set(writer, &i.to_le_bytes(), &[6; 500]).is_err());
+        if refused == 3 {
+            break;
+        }
+        writer.quiesce();
+    }
+    let Value::Log(value) = hit.value else { panic!("in the log") };
+    let same = value.iter().all(|byte| *byte == 5);
+    // What waits for the reader is not evicted over and over.
+    assert!(plant || store.stats().curr_items > 1500, "{:?}", store.stats());
+    reader.quiesce();
+    set(writer, b"again", &[6; 500]).expect("the reader has moved on");
+    same
+}
+
+#[test]
+fn a_hit_in_hand_stays_as_it_is_whatever_others_fill() {
+    assert!(held_while_others_fill(false));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_hit_in_hand_tells_when_memory_is_reused_early() {
+    assert!(!held_while_others_fill(true));
+}
+
+#[test]
+fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib() {
+    let (store, mut columns) = make(&config(2, 64));
+    let large = vec![9; 200_000];
+    let mut stalled = Vec::new();
+    for i in 0..4000_u32 {
+        let column = &mut columns[i as usize % 64];
+        column.online();
+        if i % 40 == 0 {
+            // A body of which one piece came: it waits, and takes no more than that.
+            let mut draft = column.draft(200_000);
+            if let Ok(space) = draft.space(column) {
+                let bytes = space.len();
+                space.fill(1);
+                draft.filled(bytes);
+                stalled.push(draft);
+            }
+        }
+        let value = if i % 50 == 7 { &large[..] } else { &large[..100] };
+        set(column, &i.to_le_bytes(), value).expect("no set fails");
+        column.offline();
+    }
+    drop(stalled);
+    let column = &mut columns[0];
+    column.online();
+    (0..4000_u32).for_each(|i| _ = column.delete(&i.to_le_bytes()));
+    column.quiesce();
+    while column.maintain() {}
+    assert_eq!(store.stats().bytes, 0);
+    assert!(store.used_bytes() <= rest_bytes(&store, column, 4));
+}
+
+#[test]
+fn drafts_given_up_leave_no_frame_behind() {
+    let (store, mut columns) = make(&config(2, 1));
+    let column = &mut columns[0];
+    column.online();
+    let before = store.used_bytes();
+    for round in 0..200 {
+        let mut draft = column.draft(600_000);
+        for _ in 0..round {
+            let Ok(space) = draft.space(column) else { break };
+            let bytes = space.len();
+            draft.filled(bytes);
+        }
+    }
+    assert_eq!(store.used_bytes(), before);
+    // In flight they would have counted until nothing was taken any more.
+    set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
+}

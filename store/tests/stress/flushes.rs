@@ -1,0 +1,161 @@
+//! Flushes and the clock against sets and touches.
+//!
+//! Invariant: what was set before a flush began is not seen once it has ended, and what was set after it
+//! ended is; what has a time to live is seen until then, and not later.
+
+use crate::value::{self, Random};
+use crate::{THREADS, at_once, config, key_of, put};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use store::{Body, Column, Put, Store, Verb};
+
+const ROUNDS: u64 = 6000;
+/// Keys of each thread's own.
+const OWN_KEYS: usize = 40;
+
+/// What a thread knows of a key of its own: when its last set began and ended, in phases.
+#[derive(Clone, Copy, Default)]
+struct Own {
+    version: u64,
+    began: u64,
+    ended: u64,
+}
+
+/// The first phase in which all of a flush begun after `phase` is past: flush k is phase 2k + 1.
+fn surely_flushed(phase: u64) -> u64 {
+    phase.next_multiple_of(2) + 2
+}
+
+fn key(id: usize, at: usize) -> u32 {
+    u32::try_from(id * 1000 + at).unwrap()
+}
+
+fn check(
+    column: &mut Column,
+    phase: &AtomicU64,
+    key: u32,
+    own: Own,
+    evicts: bool,
+) -> Result<(), String> {
+    let before = phase.load(Ordering::SeqCst);
+    let found = column.get(&key_of(key)).map(|hit| value::version(key, &value::bytes(&hit)));
+    let found = found.transpose()?;
+    let after = phase.load(Ordering::SeqCst);
+    match found {
+        Some(version) if version != own.version => {
+            Err(format!("key {key} has version {version}, not {}", own.version))
+        }
+        Some(_) if before >= surely_flushed(own.ended) => {
+            Err(format!("key {key} of phase {} is back in phase {before}", own.ended))
+        }
+        None if !evicts && own.version > 0 && own.began % 2 == 0 && after == own.began => {
+            Err(format!("key {key} set in phase {after} is missed in it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn what_a_flush_took_stays_away_and_what_came_after_it_stays() {
+    for (memory_mb, evicts) in [(2, true), (16, false)] {
+        let store = Store::new(&config(memory_mb)).expect("address space");
+        let phase = AtomicU64::new(0);
+        let all = at_once(&store, |id, column| {
+            let mut random = Random(id as u64);
+            let mut own = [Own::default(); OWN_KEYS];
+            for round in 0..ROUNDS {
+                let at = usize::try_from(random.below(OWN_KEYS as u64)).unwrap();
+                match random.below(10) {
+                    0..4 => {
+                        let version = round + 1;
+                        let len = usize::try_from(random.below(3000)).unwrap();
+                        let value = value::make(key(id, at), version, len);
+                        let began = phase.load(Ordering::SeqCst);
+                        let set = put(Verb::Set, b"");
+                        let name = key_of(key(id, at));
+                        let set = column.put(&Put { key: &name, ..set }, Body::Bytes(&value));
+                        set.map_err(|refused| format!("set: {refused:?}"))?;
+                        let ended = phase.load(Ordering::SeqCst);
+                        own[at] = Own { version, began, ended };
+                    }
+                    4 if id == 0 && round % 8 == 0 => {
+                        phase.fetch_add(1, Ordering::SeqCst);
+                        column.flush(None);
+                        phase.fetch_add(1, Ordering::SeqCst);
+                    }
+                    4 => _ = column.maintain(),
+                    _ => check(column, &phase, key(id, at), own[at], evicts)?,
+                }
+                if evicts && round % 4 == 0 {
+                    // Overwrites make work for compaction, which must bring nothing back.
+                    let other = key(50 + id, usize::try_from(random.below(300)).unwrap());
+                    let set = put(Verb::Set, b"");
+                    let set = Put { key: &key_of(other), ..set };
+                    column.put(&set, Body::Bytes(&[7; 900])).map_err(|e| format!("{e:?}"))?;
+                }
+                column.quiesce();
+            }
+            Ok(())
+        });
+        all.unwrap_or_else(|error| panic!("{error}"));
+        assert!(phase.load(Ordering::SeqCst) > 20, "there were flushes");
+    }
+}
+
+#[test]
+fn what_is_touched_in_time_stays_until_then() {
+    let store = Store::new(&config(16)).expect("address space");
+    let clock = AtomicU32::new(1000);
+    let all = at_once(&store, |id, column| {
+        let mut random = Random(id as u64);
+        let mut expires = [0_u32; OWN_KEYS];
+        for round in 0..ROUNDS {
+            if id == 0 && round % 4 == 0 {
+                clock.fetch_add(1, Ordering::SeqCst);
+            }
+            let now = clock.load(Ordering::SeqCst);
+            column.set_now(now);
+            let at = usize::try_from(random.below(OWN_KEYS as u64)).unwrap();
+            let (key, exptime) = (key(id, at), now + 1 + u32::try_from(random.below(40)).unwrap());
+            let name = key_of(key);
+            match random.below(8) {
+                0 => {
+                    let value = value::make(key, 1, 100);
+                    let never = put(Verb::Set, &name);
+                    // Half of them get the field by the touch.
+                    let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
+                    column.put(&set, Body::Bytes(&value)).map_err(|e| format!("{e:?}"))?;
+                    expires[at] = if round % 2 == 0 { u32::MAX } else { exptime };
+                }
+                1 | 2 => {
+                    let touched = column.touch(&name, exptime);
+                    // Others' clocks are no later than this.
+                    let later = clock.load(Ordering::SeqCst);
+                    if touched != (now < expires[at]) && later < expires[at] {
+                        return Err(format!("touch at {now} of what expires at {}", expires[at]));
+                    }
+                    expires[at] = if touched { exptime } else { 0 };
+                }
+                3 => {
+                    // Another's: reading it races with its owner's touches.
+                    let other = self::key((id + 1) % THREADS, at);
+                    if let Some(hit) = column.get(&key_of(other)) {
+                        value::version(other, &value::bytes(&hit))?;
+                    }
+                }
+                4 => _ = column.maintain(),
+                _ => {
+                    let there = column.get(&name).is_some();
+                    let later = clock.load(Ordering::SeqCst);
+                    if there && now >= expires[at] || !there && later < expires[at] {
+                        let seen = if there { "there" } else { "missed" };
+                        return Err(format!("{seen} at {now}, expires at {}", expires[at]));
+                    }
+                }
+            }
+            column.quiesce();
+        }
+        Ok(())
+    });
+    all.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(store.stats().evictions, 0);
+}

@@ -1,0 +1,93 @@
+//! Threads over one store, each with its own column; what they see is checked against what was done.
+//!
+//! Invariant: a thread that finds something wrong says so and the test fails; how the threads interleave is
+//! left to the machine, how much they do is not.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+mod flushes;
+mod registers;
+mod sums;
+mod value;
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use store::{Column, Config, Put, Store, Verb};
+
+/// More threads than the machine has cores, mostly.
+pub(crate) const THREADS: usize = 4;
+
+pub(crate) fn config(memory_mb: usize) -> Config {
+    Config {
+        memory_bytes: memory_mb << 20,
+        item_bytes_max: 300 << 10,
+        columns: THREADS + 1,
+        evict: true,
+        cas: true,
+        now: 1000,
+    }
+}
+
+pub(crate) fn put(verb: Verb, key: &[u8]) -> Put<'_> {
+    Put {
+        verb,
+        key,
+        key_binary: false,
+        client_flags: 0,
+        exptime: 0,
+        cas: 0,
+        cas_in: None,
+        stale: false,
+    }
+}
+
+pub(crate) fn key_of(key: u32) -> [u8; 7] {
+    let mut name = *b"key....";
+    name[3..].copy_from_slice(&key.to_le_bytes());
+    name
+}
+
+/// Runs `work` in every thread at once, and returns what the first found wrong.
+pub(crate) fn at_once(
+    store: &Arc<Store>,
+    work: impl Fn(usize, &mut Column) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|id| {
+                let mut column = store.column();
+                let (work, start) = (&work, &start);
+                scope.spawn(move || {
+                    column.offline();
+                    start.wait();
+                    column.online();
+                    work(id, &mut column)
+                })
+            })
+            .collect();
+        let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        ends.into_iter().try_for_each(|end| end.unwrap_or_else(|_| Err("a thread panicked".into())))
+    })
+}
+
+/// What must hold when all threads are through: nothing is lost, nothing leaks.
+pub(crate) fn settle(store: &Arc<Store>, keys: impl Iterator<Item = Vec<u8>>) {
+    let mut column = store.column();
+    column.set_now(1_000_000);
+    let keys: Vec<_> = keys.collect();
+    let there = keys.iter().filter(|key| column.get(key).is_some()).count();
+    assert_eq!(store.stats().curr_items, there as u64, "items counted and items readable");
+    let deleted = keys.iter().filter(|key| column.delete(key)).count();
+    assert_eq!(deleted, there);
+    while column.maintain() {}
+    column.quiesce();
+    while column.maintain() {}
+    let stats = store.stats();
+    assert_eq!((stats.curr_items, stats.bytes), (0, 0), "deleted all");
+    let frame_bytes = column.log_value_bytes_max();
+    let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
+    let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
+    let most = hash + segment * (2 + 2 * (THREADS + 1));
+    assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
+}

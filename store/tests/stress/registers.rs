@@ -1,0 +1,219 @@
+//! Keys as registers: each is written by one thread, version after version, and read by all.
+//!
+//! Invariant: a read begun after a write was acknowledged sees that version or a later one, or nothing; so
+//! what was deleted or replaced never comes back. Without evictions it sees nothing only after a delete.
+
+use crate::value::{self, Random};
+use crate::{THREADS, at_once, config, key_of, put, settle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use store::{Body, Column, Config, Pinned, Refused, Store, Stored, Value, Verb};
+
+/// Keys that all threads read.
+const KEYS: u32 = 240;
+/// Keys set once in a while to crowd out others.
+const FILL_KEYS: u32 = 40_000;
+
+struct Register {
+    /// The version being written, and the last one acknowledged.
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+struct Run {
+    store: Arc<Store>,
+    registers: Vec<Register>,
+    ops: usize,
+    large: bool,
+    fill: bool,
+}
+
+impl Run {
+    fn new(config: &Config, ops: usize, large: bool, fill: bool) -> Self {
+        let register = |_| Register { begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) };
+        let store = Store::new(config).expect("address space");
+        let registers = (0..KEYS).map(register).collect();
+        Self { store, registers, ops, large, fill }
+    }
+
+    fn work(&self, id: usize, column: &mut Column) -> Result<(), String> {
+        let mut random = Random(id as u64 + 77);
+        let mut pinned: Vec<(u32, Vec<u8>, Pinned)> = Vec::new();
+        for op in 0..self.ops {
+            match random.below(100) {
+                0..30 => self.write(id, column, &mut random)?,
+                30..40 if self.fill => self.fill(column, &mut random)?,
+                40..42 => {
+                    column.offline();
+                    thread::yield_now();
+                    column.online();
+                }
+                42..44 => _ = column.maintain(),
+                44..50 => self.pin(column, &mut random, &mut pinned)?,
+                _ => self.read(column, &mut random)?,
+            }
+            if pinned.len() > 6 {
+                let (key, tail, body) = pinned.swap_remove(0);
+                let bytes: Vec<u8> = body.pieces().chain([&tail[..]]).flatten().copied().collect();
+                value::version(key, &bytes).map_err(|error| format!("pinned: {error}"))?;
+            }
+            if op % 16 == 0 {
+                column.quiesce();
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self, random: &mut Random) -> usize {
+        let len = match random.below(100) {
+            0..70 => random.below(200),
+            70..95 => random.below(5000),
+            _ if self.large => random.below(100_000),
+            _ => random.below(1000),
+        };
+        usize::try_from(len).unwrap()
+    }
+
+    /// Writes, touches or deletes a key of this thread's own.
+    fn write(&self, id: usize, column: &mut Column, random: &mut Random) -> Result<(), String> {
+        let own = u32::try_from(random.below(u64::from(KEYS)) / THREADS as u64).unwrap();
+        let key = own * u32::try_from(THREADS).unwrap() + u32::try_from(id).unwrap();
+        let register = &self.registers[key as usize];
+        let version = register.begun.load(Ordering::SeqCst) + 1;
+        let name = key_of(key);
+        let verb = match random.below(20) {
+            0 => {
+                column.touch(&name, if random.below(2) == 0 { 0 } else { 500_000 });
+                return Ok(());
+            }
+            1..4 if key % 2 == 0 => None,
+            4..6 => Some(Verb::Replace),
+            6..8 => Some(Verb::Add),
+            _ => Some(Verb::Set),
+        };
+        register.begun.store(version, Ordering::SeqCst);
+        let Some(verb) = verb else {
+            column.delete(&name);
+            register.acknowledged.store(version, Ordering::SeqCst);
+            return Ok(());
+        };
+        let value = value::make(key, version, self.len(random));
+        match column.put(&put(verb, &name), Body::Bytes(&value)) {
+            Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
+            Ok(Stored::NotStored) if verb != Verb::Set => {}
+            // Its older value is gone then.
+            Err(Refused::NoMemory) if verb == Verb::Set => {
+                register.acknowledged.store(version, Ordering::SeqCst);
+            }
+            Err(Refused::NoMemory) => {}
+            other => return Err(format!("{verb:?} of key {key}: {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn fill(&self, column: &mut Column, random: &mut Random) -> Result<(), String> {
+        for _ in 0..20 {
+            let key = KEYS + u32::try_from(random.below(u64::from(FILL_KEYS))).unwrap();
+            let value = value::make(key, 1, usize::try_from(random.below(300)).unwrap());
+            match column.put(&put(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+                Ok(_) | Err(Refused::NoMemory) => {}
+                Err(refused) => return Err(format!("fill: {refused:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a key, and holds on to what it found for a while.
+    fn read(&self, column: &mut Column, random: &mut Random) -> Result<(), String> {
+        let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
+        let register = &self.registers[key as usize];
+        let acknowledged = register.acknowledged.load(Ordering::SeqCst);
+        let hit = column.get(&key_of(key));
+        let begun = register.begun.load(Ordering::SeqCst);
+        let Some(hit) = hit else {
+            let missed = key % 2 == 1 && acknowledged > 0;
+            return match missed && self.store.stats().evictions == 0 && !self.fill {
+                true => Err(format!("key {key} missed at version {acknowledged}")),
+                false => Ok(()),
+            };
+        };
+        let version = value::version(key, &value::bytes(&hit))?;
+        if version < acknowledged || version > begun {
+            let seen = format!("version {version} of key {key}");
+            return Err(format!("{seen}, acknowledged {acknowledged}, begun {begun}"));
+        }
+        if random.below(8) == 0 {
+            // Stalled with the hit in hand.
+            (0..random.below(30)).for_each(|_| thread::yield_now());
+            let again = value::version(key, &value::bytes(&hit))?;
+            if again != version {
+                return Err(format!("key {key} changed in hand from {version} to {again}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn pin(
+        &self,
+        column: &mut Column,
+        random: &mut Random,
+        pinned: &mut Vec<(u32, Vec<u8>, Pinned)>,
+    ) -> Result<(), String> {
+        let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
+        let Some(hit) = column.get(&key_of(key)) else { return Ok(()) };
+        if let Value::Frames(body, tail) = hit.value {
+            pinned.push((key, tail.to_vec(), body));
+        }
+        Ok(())
+    }
+
+    fn run(&self) -> Result<(), String> {
+        at_once(&self.store, |id, column| self.work(id, column))
+    }
+
+    fn check(&self) {
+        self.run().unwrap_or_else(|error| panic!("{error}"));
+        settle(&self.store, (0..KEYS + FILL_KEYS).map(|key| key_of(key).to_vec()));
+    }
+}
+
+#[test]
+fn with_room_for_all_every_write_is_seen() {
+    let run = Run::new(&config(64), 20_000, true, false);
+    run.check();
+    assert_eq!(run.store.stats().evictions, 0);
+}
+
+#[test]
+fn at_8_mib_nothing_torn_foreign_or_old_is_seen() {
+    let run = Run::new(&config(8), 15_000, true, true);
+    run.check();
+    assert!(run.store.stats().evictions > 0);
+}
+
+#[test]
+fn at_2_mib_nothing_torn_foreign_or_old_is_seen() {
+    let run = Run::new(&config(2), 10_000, true, true);
+    run.check();
+    assert!(run.store.stats().evictions > 0);
+}
+
+#[test]
+fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen() {
+    let run = Run::new(&Config { cas: false, ..config(2) }, 15_000, false, true);
+    run.check();
+    assert!(run.store.stats().evictions > 0);
+}
+
+/// The checks above are worth something: with memory reused while readers look at it, they fail.
+#[test]
+#[cfg(debug_assertions)]
+fn planted_early_reuse_is_caught() {
+    let caught = (0..20).any(|_| {
+        let run = Run::new(&config(2), 15_000, false, true);
+        run.store.plant_early_reuse();
+        run.run().is_err()
+    });
+    assert!(caught, "readers saw nothing of segments reused under them");
+}

@@ -1,0 +1,168 @@
+//! Counters, cas loops and appends from many threads: nothing acknowledged is lost.
+//!
+//! Invariant: others churn the memory meanwhile, so that items are moved all the time, but nothing is evicted.
+
+use crate::value::Random;
+use crate::{THREADS, at_once, config, key_of, put};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{Body, Column, Counted, Delta, Hit, Store, Stored, Value, Verb, Vivify};
+
+const KEYS: u32 = 5;
+/// Each thread's successes.
+const ROUNDS: usize = 3000;
+/// Other keys, overwritten all the time: less than the smallest memory holds.
+const CHURN_KEYS: u64 = 2000;
+
+fn churn(column: &mut Column, random: &mut Random) -> Result<(), String> {
+    let key = 1000 + u32::try_from(random.below(CHURN_KEYS)).unwrap();
+    let value = vec![b'c'; usize::try_from(random.below(600)).unwrap()];
+    match column.put(&put(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(format!("churn: {refused:?}")),
+    }
+}
+
+fn number(hit: &Hit<'_>) -> u64 {
+    let Value::Log(text) = &hit.value else { panic!("a number in frames") };
+    std::str::from_utf8(text).expect("digits").trim_end().parse().expect("a number")
+}
+
+fn read(column: &mut Column, key: u32) -> u64 {
+    number(&column.get(&key_of(key)).expect("not evicted"))
+}
+
+fn churned(memory_mb: usize) -> Arc<Store> {
+    Store::new(&config(memory_mb)).expect("address space")
+}
+
+#[test]
+fn every_acknowledged_incr_counts() {
+    for memory_mb in [2, 64] {
+        let store = churned(memory_mb);
+        let sums: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        let all = at_once(&store, |id, column| {
+            let mut random = Random(id as u64);
+            let mut last = [0; KEYS as usize];
+            for round in 0..ROUNDS {
+                let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
+                let by = random.below(1000);
+                let delta = Delta {
+                    key: &key_of(key),
+                    incr: true,
+                    delta: by,
+                    cas: 0,
+                    cas_in: None,
+                    vivify: Some(Vivify { initial: by, exptime: 0 }),
+                    exptime: None,
+                };
+                match column.delta(&delta) {
+                    Ok(Counted::Counted { value, .. }) if value >= last[key as usize] => {
+                        last[key as usize] = value;
+                    }
+                    other => return Err(format!("incr: {other:?} after {last:?}")),
+                }
+                sums[key as usize].fetch_add(by, Ordering::SeqCst);
+                if read(column, key) < last[key as usize] {
+                    return Err(format!("key {key} counts down"));
+                }
+                churn(column, &mut random)?;
+                if round % 8 == 0 {
+                    column.quiesce();
+                }
+            }
+            Ok(())
+        });
+        all.unwrap_or_else(|error| panic!("{error}"));
+        let stats = store.stats();
+        assert_eq!(stats.evictions, 0, "{stats:?}");
+        let mut column = store.column();
+        for (key, sum) in sums.iter().enumerate() {
+            assert_eq!(read(&mut column, u32::try_from(key).unwrap()), sum.load(Ordering::SeqCst));
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_cas_counts() {
+    for memory_mb in [2, 64] {
+        let store = churned(memory_mb);
+        let all = at_once(&store, |id, column| {
+            let mut random = Random(id as u64);
+            for round in 0..ROUNDS {
+                let key = u32::try_from(round).unwrap() % KEYS;
+                increment(column, key)?;
+                churn(column, &mut random)?;
+                if round % 8 == 0 {
+                    column.quiesce();
+                }
+            }
+            Ok(())
+        });
+        all.unwrap_or_else(|error| panic!("{error}"));
+        let mut column = store.column();
+        let sum: u64 = (0..KEYS).map(|key| read(&mut column, key)).sum();
+        assert_eq!(sum, (THREADS * ROUNDS) as u64);
+        assert_eq!(store.stats().evictions, 0);
+    }
+}
+
+/// gets and cas, until it succeeds.
+fn increment(column: &mut Column, key: u32) -> Result<(), String> {
+    let name = key_of(key);
+    let mut lowest = 0;
+    loop {
+        let (value, cas) = match column.get(&name) {
+            Some(hit) => (number(&hit), hit.cas),
+            None => (0, 0),
+        };
+        if cas < lowest {
+            return Err(format!("CAS unique of key {key} went back from {lowest} to {cas}"));
+        }
+        lowest = cas;
+        let verb = if cas == 0 { Verb::Add } else { Verb::Cas };
+        let next = (value + 1).to_string();
+        let stored =
+            column.put(&store::Put { cas, ..put(verb, &name) }, Body::Bytes(next.as_bytes()));
+        match stored {
+            Ok(Stored::Stored { .. }) => return Ok(()),
+            Ok(Stored::Exists | Stored::NotStored) => {}
+            other => return Err(format!("cas: {other:?}")),
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_append_is_there_once() {
+    const APPENDS: usize = 700;
+    for memory_mb in [4, 64] {
+        let store = churned(memory_mb);
+        let all = at_once(&store, |id, column| {
+            let mut random = Random(id as u64);
+            for round in 0..APPENDS {
+                let record = format!("{id:02}:{round:06}:{};", "x".repeat(10 * (round % 5)));
+                let appended = put(Verb::AppendVivify, b"log");
+                match column.put(&appended, Body::Bytes(record.as_bytes())) {
+                    Ok(Stored::Stored { .. }) => {}
+                    other => return Err(format!("append: {other:?}")),
+                }
+                churn(column, &mut random)?;
+                column.quiesce();
+            }
+            Ok(())
+        });
+        all.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(store.stats().evictions, 0);
+        let mut column = store.column();
+        let hit = column.get(b"log").expect("there");
+        let log = String::from_utf8(crate::value::bytes(&hit)).expect("text");
+        let mut next = [0; THREADS];
+        for record in log.split_terminator(';') {
+            let id: usize = record[..2].parse().expect("a thread");
+            let round: usize = record[3..9].parse().expect("a round");
+            assert_eq!(round, next[id], "in each thread's order, each once");
+            next[id] += 1;
+        }
+        assert_eq!(next, [APPENDS; THREADS]);
+    }
+}
