@@ -49,6 +49,8 @@ pub(crate) struct Kit {
     pub(crate) now_ms: u64,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
+    /// Connections hold more than half of what they may: turns are kept short.
+    pub(crate) pressed: bool,
 }
 
 impl Kit {
@@ -70,6 +72,7 @@ impl Kit {
             now_ms: 0,
             kept_bytes_max: limits::kept_bytes_max(memory_bytes, columns),
             pinned_bytes_max: limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max),
+            pressed: false,
             context,
         }
     }
@@ -77,7 +80,13 @@ impl Kit {
     /// The turn has replies enough for one write.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.out.is_full()
+        self.out.is_full() || self.pressed && self.out.buf.len() >= limits::PRESSED_TURN_BYTES
+    }
+
+    /// How much of `room` one read may fill.
+    #[inline]
+    pub(crate) fn read_bytes_max(&self, room: usize) -> usize {
+        if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
     }
 
     /// Connections hold more than one `part`th of what they may.
@@ -288,7 +297,8 @@ impl Column {
             // It fails only for a descriptor that is not watched; ours is until it is closed.
             let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
         }
-        if self.kit.is_pressed(2) {
+        self.kit.pressed = self.kit.is_pressed(2);
+        if self.kit.pressed {
             self.relieve();
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// The column's clock when it last received or sent a byte.
+    /// The column's clock when it last received, executed or sent something.
     pub(crate) moved_ms: u64,
 }
 
@@ -165,6 +165,7 @@ impl Connection {
             Received::Unasked if self.out.is_some() => return self.send_rest(kit),
             Received::Unasked => {
                 let held = mem::take(&mut self.held);
+                self.moved_ms = kit.now_ms;
                 let (stop, used) = self.execute(kit, held.bytes());
                 self.stopped(stop);
                 self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
@@ -176,8 +177,8 @@ impl Connection {
                 // spin.
                 self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
                 if used < bytes && !self.closing {
-                    let partial = !self.resumable;
-                    self.held = Held::keep(buffer, used..bytes, partial, &mut kit.spares);
+                    let exact = !self.resumable || kit.pressed;
+                    self.held = Held::keep(buffer, used..bytes, exact, &mut kit.spares);
                 }
             }
         }
@@ -191,7 +192,8 @@ impl Connection {
         if kept > 0 {
             buffer[..kept].copy_from_slice(self.held.bytes());
         }
-        let free = &mut buffer[kept..];
+        let room = kit.read_bytes_max(buffer.len() - kept);
+        let free = &mut buffer[kept..kept + room];
         let got = match self.arrival {
             None => {
                 let got = self.stream.read(free, &kit.calls);

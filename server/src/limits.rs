@@ -43,8 +43,12 @@ pub const KEYS_TURN_MAX: usize = 2048;
 /// Input kept between turns in a buffer of this size is kept in a recycled one.
 pub const SPARE_SMALL_BYTES: usize = 4 << 10;
 
-/// Recycled buffers a column keeps, of each size (small, and `RECEIVE_BYTES`).
-pub const SPARES_MAX: usize = 16;
+/// Recycled small buffers a column keeps.
+pub const SPARES_SMALL_MAX: usize = 32;
+
+/// Recycled receive buffers a column keeps, beside the `TURNS_AHEAD` in use: with them, a column at
+/// rest after a peak holds under a megabyte.
+pub const SPARES_LARGE_MAX: usize = 4;
 
 /// Background slices of the store run in a row while nothing arrives, before the column lets the
 /// processor go for `MAINTAIN_PAUSE_MS`.
@@ -71,6 +75,10 @@ pub fn receive_bytes(log_value_bytes_max: usize) -> usize {
 pub fn kept_bytes_max(memory_bytes: usize, columns: usize) -> usize {
     (memory_bytes / 8).max(32 << 20) / columns.max(1)
 }
+
+/// While connections hold more than half of what they may, a turn reads and answers no more than
+/// this at a time, so that many busy clients are slowed down instead of closed.
+pub const PRESSED_TURN_BYTES: usize = 8 << 10;
 
 /// One column's share of the frames that values still arriving may hold: all columns together an
 /// eighth of `-m`. Over it, values that stall give way unasked. (The store gives a quarter of `-m`
@@ -115,7 +123,7 @@ pub const STALLED_MS: u64 = 2000;
 pub const RELIEF_REST_MS: u64 = 100;
 
 /// Connections received from before the first of them is executed: each has a receive buffer.
-pub const TURNS_AHEAD: usize = 16;
+pub const TURNS_AHEAD: usize = 8;
 
 /// Requests of one connection read before the first of them is executed, so that their memory is
 /// on its way: about as many as the processor has line fills outstanding.

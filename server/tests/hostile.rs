@@ -238,6 +238,28 @@ fn half_requests_of_thousands_are_bounded() {
 }
 
 #[test]
+fn many_busy_clients_are_slowed_down_and_none_is_closed() {
+    assert!(allow_files(2000));
+    let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
+    let mut good = connect(&server);
+    check_service(&mut good, 0);
+    // More than `-R` allows in a turn, and together more than connections may hold.
+    let requests = b"get absent\r\n".repeat(5000);
+    let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
+    for client in &mut busy {
+        client.send(&requests);
+    }
+    check_service(&mut good, 1);
+    let replies = "END\r\n".repeat(5000);
+    for client in &mut busy {
+        client.expect(&replies);
+    }
+    check_service(&mut good, 2);
+    let resident = resident_bytes(&server);
+    assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
+}
+
+#[test]
 fn peers_that_never_read_are_bounded() {
     assert!(allow_files(1000));
     let server = Server::under_test(&["-t", "2", "-m", "64", "-c", "1000"]);

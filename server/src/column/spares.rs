@@ -2,10 +2,10 @@
 //!
 //! Where: a connection that ends its turn with bytes left takes one; it comes back when they are
 //! used up.
-//! Invariant: a connection at rest holds none; at most `SPARES_MAX` of each size are kept here, and
+//! Invariant: a connection at rest holds none; a bounded number is kept here, and
 //! the bytes that connections hold are counted in `held_bytes`, by capacity.
 
-use crate::limits::{SPARE_SMALL_BYTES, SPARES_MAX};
+use crate::limits::{SPARE_SMALL_BYTES, SPARES_LARGE_MAX, SPARES_SMALL_MAX};
 
 /// The column's stock.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ impl Spares {
     /// `large_bytes` is the length of the receive buffer.
     pub(crate) fn new(large_bytes: usize) -> Spares {
         Spares {
-            small: Vec::with_capacity(SPARES_MAX),
-            large: Vec::with_capacity(SPARES_MAX),
+            small: Vec::with_capacity(SPARES_SMALL_MAX),
+            large: Vec::with_capacity(SPARES_SMALL_MAX),
             large_bytes,
             held_bytes: 0,
         }
@@ -54,10 +54,10 @@ impl Spares {
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
         self.held_bytes -= buffer.capacity();
         if buffer.len() == self.large_bytes {
-            if self.large.len() < SPARES_MAX {
+            if self.large.len() < SPARES_LARGE_MAX {
                 self.large.push(buffer);
             }
-        } else if buffer.capacity() == SPARE_SMALL_BYTES && self.small.len() < SPARES_MAX {
+        } else if buffer.capacity() == SPARE_SMALL_BYTES && self.small.len() < SPARES_SMALL_MAX {
             buffer.clear();
             self.small.push(buffer);
         }

@@ -21,15 +21,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Keeps `range` of the receive buffer, which may be replaced by another. `partial`: it waits
-    /// for more bytes.
+    /// Keeps `range` of the receive buffer, which may be replaced by another. `exact`: in a
+    /// buffer of its size, for it waits for more bytes, or memory is scarce.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
-        partial: bool,
+        exact: bool,
         spares: &mut Spares,
     ) -> Held {
-        if partial || range.len() <= SPARE_SMALL_BYTES {
+        if exact || range.len() <= SPARE_SMALL_BYTES {
             return Held::copy(&buffer[range], spares);
         }
         // Much is left and will be executed soon: give the buffer away instead of copying.
