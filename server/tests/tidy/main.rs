@@ -1,0 +1,124 @@
+//! The house style as a test: what `STYLE.md` says and a program can see.
+//!
+//! Path: none; reads the tree. Invariant: every rule names the file and line it is broken in, and
+//! each has a case below that breaks it. Source: TigerBeetle's `tidy.zig`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod markdown;
+mod rules;
+mod source;
+
+use rules::Rule;
+use source::{Kind, Source};
+
+/// Fails with all that breaks a rule.
+fn holds(rule: Rule) {
+    let broken: Vec<String> = source::tree().iter().flat_map(rule).collect();
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+}
+
+/// Whether a rule finds fault with a file of this path and text.
+fn finds(rule: Rule, path: &str, text: &str) -> bool {
+    !rule(&Source::new(path, text)).is_empty()
+}
+
+#[test]
+fn crates_depend_on_each_other_in_one_direction() {
+    holds(rules::arrows);
+    assert!(finds(
+        rules::arrows,
+        "protocol/Cargo.toml",
+        "[dependencies]\nstore.workspace = true\n"
+    ));
+    assert!(finds(rules::arrows, "store/Cargo.toml", "[dev-dependencies]\nnet.workspace = true\n"));
+    assert!(finds(rules::arrows, "net/src/a.rs", "use store::Column;\n"));
+    assert!(finds(rules::arrows, "store/src/a.rs", "use std::net::TcpStream;\n"));
+    assert!(!finds(rules::arrows, "server/Cargo.toml", "[dependencies]\nnet.workspace = true\n"));
+}
+
+#[test]
+fn files_open_with_what_they_are() {
+    holds(rules::opening);
+    assert!(finds(rules::opening, "net/src/a.rs", "use std::io;\n"));
+    assert!(!finds(rules::opening, "net/src/a.rs", "//! A listener.\n"));
+}
+
+#[test]
+fn files_functions_and_lines_are_short() {
+    holds(rules::lengths);
+    let long_line = format!("//! {}\n", "x".repeat(97));
+    assert!(finds(rules::lengths, "net/src/a.rs", &long_line));
+    assert!(finds(rules::lengths, "net/src/a.rs", &"//\n".repeat(801)));
+    let function = format!("fn a() {{\n{}}}\n", "    a();\n".repeat(70));
+    assert!(finds(rules::lengths, "net/src/a.rs", &function));
+    assert!(!finds(rules::lengths, "net/src/a.rs", "fn a();\nfn b() {}\n"));
+}
+
+#[test]
+fn names_say_something() {
+    holds(rules::names);
+    for text in ["struct BufferManager;", "fn get_impl() {}", "mod utils;", "let common = 1;"] {
+        assert!(finds(rules::names, "net/src/a.rs", text), "{text}");
+    }
+    assert!(finds(rules::names, "net/src/helpers.rs", ""));
+    assert!(!finds(rules::names, "net/src/a.rs", "impl A {} // a common manager\n"));
+}
+
+#[test]
+fn nothing_is_left_over() {
+    holds(rules::leftovers);
+    for text in ["// TO~DO: more", "d~bg!(1)", "to~do!()", "#[ig~nore]"] {
+        let text = text.replace('~', "");
+        assert!(finds(rules::leftovers, "net/src/a.rs", &text), "{text}");
+    }
+    assert!(finds(rules::leftovers, "net/tests/a.rs", "thread::sleep(a)"));
+    assert!(!finds(rules::leftovers, "net/tests/a.rs", "// no sleep() here"));
+}
+
+#[test]
+fn unsafe_code_is_kept_in_its_places_and_proved() {
+    holds(rules::unsafe_code);
+    let proved = "// SAFETY: proved.\nunsafe { a() }\n";
+    assert!(finds(rules::unsafe_code, "protocol/src/a.rs", proved));
+    assert!(finds(rules::unsafe_code, "memory/src/a.rs", "unsafe { a() }\n"));
+    assert!(!finds(rules::unsafe_code, "memory/src/a.rs", proved));
+    assert!(!finds(rules::unsafe_code, "memory/src/a.rs", "#![allow(unsafe_code)] // unsafe {\n"));
+}
+
+#[test]
+fn the_tree_names_no_machine() {
+    holds(rules::machines);
+    for text in ["see /ho~me/me/x", "at cra~tes.io", "/ro~ot/.cargo"] {
+        let text = text.replace('~', "");
+        assert!(finds(rules::machines, "README.md", &text), "{text}");
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    holds(markdown::links);
+    assert!(finds(markdown::links, "README.md", "[a](no/such/file.rs)\n"));
+    assert!(finds(markdown::links, "README.md", "# One\n[a](#two)\n"));
+    assert!(!finds(markdown::links, "README.md", "# One `x` & two\n[a](#one-x--two)\n"));
+}
+
+#[test]
+fn the_changelog_has_its_form() {
+    holds(markdown::changelog);
+    let good =
+        "# Changelog\n\n## Unreleased\n\n### Added\n- A thing,\n  told.\n\n## 0.1.0 - 2026-11-20\n";
+    assert!(!finds(markdown::changelog, "CHANGELOG.md", good));
+    for (from, to) in [("Added", "New"), ("- A", "A"), ("0.1.0 - ", "0.1.0 "), ("# Ch", "# ch")] {
+        assert!(finds(markdown::changelog, "CHANGELOG.md", &good.replace(from, to)), "{to}");
+    }
+}
+
+#[test]
+fn the_tree_is_seen() {
+    let tree = source::tree();
+    let rust = tree.iter().filter(|source| source.kind == Kind::Rust).count();
+    assert!(rust > 30, "{rust} Rust files");
+    assert!(tree.iter().any(|source| source.path == "Makefile"));
+    assert!(tree.iter().all(|source| !source.path.contains("target/")));
+}

@@ -1,0 +1,236 @@
+//! The rules for code and for the tree, each a function from a file to what is wrong with it.
+//!
+//! Path: none. Invariant: comments and strings are never taken for code.
+
+use crate::source::{Kind, Source};
+
+/// What is wrong with a file, a line each: `path:line: why`.
+pub(crate) type Rule = fn(&Source) -> Vec<String>;
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 100;
+
+/// How far above unsafe code its proof may begin.
+const PROOF_LINES_MAX: usize = 25;
+
+/// Which of our crates each crate may use, tests included.
+const ARROWS: [(&str, &[&str]); 6] = [
+    ("memory", &[]),
+    ("net", &[]),
+    ("protocol", &[]),
+    ("store", &["memory"]),
+    ("server", &["memory", "net", "protocol", "store"]),
+    ("fuzz", &["protocol", "store", "memory"]),
+];
+
+/// What does I/O; not for the crates that do none.
+const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
+const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
+
+/// Words that say nothing in a name.
+const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
+
+/// Where unsafe code may stand.
+const UNSAFE_PLACES: [&str; 5] =
+    ["memory/", "net/", "store/", "server/src/process.rs", "server/tests/allocations.rs"];
+
+fn at(source: &Source, line: usize, why: &str) -> String {
+    format!("{}:{}: {why}", source.path, line + 1)
+}
+
+pub(crate) fn arrows(source: &Source) -> Vec<String> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(folder, _)| *folder == source.folder()) else {
+        return Vec::new();
+    };
+    let ours = ARROWS.iter().map(|(folder, _)| *folder);
+    let refused: Vec<&str> =
+        ours.filter(|other| *other != source.folder() && !allowed.contains(other)).collect();
+    let mut broken = Vec::new();
+    if source.path.ends_with("/Cargo.toml") {
+        for (line, text) in source.text.lines().enumerate() {
+            let name = text.split(['.', ' ', '=']).next().unwrap_or_default();
+            if refused.contains(&name.trim_start_matches("hypostyle-")) && text.contains('=') {
+                broken.push(at(source, line, "this crate must not depend on that one"));
+            }
+        }
+    }
+    for (line, text) in source.code.lines().enumerate() {
+        let used = text.trim_start().trim_start_matches("pub ").strip_prefix("use ");
+        let used = used.unwrap_or_default().split("::").next().unwrap_or_default();
+        if refused.contains(&used) {
+            broken.push(at(source, line, "this crate must not use that one"));
+        }
+        let does_io = IO.iter().any(|io| text.contains(io));
+        if does_io && !source.is_test() && WITHOUT_IO.contains(&source.folder()) {
+            broken.push(at(source, line, "this crate does no I/O"));
+        }
+    }
+    broken
+}
+
+pub(crate) fn opening(source: &Source) -> Vec<String> {
+    if source.kind != Kind::Rust || source.text.starts_with("//! ") {
+        return Vec::new();
+    }
+    vec![at(source, 0, "a file opens with //! and what it is")]
+}
+
+pub(crate) fn lengths(source: &Source) -> Vec<String> {
+    if source.kind != Kind::Rust {
+        return Vec::new();
+    }
+    let mut broken = Vec::new();
+    let lines = source.text.lines().count();
+    if lines > FILE_LINES_MAX {
+        broken.push(at(source, lines, &format!("a file of more than {FILE_LINES_MAX} lines")));
+    }
+    for (line, text) in source.text.lines().enumerate() {
+        if text.chars().count() > COLUMNS_MAX {
+            broken.push(at(source, line, &format!("more than {COLUMNS_MAX} columns")));
+        }
+    }
+    for (line, lines) in functions(&source.code) {
+        if lines > FUNCTION_LINES_MAX {
+            let why = format!("a function of {lines} lines, more than {FUNCTION_LINES_MAX}");
+            broken.push(at(source, line, &why));
+        }
+    }
+    broken
+}
+
+/// The first line and the number of lines of each function with a body.
+fn functions(code: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut words_at = 0;
+    while let Some(next) = code[words_at..].find("fn ") {
+        let start = words_at + next;
+        words_at = start + 3;
+        let in_word = code[..start].ends_with(|one: char| one.is_alphanumeric() || one == '_');
+        let named = code[words_at..].starts_with(|one: char| one.is_alphabetic() || one == '_');
+        if in_word || !named {
+            continue;
+        }
+        if let Some(bytes) = body(&code[start..]) {
+            let line = code[..start].matches('\n').count();
+            found.push((line, code[start..start + bytes].matches('\n').count() + 1));
+        }
+    }
+    found
+}
+
+/// The bytes up to the end of a function's body; none where a `;` comes first.
+fn body(code: &str) -> Option<usize> {
+    let mut depth = 0;
+    let mut brackets = 0;
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' => brackets += 1,
+            b')' | b']' => brackets -= 1,
+            b';' if depth == 0 && brackets == 0 => return None,
+            b'{' => depth += 1,
+            b'}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+pub(crate) fn names(source: &Source) -> Vec<String> {
+    let file = source.path.rsplit('/').next().unwrap_or_default();
+    let mut broken = Vec::new();
+    if file.split(['.', '_', '-']).any(|word| EMPTY_WORDS.contains(&word)) {
+        broken.push(at(source, 0, "a file name that says nothing"));
+    }
+    for (line, text) in source.code.lines().enumerate() {
+        let names = text.split(|one: char| !one.is_alphanumeric() && one != '_');
+        for name in names.filter(|name| *name != "impl") {
+            if words(name).any(|word| EMPTY_WORDS.contains(&word.as_str())) {
+                broken.push(at(source, line, &format!("a name that says nothing: {name}")));
+            }
+        }
+    }
+    broken
+}
+
+/// The words of an identifier, in lower case.
+fn words(name: &str) -> impl Iterator<Item = String> {
+    let mut words = vec![String::new()];
+    for one in name.chars() {
+        if one == '_' || one.is_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| one != '_') {
+            word.extend(one.to_lowercase());
+        }
+    }
+    words.into_iter()
+}
+
+pub(crate) fn leftovers(source: &Source) -> Vec<String> {
+    let marks = ["TO~DO", "FIX~ME", "X~XX", "HA~CK:"].map(|mark| mark.replace('~', ""));
+    let code = ["dbg!(", "todo!(", "unimplemented!(", "#[ignore"];
+    let mut broken = Vec::new();
+    for (line, text) in source.text.lines().enumerate() {
+        if let Some(mark) = marks.iter().find(|mark| text.contains(mark.as_str())) {
+            broken.push(at(source, line, &format!("a leftover: {mark}")));
+        }
+    }
+    for (line, text) in source.code.lines().enumerate() {
+        if let Some(mark) = code.iter().find(|mark| text.contains(**mark)) {
+            broken.push(at(source, line, &format!("a leftover: {mark}")));
+        }
+        if source.is_test() && text.contains("sleep(") {
+            broken.push(at(source, line, "a test that sleeps: wait for what must happen"));
+        }
+    }
+    broken
+}
+
+pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
+    let allowed = UNSAFE_PLACES.iter().any(|place| source.path.starts_with(place));
+    let texts: Vec<&str> = source.text.lines().collect();
+    let mut broken = Vec::new();
+    for (line, code) in source.code.lines().enumerate() {
+        let mut words = code.split_whitespace().skip_while(|word| *word != "unsafe");
+        if words.next().is_none() {
+            continue;
+        }
+        if !allowed {
+            broken.push(at(source, line, "no unsafe code here"));
+        }
+        let is_used = matches!(words.next(), Some("{" | "impl"));
+        let near = &texts[line.saturating_sub(PROOF_LINES_MAX)..=line];
+        if is_used && !near.iter().any(|text| text.contains("SAFETY:")) {
+            broken.push(at(source, line, "unsafe code without its SAFETY: proof"));
+        }
+    }
+    broken
+}
+
+pub(crate) fn machines(source: &Source) -> Vec<String> {
+    let names = [
+        "/ho~me/",
+        "/ro~ot/",
+        "/wo~rk/",
+        "/opt/riv~als",
+        "cra~tes.io",
+        "py~pi.org",
+        "npm~js",
+        "proxy.go~lang",
+        "static.rust-la~ng",
+    ];
+    let names = names.map(|name| name.replace('~', ""));
+    let mut broken = Vec::new();
+    for (line, text) in source.text.lines().enumerate() {
+        if let Some(name) = names.iter().find(|name| text.contains(name.as_str())) {
+            broken.push(at(source, line, &format!("a place of one machine or host: {name}")));
+        }
+    }
+    broken
+}
