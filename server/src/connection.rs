@@ -1,8 +1,8 @@
 //! One client's connection: its socket, its parser, and what must wait between turns.
 //!
 //! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
-//! is: one read (`receive`), the requests in it executed, one write (`finish`). A large value on its
-//! way in may take a few reads, straight into its frames.
+//! is: one read (`receive`), the requests in it executed, one write (`finish`). A large value on
+//! its way in may take a few reads, straight into its frames.
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
 //! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
 //! executed in the order they came, each once.

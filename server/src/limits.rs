@@ -10,9 +10,9 @@ pub const EVENTS_MAX: usize = 256;
 /// Connections one listener hands over per loop: a flood of them must not stall those that stand.
 pub const ACCEPTS_MAX: usize = 64;
 
-/// A receive buffer of the column, one of `TURNS_AHEAD`: what one read of one connection may bring. Large enough that 32
-/// pipelined requests of a kilobyte come by one system call, small enough to stay in L2. Never
-/// less than a line and a value that is kept in the log (see `receive_bytes`).
+/// A receive buffer of the column, one of `TURNS_AHEAD`: what one read of one connection may bring.
+/// Large enough that 32 pipelined requests of a kilobyte come by one system call, small enough to
+/// stay in L2. Never less than a line and a value that is kept in the log (see `receive_bytes`).
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Reads of one turn that go straight into a large value's frames, one frame each.
