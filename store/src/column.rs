@@ -1,9 +1,9 @@
 //! A column's hold on the store: every operation goes through one of these, one per thread.
 //!
 //! Where: called by the server's executor for each request.
-//! Invariant: no reference into the log outlives the borrow of the `Column` it came from, and `quiesce`,
-//! `offline` and everything that may make room take `&mut self`: so no store reference crosses a quiescent
-//! point.
+//! Invariant: no reference into the log outlives the borrow of the `Column` it came from, and
+//! `quiesce`, `offline` and everything that may make room take `&mut self`: so no store reference
+//! crosses a quiescent point.
 
 use crate::nbq_clock::Pressure;
 use crate::room::Drain;
@@ -59,7 +59,8 @@ impl Column {
         column
     }
 
-    /// Sets the clock, in seconds since the store was made (plus its start offset). Never goes back.
+    /// Sets the clock, in seconds since the store was made (plus its start offset). Never goes
+    /// back.
     pub fn set_now(&mut self, now: u32) {
         let Self { store, local } = self;
         if now > local.now {
@@ -68,7 +69,8 @@ impl Column {
         }
     }
 
-    /// The column's quiescent point, once per loop: lets memory this column may have been reading be reused.
+    /// The column's quiescent point, once per loop: lets memory this column may have been reading
+    /// be reused.
     pub fn quiesce(&mut self) {
         self.local.pass(&self.store);
     }
@@ -85,7 +87,8 @@ impl Column {
         self.local.pass(&self.store);
     }
 
-    /// A bounded slice of background work (expiry, making room ahead of need, index growth). True = more to do now.
+    /// A bounded slice of background work (expiry, making room ahead of need, index growth). True =
+    /// more to do now.
     pub fn maintain(&mut self) -> bool {
         self.local.maintain(&self.store)
     }
@@ -112,15 +115,15 @@ impl Column {
     /// Stores `body` as `put` says.
     ///
     /// # Errors
-    /// `Refused` when nothing was stored for want of room or by size; an older item of the key is then gone if the
-    /// verb is `Set`.
+    /// `Refused` when nothing was stored for want of room or by size; an older item of the key is
+    /// then gone if the verb is `Set`.
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let Self { store, local } = self;
         local.put(store, put, body)
     }
 
-    /// Would a value of this size be taken? Called before its bytes have arrived, with the header's verb and key: a
-    /// refused `Set` removes the key's old item.
+    /// Would a value of this size be taken? Called before its bytes have arrived, with the header's
+    /// verb and key: a refused `Set` removes the key's old item.
     ///
     /// # Errors
     /// `Refused::TooLarge`.
@@ -129,13 +132,15 @@ impl Column {
         local.admit(store, put, value_bytes)
     }
 
-    /// Values longer than this live in frames and arrive by `Draft`; shorter ones are given to `put` as bytes.
+    /// Values longer than this live in frames and arrive by `Draft`; shorter ones are given to
+    /// `put` as bytes.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.store.frame_bytes() as usize
     }
 
-    /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as bytes arrive.
+    /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as
+    /// bytes arrive.
     #[must_use]
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
         Draft::new(Arc::clone(self.store.memory()), value_bytes)
@@ -171,8 +176,9 @@ impl Column {
         local.meta_delete(store, delete)
     }
 
-    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that second is reached
-    /// (memcached's `settings.oldest_live`); `None` = everything stored so far, now. Replaces a flush still pending.
+    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that
+    /// second is reached (memcached's `settings.oldest_live`); `None` = everything stored so far,
+    /// now. Replaces a flush still pending.
     pub fn flush(&mut self, oldest_live: Option<u32>) {
         let Self { store, local } = self;
         local.flush(store, oldest_live);

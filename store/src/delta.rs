@@ -1,8 +1,8 @@
 //! Arithmetic: incr and decr on decimal text.
 //!
 //! Where: the executor's arithmetic arm.
-//! Invariant: the number is read and written under one lock; a number that needs no more digits than the
-//! text has keeps its length, padded with spaces.
+//! Invariant: the number is read and written under one lock; a number that needs no more digits
+//! than the text has keeps its length, padded with spaces.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
 use crate::Store;
@@ -50,8 +50,8 @@ impl Local {
     pub(crate) fn delta(&mut self, store: &Store, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let hash = store.hash.hash(delta.key);
         loop {
-            // The text to write must outlive the plan that names it, so the number is worked out first, and the plan
-            // only checks that it still is the one.
+            // The text to write must outlive the plan that names it, so the number is worked out
+            // first, and the plan only checks that it still is the one.
             let first = self.find_live(store, hash, delta.key);
             let sum = match look(delta, first.as_ref()) {
                 Ok(sum) => sum,
@@ -124,7 +124,8 @@ fn counted<'d>(delta: &Delta<'_>, seen: Option<&Seen<'_>>, digits: &'d [u8]) -> 
     };
     let shape = seen.item.shape();
     let len = shape.value_bytes as usize;
-    // With room for the digits memcached rewrites in place: the item stays what it is. Else it makes a new one.
+    // With room for the digits memcached rewrites in place: the item stays what it is. Else it
+    // makes a new one.
     let in_place = digits.len() <= len;
     New {
         value: NewValue::Padded(digits, len.max(digits.len())),
@@ -137,8 +138,8 @@ fn counted<'d>(delta: &Delta<'_>, seen: Option<&Seen<'_>>, digits: &'d [u8]) -> 
     }
 }
 
-/// The decimal number a value begins with, as strtoull reads it before the value's CRLF: spaces, a sign, digits, and
-/// then the end or a space.
+/// The decimal number a value begins with, as strtoull reads it before the value's CRLF: spaces, a
+/// sign, digits, and then the end or a space.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let mut rest = value.trim_ascii_start();

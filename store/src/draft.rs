@@ -1,8 +1,8 @@
 //! A large value on its way in: frames fill up as bytes arrive.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
-//! Invariant: frames are taken as bytes arrive, never by what a peer declares, and at most a named part of
-//! the memory is in values still arriving; dropping a draft gives them back.
+//! Invariant: frames are taken as bytes arrive, never by what a peer declares, and at most a named
+//! part of the memory is in values still arriving; dropping a draft gives them back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -66,8 +66,8 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Free space to receive into next, at most what the value still lacks; empty when it is full. May make room, and
-    /// is a quiescent point of the column.
+    /// Free space to receive into next, at most what the value still lacks; empty when it is full.
+    /// May make room, and is a quiescent point of the column.
     ///
     /// # Errors
     /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
@@ -88,8 +88,8 @@ impl Draft {
         }
         let Some(last) = self.last else { return Err(Refused::NoMemory) };
         let bytes = missing.min(frame_bytes - filled);
-        // SAFETY: the frame is this draft's alone until it is published; `filled + bytes` lies within it; the region
-        // is mapped and zero where never written.
+        // SAFETY: the frame is this draft's alone until it is published; `filled + bytes` lies
+        // within it; the region is mapped and zero where never written.
         Ok(unsafe {
             let at = self.memory.frame_at(last).add(filled as usize);
             std::slice::from_raw_parts_mut(at, bytes as usize)
@@ -136,7 +136,8 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The complete value. Its last frame, if not full, is taken off the chain: what is in it goes into the log.
+    /// The complete value. Its last frame, if not full, is taken off the chain: what is in it goes
+    /// into the log.
     ///
     /// # Panics
     /// When bytes are missing.

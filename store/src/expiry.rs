@@ -1,12 +1,14 @@
 //! Expiry and flushes: what is dead goes without being touched.
 //!
 //! Where: an idle moment of a column's loop, and once a second.
-//! Invariant: a lookup never returns a dead item, whatever the background walk has got to; the walk is cut
-//! into slices, and goes through a segment whose items expire one by one no more than every few seconds.
+//! Invariant: a lookup never returns a dead item, whatever the background walk has got to; the walk
+//! is cut into slices, and goes through a segment whose items expire one by one no more than every
+//! few seconds.
 //! Source: memcached's LRU crawler and `process_flush_all_command` (1.6.45).
 //!
 //! ```text
-//!   flush word, u64:  sweeping:1 | epoch:31 | flush at:32       (0: nothing flushed that might be seen)
+//!   flush word, u64:  sweeping:1 | epoch:31 | flush at:32
+//!                     flush at: 0 when nothing is flushed that might be seen
 //! ```
 
 use crate::Store;
@@ -16,7 +18,8 @@ use memory::sync::Ordering;
 
 /// A slice of background work, in bytes of records.
 const SLICE_BYTES: u32 = 32 << 10;
-/// A segment with some expired items is walked again after so many seconds; one with nothing else, at once.
+/// A segment with some expired items is walked again after so many seconds; one with nothing else,
+/// at once.
 const WALK_SECONDS_MIN: u32 = 16;
 /// Segments looked at in one slice for one worth a walk.
 const LOOKS_MAX: u32 = 4096;
@@ -44,7 +47,8 @@ impl Local {
 
     pub(crate) fn flush(&mut self, store: &Store, oldest_live: Option<u32>) {
         match oldest_live {
-            // A time before the store's first second flushes nothing, but calls a pending flush off.
+            // A time before the store's first second flushes nothing, but calls a pending flush
+            // off.
             Some(0) => store.change_flush(|word| word & !u64::from(u32::MAX)),
             Some(at) if at >= self.now => {
                 store.change_flush(|word| (word & !u64::from(u32::MAX)) | u64::from(at));
@@ -53,7 +57,8 @@ impl Local {
         }
     }
 
-    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored until then.
+    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored
+    /// until then.
     pub(crate) fn flush_due(&self, store: &Store) {
         let epoch = store.log.epoch();
         let word = store.flush.load(Ordering::Acquire); // pairs with the Release in `change_flush`
@@ -97,7 +102,8 @@ impl Local {
         if next >= count {
             return false;
         }
-        let sweeping = store.flush.load(Ordering::Acquire) & SWEEPING != 0; // pairs with `flush_now`
+        // pairs with `flush_now`
+        let sweeping = store.flush.load(Ordering::Acquire) & SWEEPING != 0;
         for _ in 0..LOOKS_MAX {
             if next >= count {
                 self.walk.1 = count;
@@ -140,7 +146,8 @@ impl Store {
 
     fn change_flush(&self, change: impl Fn(u64) -> u64) {
         let change = |word| Some(change(word));
-        // Release pairs with the Acquire of lookups: they see the epoch that the word tells them to compare.
+        // Release pairs with the Acquire of lookups: they see the epoch that the word tells them to
+        // compare.
         let changed = self.flush.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
         debug_assert!(changed.is_ok(), "change never refuses");
     }
@@ -161,7 +168,8 @@ impl Store {
         };
         if !(0..segments.count()).any(earlier) {
             let done = word & u64::from(u32::MAX);
-            // AcqRel pairs with `change_flush`; a flush meanwhile has changed the epoch in the word.
+            // AcqRel pairs with `change_flush`; a flush meanwhile has changed the epoch in the
+            // word.
             let _ = self.flush.compare_exchange(word, done, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

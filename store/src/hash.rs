@@ -1,8 +1,8 @@
 //! The hash that places keys in the index.
 //!
 //! Where: first step of every operation.
-//! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a seed
-//! alone would not do: rapidhash's documentation warns of it).
+//! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a
+//! seed alone would not do: rapidhash's documentation warns of it).
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,17 +1,20 @@
 //! The index: key hash -> slot, read without locks, written under one lock per group of lines.
 //!
 //! Where: every lookup of a batch probes one line here, then one item in the log.
-//! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and `fetched`. A
-//! reader who misses has seen one even version and one address around its probes; nothing moved meanwhile.
-//! Source: the paper's table with 2^m bucket locks (4.2.2); growth by linear hashing, in groups of 8 to 15
-//! lines so that memory never doubles at once.
+//! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
+//! `fetched`. A reader who misses has seen one even version and one address around its probes;
+//! nothing moved meanwhile.
+//! Source: the paper's table with 2^m bucket locks (4.2.2); growth by linear hashing, in groups of
+//! 8 to 15 lines so that memory never doubles at once.
 //!
 //! ```text
-//!   line, 64 bytes:  slot 8 | slot 8 | ... 8 slots                 (overflow: 7 slots, link to the next)
-//!   group word, u64: lock:1 | version:15 | spilled:16 (a bit per home line) | overflow_at:32 (0: none)
+//!   line, 64 bytes:  slot 8 | slot 8 | ... 8 slots        (overflow: 7 slots, link to the next)
+//!   group word, u64: lock:1 | version:15 | spilled:16 | overflow_at:32
+//!                    spilled: a bit per home line; overflow_at: 0 is none
 //! ```
-//! Key -> group by the hash's low bits; -> home line in it by the tag, so that a group is spread over one
-//! line more without looking at keys. What finds its home line full goes to the group's overflow lines.
+//! Key -> group by the hash's low bits; -> home line in it by the tag, so that a group is spread
+//! over one line more without looking at keys. What finds its home line full goes to the group's
+//! overflow lines.
 
 pub(crate) mod grow;
 pub(crate) mod slot;
@@ -34,11 +37,12 @@ const LINES_MIN: u64 = 8;
 const LINES_MAX: u64 = 15;
 /// Slots of an overflow line; the eighth word links to the next one.
 const OVERFLOW_SLOTS: usize = 7;
-/// An overflow chain is looked over for changes again after so many lines: it may have been unlinked.
+/// An overflow chain is looked over for changes again after so many lines: it may have been
+/// unlinked.
 const RECHECK_LINES: usize = 16;
 
-/// How far the index has grown: `2^groups_log` groups of `lines` lines; the first `stepped` have one more, or, where
-/// that would be 16, are two groups of 8.
+/// How far the index has grown: `2^groups_log` groups of `lines` lines; the first `stepped` have
+/// one more, or, where that would be 16, are two groups of 8.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Width {
     groups_log: u32,
@@ -120,7 +124,8 @@ impl Found<'_> {
     pub(crate) fn bump(&self) {
         let used = self.slot.used();
         if used != self.slot {
-            // Relaxed: the bits order nothing, and an exchange that fails met a change that matters more.
+            // Relaxed: the bits order nothing, and an exchange that fails met a change that matters
+            // more.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -156,7 +161,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes_max`; starts with `2^groups_log` groups of 8 lines, which must be granted.
+    /// Room to grow within `bytes_max`; starts with `2^groups_log` groups of 8 lines, which must be
+    /// granted.
     pub(crate) fn new(bytes_max: usize, groups_log: u32) -> io::Result<Self> {
         let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
         let lines = (bytes_max / 8).max(index(width.total_lines()) * 8);
@@ -228,7 +234,8 @@ impl Index {
 
     #[inline]
     fn width(&self) -> Width {
-        // Acquire pairs with the Release in `grow::step`: the new lines are seen as zeroed or filled.
+        // Acquire pairs with the Release in `grow::step`: the new lines are seen as zeroed or
+        // filled.
         Width::unpack(self.width.load(Ordering::Acquire))
     }
 
@@ -243,7 +250,8 @@ impl Index {
         self.find_validated(hash, is_it)
     }
 
-    /// The second look of a miss: between one even version and its repetition, so that what moved is not missed.
+    /// The second look of a miss: between one even version and its repetition, so that what moved
+    /// is not missed.
     fn find_validated(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         let mut rounds = 0;
         loop {
@@ -261,8 +269,8 @@ impl Index {
                 return Some(found);
             }
             let unchanged = || {
-                // Pairs with the Release fences before slots move: had a probe seen a moved slot, this load sees the
-                // odd version or a later one.
+                // Pairs with the Release fences before slots move: had a probe seen a moved slot,
+                // this load sees the odd version or a later one.
                 fence(Ordering::Acquire);
                 let now = group.load(Ordering::Relaxed);
                 now & VERSION == before & VERSION && self.width().address(hash) == address
@@ -311,7 +319,8 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // Stepped in between: it lives elsewhere. Release: nothing was changed under the lock.
+                // Stepped in between: it lives elsewhere. Release: nothing was changed under the
+                // lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
@@ -337,8 +346,8 @@ impl Index {
             let next = || self.overflow.line(index(at))[OVERFLOW_SLOTS].load(Ordering::Relaxed);
             (at != 0).then(|| ((head >> 32).wrapping_add(1) << 32) | next())
         };
-        // Acquire pairs with the Release in `give_overflow`; the count in the head guards against a line that was
-        // taken and given back in between.
+        // Acquire pairs with the Release in `give_overflow`; the count in the head guards against a
+        // line that was taken and given back in between.
         let popped = self.overflow_free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
         if let Ok(head) = popped {
             let at = head & OVERFLOW_AT;
@@ -411,7 +420,8 @@ impl<'i> Locked<'i> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place, keeping what lock-free hits do to it meanwhile: `change` sees the latest.
+    /// Changes a slot in place, keeping what lock-free hits do to it meanwhile: `change` sees the
+    /// latest.
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
@@ -465,7 +475,8 @@ impl<'i> Locked<'i> {
                 let slot = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
                 if slot.0 != 0 && self.address.home(slot.tag()) == self.home {
                     self.moving(|locked| {
-                        // The swap takes along what a hit just counted. Release pairs with the Acquire of `probe`.
+                        // The swap takes along what a hit just counted. Release pairs with the
+                        // Acquire of `probe`.
                         empty.store(word.swap(0, Ordering::Relaxed), Ordering::Release);
                         locked.drop_empty_overflow(first);
                     });

@@ -1,8 +1,8 @@
 //! An item in the log, byte by byte.
 //!
 //! Where: a slot's `loc` names its first byte; walks of a segment step from one to the next.
-//! Invariant: once published, nothing of an item changes but its exptime and its last access, which are
-//! accessed as atomic bytes and written under the group's lock. Extents never change.
+//! Invariant: once published, nothing of an item changes but its exptime and its last access, which
+//! are accessed as atomic bytes and written under the group's lock. Extents never change.
 //!
 //! ```text
 //!   0      klen:8                    0 is a void record: bytes 1..4 are its extent, a u24
@@ -171,12 +171,13 @@ impl<'r> Item<'r> {
     /// The item at `loc`.
     ///
     /// # Safety
-    /// `loc` was in a slot, or a walk of a drainable segment came to it, since the column's last quiescent point.
+    /// `loc` was in a slot, or a walk of a drainable segment came to it, since the column's last
+    /// quiescent point.
     #[inline]
     pub(crate) unsafe fn at(region: &'r Region, loc: u64) -> Self {
         let at = region.at(loc).cast_const();
-        // SAFETY: an item was written here before the slot was published, of at least HEADER_BYTES; it is not reused
-        // before the column's next quiescent point.
+        // SAFETY: an item was written here before the slot was published, of at least HEADER_BYTES;
+        // it is not reused before the column's next quiescent point.
         let (klen, packed) = unsafe { (at.read(), at.add(1).cast::<u16>().read_unaligned()) };
         let packed = u16::from_le(packed);
         let opts = u8::try_from(packed >> 12).unwrap_or(0);
@@ -203,7 +204,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// As `at`, for an item whose value may lie in frames of `frame_bytes`: what is in the log is the rest.
+    /// As `at`, for an item whose value may lie in frames of `frame_bytes`: what is in the log is
+    /// the rest.
     ///
     /// # Safety
     /// As `at`.
@@ -281,7 +283,8 @@ impl<'r> Item<'r> {
 
     #[inline]
     fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
-        // SAFETY: the extent was written in full before the item was published and does not change (see `at`).
+        // SAFETY: the extent was written in full before the item was published and does not change
+        // (see `at`).
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -330,7 +333,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// When it expires; 0: never. May be torn while a touch is at it: an "expired" is to be read again under the lock.
+    /// When it expires; 0: never. May be torn while a touch is at it: an "expired" is to be read
+    /// again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.has_exp() {
@@ -361,8 +365,8 @@ impl<'r> Item<'r> {
 
     #[inline]
     fn load<const N: usize>(&self, from: usize) -> [u8; N] {
-        // SAFETY: `from..from + N` lies in the item's header (see `at`), and these bytes are only ever accessed as
-        // atomics once the item is published. Relaxed: each value stands alone.
+        // SAFETY: `from..from + N` lies in the item's header (see `at`), and these bytes are only
+        // ever accessed as atomics once the item is published. Relaxed: each value stands alone.
         std::array::from_fn(|i| unsafe {
             AtomicU8::from_ptr(self.at.add(from + i).cast_mut()).load(Ordering::Relaxed)
         })
@@ -425,8 +429,8 @@ pub(crate) unsafe fn write(
     );
     let mut at = region.at(loc);
     let mut put = |bytes: &[u8]| {
-        // SAFETY: the pieces put below sum up to `shape.extent()`, all of it the caller's; the sources do not overlap
-        // what is not published yet.
+        // SAFETY: the pieces put below sum up to `shape.extent()`, all of it the caller's; the
+        // sources do not overlap what is not published yet.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
             at = at.add(bytes.len());

@@ -1,8 +1,8 @@
 //! key -> item: one shared store, read without locks, written under a lock per bucket group.
 //!
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
-//! Invariant: `Config::memory_bytes` bounds items, index and all per-item state; no operation scans,
-//! grows or frees more than a bounded slice.
+//! Invariant: `Config::memory_bytes` bounds items, index and all per-item state; no operation
+//! scans, grows or frees more than a bounded slice.
 //! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
 
 mod column;
@@ -44,7 +44,8 @@ use std::{io, sync::Arc};
 
 /// One appender and one drain token for so many segments, at most one a column.
 const SEGMENTS_PER_TOKEN: u32 = 32;
-/// Values still arriving may hold this part of the memory, but always room for two of the largest, up to half.
+/// Values still arriving may hold this part of the memory, but always room for two of the largest,
+/// up to half.
 const IN_FLIGHT_PART: usize = 4;
 /// Huge pages under the index from this size on.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
@@ -143,7 +144,8 @@ impl Store {
     /// Takes the next column.
     ///
     /// # Panics
-    /// When more than `Config::columns` are taken: two columns with one number would corrupt each other.
+    /// When more than `Config::columns` are taken: two columns with one number would corrupt each
+    /// other.
     #[must_use]
     pub fn column(self: &Arc<Self>) -> Column {
         let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // unique by itself
@@ -169,7 +171,8 @@ impl Store {
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 
-    /// Lets retired segments be reused at once: readers may then see their bytes change. For tests that must catch it.
+    /// Lets retired segments be reused at once: readers may then see their bytes change. For tests
+    /// that must catch it.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_early_reuse(&self) {

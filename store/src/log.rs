@@ -1,8 +1,9 @@
 //! The log: columns append items to open segments; full ones go into the queue.
 //!
 //! Where: every item written, by a client's SET or by a drain, gets its place here.
-//! Invariant: a place is committed after its item was published or voided; a segment drains only when
-//! sealed and wholly committed; and when its last item goes it is retired at once, by whoever sees it.
+//! Invariant: a place is committed after its item was published or voided; a segment drains only
+//! when sealed and wholly committed; and when its last item goes it is retired at once, by whoever
+//! sees it.
 //! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
 
 use crate::queue::Queue;
@@ -106,7 +107,8 @@ impl Log {
         }
     }
 
-    /// Takes `bytes` for an item from the appender's open segment; opens another if more than `keep` are free.
+    /// Takes `bytes` for an item from the appender's open segment; opens another if more than
+    /// `keep` are free.
     pub(crate) fn reserve(&self, appender: usize, bytes: u32, keep: u32) -> Option<Place> {
         let open = &self.appenders[appender];
         loop {
@@ -120,7 +122,8 @@ impl Log {
             let fresh = self.open(keep)?;
             // AcqRel: Release pairs with the Acquire above.
             if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                // Sealed, not given back: a stale number elsewhere may have let somebody append to it already.
+                // Sealed, not given back: a stale number elsewhere may have let somebody append to
+                // it already.
                 self.seal(fresh);
             }
         }
@@ -134,7 +137,8 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed now.
+    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed
+    /// now.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         let reserved = self.try_reserve(segment, bytes);
         match reserved {
@@ -150,7 +154,8 @@ impl Log {
         }
     }
 
-    /// Takes `bytes` for an item that compaction moves, from the segment that the holder of `token` fills.
+    /// Takes `bytes` for an item that compaction moves, from the segment that the holder of `token`
+    /// fills.
     pub(crate) fn reserve_out(&self, token: usize, bytes: u32) -> Option<Place> {
         let out = &self.outs[token];
         loop {
@@ -182,7 +187,8 @@ impl Log {
         u32::try_from(left).unwrap_or(0)
     }
 
-    /// The drained `segment` leaves the queue; the one its items went to takes its place, if that is the older one.
+    /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
+    /// is the older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let out = &self.outs[token];
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
@@ -192,7 +198,8 @@ impl Log {
             return;
         }
         let held = self.queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
-        let before = out.position.swap(held, Ordering::AcqRel); // pairs with itself and the load above
+        // pairs with itself and the load above
+        let before = out.position.swap(held, Ordering::AcqRel);
         if before != u64::MAX {
             self.queue.release(before);
         }
@@ -201,7 +208,8 @@ impl Log {
     /// Seals what the holder of `token` fills.
     fn seal_out(&self, out: &Out) {
         let segment_bytes = self.memory.region.segment_bytes();
-        let segment = out.segment.load(Ordering::Acquire); // a segment number; `reserve` decides who seals
+        // a segment number; `reserve` decides who seals
+        let segment = out.segment.load(Ordering::Acquire);
         if segment != NONE
             && self.segment(segment).is(State::Open)
             && self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
@@ -223,7 +231,8 @@ impl Log {
     fn try_reserve(&self, segment: u32, bytes: u32) -> Reserved {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far; // a distance, no order
+        // a distance, no order
+        let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far;
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }
 
@@ -278,8 +287,8 @@ impl Log {
         }
     }
 
-    /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink each come here after
-    /// their own change; the fence makes the last of them see the others'.
+    /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
+    /// each come here after their own change; the fence makes the last of them see the others'.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);

@@ -1,8 +1,8 @@
 //! Meta get and meta delete, touch among them: what they read and mark is one step under the lock.
 //!
 //! Where: the executor's arms for mg, md, touch, gat.
-//! Invariant: exptime and marks change in place, under the lock; where the item has no exptime field, it is
-//! written anew with one first.
+//! Invariant: exptime and marks change in place, under the lock; where the item has no exptime
+//! field, it is written anew with one first.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 use crate::Store;
@@ -43,7 +43,8 @@ impl Local {
         loop {
             match self.look(store, get) {
                 Looked::Hit(hit) => return Some(hit),
-                // Without room for the field the item stays as it is, and so does its exptime: a miss is honest.
+                // Without room for the field the item stays as it is, and so does its exptime: a
+                // miss is honest.
                 Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
                 Looked::Miss if !vivify => return None,
                 Looked::Miss => match self.vivify(store, get) {
@@ -126,8 +127,8 @@ impl Local {
         Ok(())
     }
 
-    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is won. `None`: somebody
-    /// else made one.
+    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is
+    /// won. `None`: somebody else made one.
     fn vivify(
         &mut self,
         store: &Store,

@@ -1,9 +1,10 @@
 //! NbQ-CLOCK: which items stay when the oldest segment is drained.
 //!
 //! Where: asked once per live item of a segment being drained to make room.
-//! Invariant: a pure decision; counters only fall here, and pressure always ends by freeing something.
-//! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and its
-//! counter decremented, any other is evicted.
+//! Invariant: a pure decision; counters only fall here, and pressure always ends by freeing
+//! something.
+//! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and
+//! its counter decremented, any other is evicted.
 
 /// More bytes spared than freed, in segments, from which on a saturated counter alone still spares.
 const DEBT_SEGMENTS: u64 = 4;

@@ -1,8 +1,8 @@
 //! Publishing an item: from a place in the log to a slot of the index, and the old item's end.
 //!
 //! Where: every verb that changes anything ends here.
-//! Invariant: the item is whole before its slot is set; the verb's condition is checked under the lock that
-//! sets it; the place is committed afterwards, published or void.
+//! Invariant: the item is whole before its slot is set; the verb's condition is checked under the
+//! lock that sets it; the place is committed afterwards, published or void.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -22,7 +22,8 @@ const ITEMS_LUMP: i64 = 64;
 const CAS_BLOCK: u64 = 64;
 /// A CAS unique this far behind the counter is kept in full when its item moves.
 const CAS_NEAR: u64 = 1 << 30;
-/// Attempts of an operation whose item others keep changing between its looks; each needed another's success.
+/// Attempts of an operation whose item others keep changing between its looks; each needed
+/// another's success.
 const ATTEMPTS_MAX: usize = 1 << 16;
 /// What padding is cut from: as long as a value in the log may be.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
@@ -105,7 +106,8 @@ pub(crate) enum Modified<R> {
 impl Store {
     #[inline]
     pub(crate) fn item(&self, loc: u64) -> Item<'_> {
-        // SAFETY: callers have `loc` from a slot, or from a walk, since their column's last quiescent point.
+        // SAFETY: callers have `loc` from a slot, or from a walk, since their column's last
+        // quiescent point.
         unsafe { Item::framed(&self.memory().region, loc, self.frame_bytes()) }
     }
 
@@ -135,7 +137,8 @@ impl Store {
     pub(crate) fn write(&self, place: Place, shape: Shape, fields: &Fields<'_>) {
         assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
         let base = self.log.segment(place.segment).cas_base();
-        // SAFETY: the place was reserved for the caller and is not committed yet: its bytes are his alone.
+        // SAFETY: the place was reserved for the caller and is not committed yet: its bytes are his
+        // alone.
         unsafe { item::write(&self.memory().region, place.loc, shape, fields, base) };
     }
 
@@ -170,7 +173,8 @@ impl Local {
         Some(Old { at, fate: self.fate(store, &seen.item, seen.slot.loc()), seen })
     }
 
-    /// The next CAS unique for a key that had `old`: unique, and above it unless a client chose that.
+    /// The next CAS unique for a key that had `old`: unique, and above it unless a client chose
+    /// that.
     pub(crate) fn next_cas(&mut self, store: &Store, old: u64) -> u64 {
         if !store.config.cas {
             return 0;
@@ -188,7 +192,8 @@ impl Local {
     /// Writes an item and sets its slot: in `old`'s place, or a new one.
     ///
     /// # Errors
-    /// `Full`: a new slot needs an overflow line, and there is no memory for one. Nothing was published.
+    /// `Full`: a new slot needs an overflow line, and there is no memory for one. Nothing was
+    /// published.
     pub(crate) fn link<'i>(
         &mut self,
         store: &'i Store,
@@ -225,7 +230,8 @@ impl Local {
         self.dispose_but_frames(store, loc, item);
     }
 
-    /// As `dispose`, but its frames are another item's already, and with them its reference to them.
+    /// As `dispose`, but its frames are another item's already, and with them its reference to
+    /// them.
     fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
         let shape = item.shape();
         store.log.unlink(loc, shape.extent());
@@ -253,7 +259,8 @@ impl Local {
         let memory = store.memory();
         let Some(segment) = memory.segments.take(store.keep) else { return false };
         memory.segments.get(segment).set_state(State::Index);
-        // SAFETY: a segment off the free list is nobody's but ours, and `Index` is a state it never leaves.
+        // SAFETY: a segment off the free list is nobody's but ours, and `Index` is a state it never
+        // leaves.
         unsafe { memory.region.give_back(segment) };
         store.index.grant(memory.region.segment_bytes() as usize);
         true
@@ -270,8 +277,8 @@ impl Local {
         self.wait_for(store, |local| local.grant_index(store).then_some(()))
     }
 
-    /// Changes what `key` has as `plan` says, which is asked first without a lock, to know the size, and then again
-    /// under it: what it is shown then is what is replaced.
+    /// Changes what `key` has as `plan` says, which is asked first without a lock, to know the
+    /// size, and then again under it: what it is shown then is what is replaced.
     ///
     /// # Errors
     /// `Refused::NoMemory`.

@@ -12,7 +12,8 @@ use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
 use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use crate::{Draft, Store};
 
-/// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and value.
+/// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and
+/// value.
 const COUNTED_BYTES: u64 = 48 + 1 + 2;
 /// What it counts for client flags, and for CAS uniques.
 const COUNTED_FLAGS_BYTES: u64 = 4;
@@ -210,7 +211,8 @@ impl Local {
             if !vivify {
                 return Ok(Stored::NotStored);
             }
-            // On a miss it is an add; if somebody else adds meanwhile, there is something to extend.
+            // On a miss it is an add; if somebody else adds meanwhile, there is something to
+            // extend.
             let add = Put { verb: Verb::Add, cas: 0, ..*put };
             return match body {
                 Body::Bytes(bytes) => match self.put_body(store, &add, Body::Bytes(bytes))? {
@@ -281,25 +283,21 @@ impl Local {
             };
             let Some(hit) = store.hit(&seen) else { continue };
             let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
-            let mut pieces: Vec<&[u8]> = Vec::new();
             let pinned = match hit.value {
                 crate::Value::Frames(pinned, _) => Some(pinned),
                 crate::Value::Log(_) => None,
             };
             // The frames may have been another item's by the time they were held.
-            if pinned.is_some()
-                && self
-                    .find_live(store, hash, put.key)
-                    .is_none_or(|now| now.slot.loc() != seen.slot.loc())
-            {
-                continue;
+            if pinned.is_some() {
+                let now = self.find_live(store, hash, put.key);
+                if now.is_none_or(|now| now.slot.loc() != seen.slot.loc()) {
+                    continue;
+                }
             }
-            pieces.extend(pinned.iter().flat_map(|pinned| pinned.pieces()));
-            pieces.push(&log);
-            match before(put.verb) {
-                true => pieces.insert(0, &more),
-                false => pieces.push(&more),
-            }
+            let held = pinned.iter().flat_map(|pinned| pinned.pieces());
+            let mut pieces: Vec<&[u8]> = held.chain([&log[..]]).collect();
+            let place = if before(put.verb) { 0 } else { pieces.len() };
+            pieces.insert(place, &more);
             let sum: usize = pieces.iter().map(|piece| piece.len()).sum();
             let value_bytes = u32::try_from(sum).unwrap_or(u32::MAX);
             if put.cas != 0 && put.cas != seen.cas {

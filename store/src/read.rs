@@ -1,8 +1,9 @@
-//! Lookups: without a lock, one line of the index and one item; and the end of what a lookup finds dead.
+//! Lookups: without a lock, one line of the index and one item; and the end of what a lookup finds
+//! dead.
 //!
 //! Where: get, and the first look of everything else.
-//! Invariant: an item returned was linked at some moment during the call; "expired" is decided under the
-//! lock, because a touch may be rewriting the exptime.
+//! Invariant: an item returned was linked at some moment during the call; "expired" is decided
+//! under the lock, because a touch may be rewriting the exptime.
 //! Source: the paper's section 4.2.2.
 
 use crate::Store;
@@ -111,7 +112,8 @@ impl Local {
 }
 
 impl Store {
-    /// What a lookup returns. `None`: its frames were given back meanwhile, so it is no longer linked.
+    /// What a lookup returns. `None`: its frames were given back meanwhile, so it is no longer
+    /// linked.
     #[inline]
     pub(crate) fn hit<'s>(&'s self, seen: &Seen<'s>) -> Option<Hit<'s>> {
         let item = &seen.item;

@@ -1,8 +1,9 @@
 //! Making room: segments are compacted or drained in bounded slices, paid for by appends.
 //!
 //! Where: before an append takes a place, and in idle columns ahead of need.
-//! Invariant: a drain starts only with a free segment kept for what it moves; no append pays for more than
-//! a slice unless nothing at all is free; an item's slot changes under its group's lock, found by location.
+//! Invariant: a drain starts only with a free segment kept for what it moves; no append pays for
+//! more than a slice unless nothing at all is free; an item's slot changes under its group's lock,
+//! found by location.
 //! Source: the paper's section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -36,7 +37,8 @@ const CANDIDATES_SAMPLED: u32 = 64;
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
-/// An append that waits gives up after so many rounds: the first spin, the next yield, the others sleep.
+/// An append that waits gives up after so many rounds: the first spin, the next yield, the others
+/// sleep.
 const WAIT_ROUNDS_MAX: u32 = 4096;
 const WAIT_ROUNDS_SPIN: u32 = 8;
 const WAIT_ROUNDS_YIELD: u32 = 64;
@@ -71,7 +73,8 @@ enum Drained {
 }
 
 impl Local {
-    /// A place for an item of `bytes`, paying for room as it goes. A quiescent point: the caller holds nothing.
+    /// A place for an item of `bytes`, paying for room as it goes. A quiescent point: the caller
+    /// holds nothing.
     ///
     /// # Errors
     /// `NoMemory`: nothing can be freed.
@@ -141,7 +144,8 @@ impl Local {
                 continue;
             }
             let others =
-                store.memory().segments.limbo() > 0 || store.tokens.load(Ordering::Relaxed) != 0; // a hint: they may free something
+                // a hint: they may free something
+                store.memory().segments.limbo() > 0 || store.tokens.load(Ordering::Relaxed) != 0;
             if !others && round > WAIT_ROUNDS_SPIN {
                 break;
             }
@@ -238,7 +242,8 @@ impl Local {
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
-    /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead bytes.
+    /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead
+    /// bytes.
     fn choose(&mut self, store: &Store) -> (Option<u32>, u64) {
         let segments = &store.memory().segments;
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
@@ -281,8 +286,8 @@ impl Local {
                 return done.max(1);
             }
             let loc = memory.region.start(drain.segment) + u64::from(drain.at);
-            // SAFETY: the segment was drainable when it was claimed, so records cover it up to `end`, and `at` steps
-            // from one to the next.
+            // SAFETY: the segment was drainable when it was claimed, so records cover it up to
+            // `end`, and `at` steps from one to the next.
             let extent = match unsafe { item::record(&memory.region, loc, store.frame_bytes()) } {
                 Record::Void(extent) => extent,
                 Record::Item(item) => {
@@ -384,7 +389,8 @@ impl Local {
         self.freed(drain, bytes);
     }
 
-    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter, if given.
+    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
+    /// if given.
     fn relocate(
         &mut self,
         store: &Store,
@@ -509,7 +515,8 @@ impl Store {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: what the last holder left in its output is seen.
+        // Acquire pairs with the Release in `give_token`: what the last holder left in its output
+        // is seen.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }
@@ -519,12 +526,13 @@ impl Store {
     }
 }
 
-/// In debug builds a segment about to be reused is overwritten, so that tests see who still reads it.
+/// In debug builds a segment about to be reused is overwritten, so that tests see who still reads
+/// it.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;
-        // SAFETY: all columns have passed a quiescent point since it was retired, and it is not free yet: it is
-        // nobody's but ours. (A test plants that this is not so, and must see it.)
+        // SAFETY: all columns have passed a quiescent point since it was retired, and it is not
+        // free yet: it is nobody's but ours. (A test plants that this is not so, and must see it.)
         unsafe {
             let at = region.at(region.start(segment));
             at.write_bytes(0xdb, region.segment_bytes() as usize);

@@ -41,7 +41,8 @@ macro_rules! counters {
             }
         }
 
-        /// The store's own counters, summed over its columns. All but the first four only ever grow.
+        /// The store's own counters, summed over its columns. All but the first four only ever
+        /// grow.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Bytes the index takes now.

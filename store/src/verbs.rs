@@ -1,10 +1,11 @@
 //! What may be asked of the store and what it answers: plain data, no protocol.
 //!
-//! Where: between a codec's `Request` and the index. Every protocol's commands come down to these few verbs, so a
-//! value set by one protocol is read by all.
-//! Invariant: times are whole seconds of the store's own clock (`u32`, 0 = never expires); nothing here borrows from
-//! the log for longer than the `Column` it came from.
-//! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
+//! Where: between a codec's `Request` and the index. Every protocol's commands come down to these
+//! few verbs, so a value set by one protocol is read by all.
+//! Invariant: times are whole seconds of the store's own clock (`u32`, 0 = never expires); nothing
+//! here borrows from the log for longer than the `Column` it came from.
+//! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
+//! `process_mdelete_cmd` (1.6.45).
 
 use crate::Draft;
 use crate::Pinned;
@@ -56,7 +57,8 @@ pub struct Put<'a> {
     pub cas: u64,
     /// The CAS unique it shall get (meta `E`); `None` = the next of the store's own.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: a lower `cas` than the item's stores too, but marks the new item stale (meta `I`).
+    /// With `Verb::Cas`: a lower `cas` than the item's stores too, but marks the new item stale
+    /// (meta `I`).
     pub stale: bool,
 }
 
@@ -92,7 +94,8 @@ pub enum Refused {
 pub enum Value<'s> {
     /// In the log: copy it out before the column goes on.
     Log(&'s [u8]),
-    /// Body in frames, pinned until dropped, then `tail` in the log. Their concatenation is the value.
+    /// Body in frames, pinned until dropped, then `tail` in the log. Their concatenation is the
+    /// value.
     Frames(Pinned, &'s [u8]),
 }
 

@@ -1,4 +1,5 @@
-//! Memory under pressure: operations end, memory stays within its bound, and what was lent comes back.
+//! Memory under pressure: operations end, memory stays within its bound, and what was lent comes
+//! back.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 

@@ -1,8 +1,8 @@
 //! Growth of the index, one line a step, so that nothing ever stops the world.
 //!
 //! Where: a column that links an item while the lines are full steps once.
-//! Invariant: one step at a time; while a group's slots move its version is odd, and readers who missed
-//! in between look again. A slot is in one place whenever the version is even.
+//! Invariant: one step at a time; while a group's slots move its version is odd, and readers who
+//! missed in between look again. A slot is in one place whenever the version is even.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
 use super::slot::{Slot, tag};
@@ -36,7 +36,8 @@ impl Index {
         items * 100 > self.home_slots() * LOAD_PERCENT_MAX
     }
 
-    /// Adds a line. `hash_of` gives the hash of the key of a linked item, read under the group's lock.
+    /// Adds a line. `hash_of` gives the hash of the key of a linked item, read under the group's
+    /// lock.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -177,7 +178,8 @@ impl Group<'_> {
         {
             return;
         }
-        // Even beyond what is granted, if others took what was left meanwhile: the slot must not be lost.
+        // Even beyond what is granted, if others took what was left meanwhile: the slot must not be
+        // lost.
         let taken = self.index.take_overflow(true);
         debug_assert!(
             taken.is_some(),

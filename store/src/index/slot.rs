@@ -7,8 +7,9 @@
 //!   63    61   60    59    58     57      56..55    54..40       39..0
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
-//! `cnt` is NbQ-CLOCK's reference counter; `fetched`, `stale` and `won` are what meta's h, X and Z show;
-//! `busy` and `ver` belong to in-place rewriting, which they make visible to readers that take no lock.
+//! `cnt` is NbQ-CLOCK's reference counter; `fetched`, `stale` and `won` are what meta's h, X and Z
+//! show; `busy` and `ver` belong to in-place rewriting, which they make visible to readers that
+//! take no lock.
 
 const LOC_BITS: u32 = 40;
 const TAG_BITS: u32 = 15;

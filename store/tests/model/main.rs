@@ -1,7 +1,7 @@
 //! Everything a column offers, against a simple map under a virtual clock: every reply is compared.
 //!
-//! Invariant: where memory is short a miss is allowed only if the store counted an eviction since the
-//! item was last seen; a wrong, expired, flushed or resurrected value never is.
+//! Invariant: where memory is short a miss is allowed only if the store counted an eviction since
+//! the item was last seen; a wrong, expired, flushed or resurrected value never is.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 

@@ -79,7 +79,8 @@ impl Run {
         Ok(())
     }
 
-    /// The column in use, awake. The others sleep: there is only one thread, so none of them would get anywhere.
+    /// The column in use, awake. The others sleep: there is only one thread, so none of them would
+    /// get anywhere.
     fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -230,7 +231,8 @@ impl Run {
         }))
     }
 
-    /// Without eviction an operation may find no room; the item is then as it was, or, after a set, gone.
+    /// Without eviction an operation may find no room; the item is then as it was, or, after a set,
+    /// gone.
     fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
         let there = self.items.contains_key(key);
         let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));

@@ -1,7 +1,7 @@
 //! Flushes and the clock against sets and touches.
 //!
-//! Invariant: what was set before a flush began is not seen once it has ended, and what was set after it
-//! ended is; what has a time to live is seen until then, and not later.
+//! Invariant: what was set before a flush began is not seen once it has ended, and what was set
+//! after it ended is; what has a time to live is seen until then, and not later.
 
 use crate::value::{self, Random};
 use crate::{THREADS, at_once, config, key_of, put};

@@ -1,7 +1,8 @@
-//! Threads over one store, each with its own column; what they see is checked against what was done.
+//! Threads over one store, each with its own column; what they see is checked against what was
+//! done.
 //!
-//! Invariant: a thread that finds something wrong says so and the test fails; how the threads interleave is
-//! left to the machine, how much they do is not.
+//! Invariant: a thread that finds something wrong says so and the test fails; how the threads
+//! interleave is left to the machine, how much they do is not.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 

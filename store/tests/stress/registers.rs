@@ -1,7 +1,8 @@
 //! Keys as registers: each is written by one thread, version after version, and read by all.
 //!
-//! Invariant: a read begun after a write was acknowledged sees that version or a later one, or nothing; so
-//! what was deleted or replaced never comes back. Without evictions it sees nothing only after a delete.
+//! Invariant: a read begun after a write was acknowledged sees that version or a later one, or
+//! nothing; so what was deleted or replaced never comes back. Without evictions it sees nothing
+//! only after a delete.
 
 use crate::value::{self, Random};
 use crate::{THREADS, at_once, config, key_of, put, settle};

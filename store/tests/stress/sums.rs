@@ -1,6 +1,7 @@
 //! Counters, cas loops and appends from many threads: nothing acknowledged is lost.
 //!
-//! Invariant: others churn the memory meanwhile, so that items are moved all the time, but nothing is evicted.
+//! Invariant: others churn the memory meanwhile, so that items are moved all the time, but nothing
+//! is evicted.
 
 use crate::value::Random;
 use crate::{THREADS, at_once, config, key_of, put};
