@@ -1,8 +1,10 @@
 //! Every byte lives here: the region, its segments, frames for large values, and quiescence.
 //!
 //! Where: below the store, which decides what lies where; nothing here knows a key.
-//! Invariant: memory is handed out once at a time, and reused only when nobody can still be reading it.
-//! Source: the paper's section 4.1.3 (huge-page slabs, per-core caches), with segments in place of slabs.
+//! Invariant: memory is handed out once at a time, and reused only when nobody can still be reading
+//! it.
+//! Source: the paper's section 4.1.3 (huge-page slabs, per-core caches), with segments in place of
+//! slabs.
 
 pub mod frames;
 pub mod map;

@@ -1,8 +1,8 @@
 //! Address space from the system: reserved at once, backed by memory as it is touched.
 //!
 //! Where: under the region of segments and the index's words.
-//! Invariant: a `Map` is private, readable and writable, zero where never written, and at one address
-//! from `new` to `drop`.
+//! Invariant: a `Map` is private, readable and writable, zero where never written, and at one
+//! address from `new` to `drop`.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -20,8 +20,8 @@ pub struct Map {
     mapped: (NonNull<u8>, usize),
 }
 
-// SAFETY: a `Map` is only an address range; whoever reads or writes through `base` proves for himself that it is
-// synchronised.
+// SAFETY: a `Map` is only an address range; whoever reads or writes through `base` proves for
+// himself that it is synchronised.
 unsafe impl Send for Map {}
 // SAFETY: as for Send; no method of `Map` itself reads or writes the mapped bytes.
 unsafe impl Sync for Map {}
@@ -72,10 +72,12 @@ impl Map {
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
     pub unsafe fn give_back(&self, at: usize, bytes: usize) {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // SAFETY: the range lies in the mapping (checked above); the caller vouches that nobody uses it.
+        // SAFETY: the range lies in the mapping (checked above); the caller vouches that nobody
+        // uses it.
         let given =
             unsafe { madvise(self.base.as_ptr().add(at).cast(), bytes, Advice::LinuxDontNeed) };
-        // It fails only for ranges that are not mapped or are locked (`-k`): then the memory stays ours.
+        // It fails only for ranges that are not mapped or are locked (`-k`): then the memory stays
+        // ours.
         let _ = given;
     }
 }

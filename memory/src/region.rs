@@ -2,8 +2,8 @@
 //!
 //! Where: the log's items, and frames of large values, lie in it; the index names items by offset
 //! (`loc`), not by pointer.
-//! Invariant: offset 0 is never an item's (an empty slot is 0 too, but slots carry a non-zero tag), and
-//! `segment = loc / segment_bytes`.
+//! Invariant: offset 0 is never an item's (an empty slot is 0 too, but slots carry a non-zero tag),
+//! and `segment = loc / segment_bytes`.
 
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
 

@@ -20,7 +20,8 @@ pub use std::sync::atomic::{
 #[cfg(not(loom))]
 pub use std::{sync::Mutex, thread::yield_now};
 
-/// Rounds of waiting for another thread before the processor is offered to it: it may not be running.
+/// Rounds of waiting for another thread before the processor is offered to it: it may not be
+/// running.
 const SPINS_MAX: u32 = 64;
 
 /// One round of waiting for another thread's few instructions; `rounds` counts them.

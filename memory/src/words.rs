@@ -1,8 +1,8 @@
 //! A long array of atomic words in reserved address space: grows in place, never moves.
 //!
 //! Where: under the index (lines, group words, overflow lines).
-//! Invariant: a word is zero until first written, and its address never changes; memory is used only for
-//! pages that were touched.
+//! Invariant: a word is zero until first written, and its address never changes; memory is used
+//! only for pages that were touched.
 
 #[cfg(not(loom))]
 pub use mapped::Words;
@@ -23,7 +23,8 @@ mod mapped {
         words: usize,
     }
 
-    // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be shared.
+    // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be
+    // shared.
     unsafe impl Send for Words {}
     // SAFETY: as for Send.
     unsafe impl Sync for Words {}
@@ -48,8 +49,8 @@ mod mapped {
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
             assert!(at < self.words, "word outside the array");
-            // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as `self.map`, and
-            // only ever accessed as an atomic.
+            // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as
+            // `self.map`, and only ever accessed as an atomic.
             unsafe { &*self.base.add(at) }
         }
 
