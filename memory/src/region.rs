@@ -38,7 +38,7 @@ impl Region {
     /// `bytes` outside `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
     pub fn new(bytes: usize) -> io::Result<Self> {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "memory limit out of range"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
         // The power of two nearest to a 256th.
         let about = bytes / SEGMENTS * 3 / 2;
