@@ -12,10 +12,10 @@ CARGO_FUZZ := 0.13.2
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 test: peers
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 	$(MAKE) fuzz
 
 peers:
@@ -26,9 +26,9 @@ fuzz:
 	@$(CARGO) fuzz --version 2>/dev/null | grep -qx 'cargo-fuzz $(CARGO_FUZZ)' || { \
 		echo 'make: installing cargo-fuzz $(CARGO_FUZZ)'; \
 		$(CARGO) install --locked cargo-fuzz --version $(CARGO_FUZZ); }
-	for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \
+	@for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \
 		dictionary=fuzz/$$target.dict; \
 		$(CARGO) fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) \
-			-timeout=5 -rss_limit_mb=1024 $$([ -f $$dictionary ] && echo -dict=$$dictionary) \
+			-verbosity=0 -timeout=5 -rss_limit_mb=1024 $$([ -f $$dictionary ] && echo -dict=$$dictionary) \
 			|| exit 1; \
 	done
