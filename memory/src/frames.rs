@@ -1,10 +1,10 @@
 //! Frames: equal pieces of whole segments, chained into the bodies of large values.
 //!
-//! Where: a large value's bytes are received straight into frames and sent straight from them; its head
-//! in the log names the first frame.
-//! Invariant: a chain is written by one owner before it is published, never changed afterwards, and freed
-//! when its last reference goes; each frame is referred to by the one before it, the first by items and
-//! readers.
+//! Where: a large value's bytes are received straight into frames and sent straight from them; its
+//! head in the log names the first frame.
+//! Invariant: a chain is written by one owner before it is published, never changed afterwards, and
+//! freed when its last reference goes; each frame is referred to by the one before it, the first by
+//! items and readers.
 //! Source: the paper's linked packet buffers (section 4.1.3).
 //!
 //! ```text
@@ -52,12 +52,12 @@ impl Memory {
         Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns) })
     }
 
-    /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its own with one
-    /// reference.
+    /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its
+    /// own with one reference.
     pub fn take_frame(&self, keep: u32) -> Option<u32> {
         let frame = self.frames.take(&self.segments, keep)?;
-        // Release pairs with the Acquire in `hold`: who still has the number from a former item, and holds the frame
-        // now, sees that the former item is unlinked.
+        // Release pairs with the Acquire in `hold`: who still has the number from a former item,
+        // and holds the frame now, sees that the former item is unlinked.
         self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
         Some(frame)
     }
@@ -68,19 +68,20 @@ impl Memory {
         self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
     }
 
-    /// Makes `next`, a chain of its own until now, follow `frame`, the last of a chain that is not published yet. Its
-    /// reference is that chain's from now on.
+    /// Makes `next`, a chain of its own until now, follow `frame`, the last of a chain that is not
+    /// published yet. Its reference is that chain's from now on.
     pub fn chain(&self, frame: u32, next: u32) {
         self.link(frame, next);
     }
 
-    /// Makes the chain end at `before`, whose successor becomes a chain of its own again. As `chain`, only before it is
-    /// published.
+    /// Makes the chain end at `before`, whose successor becomes a chain of its own again. As
+    /// `chain`, only before it is published.
     pub fn unchain(&self, before: u32) {
         self.link(before, NONE);
     }
 
-    /// Changes the link alone: somebody who still has the frame's number from a former item may hold it for a moment.
+    /// Changes the link alone: somebody who still has the frame's number from a former item may
+    /// hold it for a moment.
     fn link(&self, frame: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: the chain is its builder's alone until it is published with Release.
@@ -89,8 +90,8 @@ impl Memory {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// One more reference to the chain at `head`; false when it has none left. The caller makes sure afterwards that
-    /// it is still the chain he meant.
+    /// One more reference to the chain at `head`; false when it has none left. The caller makes
+    /// sure afterwards that it is still the chain he meant.
     #[must_use]
     pub fn hold(&self, head: u32) -> bool {
         let more = |word: u64| (word >= ONE_REF).then(|| word + ONE_REF);
@@ -99,12 +100,14 @@ impl Memory {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One reference less; the last one frees the chain, as far as nobody holds a part of it. Returns the frames freed.
+    /// One reference less; the last one frees the chain, as far as nobody holds a part of it.
+    /// Returns the frames freed.
     pub fn release(&self, head: u32) -> u32 {
         let (mut frame, mut freed) = (head, 0);
         while frame != NONE {
             let word = self.frames.words.word(frame as usize);
-            // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it for the last one.
+            // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it
+            // for the last one.
             let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
             debug_assert!(old >= ONE_REF, "released more often than held");
             if old >> 32 != 1 {
@@ -166,7 +169,8 @@ impl Frames {
         self.in_flight.load(Ordering::Relaxed) // a sum
     }
 
-    /// A frame was taken for a value still arriving (`true`), or such a frame was published or given up.
+    /// A frame was taken for a value still arriving (`true`), or such a frame was published or
+    /// given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
         // Relaxed: a sum.
@@ -224,7 +228,8 @@ impl Frames {
             }
             return;
         }
-        // All free: whoever empties the word owns the segment. Acquire pairs with the other holders' Release.
+        // All free: whoever empties the word owns the segment. Acquire pairs with the other
+        // holders' Release.
         let empty = word.compare_exchange(self.all(), 0, Ordering::AcqRel, Ordering::Relaxed);
         if empty.is_ok() {
             self.none_left(segment);
@@ -240,7 +245,8 @@ impl Frames {
     fn none_left(&self, segment: u32) {
         let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
         self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
-        fence(Ordering::SeqCst); // a frame given back meanwhile is seen here, or its giver sets the bit after us
+        // a frame given back meanwhile is seen here, or its giver sets the bit after us
+        fence(Ordering::SeqCst);
         if self.free.word(segment as usize).load(Ordering::Acquire) != 0 {
             self.set_some(segment);
         }
@@ -271,8 +277,9 @@ impl Pinned {
                 return None;
             }
             let bytes = left.min(frame_bytes);
-            // SAFETY: the frame belongs to the chain this struct holds a reference to: it was written before it was
-            // published, is not changed afterwards and not reused before the reference goes; `bytes` fits in it.
+            // SAFETY: the frame belongs to the chain this struct holds a reference to: it was
+            // written before it was published, is not changed afterwards and not reused before the
+            // reference goes; `bytes` fits in it.
             let piece = unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame), bytes) };
             left -= bytes;
             frame = self.memory.next(frame);
@@ -331,5 +338,100 @@ mod tests {
         drop(pinned);
         assert_eq!(memory.segments.free(), free);
         assert!(!memory.hold(head));
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use crate::region::REGION_BYTES_MIN;
+    use crate::sync::AtomicU32;
+    use loom::thread;
+
+    /// `segments` segments of two frames each.
+    fn memory(segments: u32) -> Memory {
+        let region = Region::new(REGION_BYTES_MIN).expect("address space");
+        let words = |count| Words::new(count).expect("small");
+        let frames = Frames {
+            frame_bytes: region.segment_bytes() / 2,
+            per_segment: 2,
+            words: words(2 * segments as usize),
+            free: words(segments as usize),
+            some: words(1),
+            in_flight: AtomicUsize::new(0),
+        };
+        let segments = Segments::new(segments);
+        Memory { region, segments, frames, quiescence: Quiescence::new(0) }
+    }
+
+    fn model(test: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(test);
+    }
+
+    /// A value of two frames, not published.
+    fn draft(memory: &Memory) -> Option<u32> {
+        let first = memory.take_frame(0)?;
+        let Some(second) = memory.take_frame(0) else {
+            memory.release(first);
+            return None;
+        };
+        memory.chain(first, second);
+        Some(first)
+    }
+
+    #[test]
+    fn a_reader_with_a_stale_number_frees_nothing_of_the_frames_next_owner() {
+        model(|| {
+            let memory = loom::sync::Arc::new(memory(2));
+            let head = draft(&memory).expect("room");
+            let linked = loom::sync::Arc::new(AtomicU32::new(head));
+            let reader = {
+                let (memory, linked) = (memory.clone(), linked.clone());
+                thread::spawn(move || {
+                    // As a lookup does: hold, then look whether it is linked still.
+                    let head = linked.load(Ordering::Acquire);
+                    if head != NONE && memory.hold(head) {
+                        if linked.load(Ordering::Acquire) == head {
+                            assert_ne!(memory.next(head), NONE, "a value of two frames");
+                        }
+                        memory.release(head);
+                    }
+                })
+            };
+            linked.store(NONE, Ordering::Release);
+            memory.release(head);
+            let next = draft(&memory).expect("room");
+            assert_ne!(memory.next(next), NONE, "the draft is whole");
+            reader.join().expect("reads");
+            assert_eq!(memory.segments.free(), 1, "nobody gave the draft's frames back");
+            memory.release(next);
+            assert_eq!(memory.segments.free(), 2, "all frames are back");
+        });
+    }
+
+    #[test]
+    fn a_frame_is_handed_out_once() {
+        model(|| {
+            let memory = loom::sync::Arc::new(memory(1));
+            let owned = loom::sync::Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let work = |memory: &Memory, owned: &[AtomicU32; 2]| {
+                let Some(frame) = memory.take_frame(0) else { return };
+                let before = owned[frame as usize].swap(1, Ordering::Relaxed);
+                assert_eq!(before, 0, "frame {frame} handed out twice");
+                owned[frame as usize].store(0, Ordering::Relaxed);
+                memory.release(frame);
+            };
+            let other = {
+                let (memory, owned) = (memory.clone(), owned.clone());
+                thread::spawn(move || work(&memory, &owned))
+            };
+            work(&memory, &owned);
+            other.join().expect("works");
+            assert_eq!(memory.segments.free(), 1, "all frames are back");
+            assert!(memory.take_frame(0).is_some() && memory.take_frame(0).is_some());
+        });
     }
 }

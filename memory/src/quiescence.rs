@@ -1,11 +1,11 @@
 //! Quiescence: when may memory that a reader might still look at be reused?
 //!
-//! Where: every column announces a quiescent point once per loop and is offline while it sleeps; the
-//! store retires a segment and reuses it once all columns have passed one since.
+//! Where: every column announces a quiescent point once per loop and is offline while it sleeps;
+//! the store retires a segment and reuses it once all columns have passed one since.
 //! Invariant: memory retired at epoch `e` is reused only after every column that was online has
 //! announced an epoch `>= e`, and a column's announcement precedes all its later reads.
-//! Source: quiescent-state-based reclamation (Hart et al., 2007); the paper's section 4.2.2 needs the
-//! same of its delete markers.
+//! Source: quiescent-state-based reclamation (Hart et al., 2007); the paper's section 4.2.2 needs
+//! the same of its delete markers.
 
 use crate::sync::{AtomicU64, Line, Ordering, fence};
 
@@ -36,13 +36,14 @@ impl Quiescence {
 
     /// The column holds no reference any more, and is about to read again.
     pub fn pass(&self, column: usize) {
-        // Acquire pairs with the AcqRel of `retire`: having read epoch e, this column sees every unlink that came
-        // before e's retirement.
+        // Acquire pairs with the AcqRel of `retire`: having read epoch e, this column sees every
+        // unlink that came before e's retirement.
         let now = self.epoch.load(Ordering::Acquire);
-        // Release pairs with the Acquire in `passed`: all reads of this column's last round come before it.
+        // Release pairs with the Acquire in `passed`: all reads of this column's last round come
+        // before it.
         self.columns[column].store(now, Ordering::Release);
-        // Pairs with the fence in `passed`: either `passed` sees this announcement, or the reads that follow here see
-        // what was unlinked before that fence.
+        // Pairs with the fence in `passed`: either `passed` sees this announcement, or the reads
+        // that follow here see what was unlinked before that fence.
         fence(Ordering::SeqCst);
     }
 
@@ -105,5 +106,78 @@ mod tests {
         assert!(!quiescence.passed(epoch));
         quiescence.offline(0);
         assert!(quiescence.passed(epoch));
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+#[cfg(all(test, loom))]
+#[allow(unsafe_code, reason = "loom's cells, which see every race")]
+mod under_loom {
+    use super::*;
+    use crate::sync::AtomicBool;
+    use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+    struct Shared {
+        quiescence: Quiescence,
+        linked: AtomicBool,
+        /// What is behind the link: reused while a reader looks at it, loom reports a race.
+        memory: UnsafeCell<u32>,
+    }
+
+    fn read(shared: &Shared) {
+        // Acquire pairs with nothing: what is read was written before the threads began.
+        if shared.linked.load(Ordering::Acquire) {
+            // SAFETY: for loom to judge.
+            shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));
+        }
+    }
+
+    fn shared() -> Arc<Shared> {
+        let (linked, memory) = (AtomicBool::new(true), UnsafeCell::new(7));
+        Arc::new(Shared { quiescence: Quiescence::new(1), linked, memory })
+    }
+
+    fn unlink_and_reuse(shared: &Shared) {
+        shared.linked.store(false, Ordering::Release);
+        let epoch = shared.quiescence.retire();
+        if shared.quiescence.passed(epoch) {
+            // SAFETY: for loom to judge.
+            shared.memory.with_mut(|at| unsafe { *at = 0xdb });
+        }
+    }
+
+    #[test]
+    fn nothing_is_reused_under_a_column_that_wakes_reads_and_sleeps() {
+        loom::model(|| {
+            let shared = shared();
+            let reader = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.quiescence.pass(0);
+                    read(&shared);
+                    shared.quiescence.offline(0);
+                })
+            };
+            unlink_and_reuse(&shared);
+            reader.join().expect("reads");
+        });
+    }
+
+    #[test]
+    fn nothing_is_reused_under_a_column_between_two_passes() {
+        loom::model(|| {
+            let shared = shared();
+            shared.quiescence.pass(0);
+            let reader = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    read(&shared);
+                    shared.quiescence.pass(0);
+                    read(&shared);
+                })
+            };
+            unlink_and_reuse(&shared);
+            reader.join().expect("reads");
+        });
     }
 }

@@ -1,12 +1,14 @@
 //! The table of segments: what each is used for, how far it is filled, how much of it lives.
 //!
-//! Where: the log appends to open segments and drains sealed ones; frames and the index take whole ones.
-//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it was
-//! retired; `Free`, `Frames` and `Index` segments hold no items. Sealed and committed == end: drainable.
+//! Where: the log appends to open segments and drains sealed ones; frames and the index take whole
+//! ones.
+//! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
+//! was retired; `Free`, `Frames` and `Index` segments hold no items. Sealed and committed == end:
+//! drainable.
 //!
 //! ```text
-//!             open            seal            claim            retire         all columns passed
-//!   Free ----------> Open ----------> Sealed --------> Draining ------> Limbo ------------------> Free
+//!          open          seal           claim             retire         all columns passed
+//!   Free --------> Open --------> Sealed -------> Draining -------> Limbo -----------------> Free
 //!     \---> Frames --> Free (when its last frame is free)
 //!     \---> Index (its memory given back; the index has grown by as much)
 //! ```
@@ -119,7 +121,8 @@ impl Segment {
     /// Makes a segment just taken from the free list ready for appends, in flush epoch `epoch`.
     pub fn open(&self, cas_base: u64, epoch: u32) {
         let (appended, lived) = (&self.appended, &self.lived);
-        // Relaxed: published by the Release of the cursor below, and of whoever shares the segment's number.
+        // Relaxed: published by the Release of the cursor below, and of whoever shares the
+        // segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(cas_base, Ordering::Relaxed);
@@ -129,15 +132,16 @@ impl Segment {
         lived.max_exp.store(0, Ordering::Relaxed);
         lived.walked.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // Last, for somebody may still know the number from its former life: until here it is full to him, and from here
-        // on as open as to anyone. Release pairs with the Acquire in `reserve`.
+        // Last, for somebody may still know the number from its former life: until here it is full
+        // to him, and from here on as open as to anyone. Release pairs with the Acquire in
+        // `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
     /// Takes `bytes` of an open segment of `segment_bytes`. More than a segment only seals it.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reserved {
-        // AcqRel: Acquire pairs with the Release that published the open segment; the order among reservations is the
-        // cursor's own.
+        // AcqRel: Acquire pairs with the Release that published the open segment; the order among
+        // reservations is the cursor's own.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
         if old + u64::from(bytes) <= u64::from(segment_bytes) {
             return Reserved::At(u32::try_from(old).unwrap_or(u32::MAX));
@@ -153,10 +157,11 @@ impl Segment {
         }
     }
 
-    /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed segment.
+    /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed
+    /// segment.
     pub fn commit(&self, bytes: u32) -> bool {
-        // AcqRel: Release pairs with the Acquire in `drainable`: who drains sees the bytes; SeqCst in effect with
-        // `release_live` comes from the fences their callers use.
+        // AcqRel: Release pairs with the Acquire in `drainable`: who drains sees the bytes; SeqCst
+        // in effect with `release_live` comes from the fences their callers use.
         let now = self.appended.committed.fetch_add(bytes, Ordering::AcqRel) + bytes;
         // Acquire pairs with the Release in `reserve`.
         now == self.appended.end.load(Ordering::Acquire)
@@ -186,7 +191,8 @@ impl Segment {
     #[inline]
     #[must_use]
     pub fn cas_base(&self) -> u64 {
-        self.appended.cas_base.load(Ordering::Relaxed) // set before the segment's items were published
+        // set before the segment's items were published
+        self.appended.cas_base.load(Ordering::Relaxed)
     }
 
     /// The flush epoch it was opened in.
@@ -294,7 +300,8 @@ impl Segment {
 #[derive(Debug)]
 pub struct Segments {
     table: Box<[Segment]>,
-    /// {times changed: 32, segment: 32}: the count keeps a stalled pop from mistaking a re-pushed head for the old.
+    /// {times changed: 32, segment: 32}: the count keeps a stalled pop from mistaking a re-pushed
+    /// head for the old.
     free: Line<AtomicU64>,
     free_count: Line<AtomicU32>,
     limbo: Line<AtomicU64>,
@@ -343,8 +350,8 @@ impl Segments {
 
     /// Takes a free segment, if more than `keep` of them are free.
     pub fn take(&self, keep: u32) -> Option<u32> {
-        // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed: the list itself
-        // orders the segment's contents.
+        // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed:
+        // the list itself orders the segment's contents.
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()?;
         let mut rounds = 0;
@@ -408,7 +415,8 @@ impl Segments {
     fn pop(&self, list: &AtomicU64) -> Option<u32> {
         let unlink = |head: u64| {
             let segment = low(head);
-            // A segment taken meanwhile gives a wrong link, but then the count in `head` has changed too.
+            // A segment taken meanwhile gives a wrong link, but then the count in `head` has
+            // changed too.
             let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
             (segment != NONE).then(|| ((head >> 32).wrapping_add(1) << 32) | u64::from(next()))
         };
@@ -420,4 +428,117 @@ impl Segments {
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn low(word: u64) -> u32 {
     word as u32
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use crate::sync::AtomicBool;
+    use loom::{sync::Arc, thread};
+
+    struct Shared {
+        segments: Segments,
+        quiescence: Quiescence,
+        owned: [AtomicBool; 2],
+    }
+
+    impl Shared {
+        fn own(&self, segment: u32) {
+            let owned = self.owned[segment as usize].swap(true, Ordering::Relaxed);
+            assert!(!owned, "segment {segment} handed out twice");
+        }
+
+        fn disown(&self, segment: u32) {
+            self.owned[segment as usize].store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Does `work` in two threads at once, with two free segments.
+    fn twice(work: fn(&Shared)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let owned = [AtomicBool::new(false), AtomicBool::new(false)];
+            let (segments, quiescence) = (Segments::new(2), Quiescence::new(0));
+            let shared = Arc::new(Shared { segments, quiescence, owned });
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || work(&shared))
+            };
+            work(&shared);
+            other.join().expect("works");
+            shared.segments.reclaim(&shared.quiescence, |_| ());
+            assert_eq!((shared.segments.free(), shared.segments.limbo()), (2, 0));
+            let taken = [shared.segments.take(0), shared.segments.take(0)];
+            assert!(taken == [Some(0), Some(1)] || taken == [Some(1), Some(0)], "{taken:?}");
+        });
+    }
+
+    #[test]
+    fn a_segment_is_handed_out_once() {
+        twice(|shared| {
+            for _ in 0..2 {
+                let Some(segment) = shared.segments.take(0) else { continue };
+                shared.own(segment);
+                shared.disown(segment);
+                shared.segments.give(segment);
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_retired_is_freed_once() {
+        twice(|shared| {
+            let Some(segment) = shared.segments.take(0) else { return };
+            shared.own(segment);
+            shared.disown(segment);
+            shared.segments.retire(segment, &shared.quiescence);
+            shared.segments.reclaim(&shared.quiescence, |segment| {
+                shared.own(segment);
+                shared.disown(segment);
+            });
+        });
+    }
+
+    #[test]
+    fn the_last_kept_segment_is_taken_by_nobody() {
+        twice(|shared| {
+            if let Some(segment) = shared.segments.take(1) {
+                shared.own(segment);
+                assert!(shared.segments.free() <= 1, "one taken, one kept");
+                shared.disown(segment);
+                shared.segments.give(segment);
+            }
+        });
+    }
+
+    #[test]
+    fn a_segment_is_sealed_once_and_drainable_when_all_is_committed() {
+        loom::model(|| {
+            let segment = Arc::new(Segment::new());
+            segment.open(0, 0);
+            let append = |segment: &Segment| {
+                let mut sealed = 0;
+                for bytes in [40, 40] {
+                    match segment.reserve(bytes, 64) {
+                        Reserved::At(_) => {
+                            assert!(!segment.drainable(), "a place not committed");
+                            segment.commit(bytes);
+                        }
+                        Reserved::Sealed => sealed += 1,
+                        Reserved::Full => {}
+                    }
+                }
+                sealed
+            };
+            let other = {
+                let segment = Arc::clone(&segment);
+                thread::spawn(move || append(&segment))
+            };
+            let sealed = append(&segment) + other.join().expect("appends");
+            assert_eq!(sealed, 1);
+            assert!(segment.drainable() && segment.end() == 40);
+        });
+    }
 }

@@ -1,8 +1,10 @@
-//! NbQ: the non-blocking queue of sealed segments, oldest first. The log is NbQ-CLOCK's queue of objects.
+//! NbQ: the non-blocking queue of sealed segments, oldest first. The log is NbQ-CLOCK's queue of
+//! objects.
 //!
 //! Where: sealing pushes, making room takes from the old end, compaction keeps its victim's place.
-//! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever changes a
-//! segment's state from `Sealed` to `Draining` owns it, entries are only the order. Nobody waits.
+//! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever
+//! changes a segment's state from `Sealed` to `Draining` owns it, entries are only the order.
+//! Nobody waits.
 //! Source: the paper's NbQ (section 4.2.3), a ring of tickets in place of its linked list.
 //!
 //! ```text
@@ -16,8 +18,8 @@ use memory::sync::{AtomicU64, Line, Ordering};
 const HOLE: u32 = u32::MAX;
 /// A place kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Segments that a search from the old end passes because somebody is at them. Holes are not counted: there may be many
-/// behind one such segment, and no more than the ring has entries.
+/// Segments that a search from the old end passes because somebody is at them. Holes are not
+/// counted: there may be many behind one such segment, and no more than the ring has entries.
 const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
@@ -35,7 +37,8 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(segments: u32) -> Self {
         let entries = (segments as usize * 4).next_power_of_two();
-        // Position 0's entry must not look written: the low half of position `entries` is never 0 there.
+        // Position 0's entry must not look written: the low half of position `entries` is never 0
+        // there.
         let unwritten = entry(u64::MAX, HOLE);
         Self {
             ring: (0..entries).map(|_| AtomicU64::new(unwritten)).collect(),
@@ -61,7 +64,8 @@ impl Queue {
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest segment that can be drained; it is the caller's, in state `Draining`, its entry still there.
+    /// Takes the oldest segment that can be drained; it is the caller's, in state `Draining`, its
+    /// entry still there.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance();
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
@@ -98,7 +102,8 @@ impl Queue {
         self.advance();
     }
 
-    /// Puts `segment` in a kept place, or at the young end if that was lost. Its state becomes `Sealed` after this.
+    /// Puts `segment` in a kept place, or at the young end if that was lost. Its state becomes
+    /// `Sealed` after this.
     pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
         segments.get(segment).set_ticket(position);
         if !self.change(position, HELD, segment) {
@@ -226,5 +231,49 @@ mod tests {
         let mut order: Vec<_> = (0..8).filter_map(|_| queue.take_oldest(&segments)).collect();
         order.sort_unstable();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use loom::{sync::Arc, thread};
+    use memory::segments::Reserved;
+
+    fn seal(segments: &Segments, queue: &Queue) {
+        let Some(segment) = segments.take(0) else { return };
+        let there = segments.get(segment);
+        there.open(0, 0);
+        assert_eq!(there.reserve(100, 64), Reserved::Sealed);
+        queue.push(segments, segment);
+        there.set_state(State::Sealed);
+    }
+
+    fn drain(segments: &Segments, queue: &Queue) -> u32 {
+        let Some(segment) = queue.take_oldest(segments) else { return 0 };
+        queue.remove(segments, segment);
+        1 << (4 * segment)
+    }
+
+    /// Two threads queue a segment and take one: each is taken once, and none is lost.
+    #[test]
+    fn each_segment_is_taken_once() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(|| {
+            let shared = Arc::new((Segments::new(2), Queue::new(2)));
+            let work = |(segments, queue): &(Segments, Queue)| {
+                seal(segments, queue);
+                drain(segments, queue)
+            };
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || work(&shared))
+            };
+            let mut taken = work(&shared) + other.join().expect("works");
+            taken += drain(&shared.0, &shared.1) + drain(&shared.0, &shared.1);
+            assert_eq!(taken, 0x11);
+        });
     }
 }
