@@ -47,7 +47,7 @@ fn check(
         Some(_) if before >= surely_flushed(own.ended) => {
             Err(format!("key {key} of phase {} is back in phase {before}", own.ended))
         }
-        None if !evicts && own.version > 0 && own.began % 2 == 0 && after == own.began => {
+        None if !evicts && own.version > 0 && own.began.is_multiple_of(2) && after == own.began => {
             Err(format!("key {key} set in phase {after} is missed in it"))
         }
         _ => Ok(()),
