@@ -26,9 +26,12 @@ fuzz:
 	@$(CARGO) fuzz --version 2>/dev/null | grep -qx 'cargo-fuzz $(CARGO_FUZZ)' || { \
 		echo 'make: installing cargo-fuzz $(CARGO_FUZZ)'; \
 		$(CARGO) install --locked cargo-fuzz --version $(CARGO_FUZZ); }
+	@mkdir -p target
 	@for target in $$(cd fuzz/fuzz_targets && ls *.rs | sed 's/\.rs$$//'); do \
-		dictionary=fuzz/$$target.dict; \
+		dictionary=fuzz/$$target.dict; log=target/fuzz-$$target.log; \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s (all it says: $$log)"; \
 		$(CARGO) fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) \
-			-verbosity=0 -timeout=5 -rss_limit_mb=1024 $$([ -f $$dictionary ] && echo -dict=$$dictionary) \
-			|| exit 1; \
+			-timeout=5 -rss_limit_mb=1024 $$([ -f $$dictionary ] && echo -dict=$$dictionary) \
+			>$$log 2>&1 || { tail -n 60 $$log; exit 1; }; \
+		grep '^Done ' $$log; \
 	done
