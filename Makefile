@@ -7,7 +7,7 @@ PEERS := tests/.peers
 FUZZ_SECONDS ?= 20
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers fuzz
+.PHONY: check test peers loom fuzz
 
 check:
 	$(CARGO) fmt --all --check
@@ -16,10 +16,16 @@ check:
 
 test: peers
 	$(CARGO) test --workspace --no-fail-fast
+	$(MAKE) loom
 	$(MAKE) fuzz
 
 peers:
 	tests/install $(PEERS)
+
+# The lock-free parts under all interleavings that loom can tell apart.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir target/loom \
+		-p hypostyle-memory -p hypostyle-store --lib loom
 
 # A short run of each fuzz target: no crash, no hang, no memory that grows.
 fuzz:
