@@ -149,8 +149,9 @@ impl Segment {
         match u32::try_from(old) {
             // The one reservation that crosses the end finds out where the items end.
             Ok(end) if end <= segment_bytes => {
-                // Release pairs with the Acquire in `drainable` and `committed`.
-                self.appended.end.store(end, Ordering::Release);
+                // SeqCst pairs with `commit`: of the sealer and the last committer, one at least
+                // sees what the other wrote. Release is for `drainable`.
+                self.appended.end.store(end, Ordering::SeqCst);
                 Reserved::Sealed
             }
             _ => Reserved::Full,
@@ -160,11 +161,10 @@ impl Segment {
     /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed
     /// segment.
     pub fn commit(&self, bytes: u32) -> bool {
-        // AcqRel: Release pairs with the Acquire in `drainable`: who drains sees the bytes; SeqCst
-        // in effect with `release_live` comes from the fences their callers use.
-        let now = self.appended.committed.fetch_add(bytes, Ordering::AcqRel) + bytes;
-        // Acquire pairs with the Release in `reserve`.
-        now == self.appended.end.load(Ordering::Acquire)
+        // Release pairs with the Acquire in `drainable`: who drains sees the bytes. SeqCst, here and
+        // in the load, pairs with `reserve`.
+        let now = self.appended.committed.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        now == self.appended.end.load(Ordering::SeqCst)
     }
 
     /// Sealed, and every reservation has become an item or a void.

@@ -222,13 +222,19 @@ impl Index {
     /// Calls `each` with the slots a lookup of `hash` is likely to compare with its key: for hints.
     #[inline]
     pub(crate) fn candidates(&self, hash: u64, mut each: impl FnMut(Slot)) {
-        let address = self.width().address(hash);
-        for at in self.lines.line(address.line(address.home(tag(hash)))) {
-            // Relaxed: nothing but a hint is made of it.
-            let slot = Slot(at.load(Ordering::Relaxed));
-            if slot.tag() == tag(hash) {
-                each(slot);
-            }
+        let (address, tag) = (self.width().address(hash), tag(hash));
+        let home = address.home(tag);
+        let mut take = |slot| {
+            each(slot);
+            true
+        };
+        if probe(self.lines.line(address.line(home)), tag, &mut take).is_some() {
+            return;
+        }
+        // Relaxed: nothing but a hint is made of it.
+        let group = self.groups.word(address.group()).load(Ordering::Relaxed);
+        if group & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
+            let _hint = self.find_overflow(group, tag, &mut take, &|| false);
         }
     }
 
