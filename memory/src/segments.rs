@@ -161,8 +161,8 @@ impl Segment {
     /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed
     /// segment.
     pub fn commit(&self, bytes: u32) -> bool {
-        // Release pairs with the Acquire in `drainable`: who drains sees the bytes. SeqCst, here and
-        // in the load, pairs with `reserve`.
+        // Release pairs with the Acquire in `drainable`: who drains sees the bytes. SeqCst, here
+        // and in the load, pairs with `reserve`.
         let now = self.appended.committed.fetch_add(bytes, Ordering::SeqCst) + bytes;
         now == self.appended.end.load(Ordering::SeqCst)
     }
