@@ -392,10 +392,8 @@ fn decide(put: &Put<'_>, seen: Option<&Seen<'_>>) -> Decision {
     match (put.verb, seen) {
         (Verb::Add, Some(_)) | (Verb::Replace, None) => Decision::Answer(Stored::NotStored),
         (Verb::Cas, None) => Decision::Answer(Stored::NotFound),
-        (Verb::Cas, Some(seen)) if put.cas == 0 => {
-            let _ = seen;
-            Decision::Answer(Stored::Exists)
-        }
+        // 0 is no unique: not even an item without one (`-C`) has it.
+        (Verb::Cas, Some(_)) if put.cas == 0 => Decision::Answer(Stored::Exists),
         (Verb::Cas, Some(seen)) if put.cas == seen.cas => store,
         (Verb::Cas, Some(seen)) if put.stale && put.cas < seen.cas => {
             Decision::Store { exptime: seen.item.exptime(), bits: STALE | (seen.slot.0 & WON) }
