@@ -232,7 +232,7 @@ impl Local {
             }
         }
         if !store.config.evict {
-            return None;
+            return self.claim_expired(store).map(|segment| (segment, Aim::Sweep));
         }
         let oldest = segments_oldest(store).or_else(|| {
             // All items are in open segments, their values perhaps in frames.
@@ -240,6 +240,23 @@ impl Local {
             segments_oldest(store)
         });
         oldest.map(|segment| (segment, Aim::Evict))
+    }
+
+    /// A segment with expired items, where nothing may be evicted; each once a second.
+    fn claim_expired(&mut self, store: &Store) -> Option<u32> {
+        let count = store.memory().segments.count();
+        let first = if count <= CANDIDATES_MAX { 0 } else { self.random(count) };
+        let segment =
+            (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find(|segment| {
+                let there = store.log.segment(*segment);
+                there.min_exp() <= self.now
+                    && there.walked() != self.now
+                    && there.drainable()
+                    && there.change(State::Sealed, State::Draining)
+            })?;
+        store.log.segment(segment).set_walked(self.now);
+        store.log.segment(segment).reset_min_exp();
+        Some(segment)
     }
 
     /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead

@@ -301,6 +301,22 @@ fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
 }
 
 #[test]
+fn without_eviction_what_has_expired_makes_room_at_once() {
+    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
+    let set = |column: &mut Column, key: u32, exptime| {
+        let key = key.to_le_bytes();
+        column.put(&Put { exptime, ..put(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
+    };
+    // Every other item expires.
+    let full = (0..).find(|key| !set(&mut column, *key, 110 * (key % 2))).unwrap();
+    column.set_now(110);
+    let again = (0..).find(|key| !set(&mut column, 100_000 + key, 0)).unwrap();
+    assert!(again > full / 3, "{again} items in the place of {full} halved");
+    assert_eq!(store.stats().evictions, 0);
+    assert!((0..full).step_by(2).all(|key| get(&mut column, &key.to_le_bytes()).is_some()));
+}
+
+#[test]
 fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction() {
     for (memory_mb, value_bytes, part) in [(8, 100, 80), (8, 1000, 85), (16, 300, 85)] {
         let (store, mut column) = store(memory_mb);
