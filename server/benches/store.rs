@@ -292,16 +292,8 @@ fn miss(column: &mut Column, number: u32) -> Outcome<()> {
 }
 
 fn set(column: &mut Column, number: u32, value: &[u8]) -> Outcome<()> {
-    let put = Put {
-        verb: Verb::Set,
-        key: &key_of(number),
-        key_binary: false,
-        client_flags: 0,
-        exptime: 0,
-        cas: 0,
-        cas_in: None,
-        stale: false,
-    };
+    let key = key_of(number);
+    let put = Put::new(Verb::Set, &key);
     match column.put(&put, Body::Bytes(value)) {
         Ok(Stored::Stored { .. }) => Ok(()),
         other => Err(format!("set of key {number} came to {other:?}").into()),

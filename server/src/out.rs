@@ -182,16 +182,7 @@ mod tests {
             }
             draft.filled(filled);
         }
-        let put = Put {
-            verb: Verb::Set,
-            key,
-            key_binary: false,
-            client_flags: 0,
-            exptime: 0,
-            cas: 0,
-            cas_in: None,
-            stale: false,
-        };
+        let put = Put::new(Verb::Set, key);
         column.put(&put, Body::Draft(draft)).unwrap();
         match column.get(key).unwrap().value {
             Value::Frames(pinned, tail) => (pinned, tail.to_vec()),

@@ -66,7 +66,7 @@ impl Local {
         if at != 0 && self.now > at {
             // One column's flush is enough: another's must not take what has been stored since.
             store.log.flush_from(epoch);
-            let swept = SWEEPING | (u64::from(store.log.epoch() & EPOCH_MASK) << 32);
+            let swept = sweeping_from(store.log.epoch());
             store.change_flush(|now| if now == word { swept } else { now });
         }
     }
@@ -113,7 +113,6 @@ impl Local {
                 return false;
             }
             if self.is_worth_a_walk(store, next, sweeping) && self.sweep(store, next) {
-                store.log.segment(next).set_walked(self.now);
                 self.walk.1 = next + 1;
                 return true;
             }
@@ -140,8 +139,8 @@ impl Local {
 impl Store {
     fn flush_now(&self) {
         self.log.flush();
-        let epoch = u64::from(self.log.epoch() & EPOCH_MASK) << 32;
-        self.change_flush(|_| SWEEPING | epoch);
+        let swept = sweeping_from(self.log.epoch());
+        self.change_flush(|_| swept);
     }
 
     fn change_flush(&self, change: impl Fn(u64) -> u64) {
@@ -156,7 +155,7 @@ impl Store {
     fn end_sweep(&self) {
         let word = self.flush.load(Ordering::Acquire); // pairs with `change_flush`
         let epoch = self.log.epoch();
-        if word & SWEEPING == 0 || word >> 32 != (SWEEPING >> 32) | u64::from(epoch & EPOCH_MASK) {
+        if word >> 32 != sweeping_from(epoch) >> 32 {
             return;
         }
         let segments = &self.memory().segments;
@@ -173,6 +172,11 @@ impl Store {
             let _ = self.flush.compare_exchange(word, done, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
+}
+
+/// The flush word while what was stored before `epoch` is swept.
+fn sweeping_from(epoch: u32) -> u64 {
+    SWEEPING | (u64::from(epoch & EPOCH_MASK) << 32)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]

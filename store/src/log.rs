@@ -140,12 +140,8 @@ impl Log {
     /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed
     /// now.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
-        let reserved = self.try_reserve(segment, bytes);
-        match reserved {
-            Reserved::At(offset) => {
-                let loc = self.memory.region.start(segment) + u64::from(offset);
-                Some(Place { segment, loc, bytes })
-            }
+        match self.try_reserve(segment, bytes) {
+            Reserved::At(offset) => Some(self.place(segment, offset, bytes)),
             Reserved::Sealed => {
                 self.sealed(segment);
                 None
@@ -163,10 +159,7 @@ impl Log {
             let segment = out.segment.load(Ordering::Relaxed);
             if segment != NONE {
                 match self.try_reserve(segment, bytes) {
-                    Reserved::At(offset) => {
-                        let loc = self.memory.region.start(segment) + u64::from(offset);
-                        return Some(Place { segment, loc, bytes });
-                    }
+                    Reserved::At(offset) => return Some(self.place(segment, offset, bytes)),
                     Reserved::Sealed => self.sealed_out(out, segment),
                     Reserved::Full => {}
                 }
@@ -207,13 +200,9 @@ impl Log {
 
     /// Seals what the holder of `token` fills.
     fn seal_out(&self, out: &Out) {
-        let segment_bytes = self.memory.region.segment_bytes();
         // a segment number; `reserve` decides who seals
         let segment = out.segment.load(Ordering::Acquire);
-        if segment != NONE
-            && self.segment(segment).is(State::Open)
-            && self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
-        {
+        if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
             self.sealed_out(out, segment);
         }
     }
@@ -249,10 +238,20 @@ impl Log {
     }
 
     fn seal(&self, segment: u32) {
-        let segment_bytes = self.memory.region.segment_bytes();
-        if self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed {
+        if self.close(segment) {
             self.sealed(segment);
         }
+    }
+
+    /// Takes more than there is. True: that sealed the segment, and the caller queues it.
+    fn close(&self, segment: u32) -> bool {
+        let segment_bytes = self.memory.region.segment_bytes();
+        self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
+    }
+
+    fn place(&self, segment: u32, offset: u32, bytes: u32) -> Place {
+        let loc = self.memory.region.start(segment) + u64::from(offset);
+        Place { segment, loc, bytes }
     }
 
     /// Seals the appenders' segments whose items have all expired, so that they can be walked.

@@ -198,7 +198,8 @@ impl Local {
                 let counters = self.counters(store);
                 match aim {
                     Aim::Compact => counters.compacted_segments.add(1),
-                    _ => counters.drained_segments.add(1),
+                    Aim::Evict => counters.drained_segments.add(1),
+                    Aim::Sweep => {}
                 }
                 self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0 });
             }
@@ -246,17 +247,24 @@ impl Local {
     fn claim_expired(&mut self, store: &Store) -> Option<u32> {
         let count = store.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random(count) };
-        let segment =
-            (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find(|segment| {
-                let there = store.log.segment(*segment);
-                there.min_exp() <= self.now
-                    && there.walked() != self.now
-                    && there.drainable()
-                    && there.change(State::Sealed, State::Draining)
-            })?;
-        store.log.segment(segment).set_walked(self.now);
-        store.log.segment(segment).reset_min_exp();
-        Some(segment)
+        let looks = (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count);
+        looks.into_iter().find(|segment| {
+            let there = store.log.segment(*segment);
+            there.min_exp() <= self.now
+                && there.walked() != self.now
+                && self.claim_to_sweep(store, *segment)
+        })
+    }
+
+    /// Claims a segment for a walk that drops the dead and finds the earliest exptime anew.
+    fn claim_to_sweep(&self, store: &Store, segment: u32) -> bool {
+        let there = store.log.segment(segment);
+        let claimed = there.drainable() && there.change(State::Sealed, State::Draining);
+        if claimed {
+            there.set_walked(self.now);
+            there.reset_min_exp();
+        }
+        claimed
     }
 
     /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead
@@ -509,13 +517,11 @@ impl Local {
 
     /// Begins a background walk through a segment, if it can be claimed.
     pub(crate) fn sweep(&mut self, store: &Store, segment: u32) -> bool {
-        let there = store.log.segment(segment);
         let Some(token) = store.take_token() else { return false };
-        if !there.drainable() || !there.change(State::Sealed, State::Draining) {
+        if !self.claim_to_sweep(store, segment) {
             store.give_token(token);
             return false;
         }
-        there.reset_min_exp();
         self.drain = Some(Drain { segment, at: 0, aim: Aim::Sweep, token, freed_bytes: 0 });
         true
     }

@@ -62,6 +62,23 @@ pub struct Put<'a> {
     pub stale: bool,
 }
 
+impl<'a> Put<'a> {
+    /// The plainest: no flags, no exptime, no CAS.
+    #[must_use]
+    pub fn new(verb: Verb, key: &'a [u8]) -> Put<'a> {
+        Put {
+            verb,
+            key,
+            key_binary: false,
+            client_flags: 0,
+            exptime: 0,
+            cas: 0,
+            cas_in: None,
+            stale: false,
+        }
+    }
+}
+
 /// What a `Put` came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {

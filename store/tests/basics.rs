@@ -29,21 +29,8 @@ fn with(config: &Config) -> (Arc<Store>, Column) {
     (store, column)
 }
 
-fn put<'a>(verb: Verb, key: &'a [u8]) -> Put<'a> {
-    Put {
-        verb,
-        key,
-        key_binary: false,
-        client_flags: 0,
-        exptime: 0,
-        cas: 0,
-        cas_in: None,
-        stale: false,
-    }
-}
-
 fn set(column: &mut Column, key: &[u8], value: &[u8]) -> u64 {
-    match column.put(&put(Verb::Set, key), Body::Bytes(value)) {
+    match column.put(&Put::new(Verb::Set, key), Body::Bytes(value)) {
         Ok(Stored::Stored { cas, .. }) => cas,
         other => panic!("set: {other:?}"),
     }
@@ -88,7 +75,7 @@ fn values_of_every_size_come_back_and_their_memory_too() {
 fn conditions_are_kept() {
     let (_, mut column) = store(8);
     let mut try_put = |verb, cas, value: &[u8]| {
-        column.put(&Put { cas, ..put(verb, b"k") }, Body::Bytes(value)).expect("room")
+        column.put(&Put { cas, ..Put::new(verb, b"k") }, Body::Bytes(value)).expect("room")
     };
     assert_eq!(try_put(Verb::Replace, 0, b"1"), Stored::NotStored);
     assert_eq!(try_put(Verb::Append, 0, b"1"), Stored::NotStored);
@@ -111,7 +98,7 @@ fn append_crosses_into_frames_and_back_is_whole() {
     for step in 0..40 {
         let piece = pattern(5000, step);
         let verb = if step % 3 == 0 { Verb::Prepend } else { Verb::Append };
-        column.put(&put(verb, b"k"), Body::Bytes(&piece)).expect("room");
+        column.put(&Put::new(verb, b"k"), Body::Bytes(&piece)).expect("room");
         if step % 3 == 0 {
             whole.splice(0..0, piece);
         } else {
@@ -136,7 +123,7 @@ fn a_draft_is_filled_piece_by_piece() {
             sent += bytes;
         }
         if publish {
-            column.put(&put(Verb::Set, b"k"), Body::Draft(draft)).expect("room");
+            column.put(&Put::new(Verb::Set, b"k"), Body::Draft(draft)).expect("room");
         }
     }
     assert_eq!(get(&mut column, b"k"), Some(value));
@@ -166,7 +153,7 @@ fn a_pinned_value_outlives_its_item() {
 fn items_expire_and_touch_prolongs() {
     let (store, mut column) = store(8);
     for (key, exptime) in [(b"a", 110), (b"b", 120), (b"c", 0)] {
-        column.put(&Put { exptime, ..put(Verb::Set, key) }, Body::Bytes(b"v")).expect("room");
+        column.put(&Put { exptime, ..Put::new(Verb::Set, key) }, Body::Bytes(b"v")).expect("room");
     }
     assert!(column.touch(b"a", 130));
     assert!(column.touch(b"c", 115), "an item without exptime gets one");
@@ -276,9 +263,9 @@ fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
     let (_, mut column) = with(&Config { item_bytes_max: 1024, ..config() });
     set(&mut column, b"kkkkk", b"old");
     let fits = vec![b'x'; 1024 - 59 - 5];
-    assert!(column.put(&put(Verb::Set, b"kkkkk"), Body::Bytes(&fits)).is_ok());
+    assert!(column.put(&Put::new(Verb::Set, b"kkkkk"), Body::Bytes(&fits)).is_ok());
     let more = vec![b'x'; 1024 - 59 - 4];
-    let refused = column.put(&put(Verb::Set, b"kkkkk"), Body::Bytes(&more));
+    let refused = column.put(&Put::new(Verb::Set, b"kkkkk"), Body::Bytes(&more));
     assert_eq!(refused, Err(Refused::TooLarge));
     assert_eq!(get(&mut column, b"kkkkk"), None);
 }
@@ -287,7 +274,7 @@ fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
 fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
     let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
     let mut kept = 0_u32;
-    while column.put(&put(Verb::Set, &kept.to_le_bytes()), Body::Bytes(&[7; 1000])).is_ok() {
+    while column.put(&Put::new(Verb::Set, &kept.to_le_bytes()), Body::Bytes(&[7; 1000])).is_ok() {
         kept += 1;
         column.quiesce();
         assert!(kept < 10_000, "memory is bounded");
@@ -305,7 +292,7 @@ fn without_eviction_what_has_expired_makes_room_at_once() {
     let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
     let set = |column: &mut Column, key: u32, exptime| {
         let key = key.to_le_bytes();
-        column.put(&Put { exptime, ..put(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
+        column.put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
     };
     // Every other item expires.
     let full = (0..).find(|key| !set(&mut column, *key, 110 * (key % 2))).unwrap();
@@ -379,7 +366,9 @@ fn expired_items_go_without_being_touched() {
     for i in 0..20_000_u32 {
         let exptime = 110 + i % 10;
         let key = i.to_le_bytes();
-        column.put(&Put { exptime, ..put(Verb::Set, &key) }, Body::Bytes(&[0; 100])).expect("room");
+        column
+            .put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[0; 100]))
+            .expect("room");
     }
     assert_eq!(store.stats().curr_items, 20_000);
     column.set_now(119);

@@ -33,21 +33,8 @@ fn make(config: &Config) -> (Arc<Store>, Vec<Column>) {
     (store, columns)
 }
 
-fn put<'a>(verb: Verb, key: &'a [u8]) -> Put<'a> {
-    Put {
-        verb,
-        key,
-        key_binary: false,
-        client_flags: 0,
-        exptime: 0,
-        cas: 0,
-        cas_in: None,
-        stale: false,
-    }
-}
-
 fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
-    column.put(&put(Verb::Set, key), Body::Bytes(value))
+    column.put(&Put::new(Verb::Set, key), Body::Bytes(value))
 }
 
 fn pin(column: &mut Column, key: &[u8]) -> Option<Pinned> {

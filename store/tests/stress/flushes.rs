@@ -4,7 +4,7 @@
 //! after it ended is; what has a time to live is seen until then, and not later.
 
 use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, key_of, put};
+use crate::{THREADS, at_once, config, key_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use store::{Body, Column, Put, Store, Verb};
 
@@ -70,7 +70,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays() {
                         let len = usize::try_from(random.below(3000)).unwrap();
                         let value = value::make(key(id, at), version, len);
                         let began = phase.load(Ordering::SeqCst);
-                        let set = put(Verb::Set, b"");
+                        let set = Put::new(Verb::Set, b"");
                         let name = key_of(key(id, at));
                         let set = column.put(&Put { key: &name, ..set }, Body::Bytes(&value));
                         set.map_err(|refused| format!("set: {refused:?}"))?;
@@ -88,7 +88,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays() {
                 if evicts && round % 4 == 0 {
                     // Overwrites make work for compaction, which must bring nothing back.
                     let other = key(50 + id, usize::try_from(random.below(300)).unwrap());
-                    let set = put(Verb::Set, b"");
+                    let set = Put::new(Verb::Set, b"");
                     let set = Put { key: &key_of(other), ..set };
                     column.put(&set, Body::Bytes(&[7; 900])).map_err(|e| format!("{e:?}"))?;
                 }
@@ -120,7 +120,7 @@ fn what_is_touched_in_time_stays_until_then() {
             match random.below(8) {
                 0 => {
                     let value = value::make(key, 1, 100);
-                    let never = put(Verb::Set, &name);
+                    let never = Put::new(Verb::Set, &name);
                     // Half of them get the field by the touch.
                     let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
                     column.put(&set, Body::Bytes(&value)).map_err(|e| format!("{e:?}"))?;

@@ -13,7 +13,7 @@ mod value;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
-use store::{Column, Config, Put, Store, Verb};
+use store::{Column, Config, Store};
 
 /// More threads than the machine has cores, mostly.
 pub(crate) const THREADS: usize = 4;
@@ -26,19 +26,6 @@ pub(crate) fn config(memory_mb: usize) -> Config {
         evict: true,
         cas: true,
         now: 1000,
-    }
-}
-
-pub(crate) fn put(verb: Verb, key: &[u8]) -> Put<'_> {
-    Put {
-        verb,
-        key,
-        key_binary: false,
-        client_flags: 0,
-        exptime: 0,
-        cas: 0,
-        cas_in: None,
-        stale: false,
     }
 }
 

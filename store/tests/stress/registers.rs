@@ -5,11 +5,11 @@
 //! only after a delete.
 
 use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, key_of, put, settle};
+use crate::{THREADS, at_once, config, key_of, settle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use store::{Body, Column, Config, Pinned, Refused, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
 /// Keys that all threads read.
 const KEYS: u32 = 240;
@@ -100,7 +100,7 @@ impl Run {
             return Ok(());
         };
         let value = value::make(key, version, self.len(random));
-        match column.put(&put(verb, &name), Body::Bytes(&value)) {
+        match column.put(&Put::new(verb, &name), Body::Bytes(&value)) {
             Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(Stored::NotStored) if verb != Verb::Set => {}
             // Its older value is gone then.
@@ -117,7 +117,7 @@ impl Run {
         for _ in 0..20 {
             let key = KEYS + u32::try_from(random.below(u64::from(FILL_KEYS))).unwrap();
             let value = value::make(key, 1, usize::try_from(random.below(300)).unwrap());
-            match column.put(&put(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+            match column.put(&Put::new(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
                 Ok(_) | Err(Refused::NoMemory) => {}
                 Err(refused) => return Err(format!("fill: {refused:?}")),
             }

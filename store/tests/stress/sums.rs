@@ -4,10 +4,10 @@
 //! is evicted.
 
 use crate::value::Random;
-use crate::{THREADS, at_once, config, key_of, put};
+use crate::{THREADS, at_once, config, key_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Body, Column, Counted, Delta, Hit, Store, Stored, Value, Verb, Vivify};
+use store::{Body, Column, Counted, Delta, Hit, Put, Store, Stored, Value, Verb, Vivify};
 
 const KEYS: u32 = 5;
 /// Each thread's successes.
@@ -18,7 +18,7 @@ const CHURN_KEYS: u64 = 2000;
 fn churn(column: &mut Column, random: &mut Random) -> Result<(), String> {
     let key = 1000 + u32::try_from(random.below(CHURN_KEYS)).unwrap();
     let value = vec![b'c'; usize::try_from(random.below(600)).unwrap()];
-    match column.put(&put(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+    match column.put(&Put::new(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
         Ok(_) => Ok(()),
         Err(refused) => Err(format!("churn: {refused:?}")),
     }
@@ -124,7 +124,7 @@ fn increment(column: &mut Column, key: u32) -> Result<(), String> {
         let verb = if cas == 0 { Verb::Add } else { Verb::Cas };
         let next = (value + 1).to_string();
         let stored =
-            column.put(&store::Put { cas, ..put(verb, &name) }, Body::Bytes(next.as_bytes()));
+            column.put(&Put { cas, ..Put::new(verb, &name) }, Body::Bytes(next.as_bytes()));
         match stored {
             Ok(Stored::Stored { .. }) => return Ok(()),
             Ok(Stored::Exists | Stored::NotStored) => {}
@@ -142,7 +142,7 @@ fn every_acknowledged_append_is_there_once() {
             let mut random = Random(id as u64);
             for round in 0..APPENDS {
                 let record = format!("{id:02}:{round:06}:{};", "x".repeat(10 * (round % 5)));
-                let appended = put(Verb::AppendVivify, b"log");
+                let appended = Put::new(Verb::AppendVivify, b"log");
                 match column.put(&appended, Body::Bytes(record.as_bytes())) {
                     Ok(Stored::Stored { .. }) => {}
                     other => return Err(format!("append: {other:?}")),
