@@ -159,7 +159,7 @@ impl Bench {
                 memory_bytes,
                 item_bytes_max: 1 << 20,
                 columns: 1,
-                evict: true,
+                eviction: Some(store::policy::Eviction::default()),
                 cas: true,
                 now: 62,
             };

@@ -196,7 +196,7 @@ mod tests {
             memory_bytes: 8 << 20,
             item_bytes_max: 1 << 20,
             columns: 1,
-            evict: true,
+            eviction: Some(store::policy::Eviction::default()),
             cas: true,
             now: 62,
         };

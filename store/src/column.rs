@@ -5,8 +5,7 @@
 //! `quiesce`, `offline` and everything that may make room take `&mut self`: so no store reference
 //! crosses a quiescent point.
 
-use crate::nbq_clock::Pressure;
-use crate::room::Drain;
+use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
     Body, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, Put, Refused, Stored,
@@ -32,7 +31,7 @@ pub(crate) struct Local {
     /// Items linked and not yet reported to the index.
     pub(crate) items: i64,
     pub(crate) drain: Option<Drain>,
-    pub(crate) pressure: Pressure,
+    pub(crate) debt: Debt,
     /// Appends to go before room is looked for again where there was none to be made.
     pub(crate) rest: u32,
     /// The background walk: the second it last began in, and the next segment to look at.
@@ -49,7 +48,7 @@ impl Column {
             cas: 0..0,
             items: 0,
             drain: None,
-            pressure: Pressure::default(),
+            debt: Debt::default(),
             rest: 0,
             walk: (store.config.now, u32::MAX),
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),

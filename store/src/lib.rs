@@ -14,7 +14,7 @@ mod index;
 mod item;
 mod log;
 mod meta;
-mod nbq_clock;
+pub mod policy;
 mod publish;
 mod put;
 mod queue;
@@ -38,6 +38,7 @@ use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
+use policy::Eviction;
 use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
@@ -59,8 +60,8 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// False: errors instead of eviction (`-M`).
-    pub evict: bool,
+    /// What stays when room is made; `None`: errors instead (`-M`).
+    pub eviction: Option<Eviction>,
     /// False: no CAS uniques (`-C`).
     pub cas: bool,
     /// The clock at the start, in seconds.

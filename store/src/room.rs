@@ -13,7 +13,7 @@ use crate::column::Local;
 use crate::index::slot::{FETCHED, Slot};
 use crate::item::{self, CasWidth, Fields, Item, Record};
 use crate::log::Place;
-use crate::nbq_clock::{Verdict, judge};
+use crate::policy::{self, Policy, Pressure, Queue, Verdict};
 use crate::publish::Fate;
 use crate::verbs::Refused;
 use memory::segments::State;
@@ -35,6 +35,8 @@ const CANDIDATES_MAX: u32 = 1024;
 const CANDIDATES_SAMPLED: u32 = 64;
 /// Choices of a segment to compact that others may take first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
+/// More bytes spared than freed, in segments, from which on a policy must let go.
+const DEBT_SEGMENTS: u64 = 4;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
 /// An append that waits gives up after so many rounds: the first spin, the next yield, the others
@@ -53,6 +55,14 @@ pub(crate) enum Aim {
     Evict,
     /// Drop the dead, leave the others where they are.
     Sweep,
+}
+
+/// What a column's drains have spared beyond what they freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debt {
+    bytes: u64,
+    /// A whole drain under debt has freed nothing.
+    stuck: bool,
 }
 
 /// A walk through a claimed segment.
@@ -220,7 +230,9 @@ impl Local {
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
             let (best, dead_bytes) = self.choose(store);
             let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
-            let Some(segment) = best.filter(|_| much || !store.config.evict) else { break };
+            let Some(segment) = best.filter(|_| much || store.config.eviction.is_none()) else {
+                break;
+            };
             // Others are at all that is best, or what was retired will be room: no reason to evict.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
@@ -232,7 +244,7 @@ impl Local {
                 return Some((segment, Aim::Compact));
             }
         }
-        if !store.config.evict {
+        if store.config.eviction.is_none() {
             return self.claim_expired(store).map(|segment| (segment, Aim::Sweep));
         }
         let oldest = segments_oldest(store).or_else(|| {
@@ -362,23 +374,32 @@ impl Local {
                 self.relocate(store, hash, loc, item, None, place)
             }
             Aim::Evict => {
-                let segment_bytes = store.memory().region.segment_bytes();
-                match judge(found.slot.cnt(), self.pressure, segment_bytes) {
-                    Verdict::Evict => self.evict(store, drain, hash, loc, bytes),
+                match self.judge(store, found.slot.cnt(), item.shape().extent()) {
+                    Verdict::Evict { .. } => self.evict(store, drain, hash, loc, bytes),
                     Verdict::Spare(cnt) => {
                         let appender = self.appender;
                         let place = |bytes| store.log.reserve(appender, bytes, 0);
-                        if self.relocate(store, hash, loc, item, Some(cnt), place)
+                        if self.relocate(store, hash, loc, item, Some(cnt.into()), place)
                             == Drained::NoRoom
                         {
                             self.evict(store, drain, hash, loc, bytes);
                         }
-                        self.pressure.debt_bytes += bytes;
+                        self.debt.bytes += bytes;
                     }
                 }
                 Drained::Done
             }
         }
+    }
+
+    /// Asks the policy.
+    fn judge(&self, store: &Store, cnt: u64, bytes: u32) -> Verdict {
+        let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
+        let segment_bytes = u64::from(store.memory().region.segment_bytes());
+        let in_debt = self.debt.bytes > DEBT_SEGMENTS * segment_bytes;
+        let cnt = u8::try_from(cnt).unwrap_or(policy::CNT_MAX);
+        let item = policy::Drained { queue: Queue::Main, cnt, bytes };
+        policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
     }
 
     fn drop_dead(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
@@ -394,8 +415,8 @@ impl Local {
 
     fn freed(&mut self, drain: &mut Drain, bytes: u64) {
         drain.freed_bytes += bytes;
-        self.pressure.debt_bytes = self.pressure.debt_bytes.saturating_sub(3 * bytes);
-        self.pressure.stuck = false;
+        self.debt.bytes = self.debt.bytes.saturating_sub(3 * bytes);
+        self.debt.stuck = false;
     }
 
     fn evict(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
@@ -477,7 +498,7 @@ impl Local {
                 if drain.aim == Aim::Compact {
                     store.log.inherit(drain.token as usize, drain.segment);
                 } else if drain.freed_bytes == 0 {
-                    self.pressure.stuck = true;
+                    self.debt.stuck = true;
                 }
                 // Its live bytes may still fall: who unlinked an item counts it a moment later.
                 store.log.retire(drain.segment);

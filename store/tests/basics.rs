@@ -17,7 +17,7 @@ fn config() -> Config {
         memory_bytes: 64 << 20,
         item_bytes_max: 1 << 20,
         columns: 1,
-        evict: true,
+        eviction: Some(store::policy::Eviction::default()),
         cas: true,
         now: 100,
     }
@@ -272,7 +272,7 @@ fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
 
 #[test]
 fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
-    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
+    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, eviction: None, ..config() });
     let mut kept = 0_u32;
     while column.put(&Put::new(Verb::Set, &kept.to_le_bytes()), Body::Bytes(&[7; 1000])).is_ok() {
         kept += 1;
@@ -289,7 +289,7 @@ fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
 
 #[test]
 fn without_eviction_what_has_expired_makes_room_at_once() {
-    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, evict: false, ..config() });
+    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, eviction: None, ..config() });
     let set = |column: &mut Column, key: u32, exptime| {
         let key = key.to_le_bytes();
         column.put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()

@@ -15,7 +15,7 @@ fn config(memory_mb: usize, columns: usize) -> Config {
         memory_bytes: memory_mb << 20,
         item_bytes_max: 1 << 20,
         columns,
-        evict: true,
+        eviction: Some(store::policy::Eviction::default()),
         cas: true,
         now: 100,
     }
@@ -129,7 +129,7 @@ fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back() {
 
 #[test]
 fn without_eviction_a_full_store_refuses_at_once() {
-    let (store, mut columns) = make(&Config { evict: false, ..config(2, 4) });
+    let (store, mut columns) = make(&Config { eviction: None, ..config(2, 4) });
     let column = &mut columns[0];
     column.online();
     let mut kept = Vec::new();
@@ -156,7 +156,10 @@ fn without_eviction_a_full_store_refuses_at_once() {
 #[test]
 fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up() {
     for evict in [true, false] {
-        let (_, mut columns) = make(&Config { evict, ..config(2, 12) });
+        let (_, mut columns) = make(&Config {
+            eviction: evict.then(store::policy::Eviction::default),
+            ..config(2, 12)
+        });
         let mut key = 0_u32;
         for _ in 0..20 {
             for column in &mut columns {

@@ -31,7 +31,7 @@ impl Server {
             memory_bytes: settings.memory_bytes,
             item_bytes_max: settings.item_bytes_max,
             columns: 1,
-            evict: settings.evict,
+            eviction: settings.evict.then(store::policy::Eviction::default),
             cas: settings.cas,
             now: clock.now,
         };

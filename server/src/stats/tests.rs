@@ -12,7 +12,7 @@ fn shared(settings: Settings) -> Arc<Shared> {
         memory_bytes: settings.memory_bytes,
         item_bytes_max: settings.item_bytes_max,
         columns: settings.columns,
-        evict: settings.evict,
+        eviction: settings.evict.then(store::policy::Eviction::default),
         cas: settings.cas,
         now: START,
     };

@@ -23,7 +23,7 @@ fn config(memory_mb: usize) -> Config {
         memory_bytes: memory_mb << 20,
         item_bytes_max: 400 << 10,
         columns: ops::COLUMNS,
-        evict: true,
+        eviction: Some(store::policy::Eviction::default()),
         cas: true,
         now: 1000,
     }
@@ -73,5 +73,5 @@ fn at_2_mib_without_cas_uniques_too() {
 
 #[test]
 fn without_eviction_nothing_is_missed_but_much_refused() {
-    check(&Config { evict: false, ..config(2) }, 20, 60 << 10, true);
+    check(&Config { eviction: None, ..config(2) }, 20, 60 << 10, true);
 }

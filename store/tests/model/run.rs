@@ -43,7 +43,7 @@ impl Run {
             asleep: [false; COLUMNS],
             at: 0,
             world,
-            evict: config.evict,
+            evict: config.eviction.is_some(),
             memory_bytes: config.memory_bytes,
             items: HashMap::new(),
             flush_at: None,

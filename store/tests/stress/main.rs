@@ -23,7 +23,7 @@ pub(crate) fn config(memory_mb: usize) -> Config {
         memory_bytes: memory_mb << 20,
         item_bytes_max: 300 << 10,
         columns: THREADS + 1,
-        evict: true,
+        eviction: Some(store::policy::Eviction::default()),
         cas: true,
         now: 1000,
     }

@@ -1,0 +1,110 @@
+//! What stays when room is made: eviction policies as pure decisions, one small file each.
+//!
+//! Where: asked for the queue of each new item, and once per live item of a segment being drained.
+//! The offline simulator asks the same code, so that what is simulated is what runs.
+//! Invariant: no state, no memory, no clock: a policy sees what it is shown. Counters only fall
+//! here, and pressure always ends by freeing something. Adding one: a file here, a row in
+//! `Eviction`.
+//! Source: the paper's section 4.2.3; `store-design` notes of each file.
+
+mod fifo;
+mod nbq_clock;
+
+/// The reference counter's highest value.
+pub const CNT_MAX: u8 = 3;
+
+/// Which of the two queues of segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// The small one, where an item shows what it is worth. A policy may do without.
+    Probation,
+    /// The large one.
+    Main,
+}
+
+/// What becomes of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Goes to the young end of the main queue with this counter.
+    Spare(u8),
+    /// Makes room.
+    Evict {
+        /// The ghost takes note of its key.
+        remember: bool,
+    },
+}
+
+/// How hard room is needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pressure {
+    /// Bytes spared beyond what was freed, over `DEBT_SEGMENTS`.
+    pub in_debt: bool,
+    /// A whole drain under debt has freed nothing.
+    pub stuck: bool,
+}
+
+/// An item about to be drained.
+#[derive(Clone, Copy, Debug)]
+pub struct Drained {
+    /// Where it stands.
+    pub queue: Queue,
+    /// Its reference counter, 0 to `CNT_MAX`.
+    pub cnt: u8,
+    /// Key, value and overhead.
+    pub bytes: u32,
+}
+
+/// An eviction policy.
+pub trait Policy {
+    /// The queue that a new item enters; `remembered`: the ghost knows its key.
+    fn admit(&self, remembered: bool) -> Queue;
+    /// The queue to make room in, by the live bytes of each.
+    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue;
+    /// What becomes of an item.
+    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict;
+}
+
+/// The policies there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// First in, first out: the floor.
+    Fifo,
+    /// The paper's.
+    #[default]
+    NbqClock,
+}
+
+impl Eviction {
+    /// All, with the names users know them by.
+    pub const ALL: [(&'static str, Eviction); 2] =
+        [("fifo", Eviction::Fifo), ("nbq-clock", Eviction::NbqClock)];
+
+    /// The policy called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Eviction> {
+        Eviction::ALL.iter().find(|(known, _)| *known == name).map(|(_, eviction)| *eviction)
+    }
+}
+
+impl Policy for Eviction {
+    fn admit(&self, remembered: bool) -> Queue {
+        match self {
+            Eviction::Fifo => fifo::Fifo.admit(remembered),
+            Eviction::NbqClock => nbq_clock::NbqClock.admit(remembered),
+        }
+    }
+
+    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
+        match self {
+            Eviction::Fifo => fifo::Fifo.victim(probation_bytes, main_bytes),
+            Eviction::NbqClock => nbq_clock::NbqClock.victim(probation_bytes, main_bytes),
+        }
+    }
+
+    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
+        match self {
+            Eviction::Fifo => fifo::Fifo.judge(item, pressure),
+            Eviction::NbqClock => nbq_clock::NbqClock.judge(item, pressure),
+        }
+    }
+}

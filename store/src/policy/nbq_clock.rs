@@ -1,0 +1,61 @@
+//! NbQ-CLOCK: what was used since it was last looked at is spared.
+//!
+//! Where: see `policy`. Invariant: an item is spared at most as often as its counter says.
+//! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and
+//! its counter decremented, any other is evicted.
+
+use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Verdict};
+
+pub(super) struct NbqClock;
+
+impl Policy for NbqClock {
+    fn admit(&self, _remembered: bool) -> Queue {
+        Queue::Main
+    }
+
+    fn victim(&self, _probation_bytes: u64, _main_bytes: u64) -> Queue {
+        Queue::Main
+    }
+
+    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
+        let bar = match (pressure.in_debt, pressure.stuck) {
+            (false, _) => 1,
+            (true, false) => CNT_MAX,
+            (true, true) => CNT_MAX + 1,
+        };
+        if item.cnt >= bar {
+            Verdict::Spare(item.cnt - 1)
+        } else {
+            Verdict::Evict { remember: false }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(cnt: u8, pressure: Pressure) -> Verdict {
+        NbqClock.judge(Drained { queue: Queue::Main, cnt, bytes: 100 }, pressure)
+    }
+
+    const EVICT: Verdict = Verdict::Evict { remember: false };
+
+    #[test]
+    fn a_used_item_is_spared_as_often_as_it_was_used() {
+        let mut cnt = 3;
+        for left in [2, 1, 0] {
+            assert_eq!(judge(cnt, Pressure::default()), Verdict::Spare(left));
+            cnt = left;
+        }
+        assert_eq!(judge(cnt, Pressure::default()), EVICT);
+    }
+
+    #[test]
+    fn debt_raises_the_bar_until_something_goes() {
+        let debt = Pressure { in_debt: true, stuck: false };
+        assert_eq!(judge(2, debt), EVICT);
+        assert_eq!(judge(3, debt), Verdict::Spare(2));
+        assert_eq!(judge(3, Pressure { stuck: true, ..debt }), EVICT);
+    }
+}
