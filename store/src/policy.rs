@@ -9,6 +9,7 @@
 
 mod fifo;
 mod nbq_clock;
+mod s3_fifo;
 
 /// The reference counter's highest value.
 pub const CNT_MAX: u8 = 3;
@@ -72,12 +73,17 @@ pub enum Eviction {
     /// The paper's.
     #[default]
     NbqClock,
+    /// A probation queue, a main queue and a ghost.
+    S3Fifo,
 }
 
 impl Eviction {
     /// All, with the names users know them by.
-    pub const ALL: [(&'static str, Eviction); 2] =
-        [("fifo", Eviction::Fifo), ("nbq-clock", Eviction::NbqClock)];
+    pub const ALL: [(&'static str, Eviction); 3] = [
+        ("fifo", Eviction::Fifo),
+        ("nbq-clock", Eviction::NbqClock),
+        ("s3-fifo", Eviction::S3Fifo),
+    ];
 
     /// The policy called `name`.
     #[must_use]
@@ -91,6 +97,7 @@ impl Policy for Eviction {
         match self {
             Eviction::Fifo => fifo::Fifo.admit(remembered),
             Eviction::NbqClock => nbq_clock::NbqClock.admit(remembered),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.admit(remembered),
         }
     }
 
@@ -98,6 +105,7 @@ impl Policy for Eviction {
         match self {
             Eviction::Fifo => fifo::Fifo.victim(probation_bytes, main_bytes),
             Eviction::NbqClock => nbq_clock::NbqClock.victim(probation_bytes, main_bytes),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.victim(probation_bytes, main_bytes),
         }
     }
 
@@ -105,6 +113,7 @@ impl Policy for Eviction {
         match self {
             Eviction::Fifo => fifo::Fifo.judge(item, pressure),
             Eviction::NbqClock => nbq_clock::NbqClock.judge(item, pressure),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.judge(item, pressure),
         }
     }
 }

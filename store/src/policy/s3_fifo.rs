@@ -1,0 +1,100 @@
+//! S3-FIFO: a small queue where new items prove themselves, a large one, and a memory of who left.
+//!
+//! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
+//! share, so that one-time items pass through a tenth of the memory only.
+//! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
+//! is NbQ-CLOCK's.
+
+use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Verdict};
+
+/// The probation queue's share of all live bytes, in percent.
+const PROBATION_PERCENT: u64 = 10;
+/// An item used so often in probation goes on to the main queue.
+const PROMOTED_FROM: u8 = 2;
+
+pub(super) struct S3Fifo;
+
+impl Policy for S3Fifo {
+    fn admit(&self, remembered: bool) -> Queue {
+        if remembered { Queue::Main } else { Queue::Probation }
+    }
+
+    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
+        let all_bytes = probation_bytes.saturating_add(main_bytes);
+        let is_over = probation_bytes > all_bytes / 100 * PROBATION_PERCENT;
+        if is_over || main_bytes == 0 { Queue::Probation } else { Queue::Main }
+    }
+
+    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
+        let (bar, left) = match item.queue {
+            Queue::Probation => (PROMOTED_FROM, 0),
+            Queue::Main => (1, item.cnt.saturating_sub(1)),
+        };
+        let bar = match (pressure.in_debt, pressure.stuck) {
+            (false, _) => bar,
+            (true, false) => CNT_MAX,
+            (true, true) => CNT_MAX + 1,
+        };
+        if item.cnt >= bar {
+            Verdict::Spare(left)
+        } else {
+            Verdict::Evict { remember: item.queue == Queue::Probation }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(queue: Queue, cnt: u8, pressure: Pressure) -> Verdict {
+        S3Fifo.judge(Drained { queue, cnt, bytes: 100 }, pressure)
+    }
+
+    const CALM: Pressure = Pressure { in_debt: false, stuck: false };
+
+    #[test]
+    fn probation_promotes_what_was_used_twice_and_remembers_the_rest() {
+        for cnt in 0..=1 {
+            assert_eq!(judge(Queue::Probation, cnt, CALM), Verdict::Evict { remember: true });
+        }
+        for cnt in 2..=3 {
+            assert_eq!(judge(Queue::Probation, cnt, CALM), Verdict::Spare(0));
+        }
+    }
+
+    #[test]
+    fn main_spares_as_often_as_it_was_used_and_forgets() {
+        for cnt in 1..=3 {
+            assert_eq!(judge(Queue::Main, cnt, CALM), Verdict::Spare(cnt - 1));
+        }
+        assert_eq!(judge(Queue::Main, 0, CALM), Verdict::Evict { remember: false });
+    }
+
+    #[test]
+    fn debt_raises_the_bar_until_something_goes() {
+        let debt = Pressure { in_debt: true, stuck: false };
+        for queue in [Queue::Probation, Queue::Main] {
+            let evict = Verdict::Evict { remember: queue == Queue::Probation };
+            assert_eq!(judge(queue, 2, debt), evict);
+            assert!(matches!(judge(queue, 3, debt), Verdict::Spare(_)));
+            assert_eq!(judge(queue, 3, Pressure { stuck: true, ..debt }), evict);
+        }
+    }
+
+    #[test]
+    fn probation_is_the_victim_from_its_share_on() {
+        assert_eq!(S3Fifo.victim(100, 900), Queue::Main);
+        assert_eq!(S3Fifo.victim(110, 890), Queue::Probation);
+        assert_eq!(S3Fifo.victim(0, 1), Queue::Main);
+        assert_eq!(S3Fifo.victim(1, 0), Queue::Probation);
+        assert_eq!(S3Fifo.victim(0, 0), Queue::Probation);
+        assert_eq!(S3Fifo.victim(u64::MAX, u64::MAX), Queue::Probation);
+    }
+
+    #[test]
+    fn who_is_remembered_enters_the_main_queue() {
+        assert_eq!(S3Fifo.admit(true), Queue::Main);
+        assert_eq!(S3Fifo.admit(false), Queue::Probation);
+    }
+}
