@@ -4,15 +4,17 @@
 //! Invariant: a `Session` reads back exactly what was encoded.
 //! Source: memcached's `protocol.txt`.
 
+use crate::binary;
 use crate::command::{COMMANDS, Command, Shape};
+use crate::form::{Form, GetForm};
 use crate::reply::number;
-use crate::request::{Args, Delta, Get, Meta, MetaVerb, Request, Store};
+use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store};
 
 /// Appends a whole retrieval line.
 pub fn get_line<'k>(
     keys: impl IntoIterator<Item = &'k [u8]>,
     cas: bool,
-    exptime: Option<i32>,
+    exptime: Option<i64>,
     out: &mut Vec<u8>,
 ) {
     match exptime {
@@ -30,55 +32,59 @@ pub fn get_line<'k>(
 }
 
 impl Request<'_> {
-    /// Appends the request's bytes. A `Get` becomes a line of its own; an `Answer` is nothing a
+    /// Appends the request's bytes. A text `Get` becomes a line of its own; an answer is nothing a
     /// client says, and becomes nothing.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(tag) = self.tag() {
+            return binary::frame::request(self, tag, out);
+        }
         match *self {
-            Request::Get(Get { key, cas, exptime, .. }) => {
+            Request::Get(Get { key, exptime, form }) => {
+                let cas = matches!(form, GetForm::Text { cas: true, .. });
                 return get_line([key], cas, exptime, out);
             }
             Request::Store(ref store) => return self::store(store, out),
             Request::Meta(ref meta) => return self::meta(meta, out),
-            Request::Answer(_) => return,
-            Request::Delete { key, noreply } => {
+            Request::Answer(_) | Request::LastAnswer(_) => return,
+            Request::Delete(Delete { key, form, .. }) => {
                 name(|shape| shape == Shape::Delete, out);
                 word(out, key);
-                no_reply(noreply, out);
+                no_reply(form, out);
             }
-            Request::Delta(Delta { incr, key, delta, noreply }) => {
+            Request::Delta(Delta { incr, key, delta, form, .. }) => {
                 name(|shape| shape == Shape::Delta { incr }, out);
                 word(out, key);
                 out.push(b' ');
                 number(out, delta);
-                no_reply(noreply, out);
+                no_reply(form, out);
             }
-            Request::Touch { key, exptime, noreply } => {
+            Request::Touch { key, exptime, form } => {
                 name(|shape| shape == Shape::Touch, out);
                 word(out, key);
                 out.push(b' ');
                 number(out, exptime);
-                no_reply(noreply, out);
+                no_reply(form, out);
             }
-            Request::FlushAll { exptime, noreply } => {
+            Request::FlushAll { exptime, form } => {
                 name(|shape| shape == Shape::FlushAll, out);
                 out.push(b' ');
                 number(out, exptime.unwrap_or(0));
-                no_reply(noreply, out);
+                no_reply(form, out);
             }
-            Request::Verbosity { level, noreply } => {
+            Request::Verbosity { level, form } => {
                 name(|shape| shape == Shape::Verbosity, out);
                 out.push(b' ');
                 number(out, level);
-                no_reply(noreply, out);
+                no_reply(form, out);
             }
-            Request::Stats(args) => words(Shape::Stats, args, out),
+            Request::Stats { args, .. } => words(Shape::Stats, args, out),
             Request::Watch(args) => words(Shape::Watch, args, out),
             Request::Operator { operator, args, .. } => {
                 words(Shape::Operator(operator), args, out);
             }
-            Request::MetaNoop => name(|shape| shape == Shape::MetaNoop, out),
-            Request::Version => name(|shape| shape == Shape::Version, out),
-            Request::Quit => name(|shape| shape == Shape::Quit, out),
+            Request::Noop(_) => name(|shape| shape == Shape::MetaNoop, out),
+            Request::Version(_) => name(|shape| shape == Shape::Version, out),
+            Request::Quit(_) => name(|shape| shape == Shape::Quit, out),
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -97,7 +103,7 @@ fn store(store: &Store<'_>, out: &mut Vec<u8>) {
         out.push(b' ');
         number(out, store.cas);
     }
-    no_reply(store.noreply, out);
+    no_reply(store.form, out);
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(store.value);
     out.extend_from_slice(b"\r\n");
@@ -139,8 +145,8 @@ fn words(shape: Shape, args: Args<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn no_reply(noreply: bool, out: &mut Vec<u8>) {
-    if noreply {
+fn no_reply(form: Form, out: &mut Vec<u8>) {
+    if form == (Form::Text { noreply: true }) {
         out.extend_from_slice(b" noreply");
     }
 }

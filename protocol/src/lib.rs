@@ -1,14 +1,18 @@
-//! bytes <-> Request, Reply: memcached's text protocol (classic and meta), in both directions.
+//! bytes <-> Request, Reply: memcached's text protocol (classic and meta) and its binary one, in
+//! both directions.
 //!
 //! Where: between the datapath, which brings bytes and takes them away, and the executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
 //! input. What a `Session` makes of a stream does not depend on where the stream is cut.
-//! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `mcmc.c` (1.6.45).
+//! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c`,
+//! `mcmc.c` (1.6.45).
 
 pub mod answer;
 pub mod base64;
+pub mod binary;
 pub mod command;
 pub mod encode;
+pub mod form;
 pub mod line;
 pub mod meta;
 pub mod number;
@@ -19,8 +23,11 @@ pub mod request;
 pub mod session;
 
 pub use command::{COMMANDS, Command, Shape};
+pub use form::{Answer, Form, GetForm, Refusal, Tag};
 pub use reply::Reply;
-pub use request::{Args, Delta, Get, Meta, MetaVerb, Operator, Request, Store, StoreVerb};
+pub use request::{
+    Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Operator, Request, Store, StoreVerb,
+};
 pub use session::{LINE_BYTES_MAX, Session, Speak, Step};
 
 /// The longest key.

@@ -23,11 +23,11 @@ pub struct Flags {
     /// `b`: the key was given in base64.
     pub binary: bool,
     /// `N`: make the item on a miss, with this exptime.
-    pub vivify: Option<i32>,
+    pub vivify: Option<i64>,
     /// `T`: the new exptime.
-    pub exptime: Option<i32>,
+    pub exptime: Option<i64>,
     /// `R`: win if it expires within this.
-    pub recache: Option<i32>,
+    pub recache: Option<i64>,
     /// `v`: return the value.
     pub value: bool,
     /// `q`: no answer in the ordinary case.
@@ -169,8 +169,8 @@ fn given(text: &[u8]) -> Option<&[u8]> {
     (!text.is_empty()).then_some(text)
 }
 
-fn seconds(text: &[u8]) -> Result<i32, &'static str> {
-    given(text).and_then(number::strict_i32).ok_or(answer::FLAG_TOKEN)
+fn seconds(text: &[u8]) -> Result<i64, &'static str> {
+    given(text).and_then(number::strict_i32).map(i64::from).ok_or(answer::FLAG_TOKEN)
 }
 
 fn unique(text: &[u8], wrong: &'static str) -> Result<u64, &'static str> {

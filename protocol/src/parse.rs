@@ -8,9 +8,10 @@
 use crate::KEY_BYTES_MAX;
 use crate::answer;
 use crate::command::{self, Shape};
+use crate::form::{Answer, Form};
 use crate::line::{Tokens, content_end};
 use crate::number;
-use crate::request::{Delta, Meta, MetaVerb, Request, Store, StoreVerb};
+use crate::request::{Delete, Delta, Meta, MetaVerb, Request, Store, StoreVerb};
 
 /// What a line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub(crate) enum Parsed<'a> {
     /// A value of so many bytes follows and is to be swallowed before the answer is given.
     Swallow(u32, &'static str),
     /// Keys, from this place on the line; all of legal length.
-    Keys { cas: bool, exptime: Option<i32>, keys_at: usize },
+    Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
     /// An HTTP request, or the like.
     Close,
 }
@@ -31,12 +32,16 @@ pub(crate) enum Parsed<'a> {
 const LINE_BYTES_MIN: usize = 4;
 
 const fn answered<'a>(answer: &'static str) -> Parsed<'a> {
-    Parsed::Request(Request::Answer(answer))
+    Parsed::Request(Request::Answer(Answer::Text(answer)))
 }
 
 /// `answer`, unless the client wants none.
 fn said<'a>(answer: &'static str, noreply: bool) -> Parsed<'a> {
     answered(if noreply { answer::NOTHING } else { answer })
+}
+
+fn form(tokens: &Tokens<'_>) -> Form {
+    Form::Text { noreply: tokens.noreply() }
 }
 
 /// Parses `line`, which ends in its first `\n`.
@@ -64,17 +69,20 @@ fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
         Shape::Delta { incr } => delta(&Tokens::cut(line), incr),
         Shape::Touch => touch(&Tokens::cut(line)),
         Shape::Meta(verb) => meta(line, verb),
-        Shape::MetaNoop => Parsed::Request(Request::MetaNoop),
-        Shape::Quit => Parsed::Request(Request::Quit),
-        Shape::Version => Parsed::Request(Request::Version),
-        Shape::Stats => Parsed::Request(Request::Stats(Tokens::cut(line).args_from(1))),
+        Shape::MetaNoop => Parsed::Request(Request::Noop(Form::LINE)),
+        Shape::Quit => Parsed::Request(Request::Quit(Form::LINE)),
+        Shape::Version => Parsed::Request(Request::Version(Form::LINE)),
+        Shape::Stats => {
+            let args = Tokens::cut(line).args_from(1);
+            Parsed::Request(Request::Stats { args, form: Form::LINE })
+        }
         Shape::Watch => Parsed::Request(Request::Watch(Tokens::cut(line).args_from(1))),
         Shape::FlushAll => flush_all(&Tokens::cut(line)),
         Shape::Verbosity => verbosity(&Tokens::cut(line)),
         Shape::Operator(operator) => {
             let tokens = Tokens::cut(line);
-            let (args, noreply) = (tokens.args_from(1), tokens.noreply());
-            Parsed::Request(Request::Operator { operator, args, noreply })
+            let (args, form) = (tokens.args_from(1), form(&tokens));
+            Parsed::Request(Request::Operator { operator, args, form })
         }
     }
 }
@@ -102,13 +110,13 @@ fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'
         return answered(answer::BAD_FORMAT);
     };
     match number::strict_i32(exptime) {
-        Some(exptime) => keys(line, keys_at, cas, Some(exptime), false),
+        Some(exptime) => keys(line, keys_at, cas, Some(exptime.into()), false),
         None => answered(answer::BAD_EXPTIME),
     }
 }
 
 /// Checks all keys of a line before the first is answered.
-fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i32>, noreply: bool) -> Parsed<'_> {
+fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, noreply: bool) -> Parsed<'_> {
     let text = &line[keys_at..content_end(line)];
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
@@ -148,8 +156,8 @@ fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
     if key.len() > KEY_BYTES_MAX {
         return refused;
     }
-    let value = &[];
-    let store = Store { verb, key, client_flags, exptime, cas, noreply, value, terminated: true };
+    let (exptime, form, value) = (exptime.into(), Form::Text { noreply }, &[]);
+    let store = Store { verb, key, client_flags, exptime, cas, form, value, terminated: true };
     Parsed::Value(Request::Store(store), value_bytes)
 }
 
@@ -159,7 +167,7 @@ fn delete<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
     if key.len() > KEY_BYTES_MAX {
         return said(answer::BAD_FORMAT, noreply);
     }
-    Parsed::Request(Request::Delete { key, noreply })
+    Parsed::Request(Request::Delete(Delete { key, cas: 0, form: Form::Text { noreply } }))
 }
 
 fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
@@ -171,7 +179,11 @@ fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
         return said(answer::BAD_FORMAT, noreply);
     }
     match number::strict_u64(delta) {
-        Some(delta) => Parsed::Request(Request::Delta(Delta { incr, key, delta, noreply })),
+        Some(delta) => {
+            let form = Form::Text { noreply };
+            let delta = Delta { incr, key, delta, cas: 0, initial: None, form };
+            Parsed::Request(Request::Delta(delta))
+        }
         None => said(answer::BAD_DELTA, noreply),
     }
 }
@@ -185,7 +197,10 @@ fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
         return said(answer::BAD_FORMAT, noreply);
     }
     match number::strict_i32(exptime) {
-        Some(exptime) => Parsed::Request(Request::Touch { key, exptime, noreply }),
+        Some(exptime) => {
+            let (exptime, form) = (exptime.into(), Form::Text { noreply });
+            Parsed::Request(Request::Touch { key, exptime, form })
+        }
         None => said(answer::BAD_EXPTIME, noreply),
     }
 }
@@ -211,13 +226,13 @@ fn flush_all<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
     let noreply = tokens.noreply();
     let given = tokens.count() != 1 + usize::from(noreply);
     let exptime = if given { tokens.get(1).and_then(number::strict_i32) } else { Some(0) };
-    Parsed::Request(Request::FlushAll { exptime, noreply })
+    let (exptime, form) = (exptime.map(i64::from), Form::Text { noreply });
+    Parsed::Request(Request::FlushAll { exptime, form })
 }
 
 fn verbosity<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
-    let noreply = tokens.noreply();
     match tokens.get(1).and_then(number::strict_u32) {
-        Some(level) => Parsed::Request(Request::Verbosity { level, noreply }),
-        None => said(answer::BAD_FORMAT, noreply),
+        Some(level) => Parsed::Request(Request::Verbosity { level, form: form(tokens) }),
+        None => said(answer::BAD_FORMAT, tokens.noreply()),
     }
 }

@@ -5,7 +5,8 @@
 //! Source: the forms of memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
-use crate::request::{Delta, Get, Request, Store, StoreVerb};
+use crate::form::{Form, GetForm};
+use crate::request::{Delete, Delta, Get, Request, Store, StoreVerb};
 
 /// What a short cut found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ fn only_key(rest: &[u8]) -> Option<(&[u8], usize)> {
 #[inline]
 fn get(rest: &[u8], name_bytes: usize, cas: bool) -> Option<Quick<'_>> {
     let (key, bytes) = only_key(rest)?;
-    let get = Get { key, cas, exptime: None, last: true };
+    let get = Get { key, exptime: None, form: GetForm::Text { cas, last: true } };
     Some(Quick::Request(Request::Get(get), name_bytes + bytes))
 }
 
@@ -57,7 +58,8 @@ fn delete(rest: &[u8]) -> Option<Quick<'_>> {
     if key == b"noreply" {
         return None;
     }
-    Some(Quick::Request(Request::Delete { key, noreply: false }, 7 + bytes))
+    let delete = Delete { key, cas: 0, form: Form::LINE };
+    Some(Quick::Request(Request::Delete(delete), 7 + bytes))
 }
 
 /// `KEY ` and what follows.
@@ -107,9 +109,9 @@ fn set(input: &[u8]) -> Option<Quick<'_>> {
         verb: StoreVerb::Set,
         key,
         client_flags,
-        exptime: exptime.cast_signed(),
+        exptime: exptime.into(),
         cas: 0,
-        noreply,
+        form: Form::Text { noreply },
         value: &[],
         terminated: true,
     };
@@ -121,7 +123,8 @@ fn delta(input: &[u8], incr: bool) -> Option<Quick<'_>> {
     let (key, rest) = key_and_rest(input)?;
     let (delta, rest) = number(rest)?;
     let (noreply, rest) = line_end(rest)?;
-    let delta = Delta { incr, key, delta: u64::from(delta), noreply };
+    let (delta, form) = (u64::from(delta), Form::Text { noreply });
+    let delta = Delta { incr, key, delta, cas: 0, initial: None, form };
     Some(Quick::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
 
@@ -138,7 +141,7 @@ mod tests {
             Parsed::Value(request, bytes) => Some(Quick::Value(request, line.len(), bytes)),
             Parsed::Keys { cas, exptime, keys_at } => {
                 let (key, _) = only_key(&line[keys_at..])?;
-                let get = Get { key, cas, exptime, last: true };
+                let get = Get { key, exptime, form: GetForm::Text { cas, last: true } };
                 Some(Quick::Request(Request::Get(get), line.len()))
             }
             Parsed::Swallow(..) | Parsed::Close => None,

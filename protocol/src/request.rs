@@ -1,24 +1,21 @@
-//! What a client may ask, classic and meta, as plain data borrowed from its bytes.
+//! What a client may ask, in whichever protocol, as plain data borrowed from its bytes.
 //!
 //! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
 //! Invariant: nothing in here has been interpreted beyond the wire: exptimes are as sent (0 never,
 //! negative expired, up to 30 days relative, above absolute), and keys are 1 to 250 bytes.
-//! Source: memcached's `protocol.txt`; `proto_text.c` and `proto_parser.c` (1.6.45).
+//! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
+
+use crate::form::{Answer, Form, GetForm, Tag};
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// One key of `get`, `gets`, `gat`, `gats`.
+    /// One key of `get`, `gets`, `gat`, `gats`; binary get, gat and touch.
     Get(Get<'a>),
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
     Store(Store<'a>),
     /// `delete`.
-    Delete {
-        /// 1 to 250 bytes.
-        key: &'a [u8],
-        /// The client wants no answer.
-        noreply: bool,
-    },
+    Delete(Delete<'a>),
     /// `incr`, `decr`.
     Delta(Delta<'a>),
     /// `touch`.
@@ -26,32 +23,37 @@ pub enum Request<'a> {
         /// 1 to 250 bytes.
         key: &'a [u8],
         /// As sent.
-        exptime: i32,
-        /// The client wants no answer.
-        noreply: bool,
+        exptime: i64,
+        /// How it is answered.
+        form: Form,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`.
     Meta(Meta<'a>),
-    /// `mn`.
-    MetaNoop,
+    /// `mn`; binary noop.
+    Noop(Form),
     /// `flush_all`.
     FlushAll {
         /// 0 when none was given; `None` when it is no number.
-        exptime: Option<i32>,
-        /// The client wants no answer.
-        noreply: bool,
+        exptime: Option<i64>,
+        /// How it is answered.
+        form: Form,
     },
     /// `verbosity`.
     Verbosity {
         /// As sent.
         level: u32,
-        /// The client wants no answer.
-        noreply: bool,
+        /// How it is answered.
+        form: Form,
     },
     /// `version`.
-    Version,
+    Version(Form),
     /// `stats`.
-    Stats(Args<'a>),
+    Stats {
+        /// Which; none for the general ones.
+        args: Args<'a>,
+        /// How it is answered.
+        form: Form,
+    },
     /// `watch`.
     Watch(Args<'a>),
     /// Commands for operators.
@@ -60,27 +62,49 @@ pub enum Request<'a> {
         operator: Operator,
         /// What follows the command's name.
         args: Args<'a>,
-        /// The client wants no answer.
-        noreply: bool,
+        /// How it is answered.
+        form: Form,
     },
     /// `quit`.
-    Quit,
-    /// Bytes whose answer is known without asking the store, mostly because they are no request:
-    /// send this, line end included; empty = nothing.
-    Answer(&'static str),
+    Quit(Form),
+    /// Bytes whose answer is known without asking the store, mostly because they are no request.
+    Answer(Answer),
+    /// As `Answer`, and the connection ends with it.
+    LastAnswer(Answer),
 }
 
-/// One key of a retrieval line.
+impl Request<'_> {
+    /// A binary request's.
+    #[must_use]
+    pub fn tag(&self) -> Option<Tag> {
+        let form = match *self {
+            Request::Get(Get { form: GetForm::Binary(tag), .. }) => return Some(tag),
+            Request::Store(Store { form, .. })
+            | Request::Delete(Delete { form, .. })
+            | Request::Delta(Delta { form, .. })
+            | Request::FlushAll { form, .. }
+            | Request::Stats { form, .. }
+            | Request::Noop(form)
+            | Request::Version(form)
+            | Request::Quit(form) => form,
+            _ => return None,
+        };
+        match form {
+            Form::Binary(tag) => Some(tag),
+            Form::Text { .. } => None,
+        }
+    }
+}
+
+/// One key of a retrieval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// `gets`, `gats`: the CAS unique is shown.
-    pub cas: bool,
     /// `gat`, `gats`: the new exptime.
-    pub exptime: Option<i32>,
-    /// The line's last key: `END` follows.
-    pub last: bool,
+    pub exptime: Option<i64>,
+    /// How it is answered.
+    pub form: GetForm,
 }
 
 /// Which storage command.
@@ -100,6 +124,14 @@ pub enum StoreVerb {
     Cas,
 }
 
+impl StoreVerb {
+    /// It adds to a value that is there, and has no flags and no exptime of its own.
+    #[must_use]
+    pub fn is_extension(self) -> bool {
+        matches!(self, StoreVerb::Append | StoreVerb::Prepend)
+    }
+}
+
 /// A storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
@@ -110,15 +142,26 @@ pub struct Store<'a> {
     /// The client's own 32 bits.
     pub client_flags: u32,
     /// As sent.
-    pub exptime: i32,
-    /// `cas`: the unique it must match.
+    pub exptime: i64,
+    /// The unique it must match. Binary: any storage command, 0 for none.
     pub cas: u64,
-    /// The client wants no answer.
-    pub noreply: bool,
+    /// How it is answered.
+    pub form: Form,
     /// The value; empty in a `Step::Body`, whose value has not arrived.
     pub value: &'a [u8],
     /// False: what followed the value was not `\r\n` (`bad data chunk`).
     pub terminated: bool,
+}
+
+/// `delete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The unique it must match; 0 for none.
+    pub cas: u64,
+    /// How it is answered.
+    pub form: Form,
 }
 
 /// `incr` or `decr`.
@@ -130,8 +173,21 @@ pub struct Delta<'a> {
     pub key: &'a [u8],
     /// By how much.
     pub delta: u64,
-    /// The client wants no answer.
-    pub noreply: bool,
+    /// The unique it must match; 0 for none.
+    pub cas: u64,
+    /// What is stored where there is no such key.
+    pub initial: Option<Initial>,
+    /// How it is answered.
+    pub form: Form,
+}
+
+/// What binary increment and decrement start with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Initial {
+    /// The number.
+    pub value: u64,
+    /// Its exptime, as sent.
+    pub exptime: i64,
 }
 
 /// Which meta command.

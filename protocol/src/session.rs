@@ -1,12 +1,16 @@
 //! One connection's parser: a stream of bytes, cut anywhere, into requests.
 //!
 //! Where: the connection calls `next` on what it has received until it yields `More`.
-//! Invariant: every step but `More` and `Body` consumes bytes; bytes once consumed are not needed
-//! again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields `More`.
-//! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`, `conn_swallow`.
+//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none;
+//! bytes once consumed are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields `More`.
+//! Source: memcached 1.6.45 `try_read_command_negotiate`, `try_read_command_ascii`,
+//! `process_get_command`, `conn_swallow`.
 
 use crate::KEY_BYTES_MAX;
 use crate::answer;
+use crate::binary::parse::{Framed, parse as parse_frame};
+use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
+use crate::form::{Answer, GetForm};
 use crate::parse::{Parsed, parse};
 use crate::quick;
 use crate::request::{Get, Request};
@@ -18,20 +22,21 @@ pub const LINE_BYTES_MAX: usize = 16384;
 /// A line that is no `get` or `gets` and has no end after so many bytes closes the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
+/// Length of the line end behind a value.
+const LINE_END_BYTES: u32 = 2;
+
 /// So many spaces may stand before the `get` of an endless line.
 const SPACES_MAX: usize = 100;
-
-/// The first byte of a binary request.
-const BINARY_MAGIC: u8 = 0x80;
 
 /// Which protocols a connection may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speak {
-    /// Told from the first byte: that of the binary protocol, which is not spoken, closes the
-    /// connection; any other is text.
+    /// Told from the first byte: 0x80 is the binary protocol's, any other text.
     Auto,
     /// Text only.
     Ascii,
+    /// Binary only.
+    Binary,
 }
 
 /// What came of looking at the input.
@@ -42,16 +47,18 @@ pub enum Step<'a> {
     /// A complete request (a value included), and how many bytes it consumed.
     Request(Request<'a>, usize),
     /// A storage command whose value is not all here. Nothing is consumed. Either wait for
-    /// `header_bytes + value_bytes + 2` bytes and call `next` again, which then yields the whole
-    /// request; or take the value elsewhere: consume `header_bytes`, then `value_bytes`, then the
-    /// two bytes of the line end; or refuse it by `Session::swallow`.
+    /// `header_bytes + value_bytes + end_bytes` bytes and call `next` again, which then yields the
+    /// whole request; or take the value elsewhere: consume `header_bytes`, then `value_bytes`, then
+    /// the `end_bytes`, which are to be `\r\n`; or refuse it by `Session::swallow`.
     Body {
         /// `Store` or `Meta` with an empty value.
         request: Request<'a>,
-        /// Length of the command line with its line end.
+        /// Length of what stands before the value.
         header_bytes: usize,
-        /// Length of the value without its line end.
+        /// Length of the value.
         value_bytes: u32,
+        /// Length of the line end behind it: 2 in text, 0 in binary.
+        end_bytes: u32,
     },
     /// So many bytes are consumed and need no answer.
     Skip(usize),
@@ -72,18 +79,27 @@ enum State {
     /// At the start of a line.
     Line,
     /// Within a retrieval line, before a key. `found`: a key has been yielded.
-    Keys { cas: bool, exptime: Option<i32>, found: bool },
+    Keys { cas: bool, exptime: Option<i64>, found: bool },
     /// Within a value nobody wants, its line end included.
-    Value { bytes: u64, answer: &'static str },
+    Value { bytes: u64, answer: Answer },
     /// Within a line nobody wants.
     Rest { answer: &'static str },
+    /// At the start of a frame.
+    Frame,
+    /// Within a frame that ends the connection.
+    Last { bytes: usize, answer: Answer },
 }
 
 impl Session {
     /// A connection's start.
     #[must_use]
     pub fn new(speak: Speak) -> Session {
-        Session { state: if speak == Speak::Auto { State::Start } else { State::Line } }
+        let state = match speak {
+            Speak::Auto => State::Start,
+            Speak::Ascii => State::Line,
+            Speak::Binary => State::Frame,
+        };
+        Session { state }
     }
 
     /// Looks at `input`: everything received and not yet consumed.
@@ -91,24 +107,38 @@ impl Session {
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match self.state {
             State::Line => self.line(input),
+            State::Frame => self.frame(input),
             State::Keys { cas, exptime, found } => self.key(input, cas, exptime, found),
             _ => self.rare(input),
         }
     }
 
-    /// Refuses a `Body`: after its `header_bytes` are consumed by the caller, the next
-    /// `value_bytes + 2` bytes are skipped, then `answer` is yielded as a `Request::Answer`.
-    pub fn swallow(&mut self, value_bytes: u32, answer: &'static str) {
-        self.state = State::Value { bytes: u64::from(value_bytes) + 2, answer };
+    /// Refuses a `Body`: after its `header_bytes` are consumed by the caller, the next `bytes`
+    /// bytes, value and line end, are skipped, then `answer` is yielded as a `Request::Answer`.
+    pub fn swallow(&mut self, bytes: u64, answer: Answer) {
+        self.state = State::Value { bytes, answer };
+    }
+
+    /// Where the next request starts, behind what ended in `answer`.
+    fn next_request(answer: Answer) -> State {
+        match answer {
+            Answer::Text(_) => State::Line,
+            Answer::Frame(..) => State::Frame,
+        }
     }
 
     #[cold]
     fn rare<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        if input.is_empty() {
-            return Step::More;
-        }
         match self.state {
-            State::Start if input[0] == BINARY_MAGIC => Step::Close,
+            State::Value { bytes: 0, answer } => {
+                self.state = Session::next_request(answer);
+                Step::Request(Request::Answer(answer), 0)
+            }
+            _ if input.is_empty() => Step::More,
+            State::Start if input[0] == MAGIC_REQUEST => {
+                self.state = State::Frame;
+                self.frame(input)
+            }
             State::Value { bytes, answer } => {
                 let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(input.len());
                 let bytes = bytes - here as u64;
@@ -116,17 +146,24 @@ impl Session {
                 if bytes > 0 {
                     return Step::Skip(here);
                 }
-                self.state = State::Line;
+                self.state = Session::next_request(answer);
                 Step::Request(Request::Answer(answer), here)
             }
             State::Rest { answer } => match memchr::memchr(b'\n', input) {
                 Some(end) => {
                     self.state = State::Line;
-                    Step::Request(Request::Answer(answer), end + 1)
+                    Step::Request(Request::Answer(Answer::Text(answer)), end + 1)
                 }
                 None => Step::Skip(input.len()),
             },
-            State::Start | State::Line | State::Keys { .. } => {
+            State::Last { bytes, answer } if bytes <= input.len() => {
+                Step::Request(Request::LastAnswer(answer), bytes)
+            }
+            State::Last { bytes, answer } => {
+                self.state = State::Last { bytes: bytes - input.len(), answer };
+                Step::Skip(input.len())
+            }
+            State::Start | State::Line | State::Keys { .. } | State::Frame => {
                 self.state = State::Line;
                 self.line(input)
             }
@@ -138,7 +175,7 @@ impl Session {
         match quick::request(input) {
             Some(quick::Quick::Request(request, bytes)) => Step::Request(request, bytes),
             Some(quick::Quick::Value(request, header_bytes, value_bytes)) => {
-                with_value(input, request, header_bytes, value_bytes)
+                with_value(input, request, header_bytes, value_bytes, LINE_END_BYTES)
             }
             None => self.any_line(input),
         }
@@ -150,10 +187,11 @@ impl Session {
         match parse(&input[..line_bytes]) {
             Parsed::Request(request) => Step::Request(request, line_bytes),
             Parsed::Value(request, value_bytes) => {
-                with_value(input, request, line_bytes, value_bytes)
+                with_value(input, request, line_bytes, value_bytes, LINE_END_BYTES)
             }
             Parsed::Swallow(value_bytes, answer) => {
-                self.swallow(value_bytes, answer);
+                let bytes = u64::from(value_bytes) + u64::from(LINE_END_BYTES);
+                self.swallow(bytes, Answer::Text(answer));
                 Step::Skip(line_bytes)
             }
             Parsed::Keys { cas, exptime, keys_at } => {
@@ -161,6 +199,30 @@ impl Session {
                 Step::Skip(keys_at)
             }
             Parsed::Close => Step::Close,
+        }
+    }
+
+    #[inline]
+    fn frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        match parse_frame(input) {
+            Framed::Request(request, bytes) => Step::Request(request, bytes),
+            Framed::Value(request, header_bytes, value_bytes) => {
+                with_value(input, request, header_bytes, value_bytes, 0)
+            }
+            Framed::More => Step::More,
+            Framed::Close => Step::Close,
+            Framed::Swallow(bytes, 0, answer) => Step::Request(Request::Answer(answer), bytes),
+            Framed::Swallow(bytes, more, answer) => {
+                self.swallow(more.into(), answer);
+                Step::Skip(bytes)
+            }
+            Framed::Last(bytes, answer) if bytes <= input.len() => {
+                Step::Request(Request::LastAnswer(answer), bytes)
+            }
+            Framed::Last(bytes, answer) => {
+                self.state = State::Last { bytes: bytes - HEADER_BYTES, answer };
+                Step::Skip(HEADER_BYTES)
+            }
         }
     }
 
@@ -196,7 +258,7 @@ impl Session {
         &mut self,
         input: &'a [u8],
         cas: bool,
-        exptime: Option<i32>,
+        exptime: Option<i64>,
         found: bool,
     ) -> Step<'a> {
         let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
@@ -216,7 +278,7 @@ impl Session {
         if key.len() > KEY_BYTES_MAX {
             if ended {
                 self.state = State::Line;
-                return Step::Request(Request::Answer(answer::KEY_TOO_LONG), consumed);
+                return answered(answer::KEY_TOO_LONG, consumed);
             }
             self.state = State::Rest { answer: answer::KEY_TOO_LONG };
             return Step::Skip(consumed);
@@ -224,14 +286,18 @@ impl Session {
         if key.is_empty() {
             self.state = State::Line;
             let answer = if found { answer::END } else { answer::BAD_FORMAT };
-            return Step::Request(Request::Answer(answer), consumed);
+            return answered(answer, consumed);
         }
         let tail = if ended { Some(0) } else { line_tail(&input[consumed..]) };
         let last = tail.is_some();
         self.state = if last { State::Line } else { State::Keys { cas, exptime, found: true } };
-        let get = Request::Get(Get { key, cas, exptime, last });
-        Step::Request(get, consumed + tail.unwrap_or(0))
+        let get = Get { key, exptime, form: GetForm::Text { cas, last } };
+        Step::Request(Request::Get(get), consumed + tail.unwrap_or(0))
     }
+}
+
+fn answered<'a>(answer: &'static str, consumed: usize) -> Step<'a> {
+    Step::Request(Request::Answer(Answer::Text(answer)), consumed)
 }
 
 /// Length of what is left of a line if that is known to hold no further key.
@@ -251,17 +317,19 @@ fn with_value<'a>(
     mut request: Request<'a>,
     header_bytes: usize,
     value_bytes: u32,
+    end_bytes: u32,
 ) -> Step<'a> {
-    let body = &input[header_bytes..];
-    let split = body.split_at_checked(value_bytes as usize);
-    let Some((bytes, [first, second, ..])) = split else {
-        return Step::Body { request, header_bytes, value_bytes };
+    let value = &input[header_bytes..];
+    let split = value.split_at_checked(value_bytes as usize);
+    let split = split.and_then(|(value, rest)| Some((value, rest.get(..end_bytes as usize)?)));
+    let Some((value, end)) = split else {
+        return Step::Body { request, header_bytes, value_bytes, end_bytes };
     };
-    let ended = [*first, *second] == *b"\r\n";
+    let terminated = end.is_empty() || end == b"\r\n";
     match &mut request {
-        Request::Store(store) => (store.value, store.terminated) = (bytes, ended),
-        Request::Meta(meta) => (meta.value, meta.terminated) = (bytes, ended),
+        Request::Store(store) => (store.value, store.terminated) = (value, terminated),
+        Request::Meta(meta) => (meta.value, meta.terminated) = (value, terminated),
         _ => {}
     }
-    Step::Request(request, header_bytes + bytes.len() + 2)
+    Step::Request(request, header_bytes + value.len() + end.len())
 }

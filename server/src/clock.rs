@@ -29,8 +29,7 @@ impl Clock {
 
     /// A protocol's exptime on the store's clock: 0 stays 0 (never), negative is long past.
     #[must_use]
-    pub fn realtime(&self, exptime: i32) -> u32 {
-        let exptime = i64::from(exptime);
+    pub fn realtime(&self, exptime: i64) -> u32 {
         if exptime == 0 {
             return 0;
         }
@@ -59,7 +58,8 @@ mod tests {
         assert_eq!(clock.realtime(1_700_000_001), 1);
         assert_eq!(clock.realtime(1_700_000_500), 500);
         assert_eq!(clock.realtime(-1), 1);
-        assert_eq!(clock.realtime(i32::MIN), 1);
-        assert_eq!(clock.realtime(i32::MAX), 447_483_647);
+        assert_eq!(clock.realtime(i64::MIN), 1);
+        assert_eq!(clock.realtime(i32::MAX.into()), 447_483_647);
+        assert_eq!(clock.realtime(u32::MAX.into()), 2_594_967_295);
     }
 }

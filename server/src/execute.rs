@@ -3,7 +3,7 @@
 //! Where: between a connection's `Session` and its `Out`.
 //! Invariant: one request, one reply, in order; no allocation. What memcached counts is counted
 //! here once, unless the store counts it itself.
-//! Source: memcached 1.6.45 `process_command_ascii` and what it calls.
+//! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
 mod flush;
@@ -15,8 +15,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use protocol::{Delta, Get, Meta, MetaVerb, Request, Session, Speak, Step, answer, reply};
-use store::{Body, Column, Draft, Value};
+use protocol::{
+    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Speak,
+    Step, answer, binary, reply,
+};
+use store::{Body, Column, Deleted, Draft, Hit, MetaDelete, Value, Vivify};
 
 use crate::clock::Clock;
 use crate::out::Out;
@@ -61,7 +64,7 @@ pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> A
             let value = Arrived::here(request.value, request.terminated);
             put::store(context, request, value, out);
         }
-        Request::Delete { key, noreply } => delete(context, key, *noreply, out),
+        Request::Delete(request) => delete(context, request, out),
         Request::Delta(request) => delta(context, request, out),
         Request::Meta(request) => return execute_meta(context, request, out),
         other => return execute_rare(context, other, out),
@@ -86,33 +89,36 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
 #[cold]
 fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
     match *request {
-        Request::Touch { key, exptime, noreply } => touch(context, key, exptime, noreply, out),
-        Request::FlushAll { exptime, noreply } => flush::all(context, exptime, noreply, out),
-        Request::Verbosity { level, noreply } => {
+        Request::Touch { key, exptime, form } => touch(context, key, exptime, form, out),
+        Request::FlushAll { exptime, form } => flush::all(context, exptime, form, out),
+        Request::Verbosity { level, form } => {
             context.shared.set_verbosity(level.min(VERBOSITY_MAX));
-            say(out, answer::OK, noreply);
+            form.done(answer::OK, 0, &mut out.buf);
         }
-        Request::Stats(args) => {
-            stats::write(&context.shared, context.clock.now, args.text, &mut out.buf);
+        Request::Stats { args, form } => {
+            stats::write(&context.shared, context.clock.now, args.text, form, &mut out.buf);
         }
         Request::Watch(args) => operator::watch(args, out),
-        Request::Operator { operator, args, noreply } => {
-            say(out, operator::answer(operator, args), noreply);
+        Request::Operator { operator, args, form } => {
+            form.done(operator::answer(operator, args), 0, &mut out.buf);
         }
-        Request::Version => {
-            for part in ["VERSION ", MEMCACHED_VERSION, "\r\n"] {
-                out.buf.extend_from_slice(part.as_bytes());
-            }
-        }
-        Request::Answer(answer) => say(out, answer, false),
-        Request::MetaNoop => {
-            say(out, answer::MN, false);
+        Request::Version(form) => version(form, out),
+        Request::Answer(answer) => answer.write(&mut out.buf),
+        Request::Noop(form) => {
+            form.done(answer::MN, 0, &mut out.buf);
             return After::Flush;
         }
-        Request::Quit => return After::Close,
+        Request::Quit(form) => {
+            form.done(answer::NOTHING, 0, &mut out.buf);
+            return After::Close;
+        }
+        Request::LastAnswer(answer) => {
+            answer.write(&mut out.buf);
+            return After::Close;
+        }
         Request::Get(_)
         | Request::Store(_)
-        | Request::Delete { .. }
+        | Request::Delete(_)
         | Request::Delta(_)
         | Request::Meta(_) => return execute(context, request, out),
     }
@@ -122,12 +128,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// Asked for a `Step::Body` that is not kept in the connection's buffer: may its value come?
 ///
 /// # Errors
-/// The reply, to be given to `Session::swallow`; empty when the client wants none.
-pub fn begin(
-    context: &mut Context,
-    request: &Request<'_>,
-    value_bytes: u32,
-) -> Result<(), &'static str> {
+/// The reply, to be given to `Session::swallow`.
+pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     match request {
         Request::Store(request) => put::begin(context, request, value_bytes),
         Request::Meta(request) => put::meta_begin(context, request, value_bytes),
@@ -135,18 +137,17 @@ pub fn begin(
     }
 }
 
-/// Carries out the storage command of `header` (its whole line, kept by the connection) with a
-/// value that has arrived in `draft`, followed by `line_end`.
+/// Carries out the storage command of `header` (all before its value, kept by the connection) with
+/// a value that has arrived in `draft`, and was followed by its end or was not.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
     draft: Draft,
-    line_end: [u8; 2],
+    terminated: bool,
     out: &mut Out,
 ) -> After {
-    // The line was a storage command's when it came, and is read the same way again.
-    if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Ascii).next(header) {
-        let terminated = line_end == *b"\r\n";
+    // It was a storage command's when it came, and is read the same way again.
+    if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
         match request {
             Request::Store(request) => put::store(context, &request, value, out),
@@ -159,11 +160,11 @@ pub fn execute_with_draft(
 
 /// The value of `header`'s storage command found no room on its way in: what the client is told
 /// when the rest of it has been skipped. A refused set leaves no old value behind.
-pub fn give_up(context: &mut Context, header: &[u8]) -> &'static str {
-    match Session::new(Speak::Ascii).next(header) {
+pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
+    match Session::new(Speak::Auto).next(header) {
         Step::Body { request: Request::Store(request), .. } => put::give_up(context, &request),
         Step::Body { request: Request::Meta(request), .. } => put::meta_give_up(context, &request),
-        _ => answer::NO_MEMORY,
+        _ => Form::LINE.refuse(Refusal::NoMemory),
     }
 }
 
@@ -193,12 +194,24 @@ fn get(context: &mut Context, get: &Get<'_>, out: &mut Out) {
             hit
         }
     };
-    if let Some(hit) = hit {
-        let cas = get.cas.then_some(hit.cas);
-        reply::value_line(&mut out.buf, get.key, hit.client_flags, hit.value_bytes, cas);
-        append_value(out, hit.value, if get.last { b"\r\nEND\r\n" } else { b"\r\n" });
-    } else if get.last {
-        out.buf.extend_from_slice(answer::END.as_bytes());
+    match (get.form, hit) {
+        (GetForm::Text { cas, last }, Some(hit)) => {
+            let cas = cas.then_some(hit.cas);
+            reply::value_line(&mut out.buf, get.key, hit.client_flags, hit.value_bytes, cas);
+            append_value(out, hit.value, if last { b"\r\nEND\r\n" } else { b"\r\n" });
+        }
+        (GetForm::Text { last: true, .. }, None) => {
+            out.buf.extend_from_slice(answer::END.as_bytes());
+        }
+        (GetForm::Text { last: false, .. }, None) => {}
+        (GetForm::Binary(tag), Some(hit)) => {
+            let Hit { client_flags, value_bytes, cas, value } = hit;
+            let buf = &mut out.buf;
+            if binary::write::value(buf, tag, get.key, client_flags, value_bytes, cas) {
+                append_value(out, value, b"");
+            }
+        }
+        (GetForm::Binary(tag), None) => binary::write::miss(&mut out.buf, tag, get.key),
     }
 }
 
@@ -216,24 +229,53 @@ fn append_value(out: &mut Out, value: Value<'_>, end: &[u8]) {
     out.buf.extend_from_slice(end);
 }
 
-fn delete(context: &mut Context, key: &[u8], noreply: bool, out: &mut Out) {
-    if context.store.delete(key) {
-        context.counters.delete_hits.add(1);
-        say(out, answer::DELETED, noreply);
-    } else {
-        context.counters.delete_misses.add(1);
-        say(out, answer::NOT_FOUND, noreply);
+fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
+    let deleted = match delete.cas {
+        0 if context.store.delete(delete.key) => Ok(Deleted::Deleted),
+        0 => Ok(Deleted::NotFound),
+        cas => context.store.meta_delete(&MetaDelete {
+            key: delete.key,
+            cas: Some(cas),
+            cas_in: None,
+            stale: false,
+            exptime: None,
+            remove_value: false,
+            client_flags: 0,
+        }),
+    };
+    match deleted {
+        Ok(Deleted::Deleted) => {
+            context.counters.delete_hits.add(1);
+            delete.form.done(answer::DELETED, 0, &mut out.buf);
+        }
+        Ok(Deleted::NotFound) => {
+            context.counters.delete_misses.add(1);
+            delete.form.say(Refusal::NotFound, &mut out.buf);
+        }
+        Ok(Deleted::Exists) => delete.form.say(Refusal::Exists, &mut out.buf),
+        Err(_) => delete.form.say(Refusal::NoMemory, &mut out.buf),
     }
 }
 
-fn touch(context: &mut Context, key: &[u8], exptime: i32, noreply: bool, out: &mut Out) {
+fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) {
     context.counters.touch_cmds.add(1);
     if context.store.touch(key, context.clock.realtime(exptime)) {
         context.counters.touch_hits.add(1);
-        say(out, answer::TOUCHED, noreply);
+        form.done(answer::TOUCHED, 0, &mut out.buf);
     } else {
         context.counters.touch_misses.add(1);
-        say(out, answer::NOT_FOUND, noreply);
+        form.say(Refusal::NotFound, &mut out.buf);
+    }
+}
+
+fn version(form: Form, out: &mut Out) {
+    match form {
+        Form::Text { .. } => {
+            for part in ["VERSION ", MEMCACHED_VERSION, "\r\n"] {
+                out.buf.extend_from_slice(part.as_bytes());
+            }
+        }
+        Form::Binary(tag) => binary::write::text(&mut out.buf, tag, MEMCACHED_VERSION.as_bytes()),
     }
 }
 
@@ -242,28 +284,29 @@ fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) {
         key: delta.key,
         incr: delta.incr,
         delta: delta.delta,
-        cas: 0,
+        cas: delta.cas,
         cas_in: None,
-        vivify: None,
+        vivify: delta.initial.map(|initial| Vivify {
+            initial: initial.value,
+            exptime: context.clock.realtime(initial.exptime),
+        }),
         exptime: None,
     };
-    match arithmetic::count(context, &request) {
-        Ok(counted) => {
-            if !delta.noreply {
-                reply::number(&mut out.buf, counted.value);
-                out.buf.extend_from_slice(b"\r\n");
-            }
+    match (arithmetic::count(context, &request), delta.form) {
+        (Ok(_), Form::Text { noreply: true }) => {}
+        (Ok(counted), Form::Text { noreply: false }) => {
+            reply::number(&mut out.buf, counted.value);
+            out.buf.extend_from_slice(b"\r\n");
         }
-        Err(arithmetic::Failed::NotFound) => say(out, answer::NOT_FOUND, delta.noreply),
-        Err(arithmetic::Failed::Exists) => say(out, answer::EXISTS, delta.noreply),
-        Err(arithmetic::Failed::Answer(answer)) => say(out, answer, delta.noreply),
+        (Ok(counted), Form::Binary(tag)) => {
+            binary::write::number(&mut out.buf, tag, counted.value, counted.cas);
+        }
+        (Err(refusal), form) => form.say(refusal, &mut out.buf),
     }
 }
 
-/// Appends `answer` unless the client wants none.
+/// Appends `answer`.
 #[inline]
-fn say(out: &mut Out, answer: &'static str, noreply: bool) {
-    if !noreply {
-        out.buf.extend_from_slice(answer.as_bytes());
-    }
+fn say(out: &mut Out, answer: &'static str) {
+    out.buf.extend_from_slice(answer.as_bytes());
 }

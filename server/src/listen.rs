@@ -102,6 +102,7 @@ fn speak(protocol: Protocol) -> Speak {
     match protocol {
         Protocol::Auto => Speak::Auto,
         Protocol::Ascii => Speak::Ascii,
+        Protocol::Binary => Speak::Binary,
     }
 }
 

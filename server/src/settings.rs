@@ -35,6 +35,8 @@ pub enum Protocol {
     Auto,
     /// Text only.
     Ascii,
+    /// Binary only.
+    Binary,
 }
 
 /// One address of `-l`.

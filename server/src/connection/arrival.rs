@@ -27,11 +27,13 @@ pub(super) enum Fill {
 /// One large value.
 #[derive(Debug)]
 struct Arrival {
-    /// Its command line.
+    /// What stood before it.
     header: Box<[u8]>,
     /// `None`: it gave way.
     draft: Option<Draft>,
     missing_bytes: usize,
+    /// Length of the line end behind it.
+    end_bytes: u32,
     received_bytes: usize,
     /// When it last gained `ARRIVAL_STEP_BYTES`.
     moved_ms: u64,
@@ -197,11 +199,18 @@ impl Arrivals {
 
 impl Connection {
     /// From here on, input is the value of the command in `header`.
-    pub(super) fn expect(&mut self, kit: &mut Kit, header: &[u8], value_bytes: u32) {
+    pub(super) fn expect(
+        &mut self,
+        kit: &mut Kit,
+        header: &[u8],
+        value_bytes: u32,
+        end_bytes: u32,
+    ) {
         self.arrival = Some(kit.arrivals.add(Arrival {
             header: header.into(),
             draft: Some(kit.context.store.draft(value_bytes)),
             missing_bytes: value_bytes as usize,
+            end_bytes,
             received_bytes: 0,
             moved_ms: kit.now_ms,
             waits_since_ms: None,
@@ -229,7 +238,7 @@ impl Connection {
             return (Fill::Hungry, used);
         };
         if arrival.draft.is_none() {
-            let missing = u32::try_from(arrival.missing_bytes).unwrap_or(u32::MAX);
+            let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
             let answer = execute::give_up(&mut kit.context, &arrival.header);
             self.session.swallow(missing, answer);
             self.arrival = None;
@@ -239,17 +248,18 @@ impl Connection {
         if arrival.missing_bytes > 0 {
             return (Fill::Hungry, used);
         }
-        let Some(&line_end) = input[used..].first_chunk::<2>() else {
+        let Some(end) = input[used..].get(..arrival.end_bytes as usize) else {
             return (Fill::Hungry, used);
         };
-        used += line_end.len();
+        used += end.len();
+        let terminated = end.is_empty() || end == b"\r\n";
         let header = std::mem::take(&mut arrival.header);
         let draft = kit.arrivals.end(index);
         self.arrival = None;
         kit.arrivals.remove(index);
         let Some(draft) = draft else { return (Fill::Done(After::Continue), used) };
         let after =
-            execute::execute_with_draft(&mut kit.context, &header, draft, line_end, &mut kit.out);
+            execute::execute_with_draft(&mut kit.context, &header, draft, terminated, &mut kit.out);
         (Fill::Done(after), used)
     }
 }

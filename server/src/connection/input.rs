@@ -7,7 +7,7 @@
 //! the index lines of their keys prefetched, then their items, and then one after the other is
 //! executed, so that the batch waits for memory about twice and not twice for each key.
 
-use protocol::{Request, Session, Step};
+use protocol::{Get, GetForm, Request, Session, Step};
 use store::Prefetched;
 
 use super::Connection;
@@ -49,7 +49,9 @@ impl Budget {
     #[inline]
     fn spend(&mut self, request: &Request<'_>) {
         match request {
-            Request::Get(get) if !get.last => self.keys = self.keys.saturating_sub(1),
+            Request::Get(Get { form: GetForm::Text { last: false, .. }, .. }) => {
+                self.keys = self.keys.saturating_sub(1);
+            }
             _ => self.requests = self.requests.saturating_sub(1),
         }
     }
@@ -92,12 +94,15 @@ impl Connection {
                 {
                     return (Stop::Hungry, at);
                 }
-                Some(Step::Body { request, header_bytes, value_bytes }) => {
+                Some(Step::Body { request, header_bytes, value_bytes, end_bytes }) => {
                     let header = &input[at..at + header_bytes];
                     at += header_bytes;
                     match execute::begin(&mut kit.context, &request, value_bytes) {
-                        Ok(()) => self.expect(kit, header, value_bytes),
-                        Err(reply) => self.session.swallow(value_bytes, reply),
+                        Ok(()) => self.expect(kit, header, value_bytes, end_bytes),
+                        Err(answer) => {
+                            let bytes = u64::from(value_bytes) + u64::from(end_bytes);
+                            self.session.swallow(bytes, answer);
+                        }
                     }
                 }
             }
@@ -175,7 +180,8 @@ pub(super) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
     match *request {
         Request::Get(get) => Some(get.key),
         Request::Store(store) => Some(store.key),
-        Request::Delete { key, .. } | Request::Touch { key, .. } => Some(key),
+        Request::Delete(delete) => Some(delete.key),
+        Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
         // One in base64 is looked up decoded: the hint is wasted, nothing else.
         Request::Meta(meta) => Some(meta.key),

@@ -5,7 +5,7 @@
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
 use protocol::meta::Flags;
-use protocol::{Meta, answer, reply};
+use protocol::{Meta, Refusal, answer, reply};
 use store::{Counted, Delta, Vivify};
 
 use super::meta::{Asked, append_key, append_miss, append_opaque, append_ttl, order};
@@ -15,20 +15,13 @@ use crate::out::Out;
 /// A number as it stands now.
 pub(super) struct Number {
     pub(super) value: u64,
-    cas: u64,
+    pub(super) cas: u64,
     exptime: u32,
     vivified: bool,
 }
 
-/// Why there is none.
-pub(super) enum Failed {
-    NotFound,
-    Exists,
-    Answer(&'static str),
-}
-
 /// Does the arithmetic and counts it.
-pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, Failed> {
+pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, Refusal> {
     let counters = &context.counters;
     match context.store.delta(delta) {
         Ok(Counted::Counted { value, cas, exptime, vivified }) => {
@@ -45,12 +38,12 @@ pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, 
             } else {
                 counters.decr_misses.add(1)
             }
-            Err(Failed::NotFound)
+            Err(Refusal::NotFound)
         }
-        Ok(Counted::Exists) => Err(Failed::Exists),
-        Ok(Counted::NonNumeric) => Err(Failed::Answer(answer::NON_NUMERIC)),
-        Err(_) if delta.vivify.is_some() => Err(Failed::Answer(answer::NO_MEMORY_VIVIFY)),
-        Err(_) => Err(Failed::Answer(answer::NO_MEMORY_DELTA)),
+        Ok(Counted::Exists) => Err(Refusal::Exists),
+        Ok(Counted::NonNumeric) => Err(Refusal::NonNumeric),
+        Err(_) if delta.vivify.is_some() => Err(Refusal::NoMemoryVivify),
+        Err(_) => Err(Refusal::NoMemoryDelta),
     }
 }
 
@@ -58,27 +51,28 @@ pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, 
 pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer, false),
+        Err(answer) => return say(out, answer),
     };
     let incr = match flags.mode {
         None | Some(b'I' | b'+') => true,
         Some(b'D' | b'-') => false,
-        Some(_) => return say(out, answer::MODE_ARITHMETIC, false),
+        Some(_) => return say(out, answer::MODE_ARITHMETIC),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
     let delta = Delta { key, incr, ..delta_of(context, request, &flags) };
     let number = count(context, &delta);
-    if flags.opaque_too_long && !matches!(number, Err(Failed::Answer(_))) {
+    let missed = matches!(number, Err(Refusal::NotFound | Refusal::Exists));
+    if flags.opaque_too_long && (missed || number.is_ok()) {
         // memcached too has done the arithmetic by then.
-        return say(out, answer::OPAQUE_TOO_LONG, false);
+        return say(out, answer::OPAQUE_TOO_LONG);
     }
     let asked = (request, &flags, key);
     match &number {
         Ok(number) => append_number(context, asked, number, out),
-        Err(Failed::NotFound) => append_miss(b"NF", asked, out),
-        Err(Failed::Exists) => append_miss(b"EX", asked, out),
-        Err(Failed::Answer(answer)) => say(out, answer, false),
+        Err(Refusal::NotFound) => append_miss(b"NF", asked, out),
+        Err(Refusal::Exists) => append_miss(b"EX", asked, out),
+        Err(refusal) => say(out, refusal.line()),
     }
 }
 

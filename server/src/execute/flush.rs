@@ -4,19 +4,19 @@
 //! Invariant: an item stored in a later second than the one flushed is not touched.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`.
 
-use protocol::answer;
+use protocol::{Form, Refusal, answer};
 
-use super::{Context, say};
+use super::Context;
 use crate::out::Out;
 
 /// `flush_all`, now or at a time; `exptime` is `None` when it was no number.
-pub(super) fn all(context: &mut Context, exptime: Option<i32>, noreply: bool, out: &mut Out) {
+pub(super) fn all(context: &mut Context, exptime: Option<i64>, form: Form, out: &mut Out) {
     context.counters.flush_cmds.add(1);
     if !context.shared.settings.flush_enabled {
-        return say(out, answer::FLUSH_REFUSED, noreply);
+        return form.say(Refusal::FlushRefused, &mut out.buf);
     }
     let Some(exptime) = exptime else {
-        return say(out, answer::BAD_EXPTIME, noreply);
+        return form.say(Refusal::BadExptime, &mut out.buf);
     };
     let oldest_live = match exptime {
         // A time that was before the server started becomes 0: nothing is flushed, and what was
@@ -28,5 +28,5 @@ pub(super) fn all(context: &mut Context, exptime: Option<i32>, noreply: bool, ou
     // everything.
     let past = oldest_live.is_some_and(|second| second > 0 && second < context.clock.now);
     context.store.flush(oldest_live.filter(|_| !past));
-    say(out, answer::OK, noreply);
+    form.done(answer::OK, 0, &mut out.buf);
 }

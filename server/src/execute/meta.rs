@@ -19,7 +19,7 @@ const SLAB_CLASS: &str = " cls=1 size=";
 pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer, false),
+        Err(answer) => return say(out, answer),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -37,7 +37,7 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     };
     let counters = &context.counters;
     match context.store.meta_get(&wanted) {
-        Some(_) if failed => say(out, answer::OPAQUE_TOO_LONG, false),
+        Some(_) if failed => say(out, answer::OPAQUE_TOO_LONG),
         Some(hit) => {
             if flags.exptime.is_some() {
                 counters.touch_cmds.add(1);
@@ -52,7 +52,7 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if failed {
-                say(out, answer::OPAQUE_TOO_LONG, false);
+                say(out, answer::OPAQUE_TOO_LONG);
             } else if !flags.quiet {
                 append_miss(b"EN", (request, &flags, key), out);
             }
@@ -149,10 +149,10 @@ pub(super) fn append_miss(code: &[u8; 2], asked: Asked<'_>, out: &mut Out) {
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => {
-            return say(out, answer::OPAQUE_TOO_LONG, false);
+            return say(out, answer::OPAQUE_TOO_LONG);
         }
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer, false),
+        Err(answer) => return say(out, answer),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -184,7 +184,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
             counters.delete_misses.add(1);
             b"EX"
         }
-        Err(_) => return say(out, answer::NO_MEMORY_DELTA, false),
+        Err(_) => return say(out, answer::NO_MEMORY_DELTA),
     };
     append_miss(code, (request, &flags, key), out);
 }
@@ -193,7 +193,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
 pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let decoded = if request.flags.count >= 2 && request.flags.token(0) == Some(b"b") {
         match base64::decode(request.key) {
-            None => return say(out, answer::BAD_FORMAT, false),
+            None => return say(out, answer::BAD_FORMAT),
             decoded => decoded,
         }
     } else {
@@ -204,7 +204,7 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.counters.meta_cmds.add(1);
     let Some(found) = context.store.meta_get(&wanted) else {
-        return say(out, answer::EN, false);
+        return say(out, answer::EN);
     };
     out.buf.extend_from_slice(b"ME ");
     if found.key_binary {

@@ -49,7 +49,7 @@ pub(super) fn answer(operator: Operator, args: Args<'_>) -> &'static str {
 pub(super) fn watch(args: Args<'_>, out: &mut Out) {
     let known = args.tokens().all(|token| WATCHABLE.iter().any(|name| name.starts_with(token)));
     let refused = "CLIENT_ERROR watch commands not allowed\r\n";
-    say(out, if known { refused } else { answer::ERROR }, false);
+    say(out, if known { refused } else { answer::ERROR });
 }
 
 /// As in memcached, the beginning of a word is enough.

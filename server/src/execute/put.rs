@@ -1,13 +1,13 @@
-//! Storage commands: set add replace append prepend cas, and `ms`.
+//! Storage commands: set add replace append prepend cas in either protocol, and `ms`.
 //!
 //! Where: called by `execute`, with the value in the receive buffer or received into a draft.
 //! Invariant: what memcached would refuse before the value has come is refused before it is looked
 //! at; a refused set leaves no old value behind.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
-//! `complete_nread_ascii`, `_finalize_mset`.
+//! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
 use protocol::meta::Flags;
-use protocol::{Meta, Store, StoreVerb, answer, reply};
+use protocol::{Answer, Form, Meta, Refusal, Store, StoreVerb, answer, reply};
 use store::{Body, Put, Refused, Stored, Verb};
 
 use super::meta::{Asked, append_key, append_opaque};
@@ -41,21 +41,18 @@ pub(super) fn begin(
     context: &mut Context,
     request: &Store<'_>,
     value_bytes: u32,
-) -> Result<(), &'static str> {
+) -> Result<(), Answer> {
     let put = put_of(context, request);
-    context.store.admit(&put, u64::from(value_bytes)).map_err(|refused| {
-        let answer = count_refused(context, refused);
-        if request.noreply { answer::NOTHING } else { answer }
-    })
+    let admitted = context.store.admit(&put, u64::from(value_bytes));
+    admitted.map_err(|refused| request.form.refuse(count_refused(context, refused)))
 }
 
 /// There is no room for the value of `request` after all.
-pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> &'static str {
+pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Answer {
     if request.verb == StoreVerb::Set {
         context.store.delete(request.key);
     }
-    let answer = count_refused(context, Refused::NoMemory);
-    if request.noreply { answer::NOTHING } else { answer }
+    request.form.refuse(count_refused(context, Refused::NoMemory))
 }
 
 /// A classic storage command with its value.
@@ -65,19 +62,20 @@ pub(super) fn store(context: &mut Context, request: &Store<'_>, value: Arrived<'
         return refuse_chunk(context, request, &value, out);
     }
     let put = put_of(context, request);
-    let answer = match context.store.put(&put, value.body) {
-        Ok(stored) => {
-            context.counters.set_cmds.add(1);
-            match stored {
-                Stored::Stored { .. } => answer::STORED,
-                Stored::NotStored => answer::NOT_STORED,
-                Stored::Exists => answer::EXISTS,
-                Stored::NotFound => answer::NOT_FOUND,
-            }
+    let stored = context.store.put(&put, value.body);
+    if stored.is_ok() {
+        context.counters.set_cmds.add(1);
+    }
+    let refusal = match stored {
+        Ok(Stored::Stored { cas, .. }) => {
+            return request.form.done(answer::STORED, cas, &mut out.buf);
         }
+        Ok(Stored::NotStored) => Refusal::NotStored,
+        Ok(Stored::Exists) => Refusal::Exists,
+        Ok(Stored::NotFound) => Refusal::NotFound,
         Err(refused) => count_refused(context, refused),
     };
-    say(out, answer, request.noreply);
+    request.form.say(refusal, &mut out.buf);
 }
 
 /// The value ran on. That there is no room for it comes first.
@@ -87,14 +85,20 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>,
     match refused {
         Ok(()) => {
             context.counters.set_cmds.add(1);
-            say(out, answer::BAD_CHUNK, request.noreply);
+            request.form.say(Refusal::BadChunk, &mut out.buf);
         }
-        Err(answer) => say(out, answer, false),
+        Err(answer) => answer.write(&mut out.buf),
     }
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
+    // A binary set, add or replace with a unique is a cas; where none are kept, it is what it is.
+    let with_unique = matches!(request.form, Form::Binary(_))
+        && request.cas != 0
+        && !request.verb.is_extension()
+        && context.shared.settings.cas;
     let verb = match request.verb {
+        _ if with_unique => Verb::Cas,
         StoreVerb::Set => Verb::Set,
         StoreVerb::Add => Verb::Add,
         StoreVerb::Replace => Verb::Replace,
@@ -115,15 +119,15 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
 }
 
 #[cold]
-fn count_refused(context: &Context, refused: Refused) -> &'static str {
+fn count_refused(context: &Context, refused: Refused) -> Refusal {
     match refused {
         Refused::TooLarge => {
             context.counters.store_too_large.add(1);
-            answer::TOO_LARGE
+            Refusal::TooLarge
         }
         Refused::NoMemory => {
             context.counters.store_no_memory.add(1);
-            answer::NO_MEMORY
+            Refusal::NoMemory
         }
     }
 }
@@ -133,11 +137,12 @@ pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
     value_bytes: u32,
-) -> Result<(), &'static str> {
-    let flags = Flags::parse(request)?;
+) -> Result<(), Answer> {
+    let flags = Flags::parse(request).map_err(Answer::Text)?;
     let mut place = None;
-    let put = meta_put_of(context, &flags, flags.key(request, &mut place))?;
-    meta_admit(context, &put, &flags, value_bytes)
+    let key = flags.key(request, &mut place);
+    let put = meta_put_of(context, &flags, key).map_err(Answer::Text)?;
+    meta_admit(context, &put, &flags, value_bytes).map_err(Answer::Text)
 }
 
 fn meta_admit(
@@ -157,18 +162,18 @@ fn meta_admit(
 }
 
 /// There is no room for the value of `request` after all.
-pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> &'static str {
+pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Answer {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
         context.store.delete(flags.key(request, &mut place));
     }
-    count_refused(context, Refused::NoMemory)
+    Form::LINE.refuse(count_refused(context, Refused::NoMemory))
 }
 
 /// In every mode the old item goes.
 fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> &'static str {
     context.store.delete(put.key);
-    count_refused(context, refused)
+    count_refused(context, refused).line()
 }
 
 /// `ms` with its value.
@@ -180,13 +185,13 @@ pub(super) fn meta_store(
 ) {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer, false),
+        Err(answer) => return say(out, answer),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
     let put = match meta_put_of(context, &flags, key) {
         Ok(put) => put,
-        Err(answer) => return say(out, answer, false),
+        Err(answer) => return say(out, answer),
     };
     if !value.terminated || flags.opaque_too_long {
         let admitted = value.is_admitted();
@@ -195,14 +200,14 @@ pub(super) fn meta_store(
         if refused.is_ok() {
             context.counters.set_cmds.add(1);
         }
-        return say(out, refused.err().unwrap_or(answer::BAD_CHUNK), false);
+        return say(out, refused.err().unwrap_or(answer::BAD_CHUNK));
     }
     match context.store.put(&put, value.body) {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
             append_stored((request, &flags, key), stored, value.bytes, out);
         }
-        Err(refused) => say(out, meta_refused(context, &put, refused), false),
+        Err(refused) => say(out, meta_refused(context, &put, refused)),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
+use protocol::{Answer, LINE_BYTES_MAX, Session, Speak, Step};
 use store::{Config, Store};
 
 use super::{After, Context, begin, execute, execute_with_draft};
@@ -387,7 +387,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
         rest = &rest[filled..];
     }
     let mut out = Out::default();
-    execute_with_draft(&mut server.context, header, draft, *b"\r\n", &mut out);
+    execute_with_draft(&mut server.context, header, draft, true, &mut out);
     assert_eq!(bytes(&out), b"HD kbig s300000\r\n");
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
@@ -396,7 +396,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let draft = server.context.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
-    execute_with_draft(&mut server.context, header, draft, *b"xx", &mut out);
+    execute_with_draft(&mut server.context, header, draft, false, &mut out);
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
@@ -406,7 +406,8 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
         panic!("a storage command without its value");
     };
     let refused = begin(&mut server.context, &request, value_bytes);
-    assert_eq!(refused, Err("SERVER_ERROR object too large for cache\r\n"));
+    let too_large = Answer::Text("SERVER_ERROR object too large for cache\r\n");
+    assert_eq!(refused, Err(too_large));
     server.says(&[("get big\r\n", "END\r\n")]);
     assert_eq!(server.context.counters.store_too_large.get(), 1);
     assert_eq!(server.context.counters.set_cmds.get(), 2);

@@ -60,7 +60,7 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Value("<addr>"),
         help: &[
             "interface to listen on (default: INADDR_ANY); several",
-            "with commas or by repeating -l; each [proto[ascii]:]ADDR",
+            "with commas or by repeating -l; each [proto[ascii|binary]:]ADDR",
             "or ADDR:PORT, i.e. -l 127.0.0.1,[::1]:11212",
         ],
         does: Does::Sets(add_address),
@@ -81,7 +81,7 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('B'),
         long: "protocol",
         takes: Takes::Value("<name>"),
-        help: &["protocol - one of ascii or auto (default: auto-negotiate)"],
+        help: &["protocol - one of ascii, binary, or auto (default: auto-negotiate)"],
         does: Does::Sets(set_protocol),
     },
 ];
@@ -142,15 +142,11 @@ fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     draft.settings.protocol = match value {
         "auto" => Protocol::Auto,
         "ascii" => Protocol::Ascii,
-        "binary" => {
-            return Err(Refusal::usage(
-                "-B binary is refused: this version does not speak the binary protocol. Use \
-                 -B auto or -B ascii.",
-            ));
-        }
+        "binary" => Protocol::Binary,
         _ => {
             return Err(Refusal::usage(format!(
-                "Invalid value for binding protocol: {value}\n -- should be one of auto or ascii"
+                "Invalid value for binding protocol: {value}\n -- should be one of auto, binary, or \
+                 ascii"
             )));
         }
     };
@@ -234,10 +230,11 @@ fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Ref
         .ok_or_else(|| Refusal::usage(format!("Invalid protocol spec: \"{address}\"")))?;
     let protocol = match name {
         "ascii" => Protocol::Ascii,
+        "binary" => Protocol::Binary,
         "negotiating" | "auto" => Protocol::Auto,
         _ => {
             return Err(Refusal::usage(format!(
-                "-l {address} is refused: this version speaks proto[ascii] and \
+                "-l {address} is refused: there are proto[ascii], proto[binary] and \
                  proto[negotiating] only"
             )));
         }

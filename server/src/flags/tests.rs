@@ -238,7 +238,9 @@ fn l_listen_with_prefixes() {
         assert_eq!(notes.len(), 1, "{tag}");
     }
     refused("-l tag_muchtoolong_:127.0.0.1", 64, "between 1 and 8 characters");
-    refused("-l proto[binary]:127.0.0.1", 64, "is refused");
+    let binary = &settings("-l proto[binary]:127.0.0.1").listen;
+    assert_eq!(binary[0].protocol, Protocol::Binary);
+    refused("-l proto[proxy]:127.0.0.1", 64, "is refused");
     refused("-l proto[ascii", 64, "Invalid protocol spec");
     for tls in ["notls", "btls", "mtls"] {
         refused(&format!("-l {tls}:127.0.0.1"), 64, "only when SSL is enabled");
@@ -256,7 +258,7 @@ fn b_backlog() {
 fn b_protocol() {
     assert_eq!(settings("-B ascii").listen[0].protocol, Protocol::Ascii);
     assert_eq!(settings("-B auto").protocol, Protocol::Auto);
-    refused("-B binary", 64, "does not speak the binary protocol");
+    assert_eq!(settings("-B binary").listen[0].protocol, Protocol::Binary);
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 

@@ -21,7 +21,7 @@ fn shared(settings: Settings) -> Arc<Shared> {
 
 fn answer(shared: &Shared, arguments: &str) -> String {
     let mut out = Vec::new();
-    write(shared, START + 10, arguments.as_bytes(), &mut out);
+    write(shared, START + 10, arguments.as_bytes(), protocol::Form::LINE, &mut out);
     String::from_utf8(out).unwrap()
 }
 

@@ -1,0 +1,114 @@
+//! The binary protocol: frames of 24 bytes and a body.
+//!
+//! Where: `parse` is called by the session, `write` by the executor and by a load generator's
+//! codec, `frame` reads answers on the client's side.
+//! Invariant: lengths are checked before anything is taken for a key or a value.
+//! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
+//!
+//! ```text
+//!   byte 0      1        2          4        5         6          8       12       16    24
+//!        magic | opcode | key len:2 | extras | data type | status:2 | body:4 | opaque:4 | cas:8
+//!        then extras, key, value: body bytes in all; numbers big-endian. A request has the
+//!        virtual bucket, which nobody looks at, where an answer has its status.
+//! ```
+
+pub mod frame;
+pub mod opcode;
+pub(crate) mod parse;
+pub mod write;
+
+/// First byte of a request.
+pub const MAGIC_REQUEST: u8 = 0x80;
+/// First byte of an answer.
+pub const MAGIC_REPLY: u8 = 0x81;
+/// What stands before the body.
+pub const HEADER_BYTES: usize = 24;
+/// Exptime of an increment that shall not make the number it does not find.
+pub const EXPTIME_NO_CREATE: u32 = u32::MAX;
+/// A frame that claims a longer body ends its connection.
+pub const BODY_BYTES_MAX: u32 = 1 << 30;
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// `MAGIC_REQUEST` or `MAGIC_REPLY`.
+    pub magic: u8,
+    /// Which command.
+    pub opcode: u8,
+    /// Length of the key.
+    pub key_bytes: u16,
+    /// Length of the extras.
+    pub extras_bytes: u8,
+    /// 0, and nobody looks at it.
+    pub data_type: u8,
+    /// An answer's status; a request's virtual bucket.
+    pub status: u16,
+    /// Length of extras, key and value.
+    pub body_bytes: u32,
+    /// The client's own 32 bits.
+    pub opaque: u32,
+    /// The CAS unique.
+    pub cas: u64,
+}
+
+impl Header {
+    /// From the wire.
+    #[inline]
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Header {
+        let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| (u32::from(u16_at(at)) << 16) | u32::from(u16_at(at + 2));
+        Header {
+            magic: bytes[0],
+            opcode: bytes[1],
+            key_bytes: u16_at(2),
+            extras_bytes: bytes[4],
+            data_type: bytes[5],
+            status: u16_at(6),
+            body_bytes: u32_at(8),
+            opaque: u32_at(12),
+            cas: (u64::from(u32_at(16)) << 32) | u64::from(u32_at(20)),
+        }
+    }
+
+    /// To the wire.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = self.magic;
+        bytes[1] = self.opcode;
+        bytes[2..4].copy_from_slice(&self.key_bytes.to_be_bytes());
+        bytes[4] = self.extras_bytes;
+        bytes[5] = self.data_type;
+        bytes[6..8].copy_from_slice(&self.status.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.body_bytes.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.opaque.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.cas.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_stands_on_the_wire_as_drawn() {
+        let header = Header {
+            magic: MAGIC_REPLY,
+            opcode: 0x0c,
+            key_bytes: 0x0102,
+            extras_bytes: 4,
+            data_type: 5,
+            status: 0x0607,
+            body_bytes: 0x0809_0a0b,
+            opaque: 0x0c0d_0e0f,
+            cas: 0x1011_1213_1415_1617,
+        };
+        let bytes = header.to_bytes();
+        assert_eq!(bytes[..6], [0x81, 0x0c, 1, 2, 4, 5]);
+        assert!((6..24).all(|at| usize::from(bytes[at]) == at), "{bytes:x?}");
+        assert_eq!(Header::from_bytes(&bytes), header);
+    }
+}

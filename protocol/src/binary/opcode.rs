@@ -1,0 +1,144 @@
+//! The table of all binary commands.
+//!
+//! Where: `binary::parse` finds a frame's command here; `binary::write` what its answer shows.
+//! Invariant: a binary command exists if and only if it has a row. Adding one: a row here, an arm
+//! in the server's executor, a transcript.
+//! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
+
+use crate::request::StoreVerb;
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opcode {
+    /// As it stands on the wire.
+    pub code: u8,
+    /// Its name, for people.
+    pub name: &'static str,
+    /// How its frame is read, and what becomes of it.
+    pub shape: Shape,
+    /// No answer to a miss, or to success where that shows no value.
+    pub quiet: bool,
+}
+
+/// How a command's frame is read. Extras in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A key.
+    Get {
+        /// The answer shows the key.
+        key: bool,
+    },
+    /// Exptime (4) and a key.
+    GetAndTouch {
+        /// The answer shows the key.
+        key: bool,
+    },
+    /// Exptime (4) and a key; the answer shows the client flags.
+    Touch,
+    /// Client flags and exptime (8), a key and a value.
+    Store(StoreVerb),
+    /// A key and a value: append, prepend.
+    Extend(StoreVerb),
+    /// A key.
+    Delete,
+    /// Delta, initial value and exptime (20), and a key.
+    Delta {
+        /// Upwards.
+        incr: bool,
+    },
+    /// Perhaps an exptime (4).
+    Flush,
+    /// Nothing.
+    Noop,
+    /// Nothing.
+    Version,
+    /// Perhaps a key: which statistics.
+    Stat,
+    /// Nothing.
+    Quit,
+    /// Nothing. Refused: no SASL is built in.
+    SaslList,
+    /// A key and a value. Refused as well.
+    Sasl,
+}
+
+const fn loud(code: u8, name: &'static str, shape: Shape) -> Opcode {
+    Opcode { code, name, shape, quiet: false }
+}
+
+const fn quiet(code: u8, name: &'static str, shape: Shape) -> Opcode {
+    Opcode { code, name, shape, quiet: true }
+}
+
+/// All binary commands, by code.
+pub const OPCODES: [Opcode; 35] = [
+    loud(0x00, "get", Shape::Get { key: false }),
+    loud(0x01, "set", Shape::Store(StoreVerb::Set)),
+    loud(0x02, "add", Shape::Store(StoreVerb::Add)),
+    loud(0x03, "replace", Shape::Store(StoreVerb::Replace)),
+    loud(0x04, "delete", Shape::Delete),
+    loud(0x05, "increment", Shape::Delta { incr: true }),
+    loud(0x06, "decrement", Shape::Delta { incr: false }),
+    loud(0x07, "quit", Shape::Quit),
+    loud(0x08, "flush", Shape::Flush),
+    quiet(0x09, "getq", Shape::Get { key: false }),
+    loud(0x0a, "noop", Shape::Noop),
+    loud(0x0b, "version", Shape::Version),
+    loud(0x0c, "getk", Shape::Get { key: true }),
+    quiet(0x0d, "getkq", Shape::Get { key: true }),
+    loud(0x0e, "append", Shape::Extend(StoreVerb::Append)),
+    loud(0x0f, "prepend", Shape::Extend(StoreVerb::Prepend)),
+    loud(0x10, "stat", Shape::Stat),
+    quiet(0x11, "setq", Shape::Store(StoreVerb::Set)),
+    quiet(0x12, "addq", Shape::Store(StoreVerb::Add)),
+    quiet(0x13, "replaceq", Shape::Store(StoreVerb::Replace)),
+    quiet(0x14, "deleteq", Shape::Delete),
+    quiet(0x15, "incrementq", Shape::Delta { incr: true }),
+    quiet(0x16, "decrementq", Shape::Delta { incr: false }),
+    quiet(0x17, "quitq", Shape::Quit),
+    quiet(0x18, "flushq", Shape::Flush),
+    quiet(0x19, "appendq", Shape::Extend(StoreVerb::Append)),
+    quiet(0x1a, "prependq", Shape::Extend(StoreVerb::Prepend)),
+    loud(0x1c, "touch", Shape::Touch),
+    loud(0x1d, "gat", Shape::GetAndTouch { key: false }),
+    quiet(0x1e, "gatq", Shape::GetAndTouch { key: false }),
+    loud(0x20, "sasl_list_mechs", Shape::SaslList),
+    loud(0x21, "sasl_auth", Shape::Sasl),
+    loud(0x22, "sasl_step", Shape::Sasl),
+    loud(0x23, "gatk", Shape::GetAndTouch { key: true }),
+    quiet(0x24, "gatkq", Shape::GetAndTouch { key: true }),
+];
+
+/// Codes from here on have no row.
+const CODE_END: usize = 0x25;
+
+/// Where each code's row is; past the table for none.
+const ROWS: [u8; CODE_END] = {
+    let mut rows = [u8::MAX; CODE_END];
+    let mut row: u8 = 0;
+    while (row as usize) < OPCODES.len() {
+        rows[OPCODES[row as usize].code as usize] = row;
+        row += 1;
+    }
+    rows
+};
+
+/// The row of `code`.
+#[inline]
+#[must_use]
+pub fn find(code: u8) -> Option<&'static Opcode> {
+    OPCODES.get(usize::from(*ROWS.get(usize::from(code))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_finds_its_own_row() {
+        for code in 0..=u8::MAX {
+            let row = OPCODES.iter().find(|opcode| opcode.code == code);
+            assert_eq!(find(code), row, "{code:#x}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One frame into what it asks for.
+//!
+//! Where: called by the session at the start of each frame.
+//! Invariant: depends on the frame only. Frames whose lengths do not fit their command end the
+//! connection; of frames that are refused, as many bytes are swallowed as memcached swallows.
+//! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
+
+use super::opcode::{self, Shape};
+use super::{BODY_BYTES_MAX, EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REQUEST};
+use crate::KEY_BYTES_MAX;
+use crate::form::{Answer, Form, GetForm, Refusal, Tag};
+use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store, StoreVerb};
+
+/// What a frame asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framed<'a> {
+    /// Header, extras and key are not all here.
+    More,
+    /// A request, and the bytes it takes.
+    Request(Request<'a>, usize),
+    /// A storage command: the bytes before its value, and the value's.
+    Value(Request<'a>, usize, u32),
+    /// So many bytes, then so many more to be swallowed, then the answer.
+    Swallow(usize, u32, Answer),
+    /// So many bytes to be swallowed, then the answer, and no more.
+    Last(usize, Answer),
+    /// No frame.
+    Close,
+}
+
+/// What stands before a frame's value.
+struct Head<'a> {
+    header: Header,
+    extras: &'a [u8],
+    key: &'a [u8],
+    tag: Tag,
+    bytes: usize,
+}
+
+/// Parses the frame at the start of `input`.
+#[inline]
+pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
+    let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Framed::More };
+    let header = Header::from_bytes(header);
+    if header.magic != MAGIC_REQUEST {
+        return Framed::Close;
+    }
+    let command = opcode::find(header.opcode);
+    let quiet = command.is_some_and(|command| command.quiet);
+    let tag = Tag { opcode: header.opcode, quiet, opaque: header.opaque };
+    let (key_bytes, extras_bytes) = (usize::from(header.key_bytes), header.extras_bytes.into());
+    let bytes = HEADER_BYTES + extras_bytes + key_bytes;
+    if let Some(refusal) = misshapen(&header) {
+        return Framed::Last(bytes, Answer::Frame(tag, refusal));
+    }
+    let Some(body) = input.get(HEADER_BYTES..bytes) else { return Framed::More };
+    let (extras, key) = body.split_at(extras_bytes);
+    let head = Head { header, extras, key, tag, bytes };
+    let Some(command) = command else {
+        // Extras and key have been taken from the frame already; memcached swallows the whole
+        // body's length of what follows them.
+        let unknown = Answer::Frame(tag, Refusal::UnknownCommand);
+        return Framed::Swallow(bytes, header.body_bytes, unknown);
+    };
+    by_shape(&head, command.shape)
+        .unwrap_or(Framed::Last(bytes, Answer::Frame(tag, Refusal::BadFormat)))
+}
+
+/// What is wrong with any frame of these lengths.
+fn misshapen(header: &Header) -> Option<Refusal> {
+    let body_bytes_min = u32::from(header.key_bytes) + u32::from(header.extras_bytes);
+    if body_bytes_min > header.body_bytes {
+        return Some(Refusal::UnknownCommand);
+    }
+    let long_key = usize::from(header.key_bytes) > KEY_BYTES_MAX;
+    (header.body_bytes > BODY_BYTES_MAX || long_key).then_some(Refusal::BadFormat)
+}
+
+/// None: its lengths are not its command's.
+fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
+    let (key, form) = (head.key, Form::Binary(head.tag));
+    let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
+    // Some commands look at the body's length and some do not; what is left of it is then taken
+    // for the next frame.
+    let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
+    let is_bare = !keyed && extras_bytes == 0 && ends;
+    let request = match shape {
+        Shape::Get { .. } if keyed && extras_bytes == 0 && ends => {
+            Request::Get(Get { key, exptime: None, form: GetForm::Binary(head.tag) })
+        }
+        Shape::GetAndTouch { .. } | Shape::Touch if keyed => {
+            let exptime = Some(seconds(number(head.extras)?));
+            Request::Get(Get { key, exptime, form: GetForm::Binary(head.tag) })
+        }
+        Shape::Store(verb) if keyed => return store(head, verb),
+        Shape::Extend(verb) if keyed && extras_bytes == 0 => return extend(head, verb),
+        Shape::Delete if keyed && extras_bytes == 0 && ends => {
+            Request::Delete(Delete { key, cas: head.header.cas, form })
+        }
+        Shape::Delta { incr } if keyed && ends => Request::Delta(delta(head, incr)?),
+        Shape::Flush if !keyed && ends && extras_bytes == 0 => {
+            Request::FlushAll { exptime: Some(0), form }
+        }
+        Shape::Flush if !keyed && ends => {
+            Request::FlushAll { exptime: Some(seconds(number(head.extras)?)), form }
+        }
+        Shape::Noop if is_bare => Request::Noop(form),
+        Shape::Version if is_bare => Request::Version(form),
+        Shape::Quit if is_bare => Request::Quit(form),
+        Shape::Stat if extras_bytes == 0 => {
+            Request::Stats { args: Args { text: key, count: usize::from(keyed) }, form }
+        }
+        Shape::SaslList if is_bare => return Some(unknown(head, 0)),
+        Shape::Sasl if keyed && extras_bytes == 0 => {
+            return Some(unknown(head, head.value_bytes()));
+        }
+        _ => return None,
+    };
+    Some(Framed::Request(request, head.bytes))
+}
+
+impl Head<'_> {
+    /// What of the body is neither extras nor key.
+    fn value_bytes(&self) -> u32 {
+        self.header.body_bytes
+            - (u32::from(self.header.key_bytes) + u32::from(self.header.extras_bytes))
+    }
+}
+
+/// A command that is there only with SASL.
+fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
+    Framed::Swallow(head.bytes, value_bytes, Answer::Frame(head.tag, Refusal::UnknownCommand))
+}
+
+fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<Framed<'a>> {
+    let (client_flags, exptime) = head.extras.split_at_checked(4)?;
+    let (client_flags, exptime) = (number(client_flags)?, number(exptime)?);
+    let store = Store { client_flags, exptime: seconds(exptime), ..bare(head, verb) };
+    Some(Framed::Value(Request::Store(store), head.bytes, head.value_bytes()))
+}
+
+fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<Framed<'a>> {
+    let store = bare(head, verb);
+    Some(Framed::Value(Request::Store(store), head.bytes, head.value_bytes()))
+}
+
+/// A storage command without extras and value.
+fn bare<'a>(head: &Head<'a>, verb: StoreVerb) -> Store<'a> {
+    Store {
+        verb,
+        key: head.key,
+        client_flags: 0,
+        exptime: 0,
+        cas: head.header.cas,
+        form: Form::Binary(head.tag),
+        value: &[],
+        terminated: true,
+    }
+}
+
+fn delta<'a>(head: &Head<'a>, incr: bool) -> Option<Delta<'a>> {
+    let (amount, rest) = head.extras.split_first_chunk::<8>()?;
+    let (initial, exptime) = rest.split_first_chunk::<8>()?;
+    let exptime = number(exptime)?;
+    let initial = Initial { value: u64::from_be_bytes(*initial), exptime: seconds(exptime) };
+    Some(Delta {
+        incr,
+        key: head.key,
+        delta: u64::from_be_bytes(*amount),
+        cas: head.header.cas,
+        initial: (exptime != EXPTIME_NO_CREATE).then_some(initial),
+        form: Form::Binary(head.tag),
+    })
+}
+
+/// A number of exactly four bytes.
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// There are no negative exptimes here.
+fn seconds(exptime: u32) -> i64 {
+    exptime.into()
+}

@@ -1,0 +1,125 @@
+//! A server's binary answers.
+//!
+//! Where: called by the executor, through `Form` for what has no value.
+//! Invariant: what is written is one whole frame, but after `value`, whose value the caller
+//! appends.
+//! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
+
+use super::opcode::{self, Shape};
+use super::{HEADER_BYTES, Header, MAGIC_REPLY};
+use crate::form::{Refusal, Tag};
+
+/// Bytes of the client flags before a value.
+const FLAGS_BYTES: u8 = 4;
+
+/// Status and words of a refusal.
+fn status(refusal: Refusal) -> (u16, &'static str) {
+    match refusal {
+        Refusal::NotFound => (0x01, "Not found"),
+        Refusal::Exists => (0x02, "Data exists for key."),
+        Refusal::TooLarge => (0x03, "Too large."),
+        Refusal::BadChunk | Refusal::BadExptime | Refusal::BadFormat => (0x04, "Invalid arguments"),
+        Refusal::NotStored => (0x05, "Not stored."),
+        Refusal::NonNumeric => (0x06, "Non-numeric server-side value for incr or decr"),
+        Refusal::FlushRefused => (0x20, "Auth failure."),
+        Refusal::UnknownCommand => (0x81, "Unknown command"),
+        Refusal::NoMemory => (0x82, "Out of memory allocating item"),
+        Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
+        Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
+    }
+}
+
+fn header(tag: Tag) -> Header {
+    let (opcode, opaque) = (tag.opcode, tag.opaque);
+    Header { magic: MAGIC_REPLY, opcode, opaque, ..Header::default() }
+}
+
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
+    let body_bytes = length(parts.iter().map(|part| part.len()).sum());
+    out.extend_from_slice(&Header { body_bytes, ..header }.to_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Appends why a request was not carried out.
+pub fn refusal(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
+    let (status, words) = status(refusal);
+    frame(out, Header { status, ..header(tag) }, &[words.as_bytes()]);
+}
+
+/// Appends success without a value.
+pub fn done(out: &mut Vec<u8>, tag: Tag, cas: u64) {
+    frame(out, Header { cas, ..header(tag) }, &[]);
+}
+
+/// Appends success with a text.
+pub fn text(out: &mut Vec<u8>, tag: Tag, text: &[u8]) {
+    frame(out, header(tag), &[text]);
+}
+
+/// Appends the number that arithmetic came to.
+pub fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
+    if !tag.quiet {
+        frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
+    }
+}
+
+/// Appends a statistic, whose value `value` appends. One without a name is the end of them.
+pub fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    frame(out, header(tag), &[name.as_bytes()]);
+    value(out);
+    let head = Header {
+        key_bytes: u16::try_from(name.len()).unwrap_or(u16::MAX),
+        body_bytes: length(out.len() - start - HEADER_BYTES),
+        ..header(tag)
+    };
+    out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
+}
+
+/// Appends what stands before the value of a hit. True: the value is to follow, if it has any bytes.
+#[inline]
+pub fn value(
+    out: &mut Vec<u8>,
+    tag: Tag,
+    key: &[u8],
+    client_flags: u32,
+    value_bytes: u32,
+    cas: u64,
+) -> bool {
+    let (key, value_bytes) = match opcode::find(tag.opcode).map(|opcode| opcode.shape) {
+        Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => (key, value_bytes),
+        Some(Shape::Touch) => (&[][..], 0),
+        _ => (&[][..], value_bytes),
+    };
+    let head = Header {
+        extras_bytes: FLAGS_BYTES,
+        key_bytes: u16::try_from(key.len()).unwrap_or(u16::MAX),
+        body_bytes: u32::from(FLAGS_BYTES) + length(key.len()) + value_bytes,
+        cas,
+        ..header(tag)
+    };
+    out.reserve(HEADER_BYTES + usize::from(FLAGS_BYTES) + key.len());
+    out.extend_from_slice(&head.to_bytes());
+    out.extend_from_slice(&client_flags.to_be_bytes());
+    out.extend_from_slice(key);
+    value_bytes > 0
+}
+
+/// Appends the answer to a miss.
+pub fn miss(out: &mut Vec<u8>, tag: Tag, key: &[u8]) {
+    if tag.quiet {
+        return;
+    }
+    match opcode::find(tag.opcode).map(|opcode| opcode.shape) {
+        Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => {
+            let (status, _) = status(Refusal::NotFound);
+            let key_bytes = u16::try_from(key.len()).unwrap_or(u16::MAX);
+            frame(out, Header { status, key_bytes, ..header(tag) }, &[key]);
+        }
+        _ => refusal(out, tag, Refusal::NotFound),
+    }
+}

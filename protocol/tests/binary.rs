@@ -1,0 +1,215 @@
+//! The binary codec against itself: both directions, and streams cut anywhere.
+//!
+//! Where: beside the crate, through its public face only.
+//! Invariant: what is encoded is read back; what a stream means does not depend on its cuts; frames
+//! whose lengths do not fit end the connection.
+//! Source: memcached 1.6.45 `protocol_binary.h`.
+
+mod stream;
+
+use proptest::prelude::*;
+use protocol::binary::frame::{Decoded, Frame};
+use protocol::binary::opcode::{OPCODES, Shape};
+use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
+use protocol::{
+    Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Refusal, Request, Session, Speak,
+    Step, Store, Tag,
+};
+use stream::feed;
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 1..=250)
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..300)
+}
+
+/// The numbers of a request.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    client_flags: u32,
+    exptime: u32,
+    cas: u64,
+    delta: u64,
+}
+
+/// A well-formed request of that shape, if a server carries it out.
+fn request<'a>(
+    shape: Shape,
+    tag: Tag,
+    key: &'a [u8],
+    value: &'a [u8],
+    numbers: Numbers,
+) -> Option<Request<'a>> {
+    let form = Form::Binary(tag);
+    let Numbers { client_flags, cas, delta, .. } = numbers;
+    let exptime = i64::from(numbers.exptime);
+    let store = |verb, client_flags, exptime| {
+        let terminated = true;
+        Request::Store(Store { verb, key, client_flags, exptime, cas, form, value, terminated })
+    };
+    let get = |exptime| Request::Get(Get { key, exptime, form: GetForm::Binary(tag) });
+    Some(match shape {
+        Shape::Get { .. } => get(None),
+        Shape::GetAndTouch { .. } | Shape::Touch => get(Some(exptime)),
+        Shape::Store(verb) => store(verb, client_flags, exptime),
+        Shape::Extend(verb) => store(verb, 0, 0),
+        Shape::Delete => Request::Delete(Delete { key, cas, form }),
+        Shape::Delta { incr } => {
+            let initial = Initial { value: delta ^ 1, exptime };
+            let initial = (numbers.exptime != u32::MAX).then_some(initial);
+            Request::Delta(Delta { incr, key, delta, cas, initial, form })
+        }
+        Shape::Flush => Request::FlushAll { exptime: Some(exptime), form },
+        Shape::Noop => Request::Noop(form),
+        Shape::Version => Request::Version(form),
+        Shape::Stat => Request::Stats { args: Args { text: key, count: 1 }, form },
+        Shape::Quit => Request::Quit(form),
+        Shape::SaslList | Shape::Sasl => return None,
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_command_is_read_back(
+        key in key(),
+        value in value(),
+        opaque in any::<u32>(),
+        (client_flags, exptime, cas, delta) in any::<(u32, u32, u64, u64)>(),
+    ) {
+        let numbers = Numbers { client_flags, exptime, cas, delta };
+        for opcode in OPCODES {
+            let tag = Tag { opcode: opcode.code, quiet: opcode.quiet, opaque };
+            let Some(request) = request(opcode.shape, tag, &key, &value, numbers) else { continue };
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            let read = Session::new(Speak::Auto).next(&bytes);
+            prop_assert_eq!(read, Step::Request(request, bytes.len()), "{}", opcode.name);
+        }
+    }
+
+    #[test]
+    fn answers_are_read_back(
+        key in key(),
+        value in value(),
+        (opaque, client_flags, cas, number) in any::<(u32, u32, u64, u64)>(),
+    ) {
+        for opcode in OPCODES {
+            let tag = Tag { opcode: opcode.code, quiet: false, opaque };
+            let mut bytes = Vec::new();
+            let value_bytes = u32::try_from(value.len()).unwrap();
+            if write::value(&mut bytes, tag, &key, client_flags, value_bytes, cas) {
+                bytes.extend_from_slice(&value);
+            }
+            let hit = read_whole(&bytes)?;
+            prop_assert_eq!((hit.header.opcode, hit.header.opaque), (opcode.code, opaque));
+            prop_assert_eq!((hit.header.status, hit.header.cas), (0, cas));
+            prop_assert_eq!(hit.extras, &client_flags.to_be_bytes());
+            let with_key = matches!(
+                opcode.shape,
+                Shape::Get { key: true } | Shape::GetAndTouch { key: true },
+            );
+            prop_assert_eq!(hit.key, if with_key { &key[..] } else { b"" });
+            let no_value = opcode.shape == Shape::Touch;
+            prop_assert_eq!(hit.value, if no_value { b"" } else { &value[..] });
+            bytes.clear();
+            write::miss(&mut bytes, tag, &key);
+            let miss = read_whole(&bytes)?;
+            prop_assert_eq!(miss.header.status, 1);
+            prop_assert_eq!(miss.key, if with_key { &key[..] } else { b"" });
+            bytes.clear();
+            write::number(&mut bytes, tag, number, cas);
+            prop_assert_eq!(read_whole(&bytes)?.value, &number.to_be_bytes());
+            bytes.clear();
+            write::stat(&mut bytes, tag, "name", |out| out.extend_from_slice(&value));
+            let stat = read_whole(&bytes)?;
+            prop_assert_eq!((stat.key, stat.value), (&b"name"[..], &value[..]));
+        }
+    }
+
+    #[test]
+    fn a_stream_means_the_same_wherever_it_is_cut(
+        frames in proptest::collection::vec(frame(), 1..8),
+        cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
+    ) {
+        let stream = frames.concat();
+        for speak in [Speak::Auto, Speak::Binary] {
+            let whole = feed(speak, [&stream[..]]);
+            let mut cuts: Vec<usize> =
+                cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let cut = feed(speak, cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]));
+            prop_assert!(whole.agrees(&cut) && cut.agrees(&whole), "{whole:?}\n{cut:?}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_some_answer_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut() {
+            *first = MAGIC_REPLY;
+        }
+        if let Decoded::Frame(_, used) = Frame::decode(&bytes) {
+            prop_assert!(used <= bytes.len());
+        }
+    }
+}
+
+/// The one answer that `bytes` are; half of it is none yet.
+fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
+    prop_assert_eq!(Frame::decode(&bytes[..bytes.len() / 2]), Decoded::More);
+    match Frame::decode(bytes) {
+        Decoded::Frame(frame, used) if used == bytes.len() => Ok(frame),
+        other => Err(TestCaseError::fail(format!("{other:?}"))),
+    }
+}
+
+/// A frame, mostly with lengths that fit its command; what follows its body is another frame.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
+    let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];
+    let key = prop_oneof![6 => 0..9u16, 1 => 249..252u16, 1 => 65_000..=u16::MAX];
+    (opcode, extras, key, 0..20u32, -1..3i64, any::<u32>()).prop_map(
+        |(opcode, extras_bytes, key_bytes, value_bytes, lie, opaque)| {
+            let bytes = u32::from(extras_bytes) + u32::from(key_bytes) + value_bytes;
+            let claimed = (i64::from(bytes) + lie.min(0)).max(0);
+            let header = Header {
+                magic: MAGIC_REQUEST,
+                opcode,
+                key_bytes,
+                extras_bytes,
+                body_bytes: u32::try_from(claimed).unwrap(),
+                opaque,
+                ..Header::default()
+            };
+            [&header.to_bytes()[..], &vec![b'x'; bytes as usize]].concat()
+        },
+    )
+}
+
+#[test]
+fn a_long_key_is_not_waited_for_in_the_buffer() {
+    let header = Header {
+        magic: MAGIC_REQUEST,
+        key_bytes: u16::MAX,
+        body_bytes: 1 << 20,
+        ..Header::default()
+    };
+    let mut session = Session::new(Speak::Auto);
+    assert_eq!(session.next(&header.to_bytes()), Step::Skip(HEADER_BYTES));
+    assert_eq!(session.next(&[b'k'; 65_000]), Step::Skip(65_000));
+    let tag = Tag { opcode: 0, quiet: false, opaque: 0 };
+    let answer = Answer::Frame(tag, Refusal::BadFormat);
+    let last = Step::Request(Request::LastAnswer(answer), 535);
+    assert_eq!(session.next(&[b'k'; 600]), last);
+}
+
+#[test]
+fn only_its_own_first_byte_makes_a_frame() {
+    assert_eq!(Session::new(Speak::Binary).next(&[b'x'; HEADER_BYTES]), Step::Close);
+    assert_eq!(Session::new(Speak::Binary).next(&[b'x'; HEADER_BYTES - 1]), Step::More);
+    let text = Session::new(Speak::Ascii).next(b"\x80\n");
+    assert!(matches!(text, Step::Request(Request::Answer(Answer::Text(_)), 2)), "{text:?}");
+}

@@ -1,0 +1,92 @@
+//! A stream of bytes, cut into pieces, fed to a session as a connection would feed it.
+//!
+//! Where: the codec tests and the fuzz targets both include this file.
+//! Invariant: checked at every step: none consumes more than there is, and every one but `More` and
+//! `Body` consumes something.
+//! Source: the invariants of `protocol/src/session.rs`.
+
+use protocol::{Answer, Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, answer, meta};
+
+/// What a stream comes to. Which key of a line is its last may show only after it was yielded, so
+/// the end of a line counts as an event of its own.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Events {
+    /// One entry per request, in order.
+    pub(crate) list: Vec<String>,
+    /// The server would have closed the connection.
+    pub(crate) closed: bool,
+}
+
+impl Events {
+    /// Whether `cut`, the same stream in other pieces, came to the same. Whether an over-long line
+    /// closes the connection depends on how it arrives, so `cut` may have ended early.
+    pub(crate) fn agrees(&self, cut: &Events) -> bool {
+        let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
+        begins && (cut.closed || cut == self)
+    }
+}
+
+/// Feeds `pieces` one after the other.
+pub(crate) fn feed<'p>(speak: Speak, pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
+    let mut session = Session::new(speak);
+    let mut held = Vec::new();
+    let mut events = Events::default();
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        let mut at = 0;
+        loop {
+            let input = &held[at..];
+            match session.next(input) {
+                Step::More => {
+                    assert!(input.len() < LINE_BYTES_MAX);
+                    break;
+                }
+                Step::Body { request, header_bytes, value_bytes, end_bytes } => {
+                    assert!(matches!(request, Request::Store(_) | Request::Meta(_)));
+                    assert!(header_bytes <= input.len());
+                    let whole = header_bytes + value_bytes as usize + end_bytes as usize;
+                    assert!(whole > input.len());
+                    break;
+                }
+                Step::Skip(used) => {
+                    assert!(used > 0 && used <= input.len());
+                    at += used;
+                }
+                Step::Request(request, used) => {
+                    assert!(used > 0 && used <= input.len());
+                    at += used;
+                    note(&request, &mut events.list);
+                    events.closed |= matches!(request, Request::LastAnswer(_));
+                }
+                Step::Close => events.closed = true,
+            }
+            if events.closed {
+                return events;
+            }
+        }
+        held.drain(..at);
+    }
+    events
+}
+
+fn note(request: &Request<'_>, list: &mut Vec<String>) {
+    match request {
+        Request::Get(get) => {
+            let (form, ends) = match get.form {
+                GetForm::Text { cas, last } => (GetForm::Text { cas, last: false }, last),
+                form @ GetForm::Binary(_) => (form, false),
+            };
+            list.push(format!("{:?}", Get { form, ..*get }));
+            if ends {
+                list.push(answer::END.to_owned());
+            }
+        }
+        Request::Answer(Answer::Text(answer)) => list.push((*answer).to_owned()),
+        Request::Meta(meta) => {
+            let flags = meta::Flags::parse(meta);
+            let flags = flags.map(|flags| flags.key(meta, &mut None).to_vec());
+            list.push(format!("{meta:?} {flags:?}"));
+        }
+        other => list.push(format!("{other:?}")),
+    }
+}
