@@ -10,6 +10,8 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part of this module")]
 
+pub(crate) mod frame;
+
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};

@@ -4,27 +4,28 @@
 //! difference is reported; one is enough to fail. Source: `../data/oracle/README.md`.
 //!
 //! - `SERVER=path`: replay to that server, for instance memcached itself.
-//! - `RECORDING=path`: replay that recording too (JSON lines of text or meta commands, zstd).
+//! - `RECORDING=path`: replay that recording of text or meta commands too (JSON lines, zstd).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod binary;
+mod form;
 #[path = "../live/mod.rs"]
 mod live;
 mod recording;
 mod text;
 
-use live::{SILENCE, Server, Stop, Wire, show};
-use recording::{Exchange, State};
+use binary::Binary;
+use form::Form;
+use live::{SILENCE, Server, Stop, Wire};
+use recording::{Answer, Exchange, State};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
+use text::Text;
 
-const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/oracle/text.jsonl.zst");
-
-/// What follows each request, and its reply: the end of what the request led to.
-const FENCE: &[u8] = b"mn\r\n";
-const FENCE_REPLY: &[u8] = b"MN\r\n";
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/oracle");
 
 /// The most requests sent before their replies are read.
 const PIPELINE_REQUESTS_MAX: usize = 64;
@@ -42,57 +43,128 @@ enum Delivery {
 
 #[test]
 fn text_one_by_one() {
-    replay(Path::new(TEXT), &["-m", "64"], Delivery::Whole);
+    replay(Text::new(), "text", &["-m", "64"], Delivery::Whole);
 }
 
 #[test]
 fn text_in_pieces() {
-    replay(Path::new(TEXT), &["-m", "64"], Delivery::Pieces);
+    replay(Text::new(), "text", &["-m", "64"], Delivery::Pieces);
 }
 
 #[test]
 fn text_pipelined() {
-    replay(Path::new(TEXT), &["-m", "64", "-R", "3"], Delivery::Pipelined);
+    replay(Text::new(), "text", &["-m", "64", "-R", "3"], Delivery::Pipelined);
 }
 
 #[test]
 fn text_in_eight_megabytes() {
-    replay(Path::new(TEXT), &["-m", "8", "-t", "1"], Delivery::Pipelined);
+    replay(Text::new(), "text", &["-m", "8", "-t", "1"], Delivery::Pipelined);
+}
+
+#[test]
+fn meta_one_by_one() {
+    replay(Text::new(), "meta", &["-m", "64"], Delivery::Whole);
+}
+
+#[test]
+fn meta_in_pieces() {
+    replay(Text::new(), "meta", &["-m", "64"], Delivery::Pieces);
+}
+
+#[test]
+fn meta_pipelined() {
+    replay(Text::new(), "meta", &["-m", "64", "-R", "3"], Delivery::Pipelined);
+}
+
+#[test]
+fn binary_one_by_one() {
+    replay(Binary::new(), "binary", &["-m", "64"], Delivery::Whole);
+}
+
+#[test]
+fn binary_in_pieces() {
+    replay(Binary::new(), "binary", &["-m", "64"], Delivery::Pieces);
+}
+
+#[test]
+fn binary_pipelined() {
+    replay(Binary::new(), "binary", &["-m", "64", "-R", "3"], Delivery::Pipelined);
 }
 
 #[test]
 fn a_recording_named_by_hand() {
     if let Some(path) = std::env::var_os("RECORDING") {
-        replay(Path::new(&path), &["-m", "64"], Delivery::Whole);
+        let exchanges = recording::load(Path::new(&path));
+        replay_all(Text::new(), &exchanges, &["-m", "64"], Delivery::Whole);
     }
 }
 
 #[test]
-fn a_wrong_recording_is_found() {
-    let mut exchanges = recording::load(Path::new(TEXT));
-    exchanges.truncate(300);
-    let at = exchanges.iter().position(|one| one.output.starts_with(b"VALUE")).unwrap();
-    let wrong = exchanges[at].output.len() - 8;
-    exchanges[at].output[wrong] ^= 1;
-    let differences = Replay::new(&["-m", "64"]).run(&exchanges, Delivery::Whole);
-    let found: Vec<usize> = differences.iter().map(|one| one.index).collect();
-    assert_eq!(found, [at], "{}", report(&differences, &exchanges));
+fn a_wrong_text_recording_is_found() {
+    let mut exchanges = beginning("text");
+    let at = exchanges.iter().position(|one| one.answer.output.starts_with(b"VALUE")).unwrap();
+    let wrong = exchanges[at].answer.output.len() - 8;
+    exchanges[at].answer.output[wrong] ^= 1;
+    assert_found(Text::new(), &exchanges, at);
 }
 
-fn replay(path: &Path, flags: &[&str], delivery: Delivery) {
-    let exchanges = recording::load(path);
-    let differences = Replay::new(flags).run(&exchanges, delivery);
-    assert!(differences.is_empty(), "{}", report(&differences, &exchanges));
+#[test]
+fn a_wrong_binary_recording_is_found() {
+    let mut exchanges = beginning("binary");
+    let is_hit =
+        |one: &Exchange| one.answer.output.first_chunk() == Some(&[0x81, 0, 0, 0, 4, 0, 0, 0]);
+    let at = exchanges.iter().position(|one| is_hit(one) && one.answer.output.len() > 28).unwrap();
+    for wrong in [
+        // The status, the opaque, the flags, a byte of the value.
+        7, 12, 27, 28,
+    ] {
+        exchanges[at].answer.output[wrong] ^= 1;
+        assert_found(Binary::new(), &exchanges, at);
+        exchanges[at].answer.output[wrong] ^= 1;
+    }
+    // A status taken for another, its text unchanged; a reply where there is none.
+    let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
+    exchanges[at].answer.output[7] = 1;
+    assert_found(Binary::new(), &exchanges, at);
+    exchanges[at].answer.output[7] = 5;
+    let at = exchanges.iter().position(|one| one.answer.output.is_empty()).unwrap();
+    exchanges[at].answer.output = exchanges[0].answer.output.clone();
+    assert_found(Binary::new(), &exchanges, at);
+}
+
+/// The first exchanges of a recording: enough of them to plant a fault in.
+fn beginning(name: &str) -> Vec<Exchange> {
+    let mut exchanges = load(name);
+    exchanges.truncate(300);
+    exchanges
+}
+
+fn assert_found<F: Form>(form: F, exchanges: &[Exchange], at: usize) {
+    let differences = Replay::new(form, &["-m", "64"]).run(exchanges, Delivery::Whole);
+    let found: Vec<usize> = differences.iter().map(|one| one.index).collect();
+    assert_eq!(found, [at], "{}", report::<F>(&differences, exchanges));
+}
+
+fn load(name: &str) -> Vec<Exchange> {
+    recording::load(&Path::new(FOLDER).join(format!("{name}.jsonl.zst")))
+}
+
+fn replay<F: Form>(form: F, name: &str, flags: &[&str], delivery: Delivery) {
+    replay_all(form, &load(name), flags, delivery);
+}
+
+fn replay_all<F: Form>(form: F, exchanges: &[Exchange], flags: &[&str], delivery: Delivery) {
+    let differences = Replay::new(form, flags).run(exchanges, delivery);
+    assert!(differences.is_empty(), "{}", report::<F>(&differences, exchanges));
 }
 
 struct Difference {
     index: usize,
     sent: Vec<u8>,
-    got: Vec<u8>,
-    state: State,
+    got: Answer,
 }
 
-fn report(differences: &[Difference], exchanges: &[Exchange]) -> String {
+fn report<F: Form>(differences: &[Difference], exchanges: &[Exchange]) -> String {
     let mut text = format!("{} of {} replies differ\n", differences.len(), exchanges.len());
     for difference in differences {
         let expected = &exchanges[difference.index];
@@ -100,34 +172,34 @@ fn report(differences: &[Difference], exchanges: &[Exchange]) -> String {
             text,
             "#{}\n  in:       {}\n  expected: {} [{:?}]\n  got:      {} [{:?}]",
             difference.index,
-            show(&difference.sent),
-            show(&expected.output),
-            expected.state,
-            show(&difference.got),
-            difference.state,
+            live::show(&difference.sent),
+            F::show(&expected.answer.output),
+            expected.answer.state,
+            F::show(&difference.got.output),
+            difference.got.state,
         );
     }
     text
 }
 
-struct Replay {
+struct Replay<F> {
     server: Server,
     wire: Wire,
-    names: text::Names,
+    form: F,
     differences: Vec<Difference>,
 }
 
-impl Replay {
-    fn new(flags: &[&str]) -> Replay {
+impl<F: Form> Replay<F> {
+    fn new(form: F, flags: &[&str]) -> Replay<F> {
         let server = Server::under_test(flags);
         let wire = server.connect();
-        Replay { server, wire, names: text::Names::new(), differences: Vec::new() }
+        Replay { server, wire, form, differences: Vec::new() }
     }
 
     fn run(mut self, exchanges: &[Exchange], delivery: Delivery) -> Vec<Difference> {
         let mut done = 0;
         while done < exchanges.len() {
-            let together = together(&exchanges[done..], delivery);
+            let together = together::<F>(&exchanges[done..], delivery);
             self.exchange(exchanges, done..done + together, delivery);
             done += together;
         }
@@ -140,9 +212,9 @@ impl Replay {
         let mut sent = VecDeque::new();
         let mut stream = Vec::new();
         for exchange in &exchanges[range.clone()] {
-            let request = self.names.request(&exchange.input);
+            let request = self.form.request(exchange);
             stream.extend_from_slice(&request);
-            stream.extend_from_slice(FENCE);
+            stream.extend_from_slice(&F::fence());
             sent.push_back(request);
         }
         match delivery {
@@ -156,10 +228,10 @@ impl Replay {
     }
 
     fn compare(&mut self, index: usize, sent: Vec<u8>, expected: &Exchange, delivery: Delivery) {
-        let (reply, state) = self.reply(expected, delivery);
-        let got = self.names.reply(&sent, &reply);
-        if got != expected.output || state != expected.state {
-            self.differences.push(Difference { index, sent, got, state });
+        let (reply, state) = self.reply(&expected.answer);
+        let got = Answer { output: self.form.reply(&sent, &reply), state };
+        if !expected.allows(&got, delivery != Delivery::Whole) {
+            self.differences.push(Difference { index, sent, got });
         }
         if state != State::Ok {
             self.wire = self.server.connect();
@@ -167,49 +239,37 @@ impl Replay {
     }
 
     /// One request's reply, and how it ended.
-    fn reply(&mut self, expected: &Exchange, delivery: Delivery) -> (Vec<u8>, State) {
-        if expected.state == State::Hang {
-            // No reply is the right one: whatever comes within a short while is wrong, or what
-            // the request led to before the server began to wait.
-            return match self.wire.ends(SILENCE) {
-                Stop::Silent => (self.wire.rest(), State::Hang),
-                Stop::Closed => (self.wire.rest(), State::Closed),
-            };
-        }
-        let reply = match delivery {
-            Delivery::Pipelined => self.reply_in_stream(),
-            Delivery::Whole | Delivery::Pieces => self.wire.until(FENCE_REPLY),
-        };
-        match reply {
-            Ok(reply) => (reply, State::Ok),
-            Err(Stop::Closed) => (self.wire.rest(), State::Closed),
-            Err(Stop::Silent) => (self.wire.rest(), State::Hang),
-        }
-    }
-
-    /// A reply up to its fence, with more replies behind it.
-    fn reply_in_stream(&mut self) -> Result<Vec<u8>, Stop> {
+    fn reply(&mut self, expected: &Answer) -> (Vec<u8>, State) {
         let mut reply = Vec::new();
-        loop {
-            let line = self.wire.line()?;
-            if line == FENCE_REPLY {
-                return Ok(reply);
-            }
-            reply.extend_from_slice(&line);
-        }
+        let read = match expected.state {
+            State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
+            // After what the request led to no reply is the right one: whatever comes within a
+            // short while is wrong.
+            State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
+                reply = bytes;
+                Err(self.wire.ends(SILENCE))
+            }),
+        };
+        let state = match read {
+            Ok(()) => return (reply, State::Ok),
+            Err(Stop::Closed) => State::Closed,
+            Err(Stop::Silent) => State::Hang,
+        };
+        reply.extend(self.wire.rest());
+        (reply, state)
     }
 }
 
 /// How many of the next requests can be sent at once: a request that quotes a CAS unique starts a
 /// new group, since the reply before it may bring one; one that is not answered ends its group.
-fn together(exchanges: &[Exchange], delivery: Delivery) -> usize {
+fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {
         return 1;
     }
     let mut count = 1;
     while count < exchanges.len().min(PIPELINE_REQUESTS_MAX)
-        && exchanges[count - 1].state == State::Ok
-        && !text::quotes_cas(&exchanges[count].input)
+        && exchanges[count - 1].goes_on()
+        && !F::quotes_unique(&exchanges[count])
     {
         count += 1;
     }

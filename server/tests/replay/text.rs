@@ -4,7 +4,9 @@
 //! Path: between a recording and the wire. Invariant: values are never looked into. Source:
 //! `../data/oracle/README.md`.
 
-use std::collections::HashMap;
+use crate::form::{Form, Uniques};
+use crate::live::{Stop, Wire, show};
+use crate::recording::Exchange;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The server's clock when the recording began: its absolute times lie 500 s after.
@@ -14,37 +16,67 @@ const RECORDED_AT_S: u64 = 1_795_214_630;
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
 /// Quoted for a key whose CAS unique no reply has shown: in a classic and in a meta command.
-const UNSEEN_CLASSIC: &str = "12345678";
-const UNSEEN_META: &str = "99";
+const UNSEEN_CLASSIC: u64 = 12_345_678;
+const UNSEEN_META: u64 = 99;
 
-/// CAS uniques by key and by order of appearance.
-pub(crate) struct Names {
-    /// The last unique seen for each key.
-    last: HashMap<Vec<u8>, Vec<u8>>,
-    /// Each unique's number, counting first appearances.
-    numbers: HashMap<Vec<u8>, usize>,
+const FENCE: &[u8] = b"mn\r\n";
+const FENCE_REPLY: &[u8] = b"MN\r\n";
+
+pub(crate) struct Text {
+    uniques: Uniques,
     elapsed_s: u64,
 }
 
-/// Whether a request quotes a CAS unique that an earlier reply showed.
-pub(crate) fn quotes_cas(request: &[u8]) -> bool {
-    find(request, b"{CAS ").is_some()
-}
-
-impl Names {
-    pub(crate) fn new() -> Names {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let elapsed_s = now_s.saturating_sub(RECORDED_AT_S);
-        Names { last: HashMap::new(), numbers: HashMap::new(), elapsed_s }
+impl Form for Text {
+    fn fence() -> Vec<u8> {
+        FENCE.to_vec()
     }
 
-    /// The recorded request as it has to be sent now.
-    pub(crate) fn request(&self, recorded: &[u8]) -> Vec<u8> {
+    fn quotes_unique(exchange: &Exchange) -> bool {
+        find(&exchange.input, b"{CAS ").is_some()
+    }
+
+    fn request(&self, exchange: &Exchange) -> Vec<u8> {
+        let recorded = &exchange.input;
         let line_bytes = find(recorded, b"\r\n").unwrap_or(recorded.len());
         let (line, body) = recorded.split_at(line_bytes);
         let mut request = self.with_times(&self.with_uniques(line));
         request.extend_from_slice(body);
         request
+    }
+
+    fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        loop {
+            let line = wire.line()?;
+            if line == FENCE_REPLY {
+                return Ok(());
+            }
+            reply.extend_from_slice(&line);
+        }
+    }
+
+    fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8> {
+        let mut result = Vec::with_capacity(reply.len());
+        let mut rest = reply;
+        while !rest.is_empty() {
+            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
+            let (line, after) = rest.split_at(end);
+            let value_bytes = self.line(request, line, &mut result).min(after.len());
+            result.extend_from_slice(&after[..value_bytes]);
+            rest = &after[value_bytes..];
+        }
+        result
+    }
+
+    fn show(reply: &[u8]) -> String {
+        show(reply)
+    }
+}
+
+impl Text {
+    pub(crate) fn new() -> Text {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        Text { uniques: Uniques::from(0), elapsed_s: now_s.saturating_sub(RECORDED_AT_S) }
     }
 
     fn with_uniques(&self, line: &[u8]) -> Vec<u8> {
@@ -54,9 +86,9 @@ impl Names {
         while let Some(at) = find(rest, b"{CAS ") {
             let end = find(&rest[at..], b"}").unwrap() + at;
             let unseen = if meta { UNSEEN_META } else { UNSEEN_CLASSIC };
-            let seen = self.last.get(&rest[at + 5..end]);
+            let seen = self.uniques.last(&rest[at + 5..end]);
             result.extend_from_slice(&rest[..at]);
-            result.extend_from_slice(seen.map_or(unseen.as_bytes(), Vec::as_slice));
+            result.extend_from_slice(seen.unwrap_or(unseen).to_string().as_bytes());
             rest = &rest[end + 1..];
         }
         result.extend_from_slice(rest);
@@ -77,20 +109,6 @@ impl Names {
                 }
                 None => result.extend_from_slice(token),
             }
-        }
-        result
-    }
-
-    /// A reply as the recording would write it; takes note of the CAS uniques in it.
-    pub(crate) fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8> {
-        let mut result = Vec::with_capacity(reply.len());
-        let mut rest = reply;
-        while !rest.is_empty() {
-            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
-            let (line, after) = rest.split_at(end);
-            let value_bytes = self.line(request, line, &mut result).min(after.len());
-            result.extend_from_slice(&after[..value_bytes]);
-            rest = &after[value_bytes..];
         }
         result
     }
@@ -160,10 +178,9 @@ impl Names {
     }
 
     fn name(&mut self, key: &[u8], unique: &[u8]) -> Vec<u8> {
-        self.last.insert(key.to_vec(), unique.to_vec());
-        let next = self.numbers.len();
-        let number = self.numbers.entry(unique.to_vec()).or_insert(next);
-        format!("CAS{number}").into_bytes()
+        // What is no number, or one too large, stays as it came.
+        let Some(unique) = number(unique) else { return unique.to_vec() };
+        format!("CAS{}", self.uniques.number(key, unique)).into_bytes()
     }
 }
 

@@ -1,0 +1,98 @@
+//! Binary frames, replayed: CAS uniques are put into requests, and numbers in their place into
+//! replies, whose version is taken out.
+//!
+//! Path: between a recording and the wire. Invariant: nothing of a reply but its CAS unique and
+//! the text of VERSION is changed. Source: `../data/oracle/README.md`.
+
+use crate::form::{Form, Uniques};
+use crate::live::frame::{Frame, HEADER_BYTES, NOOP, REPLY, REQUEST, VERSION};
+use crate::live::{Stop, Wire, show};
+use crate::recording::Exchange;
+
+/// No recorded request carries it.
+const FENCE_OPAQUE: u32 = u32::from_be_bytes(*b"HYPO");
+
+/// Where the CAS unique stands in a frame.
+const CAS: std::ops::Range<usize> = 16..24;
+
+pub(crate) struct Binary(Uniques);
+
+impl Binary {
+    pub(crate) fn new() -> Binary {
+        // In a frame 0 stands for no unique, so the recording counts from 1.
+        Binary(Uniques::from(1))
+    }
+}
+
+impl Form for Binary {
+    fn fence() -> Vec<u8> {
+        noop(REQUEST).encode()
+    }
+
+    fn quotes_unique(exchange: &Exchange) -> bool {
+        exchange.unique_of.is_some()
+    }
+
+    fn request(&self, exchange: &Exchange) -> Vec<u8> {
+        let mut request = exchange.input.clone();
+        if let Some(key) = &exchange.unique_of {
+            let unique = self.0.last(key).unwrap_or_default();
+            request[CAS].copy_from_slice(&unique.to_be_bytes());
+        }
+        request
+    }
+
+    fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        loop {
+            let frame = wire.frame()?;
+            if frame == noop(REPLY) {
+                return Ok(());
+            }
+            reply.extend(frame.encode());
+        }
+    }
+
+    fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8> {
+        let mut result = Vec::with_capacity(reply.len());
+        let mut rest = reply;
+        while let Some(mut frame) = Frame::decode(rest) {
+            rest = &rest[HEADER_BYTES + frame.body.len()..];
+            if frame.cas != 0 {
+                frame.cas = self.0.number(key(request), frame.cas);
+            }
+            if frame.opcode == VERSION && frame.status == 0 {
+                assert!(!frame.body.is_empty(), "a version without a text: {frame}");
+                frame = without_version(frame);
+            }
+            result.extend(frame.encode());
+        }
+        result.extend_from_slice(rest);
+        result
+    }
+
+    fn show(reply: &[u8]) -> String {
+        let mut text = String::new();
+        let mut rest = reply;
+        while let Some(frame) = Frame::decode(rest) {
+            rest = &rest[HEADER_BYTES + frame.body.len()..];
+            text += &format!("[{frame}] ");
+        }
+        text + &show(rest)
+    }
+}
+
+/// What the recording has in the place of a version.
+pub(crate) fn without_version(frame: Frame) -> Frame {
+    Frame { body_bytes: 0, body: Vec::new(), ..frame }
+}
+
+fn noop(magic: u8) -> Frame {
+    Frame { opaque: FENCE_OPAQUE, ..Frame::new(magic, NOOP, &[], &[], &[]) }
+}
+
+/// The key of a request whose lengths are right; of another, as much as there is.
+fn key(request: &[u8]) -> &[u8] {
+    let key_bytes = usize::from(u16::from_be_bytes([request[2], request[3]]));
+    let rest = request.get(HEADER_BYTES + usize::from(request[4])..).unwrap_or_default();
+    &rest[..key_bytes.min(rest.len())]
+}
