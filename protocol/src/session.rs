@@ -2,18 +2,16 @@
 //!
 //! Where: the connection calls `next` on what it has received until it yields `More`.
 //! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none;
-//! bytes once consumed are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields `More`.
-//! Source: memcached 1.6.45 `try_read_command_negotiate`, `try_read_command_ascii`,
-//! `process_get_command`, `conn_swallow`.
+//! bytes once consumed are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never
+//! yields `More`.
+//! Source: memcached 1.6.45 `try_read_command_negotiate`, `conn_swallow`.
 
-use crate::KEY_BYTES_MAX;
-use crate::answer;
+mod text;
+
 use crate::binary::parse::{Framed, parse as parse_frame};
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
-use crate::form::{Answer, GetForm};
-use crate::parse::{Parsed, parse};
-use crate::quick;
-use crate::request::{Get, Request};
+use crate::form::Answer;
+use crate::request::Request;
 
 /// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
 /// arrives; no other line may be so long without its end.
@@ -171,38 +169,6 @@ impl Session {
     }
 
     #[inline]
-    fn line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        match quick::request(input) {
-            Some(quick::Quick::Request(request, bytes)) => Step::Request(request, bytes),
-            Some(quick::Quick::Value(request, header_bytes, value_bytes)) => {
-                with_value(input, request, header_bytes, value_bytes, LINE_END_BYTES)
-            }
-            None => self.any_line(input),
-        }
-    }
-
-    fn any_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        let Some(end) = memchr::memchr(b'\n', input) else { return self.endless(input) };
-        let line_bytes = end + 1;
-        match parse(&input[..line_bytes]) {
-            Parsed::Request(request) => Step::Request(request, line_bytes),
-            Parsed::Value(request, value_bytes) => {
-                with_value(input, request, line_bytes, value_bytes, LINE_END_BYTES)
-            }
-            Parsed::Swallow(value_bytes, answer) => {
-                let bytes = u64::from(value_bytes) + u64::from(LINE_END_BYTES);
-                self.swallow(bytes, Answer::Text(answer));
-                Step::Skip(line_bytes)
-            }
-            Parsed::Keys { cas, exptime, keys_at } => {
-                self.state = State::Keys { cas, exptime, found: false };
-                Step::Skip(keys_at)
-            }
-            Parsed::Close => Step::Close,
-        }
-    }
-
-    #[inline]
     fn frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match parse_frame(input) {
             Framed::Request(request, bytes) => Step::Request(request, bytes),
@@ -224,89 +190,6 @@ impl Session {
                 Step::Skip(HEADER_BYTES)
             }
         }
-    }
-
-    /// A line whose end has not come.
-    fn endless<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        if input.len() <= COMMAND_BYTES_MAX {
-            return Step::More;
-        }
-        let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
-        let cas = match &input[spaces..] {
-            [b'g', b'e', b't', b' ', ..] => false,
-            [b'g', b'e', b't', b's', b' ', ..] => true,
-            _ => return Step::Close,
-        };
-        if spaces > SPACES_MAX {
-            return Step::Close;
-        }
-        if input.len() < LINE_BYTES_MAX {
-            return Step::More;
-        }
-        if spaces > 0 {
-            // memcached lets it grow without end, and then it is no command.
-            self.state = State::Rest { answer: answer::ERROR };
-            return Step::Skip(input.len());
-        }
-        self.state = State::Keys { cas, exptime: None, found: false };
-        Step::Skip(if cas { 5 } else { 4 })
-    }
-
-    /// The next key of a retrieval line. Lines that came whole have been checked; in one that
-    /// arrives as it is answered, anything may turn up.
-    fn key<'a>(
-        &mut self,
-        input: &'a [u8],
-        cas: bool,
-        exptime: Option<i64>,
-        found: bool,
-    ) -> Step<'a> {
-        let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
-        let rest = &input[spaces..];
-        let Some(end) = memchr::memchr2(b' ', b'\n', rest) else {
-            let key = rest.strip_suffix(b"\r").unwrap_or(rest);
-            if key.len() > KEY_BYTES_MAX {
-                self.state = State::Rest { answer: answer::KEY_TOO_LONG };
-                return Step::Skip(input.len());
-            }
-            return if spaces > 0 { Step::Skip(spaces) } else { Step::More };
-        };
-        let ended = rest[end] == b'\n';
-        let key = &rest[..end];
-        let key = if ended { key.strip_suffix(b"\r").unwrap_or(key) } else { key };
-        let consumed = spaces + end + 1;
-        if key.len() > KEY_BYTES_MAX {
-            if ended {
-                self.state = State::Line;
-                return answered(answer::KEY_TOO_LONG, consumed);
-            }
-            self.state = State::Rest { answer: answer::KEY_TOO_LONG };
-            return Step::Skip(consumed);
-        }
-        if key.is_empty() {
-            self.state = State::Line;
-            let answer = if found { answer::END } else { answer::BAD_FORMAT };
-            return answered(answer, consumed);
-        }
-        let tail = if ended { Some(0) } else { line_tail(&input[consumed..]) };
-        let last = tail.is_some();
-        self.state = if last { State::Line } else { State::Keys { cas, exptime, found: true } };
-        let get = Get { key, exptime, form: GetForm::Text { cas, last } };
-        Step::Request(Request::Get(get), consumed + tail.unwrap_or(0))
-    }
-}
-
-fn answered<'a>(answer: &'static str, consumed: usize) -> Step<'a> {
-    Step::Request(Request::Answer(Answer::Text(answer)), consumed)
-}
-
-/// Length of what is left of a line if that is known to hold no further key.
-fn line_tail(text: &[u8]) -> Option<usize> {
-    let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
-    match &text[spaces..] {
-        [b'\n', ..] => Some(spaces + 1),
-        [b'\r', b'\n', ..] => Some(spaces + 2),
-        _ => None,
     }
 }
 

@@ -1,0 +1,38 @@
+//! Any bytes, cut anywhere, into the parser of a connection whose protocol is told from its first
+//! byte: frames where it is 0x80.
+//!
+//! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
+//! The first two bytes of the input say how it is cut, the rest is the stream.
+//! Invariant: no panic; what a step consumes is there; what a stream of frames comes to does not
+//! depend on the cuts at all; a request that was read, written again, is read as the same.
+//! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
+#![no_main]
+
+#[path = "../../protocol/tests/stream/mod.rs"]
+mod stream;
+
+use libfuzzer_sys::fuzz_target;
+use protocol::binary::MAGIC_REQUEST;
+use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
+use stream::feed;
+
+fuzz_target!(|data: &[u8]| {
+    let [first, second, stream @ ..] = data else { return };
+    for speak in [Speak::Binary, Speak::Auto] {
+        let whole = feed(speak, [stream]);
+        let framed = speak == Speak::Binary || stream.first() == Some(&MAGIC_REQUEST);
+        for piece_bytes in [usize::from(*first) + 1, usize::from(*second) * 16 + 1] {
+            let cut = feed(speak, stream.chunks(piece_bytes));
+            let same = whole.agrees(&cut) && (!framed || cut.agrees(&whole));
+            assert!(same || !framed && stream.len() >= LINE_BYTES_MAX);
+        }
+    }
+    if let Step::Request(request, _) = Session::new(Speak::Binary).next(stream)
+        && request.tag().is_some()
+    {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        let again = Session::new(Speak::Binary).next(&bytes);
+        assert_eq!(again, Step::Request(request, bytes.len()));
+    }
+});
