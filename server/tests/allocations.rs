@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inprocess::{Client, connect, settings, start};
+use inprocess::{Client, answer, connect, frame, settings, start};
 
 struct Counting;
 
@@ -63,7 +63,7 @@ static ALLOCATOR: Counting = Counting;
 const REQUESTS: usize = 10_000;
 
 /// Sends `request` `REQUESTS` times, `batch` at a time, and checks that each is answered `reply`.
-fn drive(client: &mut Client, request: &str, reply: &str, batch: usize) {
+fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
     let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
     for _ in 0..REQUESTS / batch {
         client.ask(&requests, &replies);
@@ -73,14 +73,16 @@ fn drive(client: &mut Client, request: &str, reply: &str, batch: usize) {
 #[test]
 fn a_column_does_not_allocate_per_request() {
     OURS.set(true);
-    let server = start(settings(2));
-    let mut client = connect(&server);
+    let mut settings = settings(2);
+    settings.cas = false; // a binary answer shows the unique
+    let server = start(settings);
+    let (mut text, mut binary) = (connect(&server), connect(&server));
     let value = "v".repeat(500);
     let set = format!("set hit 5 0 500\r\n{value}\r\n");
     let hit = format!("VALUE hit 5 500\r\n{value}\r\nEND\r\n");
     let many_hits = format!("get hit miss hit\r\n{}", "");
     let many = format!("VALUE hit 5 500\r\n{value}\r\nVALUE hit 5 500\r\n{value}\r\nEND\r\n");
-    let kinds: [(&str, &str); 8] = [
+    let lines: [(&str, &str); 10] = [
         (&set, "STORED\r\n"),
         ("get hit\r\n", &hit),
         ("get miss\r\n", "END\r\n"),
@@ -88,19 +90,35 @@ fn a_column_does_not_allocate_per_request() {
         ("touch hit 0\r\n", "TOUCHED\r\n"),
         ("delete miss\r\n", "NOT_FOUND\r\n"),
         ("mg hit s t\r\n", "HD s500 t-1\r\n"),
+        ("ms meta 2 F5\r\nhi\r\n", "HD\r\n"),
+        ("ma meta\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
         ("verbosity 0 noreply\r\nversion\r\n", "VERSION 1.6.45\r\n"),
     ];
-    client.ask("set n 0 0 1\r\n1\r\n", "STORED\r\n");
-    for (request, reply) in kinds {
-        drive(&mut client, request, reply, 100);
-        drive(&mut client, request, reply, 1);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        drive(&mut client, request, reply, 1);
-        drive(&mut client, request, reply, 32);
-        drive(&mut client, request, reply, 100);
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-        let line = request.lines().next().unwrap_or_default();
-        assert_eq!(allocations, 0, "{line}: allocations in {} requests", 3 * REQUESTS);
+    for (request, reply) in lines {
+        does_not_allocate(&mut text, request.as_bytes(), reply.as_bytes());
+    }
+    let (get, getq, set, noop, delta) = (0x00, 0x09, 0x01, 0x0a, 0x05);
+    let quiet_miss = [frame(getq, b"", "miss", ""), frame(noop, b"", "", "")].concat();
+    let frames = [
+        (frame(set, &[0, 0, 0, 5, 0, 0, 0, 0], "hit", &value), answer(set, b"", "")),
+        (frame(get, b"", "hit", ""), answer(get, &[0, 0, 0, 5], &value)),
+        (frame(delta, &[0; 20], "number", ""), answer(delta, b"", "\0\0\0\0\0\0\0\0")),
+        (quiet_miss, answer(noop, b"", "")),
+    ];
+    for (request, reply) in &frames {
+        does_not_allocate(&mut binary, request, reply);
     }
     server.stop();
+}
+
+fn does_not_allocate(client: &mut Client, request: &[u8], reply: &[u8]) {
+    drive(client, request, reply, 100);
+    drive(client, request, reply, 1);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drive(client, request, reply, 1);
+    drive(client, request, reply, 32);
+    drive(client, request, reply, 100);
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let shown = request[..request.len().min(40)].escape_ascii();
+    assert_eq!(allocations, 0, "{shown}: allocations in {} requests", 3 * REQUESTS);
 }

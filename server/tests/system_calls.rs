@@ -7,7 +7,7 @@
 mod inprocess;
 
 use hypostyle::run::Server;
-use inprocess::{connect, settings, start};
+use inprocess::{answer, connect, frame, settings, start};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
@@ -30,14 +30,16 @@ fn counts(server: &Server) -> Counts {
 }
 
 /// What `batches` batches of `batch` equal requests cost.
-fn cost(batches: u64, batch: usize, request: &str, reply: &str) -> Counts {
+fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
+    settings.cas = false; // a binary answer shows the unique
     settings.requests_per_event = 500;
     let server = start(settings);
     let mut client = connect(&server);
     client.ask("set hit 0 0 5\r\nvalue\r\n", "STORED\r\n");
-    client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
+    let mut client = connect(&server);
+    let (requests, replies) = (request.as_ref().repeat(batch), reply.as_ref().repeat(batch));
+    client.ask(request, reply);
     let before = counts(&server);
     for _ in 0..batches {
         client.ask(&requests, &replies);
@@ -68,10 +70,15 @@ fn a_get_takes_one_read_and_one_write() {
 }
 
 #[test]
-fn thirty_two_pipelined_gets_take_one_read_and_one_write() {
+fn thirty_two_pipelined_requests_of_any_protocol_take_one_read_and_one_write() {
     let hit = "VALUE hit 0 5\r\nvalue\r\nEND\r\n";
     check(cost(500, 32, "get hit\r\n", hit), 500);
     check(cost(500, 32, "set hit 0 0 5\r\nvalue\r\n", "STORED\r\n"), 500);
+    check(cost(500, 32, "mg hit s v\r\n", "VA 5 s5\r\nvalue\r\n"), 500);
+    let (get, set, flags) = (0x00, 0x01, [0; 4]);
+    check(cost(500, 32, frame(get, b"", "hit", ""), answer(get, &flags, "value")), 500);
+    let stored = frame(set, &[0; 8], "hit", "value");
+    check(cost(500, 32, stored, answer(set, b"", "")), 500);
 }
 
 #[test]

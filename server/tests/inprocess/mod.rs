@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Protocol, Settings};
+use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
 /// Nothing here takes so long unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -57,6 +58,27 @@ pub(crate) fn resident_bytes_of(process: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// A binary request without CAS or opaque; `extras` are its first bytes.
+pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8> {
+    let body = [extras, key.as_bytes(), value.as_bytes()].concat();
+    let header = Header {
+        magic: MAGIC_REQUEST,
+        opcode,
+        key_bytes: u16::try_from(key.len()).unwrap(),
+        extras_bytes: u8::try_from(extras.len()).unwrap(),
+        body_bytes: u32::try_from(body.len()).unwrap(),
+        ..Header::default()
+    };
+    [&header.to_bytes()[..], &body].concat()
+}
+
+/// The answer to such a request, of a server without CAS uniques.
+pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
+    let mut answer = frame(opcode, extras, "", value);
+    answer[0] = MAGIC_REPLY;
+    answer
 }
 
 /// A client's connection.
