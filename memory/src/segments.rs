@@ -17,7 +17,8 @@
 //!
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | ...
-//!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | ...
+//!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4
+//!           | opened 4 | queue 4 | ...
 //! ```
 
 use crate::quiescence::Quiescence;
@@ -71,6 +72,8 @@ struct Lived {
     ticket: AtomicU64,
     retired: AtomicU64,
     walked: AtomicU32,
+    opened: AtomicU32,
+    queue: AtomicU32,
 }
 
 /// One segment's entry.
@@ -82,6 +85,19 @@ pub struct Segment {
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Segment>() == 128, "two cache lines");
+
+/// What a segment is told when it is opened; unchanged until it is free again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opening {
+    /// What its items' short CAS uniques count from.
+    pub cas_base: u64,
+    /// The flush epoch.
+    pub epoch: u32,
+    /// The queue it will stand in when sealed, by the log's own numbers.
+    pub queue: u32,
+    /// The second it is opened in.
+    pub now: u32,
+}
 
 /// What came of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,23 +130,27 @@ impl Segment {
                 ticket: AtomicU64::new(0),
                 retired: AtomicU64::new(0),
                 walked: zero(),
+                opened: zero(),
+                queue: zero(),
             },
         }
     }
 
-    /// Makes a segment just taken from the free list ready for appends, in flush epoch `epoch`.
-    pub fn open(&self, cas_base: u64, epoch: u32) {
+    /// Makes a segment just taken from the free list ready for appends.
+    pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
         // Relaxed: published by the Release of the cursor below, and of whoever shares the
         // segment's number.
         appended.end.store(UNSEALED, Ordering::Relaxed);
         appended.committed.store(0, Ordering::Relaxed);
-        appended.cas_base.store(cas_base, Ordering::Relaxed);
-        appended.epoch.store(epoch, Ordering::Relaxed);
+        appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
+        appended.epoch.store(opening.epoch, Ordering::Relaxed);
         lived.live.store(0, Ordering::Relaxed);
         lived.min_exp.store(u32::MAX, Ordering::Relaxed);
         lived.max_exp.store(0, Ordering::Relaxed);
         lived.walked.store(0, Ordering::Relaxed);
+        lived.opened.store(opening.now, Ordering::Relaxed);
+        lived.queue.store(opening.queue, Ordering::Relaxed);
         self.set_state(State::Open);
         // Last, for somebody may still know the number from its former life: until here it is full
         // to him, and from here on as open as to anyone. Release pairs with the Acquire in
@@ -181,6 +201,12 @@ impl Segment {
         self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
     }
 
+    /// Bytes of items and voids in it.
+    #[must_use]
+    pub fn committed(&self) -> u32 {
+        self.appended.committed.load(Ordering::Relaxed) // a number to look at
+    }
+
     /// Bytes reserved so far, at most `segment_bytes` of them real.
     #[must_use]
     pub fn reserved(&self) -> u64 {
@@ -200,6 +226,19 @@ impl Segment {
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.appended.epoch.load(Ordering::Relaxed) // set before the segment's items were published
+    }
+
+    /// The queue it stands in, or will when sealed.
+    #[inline]
+    #[must_use]
+    pub fn queue(&self) -> u32 {
+        self.lived.queue.load(Ordering::Relaxed) // as `epoch`
+    }
+
+    /// The second it was opened in.
+    #[must_use]
+    pub fn opened(&self) -> u32 {
+        self.lived.opened.load(Ordering::Relaxed) // as `epoch`
     }
 
     /// Bytes of its items that are linked.
@@ -517,7 +556,7 @@ mod under_loom {
     fn a_segment_is_sealed_once_and_drainable_when_all_is_committed() {
         loom::model(|| {
             let segment = Arc::new(Segment::new());
-            segment.open(0, 0);
+            segment.open(Opening::default());
             let append = |segment: &Segment| {
                 let mut sealed = 0;
                 for bytes in [40, 40] {

@@ -53,6 +53,7 @@ impl Column {
             walk: (store.config.now, u32::MAX),
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),
         };
+        store.log.set_now(local.now);
         let column = Self { store, local };
         column.local.pass(&column.store);
         column
@@ -64,6 +65,7 @@ impl Column {
         let Self { store, local } = self;
         if now > local.now {
             local.now = now;
+            store.log.set_now(now);
             local.flush_due(store);
         }
     }

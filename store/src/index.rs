@@ -16,9 +16,11 @@
 //! over one line more without looking at keys. What finds its home line full goes to the group's
 //! overflow lines.
 
+mod ghost;
 pub(crate) mod grow;
 pub(crate) mod slot;
 
+use ghost::Ghost;
 use memory::sync::{
     AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
 };
@@ -148,6 +150,7 @@ pub(crate) struct Index {
     lines: Words,
     groups: Words,
     overflow: Words,
+    ghost: Ghost,
     width: Line<AtomicU64>,
     items: Line<AtomicI64>,
     /// Bytes of memory it may use.
@@ -161,23 +164,26 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes_max`; starts with `2^groups_log` groups of 8 lines, which must be
-    /// granted.
-    pub(crate) fn new(bytes_max: usize, groups_log: u32) -> io::Result<Self> {
+    /// Room to grow within `bytes_max`, with a ghost or without; starts with `2^groups_log` groups
+    /// of 8 lines, which must be granted.
+    pub(crate) fn new(bytes_max: usize, groups_log: u32, ghost: bool) -> io::Result<Self> {
         let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
         let lines = (bytes_max / 8).max(index(width.total_lines()) * 8);
-        let start_bytes = index(width.total_lines()) * 64 + index(width.total_groups()) * 8 + 64;
-        Ok(Self {
+        let groups = (lines / 32).max(1 << groups_log);
+        let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
-            groups: Words::new((lines / 32).max(1 << groups_log))?,
+            groups: Words::new(groups)?,
             overflow: Words::new((lines / 2).next_multiple_of(8))?,
+            ghost: Ghost::new(ghost, groups)?,
             width: Line(AtomicU64::new(width.pack())),
             items: Line(AtomicI64::new(0)),
-            granted: AtomicUsize::new(start_bytes),
+            granted: AtomicUsize::new(0),
             overflow_cut: AtomicUsize::new(1),
             overflow_free: AtomicU64::new(0),
             moving: Mutex::new(Vec::new()),
-        })
+        };
+        index.grant(index.bytes());
+        Ok(index)
     }
 
     /// Asks for huge pages under the lines.
@@ -189,7 +195,8 @@ impl Index {
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         let cut = self.overflow_cut.load(Ordering::Relaxed); // a sum
-        index(width.total_lines()) * 64 + index(width.total_groups()) * 8 + cut * 64
+        let groups = width.total_groups();
+        index(width.total_lines()) * 64 + index(groups) * 8 + self.ghost.bytes(groups) + cut * 64
     }
 
     /// Bytes it may use.
@@ -236,6 +243,11 @@ impl Index {
         if group & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
             let _hint = self.find_overflow(group, tag, &mut take, &|| false);
         }
+    }
+
+    /// Was the key of `hash` evicted of late? A hint.
+    pub(crate) fn remembers(&self, hash: u64) -> bool {
+        self.ghost.knows(self.width().address(hash).group(), hash)
     }
 
     #[inline]
@@ -470,6 +482,16 @@ impl<'i> Locked<'i> {
         if at.in_home && self.word & self.spilled_bit() != 0 {
             self.pull_home(at.word);
         }
+    }
+
+    /// The ghost takes note of the key.
+    pub(crate) fn remember(&self) {
+        self.index.ghost.push(self.address.group(), self.hash);
+    }
+
+    /// Whether the ghost knew the key; it does not any more.
+    pub(crate) fn recall(&self) -> bool {
+        self.index.ghost.take(self.address.group(), self.hash)
     }
 
     fn pull_home(&mut self, empty: &AtomicU64) {

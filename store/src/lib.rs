@@ -38,7 +38,7 @@ use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
-use policy::Eviction;
+use policy::{Eviction, Policy, Queue};
 use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
@@ -84,6 +84,8 @@ pub struct Store {
     flush: Line<AtomicU64>,
     columns_taken: AtomicUsize,
     counters: Box<[Line<Counters>]>,
+    /// The policy has new items prove themselves first.
+    has_probation: bool,
     /// Free segments that only drains may take.
     keep: u32,
     /// Free segments below which every append pays for room.
@@ -111,11 +113,16 @@ impl Store {
         let (segments, segment_bytes) =
             (memory.segments.count(), memory.region.segment_bytes() as usize);
         let some = u32::try_from(columns).unwrap_or(u32::MAX);
-        let tokens_max = (segments / SEGMENTS_PER_TOKEN).min(some).clamp(1, 64);
+        let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
+        let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
+        // Each queue has open segments of its own.
+        let per_token = if has_probation { 2 * SEGMENTS_PER_TOKEN } else { SEGMENTS_PER_TOKEN };
+        let tokens_max = (segments / per_token).min(some).clamp(1, 64);
         let keep = tokens_max + 1;
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
-        let index = Index::new(config.memory_bytes, groups_log).map_err(failed)?;
+        let has_ghost = admits(false) != admits(true);
+        let index = Index::new(config.memory_bytes, groups_log, has_ghost).map_err(failed)?;
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
             index.want_huge();
         }
@@ -135,6 +142,7 @@ impl Store {
             flush: Line(AtomicU64::new(0)),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),
+            has_probation,
             keep,
             high: keep + tokens_max + 2,
             in_flight_bytes_max: in_flight.min(config.memory_bytes / 2),
@@ -161,7 +169,21 @@ impl Store {
         self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
+        stats.dead_bytes = self.log.dead_bytes();
         stats
+    }
+
+    /// Bytes of linked items in probation and in the main queue, frames included; about, while
+    /// columns change them.
+    fn live_bytes(&self) -> (u64, u64) {
+        let sum = |one: fn(&Counters) -> u64| {
+            self.counters.iter().fold(0_u64, |sum, counters| sum.wrapping_add(one(counters)))
+        };
+        // A column that has added less than another has taken meanwhile makes it negative.
+        let (all, probation) = (sum(Counters::bytes_now), sum(Counters::probation_bytes_now));
+        let [all, probation] =
+            [all, probation].map(|bytes| if bytes > i64::MAX as u64 { 0 } else { bytes });
+        (probation, all.saturating_sub(probation))
     }
 
     /// Bytes of memory in use or reserved for use: all but free segments, and the index.

@@ -6,14 +6,20 @@
 //! sees it.
 //! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
 
+use crate::policy;
 use crate::queue::Queue;
 use memory::frames::Memory;
-use memory::segments::{NONE, Reserved, Segment, State};
+use memory::segments::{NONE, Opening, Reserved, Segment, State};
 use memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence};
 use std::sync::Arc;
 
 /// Short CAS uniques reach this far before and behind a segment's base.
 const CAS_REACH: u64 = 1 << 31;
+/// Segments looked at to sum up dead bytes.
+const LOOKS_MAX: u32 = 1 << 14;
+/// The queues' numbers in their segments.
+const MAIN: u32 = 0;
+const PROBATION: u32 = 1;
 
 /// Bytes in an open segment, the caller's until committed.
 #[derive(Clone, Copy, Debug)]
@@ -32,37 +38,81 @@ struct Out {
     position: AtomicU64,
 }
 
-/// The log of a store.
+/// A queue of segments, and what is open of it.
 #[derive(Debug)]
-pub(crate) struct Log {
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) queue: Queue,
+struct Lane {
+    queue: Queue,
     /// The open segment of each appender.
     appenders: Box<[Line<AtomicU32>]>,
     /// The open segment that each drain token's compaction fills.
     outs: Box<[Out]>,
+}
+
+/// The log of a store.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) memory: Arc<Memory>,
+    /// By a segment's `queue`.
+    lanes: [Lane; 2],
     /// The flush epoch: what lies in segments of earlier ones is gone.
     epoch: AtomicU32,
     /// The next CAS unique to hand out.
     cas: Line<AtomicU64>,
+    /// The latest clock of any column, in seconds.
+    now: Line<AtomicU32>,
+}
+
+/// A queue's number in its segments.
+fn number(queue: policy::Queue) -> u32 {
+    match queue {
+        policy::Queue::Main => MAIN,
+        policy::Queue::Probation => PROBATION,
+    }
 }
 
 impl Log {
     pub(crate) fn new(memory: Arc<Memory>, appenders: u32, tokens: u32) -> Self {
         let segments = memory.segments.count();
         let out = |_| Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
-        Self {
-            queue: Queue::new(segments),
+        let lane = |number| Lane {
+            queue: Queue::new(segments, number),
             appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
             outs: (0..tokens).map(out).collect(),
+        };
+        Self {
+            lanes: [lane(MAIN), lane(PROBATION)],
             epoch: AtomicU32::new(0),
             cas: Line(AtomicU64::new(1)),
+            now: Line(AtomicU32::new(0)),
             memory,
         }
     }
 
     pub(crate) fn appenders(&self) -> usize {
-        self.appenders.len()
+        self.lanes[0].appenders.len()
+    }
+
+    /// A column's clock says `now`.
+    pub(crate) fn set_now(&self, now: u32) {
+        self.now.fetch_max(now, Ordering::Relaxed); // a number to look at
+    }
+
+    fn lane(&self, queue: u32) -> &Lane {
+        &self.lanes[usize::from(queue != MAIN)]
+    }
+
+    /// The queue that a segment stands in, or will when sealed.
+    #[inline]
+    pub(crate) fn queue_of(&self, segment: u32) -> policy::Queue {
+        match self.segment(segment).queue() {
+            MAIN => policy::Queue::Main,
+            _ => policy::Queue::Probation,
+        }
+    }
+
+    /// Takes the oldest segment of a queue that can be drained, as `Queue::take_oldest`.
+    pub(crate) fn take_oldest(&self, queue: policy::Queue) -> Option<u32> {
+        self.lane(number(queue)).queue.take_oldest(&self.memory.segments)
     }
 
     #[inline]
@@ -107,10 +157,16 @@ impl Log {
         }
     }
 
-    /// Takes `bytes` for an item from the appender's open segment; opens another if more than
-    /// `keep` are free.
-    pub(crate) fn reserve(&self, appender: usize, bytes: u32, keep: u32) -> Option<Place> {
-        let open = &self.appenders[appender];
+    /// Takes `bytes` for an item from the appender's open segment of a queue; opens another if more
+    /// than `keep` are free.
+    pub(crate) fn reserve(
+        &self,
+        queue: policy::Queue,
+        appender: usize,
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        let open = &self.lane(number(queue)).appenders[appender];
         loop {
             // Acquire pairs with the Release below: the segment is seen as opened.
             let segment = open.load(Ordering::Acquire);
@@ -119,7 +175,7 @@ impl Log {
             {
                 return Some(place);
             }
-            let fresh = self.open(keep)?;
+            let fresh = self.open(number(queue), keep)?;
             // AcqRel: Release pairs with the Acquire above.
             if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 // Sealed, not given back: a stale number elsewhere may have let somebody append to
@@ -130,10 +186,12 @@ impl Log {
     }
 
     /// Opens a free segment if more than `keep` are.
-    pub(crate) fn open(&self, keep: u32) -> Option<u32> {
+    fn open(&self, queue: u32, keep: u32) -> Option<u32> {
         let segment = self.memory.segments.take(keep)?;
-        let base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH); // any value will do
-        self.segment(segment).open(base, self.epoch());
+        // Relaxed: any value will do; a number to look at.
+        let cas_base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH);
+        let now = self.now.load(Ordering::Relaxed);
+        self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), queue, now });
         Some(segment)
     }
 
@@ -150,28 +208,31 @@ impl Log {
         }
     }
 
-    /// Takes `bytes` for an item that compaction moves, from the segment that the holder of `token`
-    /// fills.
-    pub(crate) fn reserve_out(&self, token: usize, bytes: u32) -> Option<Place> {
-        let out = &self.outs[token];
+    /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the one of its
+    /// queue that the holder of `token` fills.
+    pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
+        let lane = self.lane(self.segment(from).queue());
+        let out = &lane.outs[token];
         loop {
             // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
             let segment = out.segment.load(Ordering::Relaxed);
             if segment != NONE {
                 match self.try_reserve(segment, bytes) {
                     Reserved::At(offset) => return Some(self.place(segment, offset, bytes)),
-                    Reserved::Sealed => self.sealed_out(out, segment),
+                    Reserved::Sealed => self.sealed_out(lane, out, segment),
                     Reserved::Full => {}
                 }
             }
-            out.segment.store(self.open(0)?, Ordering::Relaxed); // as above
+            let fresh = self.open(self.segment(from).queue(), 0)?;
+            out.segment.store(fresh, Ordering::Relaxed); // as above
         }
     }
 
-    /// Bytes left in the segment that the holder of `token` fills.
-    pub(crate) fn out_room(&self, token: usize) -> u32 {
+    /// Bytes left in the segment that the holder of `token` fills from such as `from`.
+    pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
         // Relaxed: as in `reserve_out`.
-        let segment = self.outs[token].segment.load(Ordering::Relaxed);
+        let out = &self.lane(self.segment(from).queue()).outs[token];
+        let segment = out.segment.load(Ordering::Relaxed);
         if segment == NONE || !self.segment(segment).is(State::Open) {
             return 0;
         }
@@ -183,35 +244,49 @@ impl Log {
     /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
     /// is the older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
-        let out = &self.outs[token];
+        let Lane { queue, outs, .. } = self.lane(self.segment(segment).queue());
+        let out = &outs[token];
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
         let mine = self.segment(segment).ticket();
         let kept = out.position.load(Ordering::Acquire); // pairs with the swaps below
         if open == NONE || !self.segment(open).is(State::Open) || kept < mine {
             return;
         }
-        let held = self.queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
+        let held = queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
         // pairs with itself and the load above
         let before = out.position.swap(held, Ordering::AcqRel);
         if before != u64::MAX {
-            self.queue.release(before);
+            queue.release(before);
         }
     }
 
+    /// The queue of a segment.
+    fn queue(&self, segment: u32) -> &Queue {
+        &self.lane(self.segment(segment).queue()).queue
+    }
+
     /// Seals what the holder of `token` fills.
-    fn seal_out(&self, out: &Out) {
+    fn seal_out(&self, lane: &Lane, out: &Out) {
         // a segment number; `reserve` decides who seals
         let segment = out.segment.load(Ordering::Acquire);
         if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
-            self.sealed_out(out, segment);
+            self.sealed_out(lane, out, segment);
         }
     }
 
     /// Queues a full segment of compaction in the place kept for it, or at the young end.
-    fn sealed_out(&self, out: &Out, segment: u32) {
+    fn sealed_out(&self, lane: &Lane, out: &Out, segment: u32) {
+        let (segments, queue) = (&self.memory.segments, self.queue(segment));
         match out.position.swap(u64::MAX, Ordering::AcqRel) {
-            u64::MAX => self.queue.push(&self.memory.segments, segment),
-            position => self.queue.fill(&self.memory.segments, position, segment),
+            u64::MAX => queue.push(segments, segment),
+            position if std::ptr::eq(queue, &lane.queue) => {
+                queue.fill(segments, position, segment);
+            }
+            // The number was stale: the segment is another queue's by now.
+            position => {
+                lane.queue.release(position);
+                queue.push(segments, segment);
+            }
         }
         self.segment(segment).set_state(State::Sealed);
         self.retire_if_dead(segment);
@@ -227,14 +302,21 @@ impl Log {
 
     /// Seals every appender's segment that holds anything.
     pub(crate) fn seal_all(&self) {
-        for open in &self.appenders {
+        self.seal_open(|segment| segment.reserved() > 0);
+        for lane in &self.lanes {
+            lane.outs.iter().for_each(|out| self.seal_out(lane, out));
+        }
+    }
+
+    /// Seals those of the appenders' segments that `which` says.
+    fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
+        for open in self.lanes.iter().flat_map(|lane| &lane.appenders) {
             // Acquire pairs with the Release in `reserve`.
             let segment = open.load(Ordering::Acquire);
-            if segment != NONE && self.segment(segment).reserved() > 0 {
+            if segment != NONE && which(self.segment(segment)) {
                 self.seal(segment);
             }
         }
-        self.outs.iter().for_each(|out| self.seal_out(out));
     }
 
     fn seal(&self, segment: u32) {
@@ -256,17 +338,11 @@ impl Log {
 
     /// Seals the appenders' segments whose items have all expired, so that they can be walked.
     pub(crate) fn seal_expired(&self, now: u32) {
-        for open in &self.appenders {
-            // Acquire pairs with the Release in `reserve`.
-            let segment = open.load(Ordering::Acquire);
-            if segment != NONE && (1..=now).contains(&self.segment(segment).max_exp()) {
-                self.seal(segment);
-            }
-        }
+        self.seal_open(|segment| (1..=now).contains(&segment.max_exp()));
     }
 
     fn sealed(&self, segment: u32) {
-        self.queue.push(&self.memory.segments, segment);
+        self.queue(segment).push(&self.memory.segments, segment);
         self.segment(segment).set_state(State::Sealed);
         self.retire_if_dead(segment);
     }
@@ -286,6 +362,24 @@ impl Log {
         }
     }
 
+    /// Bytes of records in the log that no item owns any more; beyond `LOOKS_MAX` segments, an
+    /// estimate from as many of them.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        let count = self.memory.segments.count();
+        let step = count.div_ceil(LOOKS_MAX).max(1);
+        let dead = |segment: u32| {
+            let there = self.segment(segment);
+            let open = there.is(State::Open);
+            if !open && !there.is(State::Sealed) && !there.is(State::Draining) {
+                return 0;
+            }
+            let bytes = if open { there.committed() } else { there.end() };
+            u64::from(bytes.saturating_sub(there.live()))
+        };
+        let looked: u64 = (0..count).step_by(step as usize).map(dead).sum();
+        looked * u64::from(step)
+    }
+
     /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
     /// each come here after their own change; the fence makes the last of them see the others'.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
@@ -298,7 +392,7 @@ impl Log {
 
     /// A drained segment, owned by the caller, waits to be free.
     pub(crate) fn retire(&self, segment: u32) {
-        self.queue.remove(&self.memory.segments, segment);
+        self.queue(segment).remove(&self.memory.segments, segment);
         self.memory.segments.retire(segment, &self.memory.quiescence);
     }
 }

@@ -13,6 +13,7 @@ use crate::index::slot::{FETCHED, Slot};
 use crate::index::{At, Full, Locked};
 use crate::item::{self, CasWidth, Fields, Item, Shape};
 use crate::log::Place;
+use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
 use memory::segments::State;
 
@@ -214,11 +215,14 @@ impl Local {
                     return Err(full);
                 }
                 self.items += 1;
+                if locked.recall() {
+                    self.counters(store).ghost_hits.add(1);
+                }
             }
         }
         let counters = self.counters(store);
         counters.curr_items.add(1);
-        counters.bytes.add(item_bytes(shape));
+        counters.link(store.log.queue_of(place.segment), item_bytes(shape));
         Ok(())
     }
 
@@ -234,10 +238,26 @@ impl Local {
     /// them.
     fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
         let shape = item.shape();
-        store.log.unlink(loc, shape.extent());
+        let segment = store.memory().region.segment_of(loc);
         let counters = self.counters(store);
         counters.curr_items.sub(1);
-        counters.bytes.sub(item_bytes(shape));
+        counters.unlink(store.log.queue_of(segment), item_bytes(shape));
+        store.log.unlink(loc, shape.extent());
+    }
+
+    /// The queue that a new version of the key belongs in: an item stays in its own, and a new one
+    /// goes where the policy says. A guess, made without a lock or a look at keys: at worst an item
+    /// is in the wrong one.
+    pub(crate) fn queue_for(&self, store: &Store, hash: u64) -> Queue {
+        let Some(policy) = store.config.eviction.filter(|_| store.has_probation) else {
+            return Queue::Main;
+        };
+        let mut there = None;
+        store.index.candidates(hash, |slot| there = there.or(Some(slot)));
+        match there {
+            Some(slot) => store.log.queue_of(store.memory().region.segment_of(slot.loc())),
+            None => policy.admit(store.index.remembers(hash)),
+        }
     }
 
     /// After a key was added or removed: keeps the index's count and size up.
@@ -297,7 +317,7 @@ impl Local {
                     Plan::Write(new) => shape_of(store, key, seen.as_ref(), &new),
                 }
             };
-            let place = self.place(store, shape.extent())?;
+            let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, key);
             let seen = old.as_ref().filter(|old| old.fate == Fate::Live).map(|old| old.seen);
@@ -317,17 +337,13 @@ impl Local {
             let old_cas = seen.map_or(0, |seen| seen.cas);
             let cas = match new.cas {
                 NewCas::Next => self.next_cas(store, old_cas),
-                NewCas::Given(cas) => {
-                    if store.config.cas {
-                        cas
-                    } else {
-                        0
-                    }
-                }
+                NewCas::Given(cas) if store.config.cas => cas,
+                NewCas::Given(_) => 0,
             };
             let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute());
             let mut slot = Slot::new(hash, place.loc);
             if let Some(seen) = &seen {
+                slot = slot.with_cnt(seen.slot.cnt());
                 slot.0 |= seen.slot.0 & new.keep_bits;
             }
             slot.0 |= new.set_bits;
@@ -423,6 +439,6 @@ fn fields_of<'f>(
     }
 }
 
-/// All bits of a slot that an update in place keeps.
-pub(crate) const KEEP_ALL: u64 =
-    FETCHED | crate::index::slot::STALE | crate::index::slot::WON | (3 << 55);
+/// All bits of a slot that an update in place keeps. (The counter stays whatever is stored: it
+/// tells how the key is used, not the value.)
+pub(crate) const KEEP_ALL: u64 = FETCHED | crate::index::slot::STALE | crate::index::slot::WON;

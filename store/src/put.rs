@@ -156,7 +156,7 @@ impl Local {
         let hash = store.hash.hash(put.key);
         let shape = shape_of(store, put, parts);
         loop {
-            let place = self.place(store, shape.extent())?;
+            let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, put.key);
             let seen = live(old.as_ref());
@@ -182,7 +182,8 @@ impl Local {
                 first_frame: parts.first_frame.unwrap_or(0),
                 minute: self.minute(),
             };
-            let slot = Slot(Slot::new(hash, place.loc).0 | bits);
+            let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
+            let slot = Slot(Slot::new(hash, place.loc).0 | bits).with_cnt(cnt);
             let at = old.as_ref().map(|old| old.at);
             let linked = self.link(store, &mut locked, at, slot, (place, shape, &fields));
             drop(locked);

@@ -1,7 +1,8 @@
 //! NbQ: the non-blocking queue of sealed segments, oldest first. The log is NbQ-CLOCK's queue of
 //! objects.
 //!
-//! Where: sealing pushes, making room takes from the old end, compaction keeps its victim's place.
+//! Where: each of the log's queues is one: sealing pushes, making room takes from the old end,
+//! compaction keeps its victim's place.
 //! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever
 //! changes a segment's state from `Sealed` to `Draining` owns it, entries are only the order.
 //! Nobody waits.
@@ -24,6 +25,9 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
+/// More positions than a queue ever comes to.
+const POSITION_BITS: u32 = 48;
+
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -35,15 +39,18 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(segments: u32) -> Self {
+    /// For so many segments; each queue of a log has a `number` of its own, so that no ticket of
+    /// one is a position in another.
+    pub(crate) fn new(segments: u32, number: u32) -> Self {
+        let first = u64::from(number) << POSITION_BITS;
         let entries = (segments as usize * 4).next_power_of_two();
         // Position 0's entry must not look written: the low half of position `entries` is never 0
         // there.
         let unwritten = entry(u64::MAX, HOLE);
         Self {
             ring: (0..entries).map(|_| AtomicU64::new(unwritten)).collect(),
-            head: Line(AtomicU64::new(0)),
-            tail: Line(AtomicU64::new(0)),
+            head: Line(AtomicU64::new(first)),
+            tail: Line(AtomicU64::new(first)),
             span_max: u64::from(segments) * 3,
         }
     }
@@ -177,11 +184,11 @@ fn low(word: u64) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use memory::segments::Reserved;
+    use memory::segments::{Opening, Reserved};
 
     /// Segments 0..count, sealed and queued in order.
     fn sealed(count: u32) -> (Segments, Queue) {
-        let (segments, queue) = (Segments::new(count), Queue::new(count));
+        let (segments, queue) = (Segments::new(count), Queue::new(count, 0));
         for segment in 0..count {
             assert_eq!(segments.take(0), Some(segment));
             seal(&segments, &queue, segment);
@@ -191,7 +198,7 @@ mod tests {
 
     fn seal(segments: &Segments, queue: &Queue, segment: u32) {
         let there = segments.get(segment);
-        there.open(0, 0);
+        there.open(Opening::default());
         assert_eq!(there.reserve(100, 64), Reserved::Sealed);
         queue.push(segments, segment);
         there.set_state(State::Sealed);
@@ -239,12 +246,12 @@ mod tests {
 mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
-    use memory::segments::Reserved;
+    use memory::segments::{Opening, Reserved};
 
     fn seal(segments: &Segments, queue: &Queue) {
         let Some(segment) = segments.take(0) else { return };
         let there = segments.get(segment);
-        there.open(0, 0);
+        there.open(Opening::default());
         assert_eq!(there.reserve(100, 64), Reserved::Sealed);
         queue.push(segments, segment);
         there.set_state(State::Sealed);
@@ -262,7 +269,7 @@ mod under_loom {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.check(|| {
-            let shared = Arc::new((Segments::new(2), Queue::new(2)));
+            let shared = Arc::new((Segments::new(2), Queue::new(2, 0)));
             let work = |(segments, queue): &(Segments, Queue)| {
                 seal(segments, queue);
                 drain(segments, queue)

@@ -14,7 +14,7 @@ use crate::index::slot::{FETCHED, Slot};
 use crate::item::{self, CasWidth, Fields, Item, Record};
 use crate::log::Place;
 use crate::policy::{self, Policy, Pressure, Queue, Verdict};
-use crate::publish::Fate;
+use crate::publish::{Fate, item_bytes};
 use crate::verbs::Refused;
 use memory::segments::State;
 use memory::sync::{Ordering, spin_loop, yield_now};
@@ -83,14 +83,19 @@ enum Drained {
 }
 
 impl Local {
-    /// A place for an item of `bytes`, paying for room as it goes. A quiescent point: the caller
-    /// holds nothing.
+    /// A place for an item of `bytes` in `queue`, paying for room as it goes. A quiescent point:
+    /// the caller holds nothing.
     ///
     /// # Errors
     /// `NoMemory`: nothing can be freed.
-    pub(crate) fn place(&mut self, store: &Store, bytes: u32) -> Result<Place, Refused> {
+    pub(crate) fn place(
+        &mut self,
+        store: &Store,
+        queue: Queue,
+        bytes: u32,
+    ) -> Result<Place, Refused> {
         self.pay(store, bytes);
-        let take = |local: &mut Self| store.log.reserve(local.appender, bytes, store.keep);
+        let take = |local: &mut Self| store.log.reserve(queue, local.appender, bytes, store.keep);
         match take(self) {
             Some(place) => Ok(place),
             None => self.wait_for(store, take),
@@ -223,7 +228,7 @@ impl Local {
         // Only with room for all that is to be moved.
         let room = |segment| {
             segments.free() > 0
-                || store.log.out_room(token as usize) >= segments.get(segment).live()
+                || store.log.out_room(token as usize, segment) >= segments.get(segment).live()
         };
         let all_bytes =
             u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
@@ -244,13 +249,19 @@ impl Local {
                 return Some((segment, Aim::Compact));
             }
         }
-        if store.config.eviction.is_none() {
+        let Some(policy) = store.config.eviction else {
             return self.claim_expired(store).map(|segment| (segment, Aim::Sweep));
-        }
-        let oldest = segments_oldest(store).or_else(|| {
+        };
+        let (probation_bytes, main_bytes) = store.live_bytes();
+        let (first, then) = match policy.victim(probation_bytes, main_bytes) {
+            Queue::Probation => (Queue::Probation, Queue::Main),
+            Queue::Main => (Queue::Main, Queue::Probation),
+        };
+        let oldest = || store.log.take_oldest(first).or_else(|| store.log.take_oldest(then));
+        let oldest = oldest().or_else(|| {
             // All items are in open segments, their values perhaps in frames.
             store.log.seal_all();
-            segments_oldest(store)
+            oldest()
         });
         oldest.map(|segment| (segment, Aim::Evict))
     }
@@ -356,7 +367,7 @@ impl Local {
         let Some(found) = store.index.find(hash, |slot| slot.loc() == loc) else {
             return Drained::Done;
         };
-        let bytes = crate::publish::item_bytes(item.shape());
+        let bytes = item_bytes(item.shape());
         if self.fate(store, item, loc) != Fate::Live {
             self.drop_dead(store, drain, hash, loc, bytes);
             return Drained::Done;
@@ -369,20 +380,23 @@ impl Local {
                 Drained::Done
             }
             Aim::Compact => {
-                let token = drain.token as usize;
-                let place = |bytes| store.log.reserve_out(token, bytes);
+                let (token, from) = (drain.token as usize, drain.segment);
+                let place = |bytes| store.log.reserve_out(token, from, bytes);
                 self.relocate(store, hash, loc, item, None, place)
             }
             Aim::Evict => {
-                match self.judge(store, found.slot.cnt(), item.shape().extent()) {
-                    Verdict::Evict { .. } => self.evict(store, drain, hash, loc, bytes),
+                let cnt = found.slot.cnt();
+                match self.judge(store, drain.segment, cnt, item.shape().extent()) {
+                    Verdict::Evict { remember } => {
+                        self.evict(store, drain, (hash, loc, bytes), remember);
+                    }
                     Verdict::Spare(cnt) => {
                         let appender = self.appender;
-                        let place = |bytes| store.log.reserve(appender, bytes, 0);
+                        let place = |bytes| store.log.reserve(Queue::Main, appender, bytes, 0);
                         if self.relocate(store, hash, loc, item, Some(cnt.into()), place)
                             == Drained::NoRoom
                         {
-                            self.evict(store, drain, hash, loc, bytes);
+                            self.evict(store, drain, (hash, loc, bytes), true);
                         }
                         self.debt.bytes += bytes;
                     }
@@ -392,13 +406,13 @@ impl Local {
         }
     }
 
-    /// Asks the policy.
-    fn judge(&self, store: &Store, cnt: u64, bytes: u32) -> Verdict {
+    /// Asks the policy about an item of `segment`.
+    fn judge(&self, store: &Store, segment: u32, cnt: u64, bytes: u32) -> Verdict {
         let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let in_debt = self.debt.bytes > DEBT_SEGMENTS * segment_bytes;
         let cnt = u8::try_from(cnt).unwrap_or(policy::CNT_MAX);
-        let item = policy::Drained { queue: Queue::Main, cnt, bytes };
+        let item = policy::Drained { queue: store.log.queue_of(segment), cnt, bytes };
         policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
     }
 
@@ -419,15 +433,27 @@ impl Local {
         self.debt.stuck = false;
     }
 
-    fn evict(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
+    /// Evicts the item at a location, if it is still linked; the ghost may be told to `remember`.
+    fn evict(
+        &mut self,
+        store: &Store,
+        drain: &mut Drain,
+        (hash, loc, bytes): (u64, u64, u64),
+        remember: bool,
+    ) {
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };
         let slot = at.slot();
         locked.remove(at);
+        if remember {
+            locked.remember();
+        }
         drop(locked);
         self.items -= 1;
         let counters = self.counters(store);
         counters.evictions.add(1);
+        let age = self.now.saturating_sub(store.log.segment(drain.segment).opened());
+        counters.note_eviction_age(age);
         if !slot.has(FETCHED) {
             counters.evicted_unfetched.add(1);
         }
@@ -436,7 +462,7 @@ impl Local {
     }
 
     /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
-    /// if given.
+    /// if it is spared, and as it is, if it is only moved together with others.
     fn relocate(
         &mut self,
         store: &Store,
@@ -446,6 +472,7 @@ impl Local {
         cnt: Option<u64>,
         place: impl FnOnce(u32) -> Option<Place>,
     ) -> Drained {
+        let region = &store.memory().region;
         let cas = item.cas(store.log.segment_of(loc).cas_base());
         let mut shape = item.shape();
         if shape.cas != CasWidth::None {
@@ -477,12 +504,15 @@ impl Local {
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
         drop(locked);
+        let counters = self.counters(store);
+        counters.link(store.log.queue_of(place.segment), item_bytes(shape));
+        counters.unlink(store.log.queue_of(region.segment_of(loc)), item_bytes(item.shape()));
+        match cnt {
+            None => counters.compacted_bytes.add(u64::from(shape.extent())),
+            Some(_) => counters.spared_bytes.add(u64::from(shape.extent())),
+        }
         store.log.unlink(loc, item.shape().extent());
         store.log.commit(place);
-        let grown = u64::from(shape.extent()).wrapping_sub(u64::from(item.shape().extent()));
-        let counters = self.counters(store);
-        counters.bytes.add(grown);
-        counters.compacted_bytes.add(u64::from(shape.extent()));
         Drained::Done
     }
 
@@ -546,10 +576,6 @@ impl Local {
         self.drain = Some(Drain { segment, at: 0, aim: Aim::Sweep, token, freed_bytes: 0 });
         true
     }
-}
-
-fn segments_oldest(store: &Store) -> Option<u32> {
-    store.log.queue.take_oldest(&store.memory().segments)
 }
 
 impl Store {

@@ -3,6 +3,7 @@
 //! Where: beside every operation; read by `stats`.
 //! Invariant: a column's counters have one writer, so they need no atomic addition.
 
+use crate::policy::Queue;
 use memory::sync::{AtomicU64, Ordering};
 
 /// A counter with one writer.
@@ -41,17 +42,69 @@ macro_rules! counters {
             }
         }
 
-        /// The store's own counters, summed over its columns. All but the first four only ever
-        /// grow.
+        /// The store's own counters, summed over its columns. All but the first six and
+        /// the last two only ever grow.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Bytes the index takes now.
             pub hash_bytes: u64,
             /// log2 of the index's slots, rounded down.
             pub hash_power_level: u32,
+            /// Bytes in the log that no item owns any more.
+            pub dead_bytes: u64,
             $($(#[$doc])* pub $name: u64,)+
         }
     };
+}
+
+/// A mean over the latest evictions is of these at most, and half of these at least.
+const LATE_EVICTIONS: u64 = 1 << 14;
+
+impl Counters {
+    /// An item of so many bytes is linked in `queue`.
+    #[inline]
+    pub(crate) fn link(&self, queue: Queue, bytes: u64) {
+        self.bytes.add(bytes);
+        if queue == Queue::Probation {
+            self.probation_bytes.add(bytes);
+        }
+    }
+
+    /// An item of so many bytes in `queue` is linked no more.
+    #[inline]
+    pub(crate) fn unlink(&self, queue: Queue, bytes: u64) {
+        self.bytes.sub(bytes);
+        if queue == Queue::Probation {
+            self.probation_bytes.sub(bytes);
+        }
+    }
+
+    pub(crate) fn bytes_now(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    pub(crate) fn probation_bytes_now(&self) -> u64 {
+        self.probation_bytes.get()
+    }
+
+    /// An item was evicted whose segment was opened so many seconds ago.
+    pub(crate) fn note_eviction_age(&self, seconds: u32) {
+        if self.late_evictions.get() >= LATE_EVICTIONS {
+            self.late_evictions.sub(LATE_EVICTIONS / 2);
+            self.late_eviction_seconds.sub(self.late_eviction_seconds.get() / 2);
+        }
+        self.late_evictions.add(1);
+        self.late_eviction_seconds.add(seconds.into());
+    }
+}
+
+impl Stats {
+    /// Seconds since the segments of items evicted of late were opened, on average: since the items
+    /// were stored or last spared. 0: nothing was evicted.
+    #[must_use]
+    pub fn eviction_age(&self) -> u64 {
+        self.late_eviction_seconds / self.late_evictions.max(1)
+    }
 }
 
 counters! {
@@ -59,12 +112,16 @@ counters! {
     curr_items,
     /// Bytes of linked items: key, value, overhead, in the log and in frames.
     bytes,
+    /// Of these, in the probation queue.
+    probation_bytes,
     /// Items ever linked.
     total_items,
     /// Live items dropped to make room.
     evictions,
     /// Of these, never fetched.
     evicted_unfetched,
+    /// Keys stored that the ghost remembered.
+    ghost_hits,
     /// Expired items whose memory was used again.
     reclaimed,
     /// Expired items never fetched.
@@ -85,8 +142,14 @@ counters! {
     cas_misses,
     /// Bytes moved by compaction.
     compacted_bytes,
+    /// Bytes of items spared when room was made.
+    spared_bytes,
     /// Segments compacted.
     compacted_segments,
     /// Segments drained for room.
     drained_segments,
+    /// Evictions that `eviction_age` is the mean of.
+    late_evictions,
+    /// The sum of their ages.
+    late_eviction_seconds,
 }

@@ -1,23 +1,45 @@
-//! One column, step by step: what each verb does, at the default size and at 8 MiB.
+//! One column, step by step: what each verb does, at the default size and at 8 MiB, under every
+//! policy.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
+mod each;
+
 use std::sync::Arc;
+use store::policy::Eviction;
 use store::{
     Body, Column, Config, Counted, Deleted, Delta, MetaDelete, MetaGet, MetaStep, Put, Refused,
     Store, Stored, Value, Verb, Vivify,
 };
 
-fn store(memory_mb: usize) -> (Arc<Store>, Column) {
-    with(&Config { memory_bytes: memory_mb << 20, ..config() })
+each::policies! {
+    values_of_every_size_come_back_and_their_memory_too,
+    conditions_are_kept,
+    append_crosses_into_frames_and_back_is_whole,
+    a_draft_is_filled_piece_by_piece,
+    a_pinned_value_outlives_its_item,
+    items_expire_and_touch_prolongs,
+    numbers_count,
+    meta_marks_and_wins,
+    flushes_now_and_later,
+    too_large_is_counted_as_memcached_does_and_leaves_nothing_stale,
+    a_working_set_that_fits_is_overwritten_for_ever_without_eviction,
+    memory_is_bounded_and_used_items_stay,
+    small_and_large_values_mixed_never_fail_a_set,
+    expired_items_go_without_being_touched,
+    last_access_is_told_to_within_a_minute,
 }
 
-fn config() -> Config {
+fn store(eviction: Eviction, memory_mb: usize) -> (Arc<Store>, Column) {
+    with(&Config { memory_bytes: memory_mb << 20, ..config(eviction) })
+}
+
+fn config(eviction: Eviction) -> Config {
     Config {
         memory_bytes: 64 << 20,
         item_bytes_max: 1 << 20,
         columns: 1,
-        eviction: Some(store::policy::Eviction::default()),
+        eviction: Some(eviction),
         cas: true,
         now: 100,
     }
@@ -54,10 +76,9 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed) % 256).unwrap()).collect()
 }
 
-#[test]
-fn values_of_every_size_come_back_and_their_memory_too() {
+fn values_of_every_size_come_back_and_their_memory_too(eviction: Eviction) {
     for memory_mb in [4, 64] {
-        let (store, mut column) = store(memory_mb);
+        let (store, mut column) = store(eviction, memory_mb);
         for len in [0, 1, 100, 4094, 4095, 4096, 16_383, 16_384, 16_385, 100_000, 1_000_000] {
             let value = pattern(len, len);
             set(&mut column, b"key", &value);
@@ -71,9 +92,8 @@ fn values_of_every_size_come_back_and_their_memory_too() {
     }
 }
 
-#[test]
-fn conditions_are_kept() {
-    let (_, mut column) = store(8);
+fn conditions_are_kept(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     let mut try_put = |verb, cas, value: &[u8]| {
         column.put(&Put { cas, ..Put::new(verb, b"k") }, Body::Bytes(value)).expect("room")
     };
@@ -90,9 +110,8 @@ fn conditions_are_kept() {
     assert_eq!(get(&mut column, b"k").as_deref(), Some(&b"> two!"[..]));
 }
 
-#[test]
-fn append_crosses_into_frames_and_back_is_whole() {
-    let (_, mut column) = store(8);
+fn append_crosses_into_frames_and_back_is_whole(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     let mut whole = Vec::new();
     set(&mut column, b"k", b"");
     for step in 0..40 {
@@ -108,9 +127,8 @@ fn append_crosses_into_frames_and_back_is_whole() {
     }
 }
 
-#[test]
-fn a_draft_is_filled_piece_by_piece() {
-    let (store, mut column) = store(8);
+fn a_draft_is_filled_piece_by_piece(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
     let value = pattern(300_000, 9);
     for publish in [false, true] {
         let mut draft = column.draft(300_000);
@@ -132,9 +150,8 @@ fn a_draft_is_filled_piece_by_piece() {
     assert_eq!(store.stats().bytes, 0);
 }
 
-#[test]
-fn a_pinned_value_outlives_its_item() {
-    let (_, mut column) = store(8);
+fn a_pinned_value_outlives_its_item(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     let value = pattern(200_000, 1);
     set(&mut column, b"k", &value);
     let hit = column.get(b"k").expect("there");
@@ -149,9 +166,8 @@ fn a_pinned_value_outlives_its_item() {
     assert_eq!(seen, value);
 }
 
-#[test]
-fn items_expire_and_touch_prolongs() {
-    let (store, mut column) = store(8);
+fn items_expire_and_touch_prolongs(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
     for (key, exptime) in [(b"a", 110), (b"b", 120), (b"c", 0)] {
         column.put(&Put { exptime, ..Put::new(Verb::Set, key) }, Body::Bytes(b"v")).expect("room");
     }
@@ -170,9 +186,8 @@ fn items_expire_and_touch_prolongs() {
     assert_eq!((stats.get_expired, stats.curr_items), (2, 1));
 }
 
-#[test]
-fn numbers_count() {
-    let (_, mut column) = store(8);
+fn numbers_count(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     let delta = |incr, by| Delta {
         key: b"n",
         incr,
@@ -199,9 +214,8 @@ fn numbers_count() {
     assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
 }
 
-#[test]
-fn meta_marks_and_wins() {
-    let (_, mut column) = store(8);
+fn meta_marks_and_wins(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     let steps = [MetaStep::Vivify(130)];
     let get =
         MetaGet { key: b"m", key_binary: true, cas_in: None, bump: true, win: true, steps: &steps };
@@ -229,9 +243,8 @@ fn meta_marks_and_wins() {
     );
 }
 
-#[test]
-fn flushes_now_and_later() {
-    let (store, mut column) = store(8);
+fn flushes_now_and_later(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
     set(&mut column, b"a", b"1");
     column.flush(None);
     assert_eq!(get(&mut column, b"a"), None);
@@ -258,9 +271,8 @@ fn flushes_now_and_later() {
     assert_eq!(store.stats().curr_items, 0, "swept without being touched");
 }
 
-#[test]
-fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
-    let (_, mut column) = with(&Config { item_bytes_max: 1024, ..config() });
+fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale(eviction: Eviction) {
+    let (_, mut column) = with(&Config { item_bytes_max: 1024, ..config(eviction) });
     set(&mut column, b"kkkkk", b"old");
     let fits = vec![b'x'; 1024 - 59 - 5];
     assert!(column.put(&Put::new(Verb::Set, b"kkkkk"), Body::Bytes(&fits)).is_ok());
@@ -272,7 +284,8 @@ fn too_large_is_counted_as_memcached_does_and_leaves_nothing_stale() {
 
 #[test]
 fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
-    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, eviction: None, ..config() });
+    let (store, mut column) =
+        with(&Config { memory_bytes: 8 << 20, eviction: None, ..config(Eviction::Fifo) });
     let mut kept = 0_u32;
     while column.put(&Put::new(Verb::Set, &kept.to_le_bytes()), Body::Bytes(&[7; 1000])).is_ok() {
         kept += 1;
@@ -289,7 +302,8 @@ fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
 
 #[test]
 fn without_eviction_what_has_expired_makes_room_at_once() {
-    let (store, mut column) = with(&Config { memory_bytes: 8 << 20, eviction: None, ..config() });
+    let (store, mut column) =
+        with(&Config { memory_bytes: 8 << 20, eviction: None, ..config(Eviction::Fifo) });
     let set = |column: &mut Column, key: u32, exptime| {
         let key = key.to_le_bytes();
         column.put(&Put { exptime, ..Put::new(Verb::Set, &key) }, Body::Bytes(&[7; 1000])).is_ok()
@@ -303,10 +317,9 @@ fn without_eviction_what_has_expired_makes_room_at_once() {
     assert!((0..full).step_by(2).all(|key| get(&mut column, &key.to_le_bytes()).is_some()));
 }
 
-#[test]
-fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction() {
+fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction(eviction: Eviction) {
     for (memory_mb, value_bytes, part) in [(8, 100, 80), (8, 1000, 85), (16, 300, 85)] {
-        let (store, mut column) = store(memory_mb);
+        let (store, mut column) = store(eviction, memory_mb);
         let per_item = value_bytes + 4 + 9 + 2 + 11;
         let count = u32::try_from((memory_mb << 20) * part / 100 / per_item).unwrap();
         let mut random = 1_u64;
@@ -328,14 +341,14 @@ fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction() {
     }
 }
 
-#[test]
-fn memory_is_bounded_and_used_items_stay() {
-    let (store, mut column) = store(8);
+fn memory_is_bounded_and_used_items_stay(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
     let hot: Vec<u32> = (0..500).collect();
     hot.iter().for_each(|key| _ = set(&mut column, &key.to_le_bytes(), &[1; 200]));
     for cold in 1000..200_000_u32 {
         set(&mut column, &cold.to_le_bytes(), &[2; 200]);
-        assert!(get(&mut column, &hot[cold as usize % 500].to_le_bytes()).is_some());
+        let used = get(&mut column, &hot[cold as usize % 500].to_le_bytes());
+        assert!(used.is_some() || eviction == Eviction::Fifo, "first in, first out, come what may");
         column.quiesce();
     }
     let stats = store.stats();
@@ -343,10 +356,9 @@ fn memory_is_bounded_and_used_items_stay() {
     assert!(stats.bytes > (8 << 20) * 7 / 10, "{stats:?}");
 }
 
-#[test]
-fn small_and_large_values_mixed_never_fail_a_set() {
+fn small_and_large_values_mixed_never_fail_a_set(eviction: Eviction) {
     for memory_mb in [2, 8] {
-        let (store, mut column) = store(memory_mb);
+        let (store, mut column) = store(eviction, memory_mb);
         let large = pattern(900_000, 3);
         for i in 0..3000_u32 {
             if i % 50 == 0 {
@@ -360,9 +372,8 @@ fn small_and_large_values_mixed_never_fail_a_set() {
     }
 }
 
-#[test]
-fn expired_items_go_without_being_touched() {
-    let (store, mut column) = store(8);
+fn expired_items_go_without_being_touched(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
     for i in 0..20_000_u32 {
         let exptime = 110 + i % 10;
         let key = i.to_le_bytes();
@@ -379,9 +390,8 @@ fn expired_items_go_without_being_touched() {
     assert_eq!(store.stats().evictions, 0);
 }
 
-#[test]
-fn last_access_is_told_to_within_a_minute() {
-    let (_, mut column) = store(8);
+fn last_access_is_told_to_within_a_minute(eviction: Eviction) {
+    let (_, mut column) = store(eviction, 8);
     set(&mut column, b"k", b"v");
     let look =
         MetaGet { key: b"k", key_binary: false, cas_in: None, bump: false, win: true, steps: &[] };

@@ -3,19 +3,32 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
+mod each;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::policy::Eviction;
 use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
 /// So long an operation may take on a busy machine when it can do nothing but give up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn config(memory_mb: usize, columns: usize) -> Config {
+each::policies! {
+    the_smallest_items_fill_the_memory_and_no_more,
+    what_everybody_uses_gives_way_too,
+    values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back,
+    columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up,
+    a_hit_in_hand_stays_as_it_is_whatever_others_fill,
+    many_columns_mixed_sizes_and_stalled_bodies_at_2_mib,
+    drafts_given_up_leave_no_frame_behind,
+}
+
+fn config(eviction: Eviction, memory_mb: usize, columns: usize) -> Config {
     Config {
         memory_bytes: memory_mb << 20,
         item_bytes_max: 1 << 20,
         columns,
-        eviction: Some(store::policy::Eviction::default()),
+        eviction: Some(eviction),
         cas: true,
         now: 100,
     }
@@ -52,9 +65,8 @@ fn rest_bytes(store: &Store, column: &Column, columns: usize) -> usize {
     hash.next_multiple_of(segment) + segment * (2 + 2 * columns)
 }
 
-#[test]
-fn the_smallest_items_fill_the_memory_and_no_more() {
-    let (store, mut columns) = make(&config(2, 1));
+fn the_smallest_items_fill_the_memory_and_no_more(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
     column.online();
     let mut most = 0;
@@ -78,9 +90,8 @@ fn the_smallest_items_fill_the_memory_and_no_more() {
     assert!(stats.curr_items > 60_000, "{stats:?}");
 }
 
-#[test]
-fn what_everybody_uses_gives_way_too() {
-    let (store, mut columns) = make(&config(2, 1));
+fn what_everybody_uses_gives_way_too(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
     column.online();
     for i in 0..30_000_u32 {
@@ -93,9 +104,8 @@ fn what_everybody_uses_gives_way_too() {
     assert!(store.stats().evictions > 20_000);
 }
 
-#[test]
-fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back() {
-    let (store, mut columns) = make(&config(2, 1));
+fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
     column.online();
     let mut pinned = Vec::new();
@@ -129,7 +139,7 @@ fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back() {
 
 #[test]
 fn without_eviction_a_full_store_refuses_at_once() {
-    let (store, mut columns) = make(&Config { eviction: None, ..config(2, 4) });
+    let (store, mut columns) = make(&Config { eviction: None, ..config(Eviction::Fifo, 2, 4) });
     let column = &mut columns[0];
     column.online();
     let mut kept = Vec::new();
@@ -153,13 +163,10 @@ fn without_eviction_a_full_store_refuses_at_once() {
     assert_eq!(store.stats().evictions, 0);
 }
 
-#[test]
-fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up() {
+fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Eviction) {
     for evict in [true, false] {
-        let (_, mut columns) = make(&Config {
-            eviction: evict.then(store::policy::Eviction::default),
-            ..config(2, 12)
-        });
+        let (_, mut columns) =
+            make(&Config { eviction: evict.then_some(eviction), ..config(eviction, 2, 12) });
         let mut key = 0_u32;
         for _ in 0..20 {
             for column in &mut columns {
@@ -178,8 +185,8 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up() {
 }
 
 /// With the hit of one column in hand another fills the memory many times over.
-fn held_while_others_fill(plant: bool) -> bool {
-    let (store, mut columns) = make(&config(2, 2));
+fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
+    let (store, mut columns) = make(&config(eviction, 2, 2));
     let (reader, writer) = columns.split_at_mut(1);
     let (reader, writer) = (&mut reader[0], &mut writer[0]);
     if plant {
@@ -207,20 +214,18 @@ fn held_while_others_fill(plant: bool) -> bool {
     same
 }
 
-#[test]
-fn a_hit_in_hand_stays_as_it_is_whatever_others_fill() {
-    assert!(held_while_others_fill(false));
+fn a_hit_in_hand_stays_as_it_is_whatever_others_fill(eviction: Eviction) {
+    assert!(held_while_others_fill(eviction, false));
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn a_hit_in_hand_tells_when_memory_is_reused_early() {
-    assert!(!held_while_others_fill(true));
+    assert!(!held_while_others_fill(Eviction::default(), true));
 }
 
-#[test]
-fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib() {
-    let (store, mut columns) = make(&config(2, 64));
+fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 64));
     let large = vec![9; 200_000];
     let mut stalled = Vec::new();
     for i in 0..4000_u32 {
@@ -250,9 +255,8 @@ fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib() {
     assert!(store.used_bytes() <= rest_bytes(&store, column, 4));
 }
 
-#[test]
-fn drafts_given_up_leave_no_frame_behind() {
-    let (store, mut columns) = make(&config(2, 1));
+fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
     column.online();
     let before = store.used_bytes();

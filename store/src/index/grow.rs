@@ -16,6 +16,8 @@ use memory::sync::{AtomicU64, Ordering, fence};
 const LOAD_PERCENT_MAX: u64 = 105;
 /// Overflow lines a step may need beyond those it frees: all of 16 lines' slots at home in one.
 const STEP_LINES_MAX: usize = 18;
+/// A new group's word, and its part of the ghost.
+const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ impl Index {
         if !room {
             return Step::NotNow;
         }
-        if self.bytes() + STEP_LINES_MAX * 64 > self.granted_bytes() {
+        if self.bytes() + STEP_LINES_MAX * 64 + GROUP_BYTES > self.granted_bytes() {
             return Step::NeedsMemory;
         }
         let Some(word) = self.lock_group(index(width.stepped)) else { return Step::NotNow };
@@ -94,6 +96,7 @@ impl Index {
                 _ => upper.put(high, slot),
             }
         }
+        self.ghost.copy(group.at, upper.at);
         self.publish(width);
         upper.end_moving();
         group.end_moving();

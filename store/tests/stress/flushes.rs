@@ -4,11 +4,17 @@
 //! after it ended is; what has a time to live is seen until then, and not later.
 
 use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, key_of};
+use crate::{THREADS, at_once, config, each, key_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use store::policy::Eviction;
 use store::{Body, Column, Put, Store, Verb};
 
-const ROUNDS: u64 = 6000;
+each::policies! {
+    what_a_flush_took_stays_away_and_what_came_after_it_stays,
+    what_is_touched_in_time_stays_until_then,
+}
+
+const ROUNDS: u64 = 2500;
 /// Keys of each thread's own.
 const OWN_KEYS: usize = 40;
 
@@ -54,10 +60,9 @@ fn check(
     }
 }
 
-#[test]
-fn what_a_flush_took_stays_away_and_what_came_after_it_stays() {
+fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction) {
     for (memory_mb, evicts) in [(2, true), (16, false)] {
-        let store = Store::new(&config(memory_mb)).expect("address space");
+        let store = Store::new(&config(eviction, memory_mb)).expect("address space");
         let phase = AtomicU64::new(0);
         let all = at_once(&store, |id, column| {
             let mut random = Random(id as u64);
@@ -101,9 +106,8 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays() {
     }
 }
 
-#[test]
-fn what_is_touched_in_time_stays_until_then() {
-    let store = Store::new(&config(16)).expect("address space");
+fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
+    let store = Store::new(&config(eviction, 16)).expect("address space");
     let clock = AtomicU32::new(1000);
     let all = at_once(&store, |id, column| {
         let mut random = Random(id as u64);

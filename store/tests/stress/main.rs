@@ -6,6 +6,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
+#[path = "../each/mod.rs"]
+mod each;
 mod flushes;
 mod registers;
 mod sums;
@@ -13,17 +15,18 @@ mod value;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use store::policy::Eviction;
 use store::{Column, Config, Store};
 
 /// More threads than the machine has cores, mostly.
 pub(crate) const THREADS: usize = 4;
 
-pub(crate) fn config(memory_mb: usize) -> Config {
+pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
     Config {
         memory_bytes: memory_mb << 20,
         item_bytes_max: 300 << 10,
         columns: THREADS + 1,
-        eviction: Some(store::policy::Eviction::default()),
+        eviction: Some(eviction),
         cas: true,
         now: 1000,
     }
@@ -76,6 +79,7 @@ pub(crate) fn settle(store: &Arc<Store>, keys: impl Iterator<Item = Vec<u8>>) {
     let frame_bytes = column.log_value_bytes_max();
     let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
     let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
-    let most = hash + segment * (2 + 2 * (THREADS + 1));
+    // What each column may have open, in two queues.
+    let most = hash + segment * (2 + 4 * (THREADS + 1));
     assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
 }

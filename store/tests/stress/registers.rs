@@ -5,11 +5,19 @@
 //! only after a delete.
 
 use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, key_of, settle};
+use crate::{THREADS, at_once, config, each, key_of, settle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use store::policy::Eviction;
 use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
+
+each::policies! {
+    with_room_for_all_every_write_is_seen,
+    at_8_mib_nothing_torn_foreign_or_old_is_seen,
+    at_2_mib_nothing_torn_foreign_or_old_is_seen,
+    small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen,
+}
 
 /// Keys that all threads read.
 const KEYS: u32 = 240;
@@ -179,30 +187,26 @@ impl Run {
     }
 }
 
-#[test]
-fn with_room_for_all_every_write_is_seen() {
-    let run = Run::new(&config(64), 20_000, true, false);
+fn with_room_for_all_every_write_is_seen(eviction: Eviction) {
+    let run = Run::new(&config(eviction, 64), 8_000, true, false);
     run.check();
     assert_eq!(run.store.stats().evictions, 0);
 }
 
-#[test]
-fn at_8_mib_nothing_torn_foreign_or_old_is_seen() {
-    let run = Run::new(&config(8), 15_000, true, true);
+fn at_8_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
+    let run = Run::new(&config(eviction, 8), 12_000, true, true);
     run.check();
     assert!(run.store.stats().evictions > 0);
 }
 
-#[test]
-fn at_2_mib_nothing_torn_foreign_or_old_is_seen() {
-    let run = Run::new(&config(2), 10_000, true, true);
+fn at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
+    let run = Run::new(&config(eviction, 2), 5_000, true, true);
     run.check();
     assert!(run.store.stats().evictions > 0);
 }
 
-#[test]
-fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen() {
-    let run = Run::new(&Config { cas: false, ..config(2) }, 15_000, false, true);
+fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
+    let run = Run::new(&Config { cas: false, ..config(eviction, 2) }, 7_000, false, true);
     run.check();
     assert!(run.store.stats().evictions > 0);
 }
@@ -212,7 +216,7 @@ fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen() {
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {
     let caught = (0..20).any(|_| {
-        let run = Run::new(&config(2), 15_000, false, true);
+        let run = Run::new(&config(Eviction::default(), 2), 15_000, false, true);
         run.store.plant_early_reuse();
         run.run().is_err()
     });

@@ -4,14 +4,21 @@
 //! is evicted.
 
 use crate::value::Random;
-use crate::{THREADS, at_once, config, key_of};
+use crate::{THREADS, at_once, config, each, key_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use store::policy::Eviction;
 use store::{Body, Column, Counted, Delta, Hit, Put, Store, Stored, Value, Verb, Vivify};
+
+each::policies! {
+    every_acknowledged_incr_counts,
+    every_acknowledged_cas_counts,
+    every_acknowledged_append_is_there_once,
+}
 
 const KEYS: u32 = 5;
 /// Each thread's successes.
-const ROUNDS: usize = 3000;
+const ROUNDS: usize = 1200;
 /// Other keys, overwritten all the time: less than the smallest memory holds.
 const CHURN_KEYS: u64 = 2000;
 
@@ -33,14 +40,13 @@ fn read(column: &mut Column, key: u32) -> u64 {
     number(&column.get(&key_of(key)).expect("not evicted"))
 }
 
-fn churned(memory_mb: usize) -> Arc<Store> {
-    Store::new(&config(memory_mb)).expect("address space")
+fn churned(eviction: Eviction, memory_mb: usize) -> Arc<Store> {
+    Store::new(&config(eviction, memory_mb)).expect("address space")
 }
 
-#[test]
-fn every_acknowledged_incr_counts() {
+fn every_acknowledged_incr_counts(eviction: Eviction) {
     for memory_mb in [2, 64] {
-        let store = churned(memory_mb);
+        let store = churned(eviction, memory_mb);
         let sums: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let all = at_once(&store, |id, column| {
             let mut random = Random(id as u64);
@@ -84,10 +90,9 @@ fn every_acknowledged_incr_counts() {
     }
 }
 
-#[test]
-fn every_acknowledged_cas_counts() {
+fn every_acknowledged_cas_counts(eviction: Eviction) {
     for memory_mb in [2, 64] {
-        let store = churned(memory_mb);
+        let store = churned(eviction, memory_mb);
         let all = at_once(&store, |id, column| {
             let mut random = Random(id as u64);
             for round in 0..ROUNDS {
@@ -133,11 +138,10 @@ fn increment(column: &mut Column, key: u32) -> Result<(), String> {
     }
 }
 
-#[test]
-fn every_acknowledged_append_is_there_once() {
-    const APPENDS: usize = 700;
+fn every_acknowledged_append_is_there_once(eviction: Eviction) {
+    const APPENDS: usize = 300;
     for memory_mb in [4, 64] {
-        let store = churned(memory_mb);
+        let store = churned(eviction, memory_mb);
         let all = at_once(&store, |id, column| {
             let mut random = Random(id as u64);
             for round in 0..APPENDS {

@@ -1,0 +1,31 @@
+//! Tests that hold under every eviction policy run once under each.
+//!
+//! Invariant: a policy added to the store is tested without a word here; a failure names it.
+
+use store::policy::Eviction;
+
+/// Runs `test` under each policy, in a thread that has its name: a panic shows it.
+pub(crate) fn policy(test: impl Fn(Eviction) + Sync) {
+    for (name, eviction) in Eviction::ALL {
+        let ended = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            thread.spawn_scoped(scope, || test(eviction)).expect("a thread").join()
+        });
+        assert!(ended.is_ok(), "under {name}");
+    }
+}
+
+/// A test of each name, which runs the function of that name under each policy.
+macro_rules! policies {
+    ($($test:ident,)+) => {
+        mod under_each_policy {
+            $(
+                #[test]
+                fn $test() {
+                    crate::each::policy(super::$test);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use policies;

@@ -1,0 +1,150 @@
+//! What tells the policies apart: who is still there after a scan, and who is remembered.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+use store::policy::Eviction;
+use store::{Body, Column, Config, MetaGet, Put, Store, Stored, Verb};
+
+/// Items of `VALUE` that 4 MiB hold, about.
+const ROOM: u32 = 17_000;
+const VALUE: [u8; 200] = [7; 200];
+/// A tenth of them.
+const USED: u32 = ROOM / 10;
+/// Keys from here on are each set once.
+const SCAN: u32 = 1 << 20;
+
+fn store(eviction: Eviction) -> (Arc<Store>, Column) {
+    let store = Store::new(&Config {
+        memory_bytes: 4 << 20,
+        item_bytes_max: 1 << 20,
+        columns: 1,
+        eviction: Some(eviction),
+        cas: true,
+        now: 100,
+    });
+    let store = store.expect("address space");
+    let column = store.column();
+    (store, column)
+}
+
+fn set(column: &mut Column, key: u32) {
+    let stored = column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(&VALUE));
+    assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");
+    column.quiesce();
+}
+
+/// Is it there? Counts as no use.
+fn has(column: &mut Column, key: u32) -> bool {
+    let key = &key.to_le_bytes();
+    let look =
+        MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
+    column.meta_get(&look).is_some()
+}
+
+/// Sets so many keys, of which every third is used, `times` times.
+fn fill(column: &mut Column, keys: u32, times: u32) -> Vec<u32> {
+    (0..keys).for_each(|key| set(column, key));
+    let used: Vec<u32> = (0..keys).step_by(3).collect();
+    for key in &used {
+        (0..times).for_each(|_| assert!(column.get(&key.to_le_bytes()).is_some()));
+    }
+    used
+}
+
+/// How many are left, after so many keys of no use, of a tenth of what fits, each used often.
+fn left_of_used_after(eviction: Eviction, scan: u32) -> usize {
+    let (_, mut column) = store(eviction);
+    let used = fill(&mut column, USED * 3, 3);
+    (SCAN..SCAN + scan).for_each(|key| set(&mut column, key));
+    used.into_iter().filter(|key| has(&mut column, *key)).count()
+}
+
+#[test]
+fn what_was_used_outlives_a_short_scan_unless_first_in_is_first_out() {
+    let scan = 2 * ROOM;
+    assert_eq!(left_of_used_after(Eviction::Fifo, scan), 0);
+    assert_eq!(left_of_used_after(Eviction::NbqClock, scan), USED as usize);
+    assert_eq!(left_of_used_after(Eviction::S3Fifo, scan), USED as usize);
+}
+
+#[test]
+fn only_with_probation_it_outlives_a_long_one() {
+    let scan = 12 * ROOM;
+    assert_eq!(left_of_used_after(Eviction::Fifo, scan), 0);
+    assert_eq!(left_of_used_after(Eviction::NbqClock, scan), 0);
+    assert_eq!(left_of_used_after(Eviction::S3Fifo, scan), USED as usize);
+}
+
+#[test]
+fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
+    let (store, mut column) = store(Eviction::S3Fifo);
+    // What fills the main queue, so that probation has its share only.
+    let used = fill(&mut column, ROOM, 3);
+    let scan = SCAN + 100_000;
+    (scan..scan + 2 * ROOM).for_each(|key| set(&mut column, key));
+    let (known, new) = (SCAN, SCAN + 1);
+    set(&mut column, known);
+    let mut scan = SCAN + 2..;
+    let gone = scan.by_ref().take(4 * ROOM as usize).find(|key| {
+        set(&mut column, *key);
+        !has(&mut column, known)
+    });
+    assert!(gone.is_some(), "never used, it goes");
+    let hits = store.stats().ghost_hits;
+    set(&mut column, known);
+    assert_eq!(store.stats().ghost_hits, hits + 1, "remembered");
+    set(&mut column, new);
+    let stats = store.stats();
+    assert!(stats.bytes - stats.probation_bytes > u64::from(ROOM / 3) * 200, "{stats:?}");
+    for key in scan.take(4 * ROOM as usize) {
+        set(&mut column, key);
+    }
+    assert!(has(&mut column, known) && !has(&mut column, new));
+    assert!(used.iter().all(|key| has(&mut column, *key)), "nor did the scan cost any of these");
+}
+
+#[test]
+fn an_overwritten_item_stays_in_its_queue_and_keeps_its_counter() {
+    let (store, mut column) = store(Eviction::S3Fifo);
+    let kept = fill(&mut column, USED * 3, 2);
+    // Overwritten after its uses and before it was judged, it is as if it had not been.
+    for key in &kept {
+        set(&mut column, *key);
+        (1..=3).for_each(|other| set(&mut column, 2 * SCAN + key * 4 + other));
+    }
+    (SCAN..SCAN + 4 * ROOM).for_each(|key| set(&mut column, key));
+    assert!(kept.iter().all(|key| has(&mut column, *key)));
+    let main_bytes = |stats: store::Stats| stats.bytes - stats.probation_bytes;
+    let before = main_bytes(store.stats());
+    kept.iter().for_each(|key| set(&mut column, *key));
+    let after = main_bytes(store.stats());
+    assert!(after >= before, "{after} bytes in the main queue, {before} before");
+    (3 * SCAN..3 * SCAN + 4 * ROOM).for_each(|key| set(&mut column, key));
+    assert!(kept.iter().all(|key| has(&mut column, *key)));
+}
+
+#[test]
+fn evictions_have_an_age_and_dead_bytes_are_counted() {
+    for (name, eviction) in Eviction::ALL {
+        let (store, mut column) = store(eviction);
+        assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
+        // A thousand items a second: what goes was stored as many seconds ago as thousands fit.
+        for key in 0..4 * ROOM {
+            column.set_now(100 + key / 1000);
+            set(&mut column, SCAN + key);
+        }
+        let stats = store.stats();
+        let fit = stats.curr_items / 1000;
+        let age = stats.eviction_age();
+        assert!(stats.evictions > u64::from(2 * ROOM), "{name}: {stats:?}");
+        assert!((fit - 4..=fit + 2).contains(&age), "{name}: {age} seconds, {fit} fit");
+        assert_eq!(stats.evicted_unfetched, stats.evictions, "{name}");
+        let dead = stats.dead_bytes;
+        // Every fourth, so that no segment is empty and retired.
+        let newest = (0..4000).step_by(4).map(|ago| SCAN + 4 * ROOM - 1 - ago);
+        let deleted = newest.filter(|key| column.delete(&key.to_le_bytes())).count();
+        let more = store.stats().dead_bytes - dead;
+        assert_eq!(more, deleted as u64 * (200 + 4 + 9), "{name}");
+    }
+}
