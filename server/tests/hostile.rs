@@ -10,7 +10,7 @@ mod live;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 
-use inprocess::{Client, allow_files, resident_bytes_of, wait_until};
+use inprocess::{Client, allow_files, answer, frame, resident_bytes_of, wait_until};
 use live::Server;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -102,12 +102,31 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+/// Frames whose lengths mostly fit, of commands that mostly exist, with bodies of anything.
+fn garbage_frames(random: &mut Random) -> Vec<u8> {
+    let byte = |random: &mut Random, below| u8::try_from(random.below(below)).unwrap();
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(40) {
+        let extras = vec![byte(random, 256); [0, 4, 8, 20, 255][random.below(5)]];
+        let key = "k".repeat([0, 1, 1, 250, 251, 65_535][random.below(6)]);
+        let value = "v".repeat(random.below(3) * random.below(20_000));
+        let mut frame = frame(byte(random, 0x30), &extras, &key, &value);
+        if random.below(8) == 0 {
+            let at = random.below(24);
+            frame[at] = byte(random, 256);
+        }
+        bytes.extend_from_slice(&frame);
+    }
+    bytes
+}
+
 #[test]
 fn garbage_cut_anywhere_harms_nobody_else() {
     let mut server = Server::under_test(&["-t", "2"]);
     let mut good = connect(&server);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for round in 0..300 {
+        let garbage = if round % 2 == 0 { garbage } else { garbage_frames };
         let bytes = garbage(&mut random);
         let mut bad = connect(&server);
         let mut rest = &bytes[..];
@@ -148,13 +167,53 @@ fn a_request_may_come_byte_by_byte() {
     let seams = [1, header_bytes - 1, header_bytes, header_bytes + 1];
     let ends = [35_000 - 1, 35_000, 35_000 + 1, 35_000 + 2].map(|at| at + header_bytes);
     for cut in seams.into_iter().chain(ends) {
-        let (head, tail) = request.as_bytes().split_at(cut);
-        client.send(head);
-        // A reply on another connection: the server has seen the head by itself.
-        connect(&server).ask("version\r\n", VERSION);
-        client.send(tail);
-        client.expect(&reply);
+        ask_in_two(&server, &mut client, request.as_bytes(), cut, reply.as_bytes());
     }
+}
+
+#[test]
+fn a_frame_may_come_byte_by_byte() {
+    // A binary answer shows the unique.
+    let server = Server::under_test(&["-t", "1", "-C"]);
+    let mut client = connect(&server);
+    let (get, set, noop) = (0x00, 0x01, 0x0a);
+    let flags = [0, 0, 0, 5];
+    let extras = [&flags[..], &[0; 4]].concat();
+    let value = "0123456789".repeat(10);
+    let requests = [frame(set, &extras, "k", &value), frame(get, b"", "k", "")].concat();
+    let replies = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
+    for byte in &requests {
+        client.send([*byte]);
+    }
+    client.expect(&replies);
+    // The large-value path, cut everywhere near its seams; nothing follows such a value.
+    let value = "abcdefg".repeat(5000);
+    let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
+    let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
+    let (header_bytes, value_end) = (24 + 8 + 3, 24 + 8 + 3 + value.len());
+    for cut in [1, 23, 24, header_bytes - 1, header_bytes, header_bytes + 1].into_iter().chain([
+        value_end - 1,
+        value_end,
+        value_end + 1,
+    ]) {
+        ask_in_two(&server, &mut client, &request, cut, &reply);
+    }
+    // One that is refused is read past, and what follows it is carried out.
+    let value = "x".repeat(3 * MIB);
+    client.send([frame(set, &extras, "huge", &value), frame(noop, b"", "", "")].concat());
+    let mut refused = answer(set, b"", "Too large.");
+    refused[7] = 3;
+    client.expect([refused, answer(noop, b"", "")].concat());
+}
+
+/// Asks `request` in two pieces, of which the server sees the first by itself.
+fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
+    let (head, tail) = request.split_at(cut);
+    client.send(head);
+    // A reply on another connection: by then the head has been seen.
+    connect(server).ask("version\r\n", VERSION);
+    client.send(tail);
+    client.expect(reply);
 }
 
 #[test]
