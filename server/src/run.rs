@@ -87,7 +87,7 @@ impl Bound {
             memory_bytes: settings.memory_bytes,
             item_bytes_max: settings.item_bytes_max,
             columns: settings.columns,
-            eviction: settings.evict.then(store::policy::Eviction::default),
+            eviction: settings.evict.then_some(settings.eviction),
             cas: settings.cas,
             now: START,
         })?;

@@ -8,6 +8,8 @@
 
 use std::path::PathBuf;
 
+use store::policy::Eviction;
+
 /// The version whose behaviour this server has, and which `version` and `stats` answer.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
 
@@ -67,6 +69,8 @@ pub struct Settings {
     pub memory_bytes: usize,
     /// False: errors instead of eviction (`-M`).
     pub evict: bool,
+    /// What stays when room is made, where it is (`-o eviction`).
+    pub eviction: Eviction,
     /// Most connections open at a time (`-c`).
     pub connections_max: u32,
     /// True: a connection over the limit is told so and closed; false: it waits in the backlog
@@ -117,6 +121,7 @@ impl Default for Settings {
             unix_mask: 0o700,
             memory_bytes: 64 << 20,
             evict: true,
+            eviction: Eviction::default(),
             connections_max: 1024,
             connections_max_fast: true,
             columns: 1,

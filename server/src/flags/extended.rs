@@ -5,6 +5,8 @@
 //! refused.
 //! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
 
+use store::policy::Eviction;
+
 use super::{Does, Draft, Refusal, Takes, number};
 
 /// One option of `-o`.
@@ -63,6 +65,23 @@ pub(super) const OPTIONS: &[Extended] = &[
             let wrong = "idle_timeout takes a number of seconds, 0 for none";
             let seconds = number(value, 0..=INT_MAX, wrong)?;
             draft.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "eviction",
+        takes: Takes::Value("<policy>"),
+        help: &[
+            "which items stay when room is made: fifo, the floor;",
+            "nbq-clock, a reference counter; or s3-fifo, a probation",
+            "queue and a memory of who left (default: nbq-clock)",
+        ],
+        does: Does::Sets(|draft, value| {
+            let names = Eviction::ALL.map(|(name, _)| name);
+            draft.settings.eviction = Eviction::named(value).ok_or_else(|| {
+                let names = names.join(", ");
+                Refusal::value(format!("eviction must be one of {names} (given: '{value}')"))
+            })?;
             Ok(())
         }),
     },

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
+use store::policy::Eviction;
+
 use super::extended::OPTIONS;
 use super::{Asked, Refusal, flags, parse};
 use crate::cpus::Cpus;
@@ -282,6 +284,23 @@ fn m_no_eviction() {
 }
 
 #[test]
+fn o_eviction() {
+    let mut names = Vec::new();
+    let help = super::help::usage();
+    for (name, eviction) in Eviction::ALL {
+        assert_eq!(settings(&format!("-o eviction={name}")).eviction, eviction);
+        assert!(help.contains(name), "{name} is not in the help");
+        names.push(name);
+    }
+    let default = Eviction::ALL.into_iter().find(|(_, one)| *one == settings("").eviction).unwrap();
+    assert!(help.contains(&format!("(default: {})", default.0)), "{default:?}");
+    for unknown in ["lru", "", "Fifo"] {
+        refused(&format!("-o eviction={unknown}"), 1, &names.join(", "));
+    }
+    refused("-o eviction", 1, "Missing argument for eviction");
+}
+
+#[test]
 fn c_connections() {
     assert_eq!(settings("-c 5").connections_max, 5);
     refused("-c 0", 1, "Maximum connections must be greater than 0");
@@ -444,6 +463,10 @@ fn every_extended_row_does_what_it_is_listed_for() {
             // A value out of the option's range.
             (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
             (super::Does::Sets(_), Ok(Asked::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
+            // It takes a name.
+            (super::Does::Sets(_), Err(refusal)) => {
+                assert!(refusal.text.contains(option.name) && refusal.status == 1, "{refusal:?}");
+            }
             (_, other) => panic!("{line}: {other:?}"),
         }
     }

@@ -100,4 +100,13 @@ fn items(store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
+    // Ours.
+    stat!(rows, "eviction_age", store.eviction_age());
+    stat!(rows, "ghost_hits", store.ghost_hits);
+    stat!(rows, "probation_bytes", store.probation_bytes);
+    stat!(rows, "dead_bytes", store.dead_bytes);
+    stat!(rows, "spared_bytes", store.spared_bytes);
+    stat!(rows, "compacted_bytes", store.compacted_bytes);
+    stat!(rows, "compacted_segments", store.compacted_segments);
+    stat!(rows, "drained_segments", store.drained_segments);
 }

@@ -7,8 +7,10 @@
 
 use std::sync::atomic::Ordering;
 
+use store::policy::Eviction;
+
 use super::{Rows, stat};
-use crate::settings::{Port, Protocol};
+use crate::settings::{Port, Protocol, Settings};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
@@ -22,6 +24,8 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     // Relaxed: a number to look at, ordered with nothing.
     stat!(rows, "verbosity", shared.verbosity.load(Ordering::Relaxed));
     stat!(rows, "evictions", if settings.evict { "on" } else { "off" });
+    // Ours.
+    stat!(rows, "eviction", policy_name(settings));
     match &settings.unix_path {
         Some(path) => stat!(rows, "domain_socket", path.display()),
         None => stat!(rows, "domain_socket", "NULL"),
@@ -49,6 +53,11 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "track_sizes", "no");
     stat!(rows, "inline_ascii_response", "no");
     stat!(rows, "client_flags_size", size_of::<u32>());
+}
+
+fn policy_name(settings: &Settings) -> &'static str {
+    let policy = Eviction::ALL.iter().find(|(_, policy)| *policy == settings.eviction);
+    policy.filter(|_| settings.evict).map_or("none", |(name, _)| name)
 }
 
 fn port_number(port: Port) -> i32 {
