@@ -80,7 +80,7 @@ pub fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: impl FnOnce(&mut Vec
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
-/// Appends what stands before the value of a hit. True: the value is to follow, if it has any bytes.
+/// Appends what stands before the value of a hit. True: the value is to follow; it has bytes.
 #[inline]
 pub fn value(
     out: &mut Vec<u8>,

@@ -145,8 +145,8 @@ fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
         "binary" => Protocol::Binary,
         _ => {
             return Err(Refusal::usage(format!(
-                "Invalid value for binding protocol: {value}\n -- should be one of auto, binary, or \
-                 ascii"
+                "Invalid value for binding protocol: {value}\n \
+                 -- should be one of auto, binary, or ascii"
             )));
         }
     };
