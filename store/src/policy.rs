@@ -7,6 +7,7 @@
 //! `Eviction`.
 //! Source: the paper's section 4.2.3; `store-design` notes of each file.
 
+mod clock2q;
 mod fifo;
 mod nbq_clock;
 mod s3_fifo;
@@ -53,6 +54,8 @@ pub struct Drained {
     pub cnt: u8,
     /// Key, value and overhead.
     pub bytes: u32,
+    /// The mean of all live items, roughly; 0: not known.
+    pub mean_bytes: u32,
 }
 
 /// An eviction policy.
@@ -63,6 +66,18 @@ pub trait Policy {
     fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue;
     /// What becomes of an item.
     fn judge(&self, item: Drained, pressure: Pressure) -> Verdict;
+
+    /// The youngest part of each queue, in percent, in which hits do not raise the counter.
+    fn window_percent(&self) -> u64 {
+        0
+    }
+}
+
+/// Probation, while it holds more than this share of all live bytes.
+fn probation_over(percent: u64, probation_bytes: u64, main_bytes: u64) -> Queue {
+    let all_bytes = probation_bytes.saturating_add(main_bytes);
+    let is_over = probation_bytes > all_bytes / 100 * percent;
+    if is_over || main_bytes == 0 { Queue::Probation } else { Queue::Main }
 }
 
 /// The policies there are.
@@ -75,14 +90,17 @@ pub enum Eviction {
     NbqClock,
     /// A probation queue, a main queue and a ghost.
     S3Fifo,
+    /// The same, where hits soon after insertion do not count, and size does.
+    Clock2Q,
 }
 
 impl Eviction {
     /// All, with the names users know them by.
-    pub const ALL: [(&'static str, Eviction); 3] = [
+    pub const ALL: [(&'static str, Eviction); 4] = [
         ("fifo", Eviction::Fifo),
         ("nbq-clock", Eviction::NbqClock),
         ("s3-fifo", Eviction::S3Fifo),
+        ("clock2q", Eviction::Clock2Q),
     ];
 
     /// The policy called `name`.
@@ -98,6 +116,7 @@ impl Policy for Eviction {
             Eviction::Fifo => fifo::Fifo.admit(remembered),
             Eviction::NbqClock => nbq_clock::NbqClock.admit(remembered),
             Eviction::S3Fifo => s3_fifo::S3Fifo.admit(remembered),
+            Eviction::Clock2Q => clock2q::Clock2Q.admit(remembered),
         }
     }
 
@@ -106,6 +125,7 @@ impl Policy for Eviction {
             Eviction::Fifo => fifo::Fifo.victim(probation_bytes, main_bytes),
             Eviction::NbqClock => nbq_clock::NbqClock.victim(probation_bytes, main_bytes),
             Eviction::S3Fifo => s3_fifo::S3Fifo.victim(probation_bytes, main_bytes),
+            Eviction::Clock2Q => clock2q::Clock2Q.victim(probation_bytes, main_bytes),
         }
     }
 
@@ -114,6 +134,16 @@ impl Policy for Eviction {
             Eviction::Fifo => fifo::Fifo.judge(item, pressure),
             Eviction::NbqClock => nbq_clock::NbqClock.judge(item, pressure),
             Eviction::S3Fifo => s3_fifo::S3Fifo.judge(item, pressure),
+            Eviction::Clock2Q => clock2q::Clock2Q.judge(item, pressure),
+        }
+    }
+
+    fn window_percent(&self) -> u64 {
+        match self {
+            Eviction::Fifo => fifo::Fifo.window_percent(),
+            Eviction::NbqClock => nbq_clock::NbqClock.window_percent(),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.window_percent(),
+            Eviction::Clock2Q => clock2q::Clock2Q.window_percent(),
         }
     }
 }

@@ -412,7 +412,8 @@ impl Local {
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let in_debt = self.debt.bytes > DEBT_SEGMENTS * segment_bytes;
         let cnt = u8::try_from(cnt).unwrap_or(policy::CNT_MAX);
-        let item = policy::Drained { queue: store.log.queue_of(segment), cnt, bytes };
+        let item =
+            policy::Drained { queue: store.log.queue_of(segment), cnt, bytes, mean_bytes: 0 };
         policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
     }
 

@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn what_was_used_goes_too() {
-        let item = Drained { queue: Queue::Main, cnt: 3, bytes: 100 };
+        let item = Drained { queue: Queue::Main, cnt: 3, bytes: 100, mean_bytes: 0 };
         let evict = Verdict::Evict { remember: false };
         assert_eq!(Fifo.judge(item, Pressure::default()), evict);
     }

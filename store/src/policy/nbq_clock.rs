@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     fn judge(cnt: u8, pressure: Pressure) -> Verdict {
-        NbqClock.judge(Drained { queue: Queue::Main, cnt, bytes: 100 }, pressure)
+        NbqClock.judge(Drained { queue: Queue::Main, cnt, bytes: 100, mean_bytes: 0 }, pressure)
     }
 
     const EVICT: Verdict = Verdict::Evict { remember: false };

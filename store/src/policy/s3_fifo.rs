@@ -20,9 +20,7 @@ impl Policy for S3Fifo {
     }
 
     fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
-        let all_bytes = probation_bytes.saturating_add(main_bytes);
-        let is_over = probation_bytes > all_bytes / 100 * PROBATION_PERCENT;
-        if is_over || main_bytes == 0 { Queue::Probation } else { Queue::Main }
+        super::probation_over(PROBATION_PERCENT, probation_bytes, main_bytes)
     }
 
     fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
@@ -48,7 +46,7 @@ mod tests {
     use super::*;
 
     fn judge(queue: Queue, cnt: u8, pressure: Pressure) -> Verdict {
-        S3Fifo.judge(Drained { queue, cnt, bytes: 100 }, pressure)
+        S3Fifo.judge(Drained { queue, cnt, bytes: 100, mean_bytes: 0 }, pressure)
     }
 
     const CALM: Pressure = Pressure { in_debt: false, stuck: false };
