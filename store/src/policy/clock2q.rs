@@ -89,8 +89,9 @@ mod tests {
 
     #[test]
     fn the_larger_the_more_it_must_be_used() {
-        let least =
-            |queue, bytes| (0..=CNT_MAX).find(|n| spared(item(queue, *n, bytes, 100)) != None);
+        let least = |queue, bytes| {
+            (0..=CNT_MAX).find(|cnt| spared(item(queue, *cnt, bytes, 100)).is_some())
+        };
         for queue in [Queue::Probation, Queue::Main] {
             assert_eq!(least(queue, 10), Some(1));
             assert_eq!(least(queue, 125), Some(1));
