@@ -16,9 +16,8 @@
 //! An entry is two cache lines: what every append writes, and what unlinks and choices read.
 //!
 //! ```text
-//!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | ...
-//!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4
-//!           | opened 4 | queue 4 | ...
+//!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
+//!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
 //! ```
 
 use crate::quiescence::Quiescence;
@@ -59,6 +58,7 @@ struct Appended {
     cas_base: AtomicU64,
     epoch: AtomicU32,
     next: AtomicU32,
+    birth: AtomicU64,
 }
 
 /// What unlinks write and choices read.
@@ -73,7 +73,6 @@ struct Lived {
     retired: AtomicU64,
     walked: AtomicU32,
     opened: AtomicU32,
-    queue: AtomicU32,
 }
 
 /// One segment's entry.
@@ -93,8 +92,8 @@ pub struct Opening {
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
-    /// The queue it will stand in when sealed, by the log's own numbers.
-    pub queue: u32,
+    /// Its queue and its place among those opened for that, as the log numbers them.
+    pub birth: u64,
     /// The second it is opened in.
     pub now: u32,
 }
@@ -121,6 +120,7 @@ impl Segment {
                 cas_base: AtomicU64::new(0),
                 epoch: zero(),
                 next: AtomicU32::new(NONE),
+                birth: AtomicU64::new(0),
             },
             lived: Lived {
                 live: zero(),
@@ -131,7 +131,6 @@ impl Segment {
                 retired: AtomicU64::new(0),
                 walked: zero(),
                 opened: zero(),
-                queue: zero(),
             },
         }
     }
@@ -145,12 +144,12 @@ impl Segment {
         appended.committed.store(0, Ordering::Relaxed);
         appended.cas_base.store(opening.cas_base, Ordering::Relaxed);
         appended.epoch.store(opening.epoch, Ordering::Relaxed);
+        appended.birth.store(opening.birth, Ordering::Relaxed);
         lived.live.store(0, Ordering::Relaxed);
         lived.min_exp.store(u32::MAX, Ordering::Relaxed);
         lived.max_exp.store(0, Ordering::Relaxed);
         lived.walked.store(0, Ordering::Relaxed);
         lived.opened.store(opening.now, Ordering::Relaxed);
-        lived.queue.store(opening.queue, Ordering::Relaxed);
         self.set_state(State::Open);
         // Last, for somebody may still know the number from its former life: until here it is full
         // to him, and from here on as open as to anyone. Release pairs with the Acquire in
@@ -228,11 +227,11 @@ impl Segment {
         self.appended.epoch.load(Ordering::Relaxed) // set before the segment's items were published
     }
 
-    /// The queue it stands in, or will when sealed.
+    /// As given to `open`.
     #[inline]
     #[must_use]
-    pub fn queue(&self) -> u32 {
-        self.lived.queue.load(Ordering::Relaxed) // as `epoch`
+    pub fn birth(&self) -> u64 {
+        self.appended.birth.load(Ordering::Relaxed) // as `epoch`
     }
 
     /// The second it was opened in.

@@ -121,10 +121,14 @@ pub(crate) struct Found<'i> {
 }
 
 impl Found<'_> {
-    /// Counts a use. A lost update is harmless; saturated and fetched, nothing is written.
+    /// Counts a use, where it `counts`. A lost update is harmless; saturated and fetched, nothing
+    /// is asked or written.
     #[inline]
-    pub(crate) fn bump(&self) {
-        let used = self.slot.used();
+    pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
+        if self.slot.is_saturated() {
+            return;
+        }
+        let used = self.slot.used(counts());
         if used != self.slot {
             // Relaxed: the bits order nothing, and an exchange that fails met a change that matters
             // more.

@@ -121,6 +121,8 @@ impl Store {
         let keep = tokens_max + 1;
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
+        let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
+        let window_percent = u32::try_from(window_percent).unwrap_or(100);
         let has_ghost = admits(false) != admits(true);
         let index = Index::new(config.memory_bytes, groups_log, has_ghost).map_err(failed)?;
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
@@ -135,7 +137,7 @@ impl Store {
         Ok(Arc::new(Store {
             hash: KeyHash::new(),
             index,
-            log: Log::new(Arc::new(memory), tokens_max, tokens_max),
+            log: Log::new(Arc::new(memory), tokens_max, tokens_max, window_percent),
             tokens: Line(AtomicU64::new(0)),
             tokens_max,
             parked: Mutex::new(Vec::with_capacity(tokens_max as usize)),
@@ -173,17 +175,26 @@ impl Store {
         stats
     }
 
+    /// The mean of a linked item's bytes, frames included; about.
+    fn mean_item_bytes(&self) -> u32 {
+        let (probation_bytes, main_bytes) = self.live_bytes();
+        let items = self.sum(Counters::items_now).max(1);
+        u32::try_from((probation_bytes + main_bytes) / items).unwrap_or(u32::MAX)
+    }
+
+    /// A gauge, summed over all columns. One column may have taken what another is yet to be seen
+    /// to have added: less than nothing is nothing.
+    fn sum(&self, one: fn(&Counters) -> u64) -> u64 {
+        let add = |sum: u64, counters: &Line<Counters>| sum.wrapping_add(one(counters));
+        let sum = self.counters.iter().fold(0, add);
+        if sum > i64::MAX as u64 { 0 } else { sum }
+    }
+
     /// Bytes of linked items in probation and in the main queue, frames included; about, while
     /// columns change them.
     fn live_bytes(&self) -> (u64, u64) {
-        let sum = |one: fn(&Counters) -> u64| {
-            self.counters.iter().fold(0_u64, |sum, counters| sum.wrapping_add(one(counters)))
-        };
-        // A column that has added less than another has taken meanwhile makes it negative.
-        let (all, probation) = (sum(Counters::bytes_now), sum(Counters::probation_bytes_now));
-        let [all, probation] =
-            [all, probation].map(|bytes| if bytes > i64::MAX as u64 { 0 } else { bytes });
-        (probation, all.saturating_sub(probation))
+        let probation = self.sum(Counters::probation_bytes_now);
+        (probation, self.sum(Counters::bytes_now).saturating_sub(probation))
     }
 
     /// Bytes of memory in use or reserved for use: all but free segments, and the index.

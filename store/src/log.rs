@@ -17,9 +17,8 @@ use std::sync::Arc;
 const CAS_REACH: u64 = 1 << 31;
 /// Segments looked at to sum up dead bytes.
 const LOOKS_MAX: u32 = 1 << 14;
-/// The queues' numbers in their segments.
-const MAIN: u32 = 0;
-const PROBATION: u32 = 1;
+/// The lowest bit of a segment's birth.
+const PROBATION: u64 = 1;
 
 /// Bytes in an open segment, the caller's until committed.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +45,28 @@ struct Lane {
     appenders: Box<[Line<AtomicU32>]>,
     /// The open segment that each drain token's compaction fills.
     outs: Box<[Out]>,
+    count: Line<Count>,
+}
+
+/// What is counted of a queue's segments, when one is opened or retired.
+#[derive(Debug)]
+struct Count {
+    /// Those there are.
+    segments: AtomicU32,
+    /// Those ever opened, but for what compaction fills.
+    opened: AtomicU64,
+    /// In those opened from this one on, hits do not count.
+    young_from: AtomicU64,
 }
 
 /// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
-    /// By a segment's `queue`.
+    /// The main queue, and probation.
     lanes: [Lane; 2],
+    /// The youngest part of a queue, in percent.
+    window_percent: u32,
     /// The flush epoch: what lies in segments of earlier ones is gone.
     epoch: AtomicU32,
     /// The next CAS unique to hand out.
@@ -62,25 +75,29 @@ pub(crate) struct Log {
     now: Line<AtomicU32>,
 }
 
-/// A queue's number in its segments.
-fn number(queue: policy::Queue) -> u32 {
-    match queue {
-        policy::Queue::Main => MAIN,
-        policy::Queue::Probation => PROBATION,
-    }
-}
-
 impl Log {
-    pub(crate) fn new(memory: Arc<Memory>, appenders: u32, tokens: u32) -> Self {
+    pub(crate) fn new(
+        memory: Arc<Memory>,
+        appenders: u32,
+        tokens: u32,
+        window_percent: u32,
+    ) -> Self {
         let segments = memory.segments.count();
         let out = |_| Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
         let lane = |number| Lane {
             queue: Queue::new(segments, number),
             appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
             outs: (0..tokens).map(out).collect(),
+            count: Line(Count {
+                segments: AtomicU32::new(0),
+                opened: AtomicU64::new(0),
+                // Where there is no window, never reached.
+                young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
+            }),
         };
         Self {
-            lanes: [lane(MAIN), lane(PROBATION)],
+            lanes: [lane(0), lane(1)],
+            window_percent,
             epoch: AtomicU32::new(0),
             cas: Line(AtomicU64::new(1)),
             now: Line(AtomicU32::new(0)),
@@ -97,22 +114,34 @@ impl Log {
         self.now.fetch_max(now, Ordering::Relaxed); // a number to look at
     }
 
-    fn lane(&self, queue: u32) -> &Lane {
-        &self.lanes[usize::from(queue != MAIN)]
+    fn lane(&self, queue: policy::Queue) -> &Lane {
+        &self.lanes[usize::from(queue == policy::Queue::Probation)]
+    }
+
+    fn lane_of(&self, segment: u32) -> &Lane {
+        self.lane(self.queue_of(segment))
     }
 
     /// The queue that a segment stands in, or will when sealed.
     #[inline]
     pub(crate) fn queue_of(&self, segment: u32) -> policy::Queue {
-        match self.segment(segment).queue() {
-            MAIN => policy::Queue::Main,
+        match self.segment(segment).birth() & PROBATION {
+            0 => policy::Queue::Main,
             _ => policy::Queue::Probation,
         }
     }
 
+    /// Was the item at `loc` stored so lately that a hit says nothing of what comes later?
+    #[inline]
+    pub(crate) fn is_young(&self, loc: u64) -> bool {
+        let birth = self.segment_of(loc).birth();
+        let count = &self.lanes[usize::from(birth & PROBATION != 0)].count;
+        birth >> 1 >= count.young_from.load(Ordering::Relaxed) // a hint
+    }
+
     /// Takes the oldest segment of a queue that can be drained, as `Queue::take_oldest`.
     pub(crate) fn take_oldest(&self, queue: policy::Queue) -> Option<u32> {
-        self.lane(number(queue)).queue.take_oldest(&self.memory.segments)
+        self.lane(queue).queue.take_oldest(&self.memory.segments)
     }
 
     #[inline]
@@ -166,7 +195,7 @@ impl Log {
         bytes: u32,
         keep: u32,
     ) -> Option<Place> {
-        let open = &self.lane(number(queue)).appenders[appender];
+        let open = &self.lane(queue).appenders[appender];
         loop {
             // Acquire pairs with the Release below: the segment is seen as opened.
             let segment = open.load(Ordering::Acquire);
@@ -175,7 +204,7 @@ impl Log {
             {
                 return Some(place);
             }
-            let fresh = self.open(number(queue), keep)?;
+            let fresh = self.open(queue, keep)?;
             // AcqRel: Release pairs with the Acquire above.
             if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 // Sealed, not given back: a stale number elsewhere may have let somebody append to
@@ -185,14 +214,33 @@ impl Log {
         }
     }
 
-    /// Opens a free segment if more than `keep` are.
-    fn open(&self, queue: u32, keep: u32) -> Option<u32> {
+    /// Opens a free segment of a queue if more than `keep` are.
+    fn open(&self, queue: policy::Queue, keep: u32) -> Option<u32> {
         let segment = self.memory.segments.take(keep)?;
+        let Lane { count, .. } = self.lane(queue);
+        // Relaxed, here and below: counts, in no order.
+        let birth = count.opened.fetch_add(1, Ordering::Relaxed);
+        let segments = count.segments.fetch_add(1, Ordering::Relaxed) + 1;
+        let window = u64::from(segments) * u64::from(self.window_percent) / 100;
+        count.young_from.fetch_max((birth + 1).saturating_sub(window), Ordering::Relaxed);
+        let probation = if queue == policy::Queue::Probation { PROBATION } else { 0 };
+        self.begin(segment, (birth << 1) | probation);
+        Some(segment)
+    }
+
+    /// Opens a free segment for what compaction moves out of `from`: of the same queue and age.
+    fn open_as(&self, from: u32) -> Option<u32> {
+        let segment = self.memory.segments.take(0)?;
+        self.lane_of(from).count.segments.fetch_add(1, Ordering::Relaxed); // a count
+        self.begin(segment, self.segment(from).birth());
+        Some(segment)
+    }
+
+    fn begin(&self, segment: u32, birth: u64) {
         // Relaxed: any value will do; a number to look at.
         let cas_base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH);
         let now = self.now.load(Ordering::Relaxed);
-        self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), queue, now });
-        Some(segment)
+        self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), birth, now });
     }
 
     /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed
@@ -211,7 +259,7 @@ impl Log {
     /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the one of its
     /// queue that the holder of `token` fills.
     pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
-        let lane = self.lane(self.segment(from).queue());
+        let lane = self.lane_of(from);
         let out = &lane.outs[token];
         loop {
             // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
@@ -223,7 +271,7 @@ impl Log {
                     Reserved::Full => {}
                 }
             }
-            let fresh = self.open(self.segment(from).queue(), 0)?;
+            let fresh = self.open_as(from)?;
             out.segment.store(fresh, Ordering::Relaxed); // as above
         }
     }
@@ -231,7 +279,7 @@ impl Log {
     /// Bytes left in the segment that the holder of `token` fills from such as `from`.
     pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
         // Relaxed: as in `reserve_out`.
-        let out = &self.lane(self.segment(from).queue()).outs[token];
+        let out = &self.lane_of(from).outs[token];
         let segment = out.segment.load(Ordering::Relaxed);
         if segment == NONE || !self.segment(segment).is(State::Open) {
             return 0;
@@ -244,7 +292,7 @@ impl Log {
     /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
     /// is the older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
-        let Lane { queue, outs, .. } = self.lane(self.segment(segment).queue());
+        let Lane { queue, outs, .. } = self.lane_of(segment);
         let out = &outs[token];
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
         let mine = self.segment(segment).ticket();
@@ -262,7 +310,7 @@ impl Log {
 
     /// The queue of a segment.
     fn queue(&self, segment: u32) -> &Queue {
-        &self.lane(self.segment(segment).queue()).queue
+        &self.lane_of(segment).queue
     }
 
     /// Seals what the holder of `token` fills.
@@ -392,7 +440,9 @@ impl Log {
 
     /// A drained segment, owned by the caller, waits to be free.
     pub(crate) fn retire(&self, segment: u32) {
-        self.queue(segment).remove(&self.memory.segments, segment);
+        let Lane { queue, count, .. } = self.lane_of(segment);
+        queue.remove(&self.memory.segments, segment);
+        count.segments.fetch_sub(1, Ordering::Relaxed); // a count
         self.memory.segments.retire(segment, &self.memory.quiescence);
     }
 }

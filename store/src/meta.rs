@@ -108,7 +108,8 @@ impl Local {
             locked.update(old.at, |slot| slot.with(WON, true));
         }
         if get.bump {
-            locked.update(old.at, Slot::used);
+            let counts = !store.log.is_young(slot.loc());
+            locked.update(old.at, |slot| slot.used(counts));
             item.set_minute(self.minute());
         }
         Looked::Hit(hit)
@@ -145,7 +146,8 @@ impl Local {
             key_binary: get.key_binary,
             cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),
             keep_bits: 0,
-            set_bits: (if get.win { WON } else { 0 }) | if get.bump { Slot(0).used().0 } else { 0 },
+            set_bits: (if get.win { WON } else { 0 })
+                | if get.bump { Slot(0).used(false).0 } else { 0 },
         };
         let modified = self.modify(store, get.key, |seen| match seen {
             Some(_) => Plan::Answer(()),

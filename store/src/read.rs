@@ -31,7 +31,7 @@ impl Local {
             if chained && !found.still() {
                 continue;
             }
-            found.bump();
+            found.bump(|| !store.log.is_young(loc));
             if seen.item.minute() != self.minute() {
                 self.note_access(store, hash, loc);
             }

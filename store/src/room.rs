@@ -35,8 +35,8 @@ const CANDIDATES_MAX: u32 = 1024;
 const CANDIDATES_SAMPLED: u32 = 64;
 /// Choices of a segment to compact that others may take first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
-/// More bytes spared than freed, in segments, from which on a policy must let go.
-const DEBT_SEGMENTS: u64 = 4;
+/// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
+const DEBT_PART: u64 = 16;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
 /// An append that waits gives up after so many rounds: the first spin, the next yield, the others
@@ -73,6 +73,8 @@ pub(crate) struct Drain {
     aim: Aim,
     token: u32,
     freed_bytes: u64,
+    /// The mean of all items when it began; 0 where nobody asks.
+    mean_bytes: u32,
 }
 
 /// How an item's drain went.
@@ -216,7 +218,9 @@ impl Local {
                     Aim::Evict => counters.drained_segments.add(1),
                     Aim::Sweep => {}
                 }
-                self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0 });
+                let mean_bytes = if aim == Aim::Evict { store.mean_item_bytes() } else { 0 };
+                let drain = Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes };
+                self.drain = Some(drain);
             }
             None => store.give_token(token),
         }
@@ -386,7 +390,7 @@ impl Local {
             }
             Aim::Evict => {
                 let cnt = found.slot.cnt();
-                match self.judge(store, drain.segment, cnt, item.shape().extent()) {
+                match self.judge(store, drain, cnt, bytes) {
                     Verdict::Evict { remember } => {
                         self.evict(store, drain, (hash, loc, bytes), remember);
                     }
@@ -406,14 +410,16 @@ impl Local {
         }
     }
 
-    /// Asks the policy about an item of `segment`.
-    fn judge(&self, store: &Store, segment: u32, cnt: u64, bytes: u32) -> Verdict {
+    /// Asks the policy about an item of so many bytes.
+    fn judge(&self, store: &Store, drain: &Drain, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
-        let segment_bytes = u64::from(store.memory().region.segment_bytes());
-        let in_debt = self.debt.bytes > DEBT_SEGMENTS * segment_bytes;
-        let cnt = u8::try_from(cnt).unwrap_or(policy::CNT_MAX);
-        let item =
-            policy::Drained { queue: store.log.queue_of(segment), cnt, bytes, mean_bytes: 0 };
+        let in_debt = self.debt.bytes > store.config.memory_bytes as u64 / DEBT_PART;
+        let item = policy::Drained {
+            queue: store.log.queue_of(drain.segment),
+            cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            mean_bytes: drain.mean_bytes,
+        };
         policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
     }
 
@@ -574,7 +580,8 @@ impl Local {
             store.give_token(token);
             return false;
         }
-        self.drain = Some(Drain { segment, at: 0, aim: Aim::Sweep, token, freed_bytes: 0 });
+        let aim = Aim::Sweep;
+        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes: 0 });
         true
     }
 }

@@ -79,6 +79,10 @@ impl Counters {
         }
     }
 
+    pub(crate) fn items_now(&self) -> u64 {
+        self.curr_items.get()
+    }
+
     pub(crate) fn bytes_now(&self) -> u64 {
         self.bytes.get()
     }

@@ -105,6 +105,26 @@ fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
 }
 
 #[test]
+fn hits_soon_after_insertion_do_not_count_where_there_is_a_window() {
+    for (eviction, early_stays) in [(Eviction::Clock2Q, false), (Eviction::S3Fifo, true)] {
+        let (_, mut column) = store(eviction);
+        (SCAN..SCAN + 2 * ROOM).for_each(|key| set(&mut column, key));
+        let (early, late) = (1_u32, 2_u32);
+        let use_thrice = |column: &mut Column, key: u32| {
+            (0..3).for_each(|_| assert!(column.get(&key.to_le_bytes()).is_some()));
+        };
+        set(&mut column, early);
+        set(&mut column, late);
+        use_thrice(&mut column, early);
+        (2 * SCAN..2 * SCAN + ROOM / 2).for_each(|key| set(&mut column, key));
+        use_thrice(&mut column, late);
+        (3 * SCAN..3 * SCAN + 4 * ROOM).for_each(|key| set(&mut column, key));
+        let there = (has(&mut column, early), has(&mut column, late));
+        assert_eq!(there, (early_stays, true), "{eviction:?}");
+    }
+}
+
+#[test]
 fn an_overwritten_item_stays_in_its_queue_and_keeps_its_counter() {
     let (store, mut column) = store(Eviction::S3Fifo);
     let kept = fill(&mut column, USED * 3, 2);

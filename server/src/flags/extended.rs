@@ -73,8 +73,9 @@ pub(super) const OPTIONS: &[Extended] = &[
         takes: Takes::Value("<policy>"),
         help: &[
             "which items stay when room is made: fifo, the floor;",
-            "nbq-clock, a reference counter; or s3-fifo, a probation",
-            "queue and a memory of who left (default: nbq-clock)",
+            "nbq-clock, a reference counter; s3-fifo, a probation",
+            "queue and a memory of who left; clock2q, the same where",
+            "hits in a burst do not count (default: nbq-clock)",
         ],
         does: Does::Sets(|draft, value| {
             let names = Eviction::ALL.map(|(name, _)| name);

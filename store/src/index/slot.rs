@@ -53,11 +53,18 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// One use more: `fetched`, and the counter up to where it saturates.
+    /// One use more: `fetched`, and if it counts the counter up to where it saturates.
     #[inline]
-    pub(crate) fn used(self) -> Self {
-        let more = if self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
+    pub(crate) fn used(self, counts: bool) -> Self {
+        let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
         Self((self.0 | FETCHED) + more)
+    }
+
+    /// Another use changes nothing.
+    #[inline]
+    pub(crate) fn is_saturated(self) -> bool {
+        const ALL: u64 = (CNT_MAX << CNT_AT) | FETCHED;
+        self.0 & ALL == ALL
     }
 
     pub(crate) fn with_cnt(self, cnt: u64) -> Self {
@@ -93,7 +100,9 @@ mod tests {
     fn fields_do_not_touch_each_other() {
         let slot = Slot::new(u64::MAX, LOC_MASK).with(STALE, true);
         assert_eq!((slot.loc(), slot.tag(), slot.cnt()), (LOC_MASK, TAG_MASK, 0));
-        let used = (0..5).fold(slot, |slot, _| slot.used());
+        let used = (0..5).fold(slot, |slot, _| slot.used(true));
+        assert!(used.is_saturated() && !slot.used(true).is_saturated());
+        assert_eq!((slot.used(false).cnt(), slot.used(false).has(FETCHED)), (0, true));
         assert_eq!((used.cnt(), used.tag(), used.loc()), (CNT_MAX, TAG_MASK, LOC_MASK));
         assert!(used.has(FETCHED) && used.has(STALE) && !used.has(WON));
         let moved = used.with_cnt(1).at(77);
