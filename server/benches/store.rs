@@ -11,6 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Store, Stored, Value, Verb};
 
 /// Operations between two quiescent points, as a column with 32 requests in flight would have.
@@ -34,6 +35,7 @@ usage: cargo bench --bench store -- [options]
   --value-bytes N   length of each value (64)
   --ops N           operations per round (2000000)
   --rounds N        rounds of each operation, of which the median is shown (7)
+  --eviction NAME   the policy, as -o eviction takes it (the server's default)
   --only TEXT       only operations whose name has TEXT in it: for profiles
 ";
 
@@ -44,6 +46,7 @@ struct Options {
     value_bytes: u32,
     ops: u32,
     rounds: u32,
+    eviction: Eviction,
     only: String,
 }
 
@@ -81,6 +84,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
         value_bytes: 64,
         ops: 2_000_000,
         rounds: 7,
+        eviction: Eviction::default(),
         only: String::new(),
     };
     while let Some(word) = words.next() {
@@ -99,6 +103,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
             "--value-bytes" => options.value_bytes = whole(&value, VALUE_BYTES_MAX)?,
             "--ops" => options.ops = whole(&value, OPS_MAX)?,
             "--rounds" => options.rounds = whole(&value, OPS_MAX)?,
+            "--eviction" => {
+                let named = Eviction::named(&value);
+                options.eviction = named.ok_or_else(|| format!("{value}: no such policy"))?;
+            }
             "--only" => options.only = value,
             _ => return Err(format!("{word}: unknown option").into()),
         }
@@ -159,7 +167,7 @@ impl Bench {
                 memory_bytes,
                 item_bytes_max: 1 << 20,
                 columns: 1,
-                eviction: Some(store::policy::Eviction::default()),
+                eviction: Some(options.eviction),
                 cas: true,
                 now: 62,
             };

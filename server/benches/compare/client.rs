@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-use crate::workload::Workload;
-use crate::{Outcome, fail};
+use crate::measure::{Outcome, fail};
+use crate::workload::{Batch, CAS_BYTES, Workload};
 
 /// Bytes one read takes at most.
 const READ_BYTES: usize = 65_536;
@@ -47,10 +47,11 @@ pub(crate) struct Client {
 /// One connection: the batch it sends and the replies it must get.
 struct Peer {
     stream: TcpStream,
-    request: Vec<u8>,
+    batch: Batch,
     sent_bytes: usize,
-    reply: Vec<u8>,
     seen_bytes: usize,
+    /// How many CAS uniques have been seen whole.
+    cas_seen: usize,
 }
 
 impl Client {
@@ -152,32 +153,32 @@ impl Client {
 
 impl Peer {
     fn new(stream: TcpStream) -> Peer {
-        Peer { stream, request: Vec::new(), sent_bytes: 0, reply: Vec::new(), seen_bytes: 0 }
+        Peer { stream, batch: Batch::default(), sent_bytes: 0, seen_bytes: 0, cas_seen: 0 }
     }
 
     fn is_answered(&self) -> bool {
-        self.seen_bytes == self.reply.len()
+        self.seen_bytes == self.batch.reply.len()
     }
 
     /// Renders the next batch and the replies it must get.
     fn refill(&mut self, workload: &mut Workload, in_flight: u32) {
         self.empty();
         for _ in 0..in_flight {
-            workload.next(&mut self.request, &mut self.reply);
+            workload.next(&mut self.batch);
         }
     }
 
     fn empty(&mut self) {
-        self.request.clear();
-        self.reply.clear();
+        self.batch.clear();
         self.sent_bytes = 0;
         self.seen_bytes = 0;
+        self.cas_seen = 0;
     }
 
     /// Writes what the socket takes; the edge tells when it takes more.
     fn send(&mut self) -> Outcome<()> {
-        while self.sent_bytes < self.request.len() {
-            match self.stream.write(&self.request[self.sent_bytes..]) {
+        while self.sent_bytes < self.batch.request.len() {
+            match self.stream.write(&self.batch.request[self.sent_bytes..]) {
                 Ok(bytes) => self.sent_bytes += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -194,7 +195,7 @@ impl Peer {
             match self.stream.read(scratch) {
                 Ok(0) => return fail("the server closed a connection".to_owned()),
                 Ok(bytes) => {
-                    self.check(&scratch[..bytes])?;
+                    self.check(&mut scratch[..bytes])?;
                     if bytes < scratch.len() {
                         return Ok(());
                     }
@@ -207,11 +208,12 @@ impl Peer {
         Ok(())
     }
 
-    /// Compares the next bytes with those due.
-    fn check(&mut self, bytes: &[u8]) -> Outcome<()> {
-        let due = &self.reply[self.seen_bytes..];
+    /// Compares the next bytes with those due, but for CAS uniques.
+    fn check(&mut self, bytes: &mut [u8]) -> Outcome<()> {
+        self.blank_cas(bytes);
+        let due = &self.batch.reply[self.seen_bytes..];
         if !due.starts_with(bytes) {
-            let alike = due.iter().zip(bytes).take_while(|(due, got)| due == got).count();
+            let alike = due.iter().zip(&*bytes).take_while(|(due, got)| due == got).count();
             let shown = |text: &[u8]| {
                 let end = text.len().min(alike + SHOWN_BYTES);
                 String::from_utf8_lossy(&text[alike.saturating_sub(SHOWN_BYTES)..end]).into_owned()
@@ -227,6 +229,22 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// Puts zeros, as `batch.reply` has them, where the next bytes show CAS uniques.
+    fn blank_cas(&mut self, bytes: &mut [u8]) {
+        let end = self.seen_bytes + bytes.len();
+        while let Some(&at) = self.batch.cas_at.get(self.cas_seen) {
+            let first = at.max(self.seen_bytes).min(end) - self.seen_bytes;
+            let last = (at + CAS_BYTES).clamp(self.seen_bytes, end) - self.seen_bytes;
+            bytes[first..last].fill(0);
+            if at + CAS_BYTES > end {
+                return;
+            }
+            self.cas_seen += 1;
+        }
+    }
+}
+
 /// Stores every key once, on one connection.
 pub(crate) fn store_all(address: SocketAddr, workload: &Workload) -> Outcome<()> {
     let mut client = Client::connect(address, 1, STORE_BATCH, workload, true)?;
@@ -236,7 +254,7 @@ pub(crate) fn store_all(address: SocketAddr, workload: &Workload) -> Outcome<()>
         if let [peer] = client.peers.as_mut_slice() {
             peer.empty();
             for number in next..end {
-                workload.store(number, &mut peer.request, &mut peer.reply);
+                workload.store(number, &mut peer.batch);
             }
             peer.send()?;
         }

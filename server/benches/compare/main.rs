@@ -9,61 +9,45 @@
 //! Performance Evaluation" (2007): repeated, interleaved, with intervals.
 
 mod client;
-mod clocks;
-mod contestant;
+#[path = "../measure/mod.rs"]
+mod measure;
 mod options;
 mod report;
-mod statistics;
 mod workload;
 
-use std::error::Error;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use client::Client;
-use contestant::Contestant;
+use measure::contestant::{Contestant, Launch};
+use measure::in_process::KEY_BYTES;
+use measure::report::{Facts, facts_text, machine_and_command, say, write_json};
+use measure::{Outcome, clocks, fail};
 use options::Options;
-use report::{Facts, Series, Window};
+use report::{Series, Window};
 use workload::Workload;
 
-/// What may go wrong is told to the one at the terminal; nobody acts on its kind.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// The failure `text`.
-pub(crate) fn fail<T>(text: String) -> Outcome<T> {
-    Err(text.into())
-}
-
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nowhere is left to report a failure of standard error.
-            let _ = writeln!(std::io::stderr(), "compare: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::run("compare", run)
 }
 
 fn run() -> Outcome<()> {
-    let mut out = std::io::stdout();
     let Some(options) = Options::parse(std::env::args().skip(1))? else {
-        return Ok(out.write_all(options::USAGE.as_bytes())?);
+        return say(options::USAGE);
     };
     let match_up = MatchUp::prepare(&options)?;
     let facts = match_up.facts(&options);
-    out.write_all(report::facts(&facts).as_bytes())?;
+    say(&facts_text(&facts))?;
     let mut all = Vec::new();
     for &in_flight in &options.in_flight {
         all.push(match_up.series(in_flight, &options)?);
     }
-    out.write_all(report::table(&all).as_bytes())?;
-    if let Some(path) = &options.json {
-        std::fs::write(path, report::json(&facts, &all))?;
+    say(&report::table(&all))?;
+    match &options.json {
+        Some(path) => write_json(path, &report::json(&facts, &all)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Two servers, filled, and the cores they and the client run on.
@@ -80,7 +64,7 @@ impl MatchUp {
     /// afterwards.
     fn prepare(options: &Options) -> Outcome<MatchUp> {
         let cores = clocks::cores()?;
-        let machine = clocks::machine(cores.len());
+        let machine = machine_and_command("compare")?;
         let (server_cores, client_cores) = match cores.split_last() {
             None => return fail("no core to run on".to_owned()),
             Some((&only, [])) => (vec![only], vec![only]),
@@ -95,8 +79,19 @@ impl MatchUp {
             (Some(program), false) => (program.as_path(), options.subject_args.as_slice()),
             (None, false) => return fail("built without hypostyle: give --subject".to_owned()),
         };
-        let subject = Contestant::start(subject_program, extra, &server_cores, options)?;
-        let rival = Contestant::start(rival_program, &[], &server_cores, options)?;
+        let requests = ["-R".to_owned(), options.reqs_per_event.to_string()];
+        let start = |program, extra: &[String]| {
+            Contestant::start(Launch {
+                program,
+                threads: options.threads,
+                memory_mb: options.memory_mb,
+                connections: options.connections.saturating_add(64),
+                extra: &[&requests, extra].concat(),
+                cores: &server_cores,
+            })
+        };
+        let subject = start(subject_program, extra)?;
+        let rival = start(rival_program, &[])?;
         clocks::pin_to(&client_cores)?;
         let workload = Workload::new(options);
         for server in [&subject, &rival] {
@@ -115,10 +110,11 @@ impl MatchUp {
             (
                 "load",
                 format!(
-                    "{} connections, {} keys of {} B, values of {} B, {} sets",
+                    "{:?} protocol, {} connections, {} keys of {} B, values of {} B, {} sets",
+                    options.protocol,
                     options.connections,
                     options.keys,
-                    workload::KEY_BYTES,
+                    KEY_BYTES,
                     options.value_bytes,
                     options.set_ratio
                 ),

@@ -3,10 +3,11 @@
 //! Where: read once by `main`, before any server starts.
 //! Invariant: every number is within the bounds named here, so no later arithmetic on it overflows.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::{Outcome, fail};
+use crate::measure::options::{each, one_of, real, unknown, whole, wholes};
+use crate::measure::{Outcome, contestant};
+use crate::workload::Protocol;
 
 /// Most connections one run opens.
 const CONNECTIONS_MAX: u32 = 10_000;
@@ -26,9 +27,10 @@ const MEMORY_MB_MAX: u32 = 1_048_576;
 /// What `--help` prints.
 pub(crate) const USAGE: &str = "\
 usage: cargo bench --bench compare -- [options]
-Requests per second of server CPU: hypostyle against memcached, text protocol over loopback TCP.
+Requests per second of server CPU: hypostyle against memcached, over loopback TCP.
 The rival is the memcached that MEMCACHED= names, or the first on PATH.
 
+  --protocol NAME    text (get, set), meta (mg, ms) or binary (GETK, SET) (text)
   --pairs N          measured pairs, each server first in turn (9)
   --seconds S        length of one measured window (2)
   --warmup S         unmeasured load before each window (0.3)
@@ -51,6 +53,7 @@ The rival is the memcached that MEMCACHED= names, or the first on PATH.
 /// What to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) protocol: Protocol,
     pub(crate) pairs: u32,
     pub(crate) seconds: f64,
     pub(crate) warmup_seconds: f64,
@@ -64,7 +67,7 @@ pub(crate) struct Options {
     pub(crate) memory_mb: u32,
     pub(crate) subject: Option<PathBuf>,
     pub(crate) subject_args: Vec<String>,
-    pub(crate) rival: OsString,
+    pub(crate) rival: PathBuf,
     pub(crate) aa: bool,
     pub(crate) client_sleeps: bool,
     pub(crate) json: Option<PathBuf>,
@@ -73,6 +76,7 @@ pub(crate) struct Options {
 impl Options {
     fn with_defaults() -> Options {
         Options {
+            protocol: Protocol::Text,
             pairs: 9,
             seconds: 2.0,
             warmup_seconds: 0.3,
@@ -84,9 +88,9 @@ impl Options {
             threads: 1,
             reqs_per_event: 500,
             memory_mb: 1024,
-            subject: option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from),
+            subject: contestant::ours(),
             subject_args: Vec::new(),
-            rival: std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()),
+            rival: contestant::memcached(),
             aa: false,
             client_sleeps: false,
             json: None,
@@ -94,36 +98,24 @@ impl Options {
     }
 
     /// `None`: the usage was asked for.
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
         let mut options = Options::with_defaults();
-        while let Some(word) = words.next() {
-            match word.as_str() {
-                "-h" | "--help" => return Ok(None),
-                "--bench" => {}
-                "--aa" => options.aa = true,
-                "--client-sleeps" => options.client_sleeps = true,
-                name => {
-                    let Some(value) = words.next() else {
-                        return fail(format!("{name}: unknown, or its value is missing"));
-                    };
-                    options.take(name, &value)?;
-                }
-            }
-        }
-        Ok(Some(options))
+        let flags = ["--aa", "--client-sleeps"];
+        let go = each(words, &flags, |name, value| options.take(name, value))?;
+        Ok(go.then_some(options))
     }
 
     fn take(&mut self, name: &str, value: &str) -> Outcome<()> {
         let count = |max: u32| whole(name, value, max);
         match name {
+            "--aa" => self.aa = true,
+            "--client-sleeps" => self.client_sleeps = true,
+            "--protocol" => self.protocol = one_of(name, value, &Protocol::ALL)?,
             "--pairs" => self.pairs = count(PAIRS_MAX)?,
             "--seconds" => self.seconds = real(name, value, 0.1, SECONDS_MAX)?,
             "--warmup" => self.warmup_seconds = real(name, value, 0.0, SECONDS_MAX)?,
             "--connections" => self.connections = count(CONNECTIONS_MAX)?,
-            "--in-flight" => {
-                let depths = value.split(',').map(|one| whole(name, one, IN_FLIGHT_MAX));
-                self.in_flight = depths.collect::<Outcome<Vec<u32>>>()?;
-            }
+            "--in-flight" => self.in_flight = wholes(name, value, IN_FLIGHT_MAX)?,
             "--keys" => self.keys = count(KEYS_MAX)?,
             "--value-bytes" => self.value_bytes = count(VALUE_BYTES_MAX)?,
             "--set-ratio" => self.set_ratio = real(name, value, 0.0, 1.0)?,
@@ -135,24 +127,8 @@ impl Options {
                 self.subject_args = value.split_whitespace().map(str::to_owned).collect();
             }
             "--json" => self.json = Some(value.into()),
-            _ => return fail(format!("{name}: unknown option; see --help")),
+            _ => return unknown(name),
         }
         Ok(())
-    }
-}
-
-/// A whole number from 1 to `max`.
-fn whole(name: &str, text: &str, max: u32) -> Outcome<u32> {
-    match text.parse::<u32>() {
-        Ok(number) if (1..=max).contains(&number) => Ok(number),
-        _ => fail(format!("{name}: {text:?} is no number from 1 to {max}")),
-    }
-}
-
-/// A number from `min` to `max`.
-fn real(name: &str, text: &str, min: f64, max: f64) -> Outcome<f64> {
-    match text.parse::<f64>() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => fail(format!("{name}: {text:?} is no number from {min} to {max}")),
     }
 }

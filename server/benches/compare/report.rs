@@ -5,7 +5,10 @@
 
 use std::fmt::Write;
 
-use crate::statistics::{Median, median, median_with_interval};
+use serde_json::{Value, json};
+
+use crate::measure::report::{Facts, facts_json};
+use crate::measure::statistics::{Median, median, median_with_interval};
 
 /// Share of the server's cores, outside the server's own time, above which the cores were not its
 /// own.
@@ -75,18 +78,6 @@ fn middle(windows: &[Window], figure: impl Fn(&Window) -> f64) -> f64 {
     median(&windows.iter().map(figure).collect::<Vec<f64>>())
 }
 
-/// What was measured and where, as pairs of name and value.
-pub(crate) type Facts = Vec<(&'static str, String)>;
-
-/// The facts, one a line.
-pub(crate) fn facts(facts: &Facts) -> String {
-    let mut text = String::new();
-    for (name, value) in facts {
-        let _ = writeln!(text, "{name:>12}: {value}");
-    }
-    text
-}
-
 /// The table. Writing to a `String` cannot fail, so results of `writeln!` are dropped here.
 pub(crate) fn table(series: &[Series]) -> String {
     let mut text = String::from(
@@ -146,56 +137,33 @@ fn shown(ratio: Median) -> String {
 }
 
 /// The whole result as JSON.
-pub(crate) fn json(facts: &Facts, series: &[Series]) -> String {
-    let mut text = String::from("{\n  \"facts\": {");
-    for (at, (name, value)) in facts.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}\n    {}: {}", quoted(name), quoted(value));
-    }
-    text.push_str("\n  },\n  \"loads\": [");
-    for (at, one) in series.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}\n    {{ \"in_flight\": {},", one.in_flight);
-        let ratios = [
-            ("per_core_second", one.main_ratio()),
-            ("per_process_second", one.ratio(Window::per_process_second)),
-            ("per_second", one.ratio(Window::per_second)),
-        ];
-        for (name, ratio) in ratios {
-            let Median { value, low, high } = ratio;
-            let _ = write!(text, "\n      \"ratio_{name}\": [{value:.4}, {low:.4}, {high:.4}],");
-        }
-        let _ = write!(text, "\n      \"subject\": {},", windows_json(&one.subject));
-        let _ = write!(text, "\n      \"rival\": {} }}", windows_json(&one.rival));
-    }
-    text.push_str("\n  ]\n}\n");
-    text
+pub(crate) fn json(facts: &Facts, series: &[Series]) -> Value {
+    let interval = |of: Median| json!([of.value, of.low, of.high]);
+    let loads: Vec<Value> = series
+        .iter()
+        .map(|one| {
+            json!({
+                "in_flight": one.in_flight,
+                "ratio_per_core_second": interval(one.main_ratio()),
+                "ratio_per_process_second": interval(one.ratio(Window::per_process_second)),
+                "ratio_per_second": interval(one.ratio(Window::per_second)),
+                "subject": windows_json(&one.subject),
+                "rival": windows_json(&one.rival),
+            })
+        })
+        .collect();
+    json!({"facts": facts_json(facts), "loads": loads})
 }
 
-fn windows_json(windows: &[Window]) -> String {
+fn windows_json(windows: &[Window]) -> Value {
     let each = windows.iter().map(|window| {
-        format!(
-            "{{\"requests\": {:.0}, \"seconds\": {:.4}, \"cores_seconds\": {:.2}, \
-             \"process_seconds\": {:.2}, \"steal_seconds\": {:.2}}}",
-            window.requests,
-            window.seconds,
-            window.cores_seconds,
-            window.process_seconds,
-            window.steal_seconds
-        )
+        json!({
+            "requests": window.requests,
+            "seconds": window.seconds,
+            "cores_seconds": window.cores_seconds,
+            "process_seconds": window.process_seconds,
+            "steal_seconds": window.steal_seconds,
+        })
     });
-    format!("[{}]", each.collect::<Vec<String>>().join(", "))
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            letter if letter.is_control() => out.push(' '),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
-    out
+    each.collect()
 }

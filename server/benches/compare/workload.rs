@@ -1,48 +1,91 @@
 //! What the client asks and what it must hear: requests and their exact replies as bytes.
 //!
 //! Where: rendered into a connection's buffers just before a batch is sent.
-//! Invariant: the reply to every request is known in full before it is sent, byte for byte; so
-//! checking replies is one comparison, and a miss, an error or a torn value cannot pass.
-//! Source: memcached's protocol.txt, `get` and `set`.
+//! Invariant: the reply to every request is known in full before it is sent, byte for byte, but the
+//! CAS unique that a binary reply shows; so checking replies is one comparison, and a miss, an
+//! error or a torn value cannot pass.
+//! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
+use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
+
+use crate::measure::in_process::{KEY_BYTES, Key, key_of};
+use crate::measure::random::Random;
 use crate::options::Options;
 
-/// Before the number in each key; with it the key is 36 bytes, the median of Twitter's published
-/// clusters.
-const KEY_PREFIX: &[u8] = b"hypostyle:bench:cluster:key:";
-/// Digits of the number in each key.
-const KEY_DIGITS: usize = 8;
-/// Length of every key.
-pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
 /// The same sequence of keys for each server and window.
-const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+const SEED: u64 = 1;
+/// GETK and SET.
+const OPCODE_GET: u8 = 0x0c;
+const OPCODE_SET: u8 = 0x01;
+/// Where the CAS unique stands in a header, and its length.
+pub(crate) const CAS_AT: usize = 16;
+pub(crate) const CAS_BYTES: usize = 8;
+
+/// What is spoken; one form of request each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Text,
+    Meta,
+    Binary,
+}
+
+impl Protocol {
+    /// By name.
+    pub(crate) const ALL: [(&'static str, Protocol); 3] =
+        [("text", Protocol::Text), ("meta", Protocol::Meta), ("binary", Protocol::Binary)];
+}
+
+/// Requests, and the replies they must get.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) request: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
+    /// Where in `reply` a CAS unique stands, which only the server knows; ascending.
+    pub(crate) cas_at: Vec<usize>,
+}
+
+impl Batch {
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.request.clear();
+        self.reply.clear();
+        self.cas_at.clear();
+    }
+}
 
 /// The stream of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
+    protocol: Protocol,
     keys: u32,
     /// Of 2^32 requests, how many are sets.
     sets: u64,
-    state: u64,
-    /// ` 0 <bytes>\r\n`, which follows the key in a `set` line and in a `VALUE` line.
+    random: Random,
+    /// ` 0 <bytes>\r\n` or ` <bytes>\r\n`, which follows the key in a line with a value.
     after_key: Vec<u8>,
-    value_bytes: usize,
+    value_bytes: u32,
 }
 
 impl Workload {
     pub(crate) fn new(options: &Options) -> Workload {
+        let bytes = options.value_bytes;
+        let after_key = match options.protocol {
+            Protocol::Meta => format!("{bytes}\r\n"),
+            Protocol::Text | Protocol::Binary => format!(" 0 {bytes}\r\n"),
+        };
         Workload {
+            protocol: options.protocol,
             keys: options.keys,
             sets: ratio_of_two_pow_32(options.set_ratio),
-            state: SEED,
-            after_key: format!(" 0 {}\r\n", options.value_bytes).into_bytes(),
-            value_bytes: usize::try_from(options.value_bytes).unwrap_or(usize::MAX),
+            random: Random::new(SEED),
+            after_key: after_key.into_bytes(),
+            value_bytes: bytes,
         }
     }
 
     /// Back to the first request.
     pub(crate) fn rewind(&mut self) {
-        self.state = SEED;
+        self.random = Random::new(SEED);
     }
 
     /// Number of keys.
@@ -50,74 +93,99 @@ impl Workload {
         self.keys
     }
 
-    /// Appends the next request to `request` and its reply to `reply`.
-    pub(crate) fn next(&mut self, request: &mut Vec<u8>, reply: &mut Vec<u8>) {
-        let random = self.random();
-        let number = ((random >> 32) * u64::from(self.keys)) >> 32;
-        let key = key_of(number);
-        if random & 0xFFFF_FFFF < self.sets {
-            self.set(&key, request, reply);
-        } else {
-            self.get(&key, request, reply);
+    /// Appends the next request and its reply.
+    pub(crate) fn next(&mut self, batch: &mut Batch) {
+        let is_set = self.random.next() >> 32 < self.sets;
+        let key = key_of(self.random.below(self.keys));
+        if is_set { self.set(&key, batch) } else { self.get(&key, batch) }
+    }
+
+    /// Appends the request that stores key `number`, and its reply.
+    pub(crate) fn store(&self, number: u32, batch: &mut Batch) {
+        self.set(&key_of(number), batch);
+    }
+
+    fn get(&self, key: &Key, Batch { request, reply, cas_at }: &mut Batch) {
+        match self.protocol {
+            Protocol::Text => {
+                push(request, &[b"get ", key, b"\r\n"]);
+                push(reply, &[b"VALUE ", key, &self.after_key]);
+                self.value(key, reply);
+                push(reply, &[b"\r\nEND\r\n"]);
+            }
+            Protocol::Meta => {
+                push(request, &[b"mg ", key, b" v\r\n"]);
+                push(reply, &[b"VA ", &self.after_key]);
+                self.value(key, reply);
+                push(reply, &[b"\r\n"]);
+            }
+            Protocol::Binary => {
+                header(request, MAGIC_REQUEST, OPCODE_GET, [0, KEY_BYTES_32, 0]);
+                push(request, &[key]);
+                cas_at.push(reply.len() + CAS_AT);
+                header(reply, MAGIC_REPLY, OPCODE_GET, [4, KEY_BYTES_32, self.value_bytes]);
+                push(reply, &[&[0; 4], key]);
+                self.value(key, reply);
+            }
         }
     }
 
-    /// Appends the `set` that stores key `number` to `request` and its reply to `reply`.
-    pub(crate) fn store(&self, number: u32, request: &mut Vec<u8>, reply: &mut Vec<u8>) {
-        self.set(&key_of(u64::from(number)), request, reply);
+    fn set(&self, key: &Key, Batch { request, reply, cas_at }: &mut Batch) {
+        match self.protocol {
+            Protocol::Text => {
+                push(request, &[b"set ", key, b" 0", &self.after_key]);
+                self.value(key, request);
+                push(request, &[b"\r\n"]);
+                push(reply, &[b"STORED\r\n"]);
+            }
+            Protocol::Meta => {
+                push(request, &[b"ms ", key, b" ", &self.after_key]);
+                self.value(key, request);
+                push(request, &[b"\r\n"]);
+                push(reply, &[b"HD\r\n"]);
+            }
+            Protocol::Binary => {
+                header(request, MAGIC_REQUEST, OPCODE_SET, [8, KEY_BYTES_32, self.value_bytes]);
+                push(request, &[&[0; 8], key]);
+                self.value(key, request);
+                cas_at.push(reply.len() + CAS_AT);
+                header(reply, MAGIC_REPLY, OPCODE_SET, [0; 3]);
+            }
+        }
     }
 
-    fn get(&self, key: &[u8; KEY_BYTES], request: &mut Vec<u8>, reply: &mut Vec<u8>) {
-        request.extend_from_slice(b"get ");
-        request.extend_from_slice(key);
-        request.extend_from_slice(b"\r\n");
-        reply.extend_from_slice(b"VALUE ");
-        reply.extend_from_slice(key);
-        self.value(key, reply);
-        reply.extend_from_slice(b"END\r\n");
-    }
-
-    fn set(&self, key: &[u8; KEY_BYTES], request: &mut Vec<u8>, reply: &mut Vec<u8>) {
-        request.extend_from_slice(b"set ");
-        request.extend_from_slice(key);
-        request.extend_from_slice(b" 0");
-        self.value(key, request);
-        reply.extend_from_slice(b"STORED\r\n");
-    }
-
-    /// The rest of the header line and the value, which is the key over and over: a wrong item's
-    /// value differs.
-    fn value(&self, key: &[u8; KEY_BYTES], out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.after_key);
-        let mut left = self.value_bytes;
+    /// The value, which is the key over and over: a wrong item's value differs.
+    fn value(&self, key: &Key, out: &mut Vec<u8>) {
+        let mut left = usize::try_from(self.value_bytes).unwrap_or(0);
         while left > 0 {
             let piece = left.min(KEY_BYTES);
             out.extend_from_slice(&key[KEY_BYTES - piece..]);
             left -= piece;
         }
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators,
-    /// scrambled" (2016).
-    fn random(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 }
 
-/// The key with this number, below 10^8.
-fn key_of(number: u64) -> [u8; KEY_BYTES] {
-    let mut key = [b'0'; KEY_BYTES];
-    key[..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX);
-    let mut rest = number;
-    for digit in key[KEY_PREFIX.len()..].iter_mut().rev() {
-        *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-        rest /= 10;
-    }
-    key
+/// Length of a key.
+const KEY_BYTES_32: u32 = 36;
+const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
+
+fn push(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+}
+
+/// Appends a header for a body of extras, key and value of these lengths.
+fn header(out: &mut Vec<u8>, magic: u8, opcode: u8, body: [u32; 3]) {
+    let [extras, key, _] = body;
+    let header = Header {
+        magic,
+        opcode,
+        key_bytes: u16::try_from(key).unwrap_or(0),
+        extras_bytes: u8::try_from(extras).unwrap_or(0),
+        body_bytes: body.iter().sum(),
+        ..Header::default()
+    };
+    let bytes: [u8; HEADER_BYTES] = header.to_bytes();
+    out.extend_from_slice(&bytes);
 }
 
 /// `ratio` (0 to 1) of 2^32, to within a 2^32nd, in whole-number steps.

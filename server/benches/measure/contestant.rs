@@ -1,25 +1,40 @@
-//! A server under test: started on its cores, filled, stopped while the other one is measured,
-//! killed at the end.
+//! A server under test: started on its cores, stopped while another one is measured, killed at the
+//! end.
 //!
-//! Where: between `main` and the operating system.
-//! Invariant: only the server being measured runs: the other is stopped by SIGSTOP, so it costs its
-//! core nothing.
+//! Where: between a program and the operating system.
+//! Invariant: a server listens on a loopback port of its own and does not outlive its `Contestant`;
+//! one that is paused (by SIGSTOP) costs its core nothing.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, getuid, kill_process};
 
-use crate::clocks::{self, Cpu};
-use crate::options::Options;
-use crate::{Outcome, fail};
+use super::clocks::{self, Cpu};
+use super::{Outcome, fail};
 
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 /// Between two attempts to connect to a server that is starting.
 const START_STEP: Duration = Duration::from_millis(10);
+
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    /// `-t`.
+    pub(crate) threads: u32,
+    /// `-m`, in megabytes.
+    pub(crate) memory_mb: u32,
+    /// `-c`.
+    pub(crate) connections: u32,
+    /// Further arguments.
+    pub(crate) extra: &'a [String],
+    /// Cores it may run on; empty: all of them.
+    pub(crate) cores: &'a [usize],
+}
 
 /// A running server.
 pub(crate) struct Contestant {
@@ -31,23 +46,27 @@ pub(crate) struct Contestant {
     pub(crate) address: SocketAddr,
 }
 
+/// This project's server, where cargo has built it.
+pub(crate) fn ours() -> Option<PathBuf> {
+    option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
+}
+
+/// The memcached that `MEMCACHED=` names, or the first on the path.
+pub(crate) fn memcached() -> PathBuf {
+    std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
+}
+
 impl Contestant {
-    /// Starts `program` on `cores` and waits until it listens. This thread's affinity is `cores`
-    /// afterwards.
-    pub(crate) fn start(
-        program: &Path,
-        extra: &[String],
-        cores: &[usize],
-        options: &Options,
-    ) -> Outcome<Contestant> {
+    /// Starts a server and waits until it listens. If it is told its cores, they are this thread's
+    /// too afterwards.
+    pub(crate) fn start(launch: Launch<'_>) -> Outcome<Contestant> {
+        let Launch { program, threads, memory_mb, connections, extra, cores } = launch;
         let version = version_of(program)?;
         let address = free_address()?;
         let mut command = Command::new(program);
         command.args(["-l", "127.0.0.1", "-U", "0", "-p", &address.port().to_string()]);
-        command.args(["-t", &options.threads.to_string()]);
-        command.args(["-R", &options.reqs_per_event.to_string()]);
-        command.args(["-m", &options.memory_mb.to_string()]);
-        command.args(["-c", &options.connections.saturating_add(64).to_string()]);
+        command.args(["-t", &threads.to_string(), "-m", &memory_mb.to_string()]);
+        command.args(["-c", &connections.to_string()]);
         if getuid().is_root() || geteuid().is_root() {
             command.args(["-u", "root"]);
         }
@@ -55,7 +74,9 @@ impl Contestant {
             command.args(["-o", "no_pin"]);
         }
         command.args(extra);
-        clocks::pin_to(cores)?;
+        if !cores.is_empty() {
+            clocks::pin_to(cores)?;
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
         let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
@@ -63,6 +84,11 @@ impl Contestant {
         };
         await_listener(&mut child, address, program)?;
         Ok(Contestant { child, pid, version, address })
+    }
+
+    /// Its resident bytes.
+    pub(crate) fn resident_bytes(&self) -> Outcome<u64> {
+        clocks::resident_bytes(self.child.id())
     }
 
     /// Lets it run again.

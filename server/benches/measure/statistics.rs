@@ -1,6 +1,6 @@
 //! Medians and their confidence intervals.
 //!
-//! Where: after the last window, before the report.
+//! Where: after the last run, before the report.
 //! Invariant: the same figures always give the same interval: the resampling has a fixed seed.
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), the percentile
 //! interval.
@@ -56,4 +56,38 @@ pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     medians.sort_by(f64::total_cmp);
     let tail = RESAMPLES * TAIL_PER_MILLE / 1000;
     Median { value, low: medians[tail], high: medians[RESAMPLES - 1 - tail] }
+}
+
+/// A line through points by least squares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) slope: f64,
+    pub(crate) at_zero: f64,
+    /// Standard error of the slope; not-a-number for two points.
+    pub(crate) slope_error: f64,
+}
+
+/// The line through `points`, of which there must be two at least.
+pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
+    let count = count_of(points.len());
+    let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    let slope = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
+    let at_zero = mean_y - slope * mean_x;
+    let off: f64 = points.iter().map(|(x, y)| (y - at_zero - slope * x).powi(2)).sum();
+    let slope_error = (off / (count - 2.0) / spread).sqrt();
+    Line { slope, at_zero, slope_error }
+}
+
+/// A number of things.
+#[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
+pub(crate) fn count_of(things: usize) -> f64 {
+    things as f64
+}
+
+/// A number of things.
+#[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
+pub(crate) fn count_of_u64(things: u64) -> f64 {
+    things as f64
 }

@@ -1,6 +1,6 @@
 //! What the system says about CPU time, and about the machine.
 //!
-//! Where: read before and after each window.
+//! Where: read before and after what is measured.
 //! Invariant: a core's busy time is user + nice + system + irq + softirq: idle, iowait and steal
 //! are left out, and guest is part of user.
 //! Source: proc_stat(5), proc_pid_stat(5).
@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Outcome, fail};
+use super::{Outcome, fail};
 
 /// CPU time so far, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,35 @@ fn process_ticks(pid: u32) -> Outcome<u64> {
 #[expect(clippy::cast_precision_loss, reason = "ticks since boot stay far below 2^53")]
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
+}
+
+/// Nanoseconds of CPU time this thread has used.
+#[inline]
+pub(crate) fn thread_nanoseconds() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Resident bytes of process `pid`, huge pages of every kind among them.
+pub(crate) fn resident_bytes(pid: u32) -> Outcome<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kilobytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+    };
+    match kilobytes("VmRSS:") {
+        Some(resident) => Ok((resident + kilobytes("HugetlbPages:").unwrap_or(0)) * 1024),
+        None => fail(format!("/proc/{pid}/status has no VmRSS")),
+    }
+}
+
+/// Bytes of memory the machine could give now.
+pub(crate) fn available_bytes() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// The cores this process may use, ascending.

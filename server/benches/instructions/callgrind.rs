@@ -1,0 +1,230 @@
+//! callgrind: running this program under it, and reading what it wrote.
+//!
+//! Where: between the driver and valgrind.
+//! Invariant: instructions are attributed to the source line they were compiled from, inlined or
+//! not, and from there to the function around that line.
+//! Source: valgrind's manual, "Callgrind Format Specification".
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::Options;
+use crate::measure::in_process::eviction_name;
+use crate::measure::{Outcome, fail};
+
+/// The function whose instructions are counted, with what it calls.
+const COUNTED: &str = "*measured_batches*";
+
+/// Where instructions were spent: function as linked, file, line.
+type Place = (String, String, u32);
+
+/// Instructions by place. A difference may be negative.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Profile {
+    places: HashMap<Place, i64>,
+}
+
+/// valgrind's version.
+pub(crate) fn version() -> Outcome<String> {
+    match Command::new("valgrind").arg("--version").stdin(Stdio::null()).output() {
+        Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        Err(error) => fail(format!(
+            "valgrind: {error}; it counts the instructions: install the package `valgrind` \
+             (Debian, Ubuntu: apt-get install valgrind)"
+        )),
+    }
+}
+
+/// Runs `op` `count` times under callgrind.
+pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile> {
+    let file = std::env::temp_dir().join(format!("callgrind.{}.{count}", std::process::id()));
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--quiet", "--collect-atstart=no"]);
+    command.arg(format!("--toggle-collect={COUNTED}"));
+    command.arg(format!("--callgrind-out-file={}", file.display()));
+    command.arg(std::env::current_exe()?);
+    command.args(["--op", op, "--for-callgrind", &count.to_string()]);
+    command.args(["--count", &options.count.to_string(), "--keys", &options.keys.to_string()]);
+    command.args(["--value-bytes", &options.value_bytes.to_string()]);
+    command.args(["--eviction", eviction_name(options.eviction)]);
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return fail(format!("{op}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = fs::read_to_string(&file)?;
+    fs::remove_file(&file)?;
+    let profile = Profile::parse(&text);
+    match profile.all() {
+        0 => fail(format!("{op}: callgrind counted nothing")),
+        _ => Ok(profile),
+    }
+}
+
+/// Names, which the format gives in full once and by number afterwards.
+#[derive(Default)]
+struct Names {
+    known: HashMap<String, String>,
+}
+
+impl Names {
+    /// `(7) name` or `(7)`.
+    fn resolve(&mut self, text: &str) -> String {
+        let Some((number, name)) = text.split_once(')') else { return text.to_owned() };
+        if !name.is_empty() {
+            self.known.insert(number.to_owned(), name.trim().to_owned());
+        }
+        self.known.get(number).cloned().unwrap_or_default()
+    }
+}
+
+impl Profile {
+    fn parse(text: &str) -> Profile {
+        let (mut files, mut functions) = (Names::default(), Names::default());
+        let (mut file, mut function, mut line) = (String::new(), String::new(), 0_u32);
+        let mut profile = Profile::default();
+        let mut is_call = false;
+        for text in text.lines() {
+            if let Some((key, value)) = text.split_once('=') {
+                match key {
+                    "fl" | "fi" | "fe" => file = files.resolve(value),
+                    "fn" => function = functions.resolve(value),
+                    "cfi" | "cfl" => drop(files.resolve(value)),
+                    "cfn" => drop(functions.resolve(value)),
+                    // The next line is the cost of what is called: counted there.
+                    "calls" => is_call = true,
+                    _ => {}
+                }
+                continue;
+            }
+            let mut words = text.split_whitespace();
+            let (Some(position), Some(cost)) = (words.next(), words.next()) else { continue };
+            let Ok(cost) = cost.parse::<i64>() else { continue };
+            let Some(at) = moved(line, position) else { continue };
+            line = at;
+            if !std::mem::take(&mut is_call) {
+                let place = (function.clone(), file.clone(), line);
+                *profile.places.entry(place).or_default() += cost;
+            }
+        }
+        profile
+    }
+
+    /// All instructions.
+    pub(crate) fn all(&self) -> i64 {
+        self.places.values().sum()
+    }
+
+    /// What this has more than `other`.
+    pub(crate) fn less(&self, other: &Profile) -> Profile {
+        let mut difference = self.clone();
+        for (place, cost) in &other.places {
+            *difference.places.entry(place.clone()).or_default() -= cost;
+        }
+        difference
+    }
+
+    /// By source line, most first.
+    pub(crate) fn by_line(&self) -> Vec<(String, i64)> {
+        self.by(|(function, file, line)| match is_ours(file) {
+            true => format!("{}:{line}", shown(file)),
+            false => format!("{}:{line} in {}", shown(file), last_name(function)),
+        })
+    }
+
+    /// By function around the source line, most first.
+    pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
+        let mut sources: HashMap<String, Vec<String>> = HashMap::new();
+        self.by(|(function, file, line)| {
+            if !is_ours(file) {
+                return format!("{} in {}", shown(file), last_name(function));
+            }
+            let text = sources.entry(file.clone()).or_insert_with(|| {
+                let text = fs::read_to_string(file).unwrap_or_default();
+                text.lines().map(str::to_owned).collect()
+            });
+            let (at, name) = function_around(text, *line);
+            format!("{}:{at} {name}", shown(file))
+        })
+    }
+
+    fn by(&self, mut group: impl FnMut(&Place) -> String) -> Vec<(String, i64)> {
+        let mut sums: HashMap<String, i64> = HashMap::new();
+        for (place, cost) in &self.places {
+            *sums.entry(group(place)).or_default() += cost;
+        }
+        let mut sums: Vec<(String, i64)> = sums.into_iter().collect();
+        sums.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        sums
+    }
+}
+
+/// A line's number, given absolutely or as a step from the last one.
+fn moved(line: u32, position: &str) -> Option<u32> {
+    match position.as_bytes() {
+        [b'*'] => Some(line),
+        [b'+', ..] => Some(line + position[1..].parse::<u32>().ok()?),
+        [b'-', ..] => line.checked_sub(position[1..].parse::<u32>().ok()?),
+        _ => position.parse::<u32>().ok(),
+    }
+}
+
+/// The workspace's root.
+fn root() -> &'static str {
+    env!("CARGO_MANIFEST_DIR").trim_end_matches("/server")
+}
+
+fn is_ours(file: &str) -> bool {
+    file.starts_with(root()) || !Path::new(file).is_absolute() && Path::new(file).exists()
+}
+
+/// A file's path from the workspace's root, or its last parts.
+fn shown(file: &str) -> String {
+    match file.strip_prefix(root()) {
+        Some(ours) => ours.trim_start_matches('/').to_owned(),
+        None => {
+            let parts: Vec<&str> = file.split('/').collect();
+            parts[parts.len().saturating_sub(3)..].join("/")
+        }
+    }
+}
+
+/// The last two parts of a function's path.
+fn last_name(function: &str) -> String {
+    let name = function.split_once('\'').map_or(function, |(name, _)| name);
+    let parts: Vec<&str> = name.split("::").filter(|part| !is_hash(part)).collect();
+    parts[parts.len().saturating_sub(2)..].join("::")
+}
+
+fn is_hash(part: &str) -> bool {
+    part.len() == 17 && part.starts_with('h')
+}
+
+/// The function around a line: the last that begins above it and is indented less.
+fn function_around(text: &[String], line: u32) -> (usize, String) {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let here = usize::try_from(line).unwrap_or(0).min(text.len());
+    let above = text[..here].iter().enumerate().rev();
+    // A closing brace stands as far left as what it closes.
+    let inside = |line: &String| indent(line) + usize::from(line.trim_start().starts_with('}'));
+    let depth = text.get(here.saturating_sub(1)).map_or(0, inside);
+    let mut is_first = true;
+    for (at, line) in above {
+        let is_around = std::mem::take(&mut is_first) || indent(line) < depth;
+        let name = function_begun(line.trim_start()).filter(|_| is_around);
+        if let Some(name) = name {
+            return (at + 1, name.to_owned());
+        }
+    }
+    (here, String::new())
+}
+
+/// The name of the function that begins on this line.
+fn function_begun(line: &str) -> Option<&str> {
+    let mut rest = line;
+    for word in ["pub(crate) ", "pub(super) ", "pub ", "const ", "unsafe "] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    rest.strip_prefix("fn ")?.split(['(', '<']).next()
+}

@@ -1,0 +1,325 @@
+//! The operations that are counted.
+//!
+//! Where: the runs under callgrind.
+//! Invariant: everything an operation is given is made beforehand; callgrind counts within
+//! `measured_batches` alone, and every operation's outcome is checked there.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use hypostyle::clock::Clock;
+use hypostyle::execute::{Context, execute};
+use hypostyle::out::Out;
+use hypostyle::settings::Settings;
+use hypostyle::shared::Shared;
+use protocol::{Session, Speak, Step};
+use store::Column;
+
+use crate::Options;
+use crate::measure::in_process::{
+    BATCH, KEY_BYTES, Key, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
+};
+use crate::measure::random::Random;
+use crate::measure::{Outcome, fail};
+
+/// Keys are read so often beforehand that their counters are saturated.
+const WARM_READS: u32 = 3;
+/// A store that evicts holds about this part of the keys it is filled with.
+const TIGHT_PART: usize = 2;
+/// The smallest store that evicts: large enough that segments are not of the smallest size.
+const TIGHT_BYTES_MIN: usize = 4 << 20;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// The loop around all others.
+    Nothing,
+    /// What a column does between two batches, a 32nd of it.
+    Loop,
+    GetHit,
+    /// Of a key that has not been read yet.
+    GetHitFirst,
+    GetHitAhead,
+    GetMiss,
+    SetSame,
+    SetNew,
+    SetSameEvicting,
+    SetNewEvicting,
+    Delete,
+    RequestGetHit,
+    RequestGetMiss,
+    RequestSetSame,
+    RequestSetNew,
+    RequestSetSameEvicting,
+    RequestSetNewEvicting,
+}
+
+impl Op {
+    /// By name.
+    pub(crate) const ALL: [(&'static str, Op); 17] = [
+        ("nothing", Op::Nothing),
+        ("loop: quiesce and maintain, a 32nd", Op::Loop),
+        ("store: get, hit", Op::GetHit),
+        ("store: get, hit, key not read before", Op::GetHitFirst),
+        ("store: get, hit, 16 read ahead", Op::GetHitAhead),
+        ("store: get, miss", Op::GetMiss),
+        ("store: set, same size over", Op::SetSame),
+        ("store: set, new key", Op::SetNew),
+        ("store: set, same size over, evicting", Op::SetSameEvicting),
+        ("store: set, new key, evicting", Op::SetNewEvicting),
+        ("store: delete", Op::Delete),
+        ("request: get, hit", Op::RequestGetHit),
+        ("request: get, miss", Op::RequestGetMiss),
+        ("request: set, same size over", Op::RequestSetSame),
+        ("request: set, new key", Op::RequestSetNew),
+        ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
+        ("request: set, new key, evicting", Op::RequestSetNewEvicting),
+    ];
+
+    fn is_evicting(self) -> bool {
+        matches!(
+            self,
+            Op::SetSameEvicting
+                | Op::SetNewEvicting
+                | Op::RequestSetSameEvicting
+                | Op::RequestSetNewEvicting
+        )
+    }
+
+    /// Whether its keys are not stored yet.
+    fn is_of_new_keys(self) -> bool {
+        matches!(
+            self,
+            Op::GetMiss
+                | Op::SetNew
+                | Op::SetNewEvicting
+                | Op::RequestGetMiss
+                | Op::RequestSetNew
+                | Op::RequestSetNewEvicting
+        )
+    }
+
+    /// Whether each key serves once.
+    fn is_once_a_key(self) -> bool {
+        matches!(self, Op::GetHitFirst | Op::Delete) || (self.is_of_new_keys())
+    }
+
+    fn is_get(self) -> bool {
+        matches!(self, Op::RequestGetHit | Op::RequestGetMiss)
+    }
+}
+
+/// All that the operations need.
+struct Bench {
+    context: Context,
+    out: Out,
+    keys: Vec<Key>,
+    /// The requests, where an operation is one.
+    input: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Does `op` `count` times, in whole batches.
+pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
+    let mut bench = Bench::new(op, count.next_multiple_of(BATCH), options)?;
+    measured_batches(op, &mut bench)
+}
+
+impl Bench {
+    fn new(op: Op, count: u32, options: &Options) -> Outcome<Bench> {
+        let value_bytes = usize::try_from(options.value_bytes)?;
+        // Filled with what is used up as well, so that two runs differ in nothing else.
+        let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
+        let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
+        let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
+        let memory_bytes = match op.is_evicting() {
+            true => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
+            false => 4 * payload_bytes + (64 << 20),
+        };
+        let value = vec![b'v'; value_bytes];
+        let mut context = context_of(memory_bytes, options)?;
+        // A store that must evict is filled over and over, until all it does is replace.
+        let filled = match op.is_evicting() {
+            true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
+            false => keys,
+        };
+        fill(&mut context.store, 0..filled, &value)?;
+        let keys = keys_for(op, count, (filled, options.keys), &mut context.store);
+        if !op.is_of_new_keys() && op != Op::GetHitFirst && !op.is_evicting() {
+            for key in keys.iter().flat_map(|key| [key; WARM_READS as usize]) {
+                hit(&mut context.store, key, value_bytes)?;
+            }
+        }
+        let input = if is_request(op) { requests(op, &keys, &value) } else { Vec::new() };
+        Ok(Bench { context, out: Out::for_column(value_bytes), keys, input, value })
+    }
+}
+
+fn is_request(op: Op) -> bool {
+    op.is_get()
+        || matches!(
+            op,
+            Op::RequestSetSame
+                | Op::RequestSetNew
+                | Op::RequestSetSameEvicting
+                | Op::RequestSetNewEvicting
+        )
+}
+
+/// The keys of `count` operations, out of `filled` that were stored.
+fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Column) -> Vec<Key> {
+    let mut random = Random::new(1);
+    if op.is_of_new_keys() {
+        return (filled..filled + count).map(key_of).collect();
+    }
+    if op.is_once_a_key() {
+        return (0..count).map(key_of).collect();
+    }
+    if !op.is_evicting() {
+        return (0..count).map(|_| key_of(random.below(spread))).collect();
+    }
+    // Those that are still there, which are then overwritten for ever.
+    let there: Vec<Key> =
+        (0..filled).rev().map(key_of).filter(|key| column.get(key).is_some()).collect();
+    let some = u32::try_from(there.len()).unwrap_or(u32::MAX);
+    let pick = |_| usize::try_from(random.below(some)).ok().and_then(|at| there.get(at).copied());
+    (0..count).filter_map(pick).collect()
+}
+
+/// The bytes a client would send.
+fn requests(op: Op, keys: &[Key], value: &[u8]) -> Vec<u8> {
+    let mut input = Vec::new();
+    for key in keys {
+        if op.is_get() {
+            input.extend_from_slice(b"get ");
+            input.extend_from_slice(key);
+        } else {
+            input.extend_from_slice(b"set ");
+            input.extend_from_slice(key);
+            input.extend_from_slice(format!(" 0 0 {}\r\n", value.len()).as_bytes());
+            input.extend_from_slice(value);
+        }
+        input.extend_from_slice(b"\r\n");
+    }
+    input
+}
+
+/// What the server's executor needs, with a store of so many bytes.
+fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
+    let clock = Clock::new(1_800_000_000);
+    let settings = Settings { memory_bytes, ..Settings::default() };
+    let store = store_of(memory_bytes, 1, Some(options.eviction))?;
+    let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
+    match shared.columns.first() {
+        Some(counters) => {
+            let counters = Arc::clone(counters);
+            Ok(Context { store: column_of(&store), counters, shared, clock })
+        }
+        None => fail("a server without a column".to_owned()),
+    }
+}
+
+/// What callgrind counts, and nothing else.
+#[inline(never)]
+fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
+    let Bench { context, out, keys, input, value } = bench;
+    let column = &mut context.store;
+    let value_bytes = value.len();
+    let batches = keys.chunks(BATCH as usize);
+    match op {
+        Op::Nothing => batched(batches, column, false, |_, key| {
+            black_box(key);
+            Ok(())
+        }),
+        Op::Loop => batched(batches, column, true, |_, key| {
+            black_box(key);
+            Ok(())
+        }),
+        Op::GetHit | Op::GetHitFirst => {
+            batched(batches, column, true, |column, key| hit(column, key, value_bytes))
+        }
+        Op::GetHitAhead => {
+            for batch in batches {
+                for half in batch.chunks(AHEAD) {
+                    hits_ahead(column, half, value_bytes)?;
+                }
+                between_batches(column);
+            }
+            Ok(())
+        }
+        Op::GetMiss => batched(batches, column, true, |column, key| miss(column, key)),
+        Op::SetSame | Op::SetNew | Op::SetSameEvicting | Op::SetNewEvicting => {
+            batched(batches, column, true, |column, key| set(column, key, value))
+        }
+        Op::Delete => batched(batches, column, true, |column, key| match column.delete(key) {
+            true => Ok(()),
+            false => fail("a key that was stored is missing".to_owned()),
+        }),
+        Op::RequestGetHit => answer_all(context, input, out, value_bytes + KEY_BYTES),
+        Op::RequestGetMiss
+        | Op::RequestSetSame
+        | Op::RequestSetNew
+        | Op::RequestSetSameEvicting
+        | Op::RequestSetNewEvicting => answer_all(context, input, out, b"END\r\n".len()),
+    }
+}
+
+/// Keys read ahead at once, as a column does at most.
+const AHEAD: usize = 16;
+
+#[inline]
+fn batched<'k>(
+    batches: impl Iterator<Item = &'k [Key]>,
+    column: &mut Column,
+    rests: bool,
+    mut once: impl FnMut(&mut Column, &Key) -> Outcome<()>,
+) -> Outcome<()> {
+    for batch in batches {
+        for key in batch {
+            once(column, key)?;
+        }
+        if rests {
+            between_batches(column);
+        }
+    }
+    Ok(())
+}
+
+fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<()> {
+    let ahead: [_; AHEAD] =
+        std::array::from_fn(|at| column.prefetch(keys.get(at).unwrap_or(&keys[0])));
+    for key in ahead {
+        column.prefetch_item(key);
+    }
+    keys.iter().try_for_each(|key| hit(column, key, value_bytes))
+}
+
+/// Carries out all of `input`; each reply must have `reply_bytes_min`.
+fn answer_all(
+    context: &mut Context,
+    input: &[u8],
+    out: &mut Out,
+    reply_bytes_min: usize,
+) -> Outcome<()> {
+    let mut session = Session::new(Speak::Ascii);
+    let (mut at, mut done) = (0, 0);
+    while at < input.len() {
+        let Step::Request(request, bytes) = session.next(&input[at..]) else {
+            return fail("a request that does not parse".to_owned());
+        };
+        let before = out.buf.len();
+        execute(context, &request, out);
+        if out.buf.len() < before + reply_bytes_min {
+            let reply = String::from_utf8_lossy(&out.buf[before..]).into_owned();
+            return fail(format!("a reply that is too short: {reply:?}"));
+        }
+        at += bytes;
+        done += 1;
+        if done % BATCH == 0 {
+            black_box(out.buf.len());
+            out.buf.clear();
+            between_batches(&mut context.store);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! A store without a server around it: keys by number, and operations whose outcome is checked.
+//!
+//! Where: the programs that measure the store alone.
+//! Invariant: an operation that does not come to what it must ends the program, so that no figure
+//! counts a miss for a hit or a refusal for a set.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use store::policy::Eviction;
+use store::{Body, Column, Config, Put, Store, Stored, Value, Verb};
+
+use super::{Outcome, fail};
+
+/// Operations between two quiescent points, as a column with 32 requests in flight would have.
+pub(crate) const BATCH: u32 = 32;
+/// What the store's clock shows first, as the server's does.
+pub(crate) const START: u32 = 62;
+/// Digits of the number in each key.
+const KEY_DIGITS: usize = 8;
+/// The rest of each key.
+const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
+/// Length of every key: the median of Twitter's published clusters.
+pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
+/// Keys' numbers are below this.
+pub(crate) const KEYS_END: u32 = 100_000_000;
+/// Longest value of these programs: it must stay in the log.
+pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
+
+/// A key.
+pub(crate) type Key = [u8; KEY_BYTES];
+
+/// The key with this number, below `KEYS_END`.
+#[inline]
+pub(crate) fn key_of(number: u32) -> Key {
+    let mut key = [b'0'; KEY_BYTES];
+    key[..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX);
+    let mut rest = number;
+    for digit in key[KEY_PREFIX.len()..].iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+    }
+    key
+}
+
+/// A store of so many bytes.
+pub(crate) fn store_of(
+    memory_bytes: usize,
+    columns: usize,
+    eviction: Option<Eviction>,
+) -> Outcome<Arc<Store>> {
+    let config =
+        Config { memory_bytes, item_bytes_max: 1 << 20, columns, eviction, cas: true, now: START };
+    Ok(Store::new(&config)?)
+}
+
+/// The next column of a store, ready.
+pub(crate) fn column_of(store: &Arc<Store>) -> Column {
+    let mut column = store.column();
+    column.set_now(START);
+    column.online();
+    column
+}
+
+/// The eviction policy of this name.
+pub(crate) fn eviction(name: &str, text: &str) -> Outcome<Eviction> {
+    match Eviction::named(text) {
+        Some(policy) => Ok(policy),
+        None => {
+            let known: Vec<&str> = Eviction::ALL.iter().map(|(known, _)| *known).collect();
+            fail(format!("{name}: {text:?} is none of {}", known.join(", ")))
+        }
+    }
+}
+
+/// The name of a policy.
+pub(crate) fn eviction_name(policy: Eviction) -> &'static str {
+    Eviction::ALL.iter().find(|(_, one)| *one == policy).map_or("?", |(name, _)| name)
+}
+
+/// What a column does once per loop.
+#[inline]
+pub(crate) fn between_batches(column: &mut Column) {
+    column.quiesce();
+    column.maintain();
+}
+
+/// Stores the keys `numbers`, each with this value.
+pub(crate) fn fill(
+    column: &mut Column,
+    numbers: std::ops::Range<u32>,
+    value: &[u8],
+) -> Outcome<()> {
+    for number in numbers {
+        set(column, &key_of(number), value)?;
+        if number % BATCH == 0 {
+            between_batches(column);
+        }
+    }
+    Ok(())
+}
+
+/// A GET that must hit.
+#[inline]
+pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcome<()> {
+    match column.get(key) {
+        Some(hit) => match hit.value {
+            Value::Log(bytes) if bytes.len() == value_bytes => {
+                black_box(bytes.last().copied());
+                Ok(())
+            }
+            _ => fail(format!("{} has not the value stored", String::from_utf8_lossy(key))),
+        },
+        None => fail(format!("{} was stored and is missing", String::from_utf8_lossy(key))),
+    }
+}
+
+/// A GET that must miss.
+#[inline]
+pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
+    match column.get(key) {
+        None => Ok(()),
+        Some(_) => fail(format!("{} was never stored and is found", String::from_utf8_lossy(key))),
+    }
+}
+
+/// A SET that must be stored.
+#[inline]
+pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> {
+    match column.put(&Put::new(Verb::Set, key), Body::Bytes(value)) {
+        Ok(Stored::Stored { .. }) => Ok(()),
+        other => fail(format!("set of {} came to {other:?}", String::from_utf8_lossy(key))),
+    }
+}
