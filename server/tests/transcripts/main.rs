@@ -8,12 +8,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod frames;
 #[path = "../live/mod.rs"]
 mod live;
 mod script;
 
+use frames::FrameLine;
+use live::frame::{Frame, NOOP, REPLY, REQUEST};
 use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
-use script::{Piece, Script, Step, Values};
+use script::{Piece, Script, Step, Values, When};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,6 +44,21 @@ fn a_wrong_transcript_is_found() {
         ("> version\n! closed\n", 2),
         ("> quit\n! waits\n", 2),
         ("> set k 0 0 1\n> x\n< STORED\n> gets k\n< VALUE k 0 1 {cas a}\n< y\n< END\n", 6),
+        (">> get key=k\n<< get status=2 value=Not found\n", 2),
+        (">> get key=k\n<< get status=1 value=Not fount\n", 2),
+        (">> get key=k\n<< getq status=1 value=Not found\n", 2),
+        (">> get key=k opaque=1\n<< get status=1 value=Not found\n", 2),
+        (">> set key=k value=x\n<< set\n", 2),
+        (">> noop\n<< noop cas={cas a}\n", 2),
+        (">> getq key=k\n<< getq status=1 value=Not found\n", 2),
+        (">> get key=k\n>> noop\n<< get status=1 value=Not found\n", 3),
+        (">> incr key=n initial=5\n<< incr cas={cas a} number=4\n", 2),
+        (
+            ">> set key=k flags=1 value=x\n<< set cas={cas a}\n>> get key=k\n\
+          << get cas={cas a} value=x\n",
+            4,
+        ),
+        (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
     for (text, line) in wrong {
@@ -81,37 +99,17 @@ fn run(
     start: &impl Fn(&[&str]) -> Option<Server>,
     patience: Duration,
 ) -> Result<(), String> {
-    let mut play =
-        Play { server: None, wires: BTreeMap::new(), values: Values::default(), patience };
+    let mut play = Play::new(patience);
     let mut last = 0;
     for (line, step) in &script.steps {
-        let place = format!("{}:{line}: ", script.name);
+        let place = |error: String| format!("{}:{line}: {error}", script.name);
         last = *line;
-        match step {
-            Step::Start(flags) => {
-                play.finish().map_err(|error| place.clone() + &error)?;
-                let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-                play.server = start(&flags);
-            }
-            Step::Send(wire, bytes) => {
-                let bytes = play.values.fill(bytes);
-                play.wire(*wire).send(&bytes);
-            }
-            Step::Expect(wire, pieces) => {
-                play.expect(*wire, pieces).map_err(|error| place + &error)?;
-            }
-            Step::Closed(wire) => {
-                let mut wire = play.take(*wire);
-                let stop = wire.ends(play.patience);
-                expect_end(Stop::Closed, stop, &wire.rest()).map_err(|error| place + &error)?;
-            }
-            Step::Waits(wire) => {
-                let mut wire = play.take(*wire);
-                let stop = wire.ends(SILENCE);
-                expect_end(Stop::Silent, stop, &wire.rest()).map_err(|error| place + &error)?;
-            }
-            Step::Shut(wire) => play.wire(*wire).shut_sending(),
-            Step::Drop(wire) => drop(play.take(*wire)),
+        if let Step::Start(flags) = step {
+            play.finish().map_err(place)?;
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            play.server = start(&flags);
+        } else {
+            play.step(step).map_err(place)?;
         }
     }
     play.finish().map_err(|error| format!("{}:{last}: {error}", script.name))
@@ -127,28 +125,103 @@ fn expect_end(expected: Stop, got: Stop, rest: &[u8]) -> Result<(), String> {
 /// A transcript being run.
 struct Play {
     server: Option<Server>,
-    wires: BTreeMap<char, Wire>,
+    wires: BTreeMap<char, Open>,
     values: Values,
     patience: Duration,
 }
 
+struct Open {
+    wire: Wire,
+    /// Frames that wait for what is sent next.
+    held: Vec<u8>,
+    /// Whether the first bytes sent were a binary frame.
+    is_binary: Option<bool>,
+}
+
 impl Play {
-    fn wire(&mut self, name: char) -> &mut Wire {
+    fn new(patience: Duration) -> Play {
+        Play { server: None, wires: BTreeMap::new(), values: Values::default(), patience }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Start(_) => {}
+            Step::Send(name, pieces) => {
+                let bytes = self.values.fill(pieces);
+                self.send(*name, &bytes, When::Now);
+            }
+            Step::SendFrames(name, lines, when) => {
+                let frames = lines.iter().map(|line| line.request(&self.values));
+                let bytes = frames.collect::<Vec<_>>().concat();
+                self.send(*name, &bytes, *when);
+            }
+            Step::Expect(name, pieces) => self.expect(*name, pieces)?,
+            Step::ExpectFrames(name, lines) => {
+                for line in lines {
+                    let frame = self.frame(*name, line)?;
+                    line.matches(&mut self.values, &frame)?;
+                }
+            }
+            Step::ExpectLater(name, line) => {
+                let mut frame = self.frame(*name, line)?;
+                while line.is_later(&self.values, &frame) {
+                    frame = self.frame(*name, line)?;
+                }
+                line.matches(&mut self.values, &frame)?;
+            }
+            Step::Closed(name) => {
+                let mut wire = self.take(*name);
+                let stop = wire.ends(self.patience);
+                expect_end(Stop::Closed, stop, &wire.rest())?;
+            }
+            Step::Waits(name) => {
+                let mut wire = self.take(*name);
+                let stop = wire.ends(SILENCE);
+                expect_end(Stop::Silent, stop, &wire.rest())?;
+            }
+            Step::Shut(name) => self.open(*name).wire.shut_sending(),
+            Step::Drop(name) => drop(self.take(*name)),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, name: char) -> &mut Open {
         let server = self.server.as_ref().unwrap();
-        let wire = self.wires.entry(name).or_insert_with(|| server.connect());
-        wire.patience = self.patience;
-        wire
+        let open = self.wires.entry(name).or_insert_with(|| Open {
+            wire: server.connect(),
+            held: Vec::new(),
+            is_binary: None,
+        });
+        open.wire.patience = self.patience;
+        open
+    }
+
+    fn send(&mut self, name: char, bytes: &[u8], when: When) {
+        let open = self.open(name);
+        open.held.extend_from_slice(bytes);
+        if when == When::Now {
+            let bytes = std::mem::take(&mut open.held);
+            open.is_binary = open.is_binary.or(bytes.first().map(|&byte| byte == REQUEST));
+            open.wire.send(&bytes);
+        }
+    }
+
+    fn frame(&mut self, name: char, line: &FrameLine) -> Result<Frame, String> {
+        let wire = &mut self.open(name).wire;
+        wire.frame()
+            .map_err(|stop| format!("expected {line}, got {stop:?} after {}", show(&wire.rest())))
     }
 
     fn take(&mut self, name: char) -> Wire {
-        self.wire(name);
-        self.wires.remove(&name).unwrap()
+        let open = self.open(name);
+        assert!(open.held.is_empty(), "frames were not sent");
+        self.wires.remove(&name).unwrap().wire
     }
 
     /// Reads what one `<` line promises.
     fn expect(&mut self, name: char, pieces: &[Piece]) -> Result<(), String> {
-        self.wire(name);
-        let wire = self.wires.get_mut(&name).unwrap();
+        self.open(name);
+        let wire = &mut self.wires.get_mut(&name).unwrap().wire;
         let open = pieces.iter().any(|piece| !matches!(piece, Piece::Bytes(_)));
         if open {
             let got = wire.line().map_err(|stop| format!("{stop:?}: {}", show(&wire.rest())))?;
@@ -169,12 +242,21 @@ impl Play {
 
     /// No connection still open may have more to say; each must still answer.
     fn finish(&mut self) -> Result<(), String> {
-        for (name, mut wire) in std::mem::take(&mut self.wires) {
-            wire.send(b"mn\r\n");
-            let got = wire.line();
-            if got.as_deref() != Ok(b"MN\r\n") {
-                let got = got.map(|line| show(&line));
-                return Err(format!("connection {name:?} is not at its end: {got:?}"));
+        for name in self.wires.keys().copied().collect::<Vec<_>>() {
+            let is_binary = self.open(name).is_binary == Some(true);
+            let mut wire = self.take(name);
+            let (question, answer) = if is_binary {
+                let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
+                (noop(REQUEST).encode(), noop(REPLY).encode())
+            } else {
+                (b"mn\r\n".to_vec(), b"MN\r\n".to_vec())
+            };
+            wire.send(&question);
+            let got = wire.exactly(answer.len());
+            if got.as_ref() != Ok(&answer) {
+                let got = got.map(|bytes| show(&bytes));
+                let rest = show(&wire.rest());
+                return Err(format!("connection {name:?} is not at its end: {got:?} {rest}"));
             }
         }
         if let Some(server) = &mut self.server {

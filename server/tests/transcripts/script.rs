@@ -3,6 +3,7 @@
 //! Path: none, test data. Invariant: a line that is not understood fails the test. Source: the
 //! format in `README.md`.
 
+use crate::frames::{FrameLine, frame_lines};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +17,21 @@ pub(crate) enum Step {
     Start(Vec<String>),
     Send(char, Vec<Piece>),
     Expect(char, Vec<Piece>),
+    /// Frames to send in one write; now, or together with what is sent next.
+    SendFrames(char, Vec<FrameLine>, When),
+    ExpectFrames(char, Vec<FrameLine>),
+    /// Skips frames until one with the key of this one.
+    ExpectLater(char, FrameLine),
     Closed(char),
     Waits(char),
     Shut(char),
     Drop(char),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    Now,
+    WithNext,
 }
 
 /// A part of a line.
@@ -30,7 +42,7 @@ pub(crate) enum Piece {
     Cas(String),
     /// A time, in seconds from now.
     Now(i64),
-    /// Anything up to the end of the line.
+    /// Anything up to the bytes that follow it; at the end of a frame's field, all the rest.
     Any,
 }
 
@@ -77,9 +89,13 @@ fn step(line: &str) -> Option<Step> {
         "! drops" => Some(Step::Drop(wire)),
         ">" => Some(Step::Send(wire, pieces("")?)),
         "<" => Some(Step::Expect(wire, pieces("")?)),
-        _ => match line.split_at_checked(2)? {
-            ("> ", text) => Some(Step::Send(wire, pieces(text)?)),
-            ("< ", text) => Some(Step::Expect(wire, pieces(text)?)),
+        _ => match line.split_once(' ')? {
+            (">", text) => Some(Step::Send(wire, pieces(text)?)),
+            ("<", text) => Some(Step::Expect(wire, pieces(text)?)),
+            (">>", text) => Some(Step::SendFrames(wire, frame_lines(text, false)?, When::Now)),
+            (">+", text) => Some(Step::SendFrames(wire, frame_lines(text, false)?, When::WithNext)),
+            ("<<", text) => Some(Step::ExpectFrames(wire, frame_lines(text, true)?)),
+            ("<+", text) => Some(Step::ExpectLater(wire, frame_lines(text, true)?.pop()?)),
             _ => None,
         },
     }
@@ -91,6 +107,15 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
         Some(text) => (text, ""),
         None => (text, "\r\n"),
     };
+    let mut pieces = braces(text)?;
+    if let Some(Piece::Bytes(last)) = pieces.last_mut() {
+        last.extend_from_slice(end.as_bytes());
+    }
+    Some(pieces)
+}
+
+/// A text as pieces, its braces understood.
+pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -99,9 +124,7 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
         pieces.push(braced(&after[..end])?);
         rest = &after[end + 1..];
     }
-    let mut last = unescape(rest)?;
-    last.extend_from_slice(end.as_bytes());
-    pieces.push(Piece::Bytes(last));
+    pieces.push(Piece::Bytes(unescape(rest)?));
     Some(pieces)
 }
 
@@ -160,7 +183,7 @@ fn once(text: &str) -> Option<Vec<u8>> {
 }
 
 /// `\r \n \t \\ \s` (a space where one would not be seen) and `\xHH`.
-fn unescape(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -182,6 +205,17 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
         });
     }
     Some(result)
+}
+
+/// Pieces as a transcript writes them.
+fn shown(pieces: &[Piece]) -> String {
+    let shown = pieces.iter().map(|piece| match piece {
+        Piece::Bytes(bytes) => bytes.escape_ascii().to_string(),
+        Piece::Cas(name) => format!("{{cas {name}}}"),
+        Piece::Now(offset_s) => format!("{{now{offset_s:+}}}"),
+        Piece::Any => "{*}".to_owned(),
+    });
+    shown.collect()
 }
 
 /// The CAS uniques seen so far, by the names the transcript gives them.
@@ -211,11 +245,17 @@ impl Values {
 
     /// Compares a line with pieces, taking note of the uniques it shows.
     pub(crate) fn matches(&mut self, pieces: &[Piece], line: &[u8]) -> Result<(), String> {
-        let error = || format!("expected {pieces:?}, got {}", line.escape_ascii());
+        let error = || format!("expected {}, got {}", shown(pieces), line.escape_ascii());
         let mut rest = line;
-        for piece in pieces {
+        for (at, piece) in pieces.iter().enumerate() {
             let taken = match piece {
-                Piece::Any => rest.len() - 2.min(rest.len()),
+                Piece::Any => match pieces.get(at + 1) {
+                    Some(Piece::Bytes(next)) if !next.is_empty() => {
+                        let mut windows = rest.windows(next.len());
+                        windows.position(|window| window == next).unwrap_or(rest.len())
+                    }
+                    _ => rest.len(),
+                },
                 Piece::Cas(_) => rest.iter().take_while(|byte| byte.is_ascii_digit()).count(),
                 Piece::Bytes(_) | Piece::Now(_) => {
                     self.fill(std::slice::from_ref(piece)).len().min(rest.len())
