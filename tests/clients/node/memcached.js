@@ -1,7 +1,7 @@
 // Drives a server with npm's memcached client, and fails where it does not do what that client
 // documents.
 //
-// Usage: node check.js HOST:PORT
+// Usage: node memcached.js HOST:PORT
 
 'use strict';
 
@@ -10,7 +10,7 @@ const Memcached = require('memcached');
 
 const [address] = process.argv.slice(2);
 if (!address) {
-  console.error('usage: node check.js HOST:PORT');
+  console.error('usage: node memcached.js HOST:PORT');
   process.exit(2);
 }
 
@@ -119,6 +119,9 @@ const checks = {
     assert.strictEqual(await call('get', 'js'), undefined);
   },
 };
+
+// An answer that never comes leaves node nothing to wait for: that is no success.
+process.exitCode = 1;
 
 (async () => {
   for (const [name, check] of Object.entries(checks)) {

@@ -2,7 +2,7 @@
 
 Fails where a test fails, and where fewer tests ran than the pinned version holds.
 
-Usage: check.py HOST PORT
+Usage: pymemcache_suite.py HOST PORT
 """
 
 import pathlib
@@ -40,5 +40,5 @@ def main(host, port):
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("usage: check.py HOST PORT")
+        sys.exit("usage: pymemcache_suite.py HOST PORT")
     sys.exit(main(*sys.argv[1:]))

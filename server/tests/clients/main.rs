@@ -1,0 +1,162 @@
+//! Real clients against the server, in five languages and all three protocols, each pinned to a
+//! version or to a Debian release; where a client brings its own integration suite, that.
+//!
+//! Path: client side, over TCP. Invariant: each client also fails against servers that lie, so
+//! that passing says something. What the clients run stands in `tests/clients/`; `make peers`
+//! installs them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod installed;
+mod liar;
+mod libmemcached;
+#[path = "../live/mod.rs"]
+mod live;
+
+use installed::{Verdict, checks, peers, verdict};
+use liar::{Lie, liar};
+use live::Server;
+use std::net::SocketAddr;
+use std::process::Command;
+
+/// What every client of a cache has to notice.
+const LIES: &[Lie] = &[Lie::Stored, Lie::Altered];
+
+#[test]
+fn memccapable_passes_all_but_two_as_against_memcached() {
+    passes(libmemcached::memccapable, LIES);
+}
+
+#[test]
+fn memccapable_passes_through_an_honest_proxy() {
+    let server = Server::under_test(&[]);
+    if let Some(Err(error)) = libmemcached::memccapable(liar(server.address(), Lie::Nothing)) {
+        panic!("{error}");
+    }
+}
+
+// memcaslap only sets and gets: it cannot be told that what was refused is stored.
+
+#[test]
+fn memcaslap_verifies_values_over_text() {
+    passes(libmemcached::memcaslap_text, &[Lie::Altered]);
+}
+
+#[test]
+fn memcaslap_verifies_values_over_binary() {
+    passes(libmemcached::memcaslap_binary, &[Lie::Altered]);
+}
+
+#[test]
+fn pymemcache_passes_over_text() {
+    passes(|address| python("pymemcache_suite.py", address, &[]), LIES);
+}
+
+// pylibmc's own suite never has anything refused: only its check can be told that it is stored.
+
+#[test]
+fn pylibmc_suite_passes_over_text() {
+    passes(|address| python("pylibmc_suite.py", address, &["text"]), &[Lie::Altered]);
+}
+
+#[test]
+fn pylibmc_suite_passes_over_binary() {
+    passes(|address| python("pylibmc_suite.py", address, &["binary"]), &[Lie::Altered]);
+}
+
+#[test]
+fn pylibmc_passes_over_text() {
+    passes(|address| python("pylibmc_check.py", address, &["text"]), LIES);
+}
+
+#[test]
+fn pylibmc_passes_over_binary() {
+    passes(|address| python("pylibmc_check.py", address, &["binary"]), LIES);
+}
+
+#[test]
+fn meta_memcache_passes_over_meta() {
+    passes(|address| python("meta_memcache_check.py", address, &[]), LIES);
+}
+
+#[test]
+fn gomemcache_passes_over_text() {
+    let check = |address: SocketAddr| {
+        verdict(Command::new(peers().join("go/check")).arg(address.to_string()))
+    };
+    passes(check, LIES);
+}
+
+#[test]
+fn memcached_for_node_passes_over_text() {
+    passes(|address| node("memcached.js", address), LIES);
+}
+
+#[test]
+fn memjs_passes_over_binary() {
+    passes(|address| node("memjs.js", address), LIES);
+}
+
+#[test]
+fn spymemcached_passes_over_text() {
+    passes(|address| spymemcached(address, "text"), LIES);
+}
+
+#[test]
+fn spymemcached_passes_over_binary() {
+    passes(|address| spymemcached(address, "binary"), LIES);
+}
+
+#[test]
+fn dalli_passes_over_meta() {
+    passes(|address| dalli(address, "meta"), LIES);
+}
+
+#[test]
+fn dalli_passes_over_binary() {
+    passes(|address| dalli(address, "binary"), LIES);
+}
+
+/// A client passes against the server, and fails against one that lies; each time against a fresh
+/// server, so that nothing but the lie makes the difference.
+fn passes(check: fn(SocketAddr) -> Verdict, lies: &[Lie]) {
+    let server = Server::under_test(&[]);
+    match check(server.address()) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => panic!("{error}"),
+        None => return,
+    }
+    for &lie in lies {
+        let server = Server::under_test(&[]);
+        let verdict = check(liar(server.address(), lie));
+        assert_ne!(verdict, Some(Ok(())), "{lie:?}: the lie was not noticed");
+    }
+}
+
+fn python(check: &str, address: SocketAddr, arguments: &[&str]) -> Verdict {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let mut command = Command::new(peers().join("python/bin/python"));
+    command.arg("-B").arg(checks().join("python").join(check));
+    verdict(command.args([&host, &port]).args(arguments))
+}
+
+fn node(check: &str, address: SocketAddr) -> Verdict {
+    let mut command = Command::new("node");
+    verdict(command.arg(peers().join("node").join(check)).arg(address.to_string()))
+}
+
+/// Debian's spymemcached; its class path is the jar's and the check's.
+fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
+    let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
+    let mut command = Command::new("java");
+    // A short life: no time for the second compiler.
+    command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
+    verdict(command.args([&address.to_string(), protocol]))
+}
+
+/// The ruby-dalli of the first Debian release whose Dalli speaks the meta protocol.
+fn dalli(address: SocketAddr, protocol: &str) -> Verdict {
+    let mut command = Command::new("ruby");
+    command.arg("-I").arg(peers().join("ruby/lib")).arg(checks().join("ruby/check.rb"));
+    verdict(command.args([&address.to_string(), protocol]))
+}
