@@ -117,7 +117,7 @@ impl Drop for Contestant {
 }
 
 /// First line of `program -V`.
-fn version_of(program: &Path) -> Outcome<String> {
+pub(crate) fn version_of(program: &Path) -> Outcome<String> {
     let output = Command::new(program).arg("-V").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,0 +1,93 @@
+//! Bytes of memory an item takes beyond its key and value.
+//!
+//! Where: both servers, each started anew for each row, with room for everything.
+//! Invariant: the figure is the slope of resident bytes less payload over items, so what a server
+//! takes at its start is not in it, and everything that grows with its items is. Each point has
+//! twice the items of the one before: a table that doubles is then met in the same phase each
+//! time.
+
+use crate::feeder::{Dress, Feeder, PLAIN};
+use crate::measure::contestant::{Contestant, Launch};
+use crate::measure::report::Report;
+use crate::measure::statistics::{Median, count_of_u64, regression};
+use crate::measure::{Outcome, fail};
+use crate::sizes::Mix;
+use crate::{Options, Side};
+
+/// Points on the line.
+const POINTS: u32 = 5;
+/// A server may use so many times the payload and the worst overhead.
+const ROOM_FACTOR: u64 = 3;
+const OVERHEAD_BYTES_MAX: u64 = 120;
+/// Two standard errors are about a 95 % interval.
+const ERRORS: f64 = 2.0;
+
+/// What items are stored with, and whether the server keeps CAS uniques.
+const ROWS: [(&str, Dress, bool); 6] = [
+    ("plain", PLAIN, true),
+    ("exptime", Dress { client_flags: 0, exptime: 1_000_000 }, true),
+    ("flags", Dress { client_flags: 123, exptime: 0 }, true),
+    ("exptime, flags", Dress { client_flags: 123, exptime: 1_000_000 }, true),
+    ("-C, plain", PLAIN, false),
+    ("-C, exptime, flags", Dress { client_flags: 123, exptime: 1_000_000 }, false),
+];
+
+/// All rows of all mixes.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    for &mix in &options.mixes {
+        for (name, dress, has_cas) in ROWS {
+            for side in &options.sides()? {
+                let line = overhead(side, mix, dress, has_cas, options)?;
+                let name = format!("overhead, {}, {name}, {}", mix.name(), side.name);
+                report.median(&name, "bytes an item", line)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn overhead(
+    side: &Side,
+    mix: Mix,
+    dress: Dress,
+    has_cas: bool,
+    options: &Options,
+) -> Outcome<Median> {
+    let mut extra = side.extra.clone();
+    if !has_cas {
+        extra.push("-C".to_owned());
+    }
+    let items = u64::from(options.items);
+    let sample = 10_000.min(items);
+    let mut key = Vec::new();
+    let bytes: usize = (0..sample).map(|id| mix.key(id, &mut key) + mix.value_bytes(id)).sum();
+    let payload_bytes = u64::try_from(bytes)? / sample * items;
+    let room_bytes = (payload_bytes + items * OVERHEAD_BYTES_MAX) * ROOM_FACTOR / 2;
+    let server = Contestant::start(Launch {
+        program: &side.program,
+        threads: 1,
+        memory_mb: u32::try_from(room_bytes >> 20)?.max(64),
+        connections: 64,
+        extra: &extra,
+        cores: &[],
+    })?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let (mut stored, mut payload_bytes) = (0, 0);
+    let mut points = Vec::new();
+    for point in (0..POINTS).rev() {
+        while stored < items >> point {
+            payload_bytes += feeder.set(mix, stored, dress)?;
+            stored += 1;
+        }
+        let there = feeder.stat("curr_items")?;
+        if there != stored {
+            return fail(format!("{}: {there} items of {stored} stored", side.name));
+        }
+        let resident_bytes = feeder.resident_bytes(&server)?;
+        let beyond = count_of_u64(resident_bytes) - count_of_u64(u64::try_from(payload_bytes)?);
+        points.push((count_of_u64(stored), beyond));
+    }
+    let line = regression(&points);
+    let error = ERRORS * line.slope_error;
+    Ok(Median { value: line.slope, low: line.slope - error, high: line.slope + error })
+}

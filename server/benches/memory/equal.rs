@@ -1,0 +1,106 @@
+//! Items that fit in equal memory.
+//!
+//! Where: both servers, filled until they evict.
+//! Invariant: equal memory is equal resident memory of the whole process once nothing but eviction
+//! goes on, found by changing the rival's `-m`.
+
+use crate::feeder::{Feeder, PLAIN};
+use crate::measure::Outcome;
+use crate::measure::contestant::{Contestant, Launch};
+use crate::measure::report::{Report, say};
+use crate::measure::statistics::count_of_u64;
+use crate::sizes::Mix;
+use crate::{Options, Side};
+
+/// Attempts at the rival's `-m`.
+const ATTEMPTS_MAX: u32 = 10;
+/// Items between two looks at the statistics.
+const STEP_ITEMS: u64 = 20_000;
+const MEGABYTE: u64 = 1 << 20;
+
+/// A server that was full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full {
+    pub(crate) memory_mb: u32,
+    pub(crate) items: u64,
+    pub(crate) resident_bytes: u64,
+}
+
+/// Starts a server of this side.
+pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Contestant> {
+    Contestant::start(Launch {
+        program: &side.program,
+        threads: 1,
+        memory_mb,
+        connections: 64,
+        extra: &side.extra,
+        cores: &[],
+    })
+}
+
+/// Stores new keys until as many items were evicted as are there.
+pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32) -> Outcome<Full> {
+    let server = start(side, memory_mb)?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let mut next = 0;
+    loop {
+        for id in next..next + STEP_ITEMS {
+            feeder.set(mix, id, PLAIN)?;
+        }
+        next += STEP_ITEMS;
+        let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
+        if evictions >= items {
+            let resident_bytes = feeder.resident_bytes(&server)?;
+            return Ok(Full { memory_mb, items, resident_bytes });
+        }
+    }
+}
+
+/// The subject at `-m` as the options say, and the rival at the `-m` with which it is as large.
+pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
+    let [subject, rival] = options.sides()?;
+    let ours = fill(&subject, mix, options.memory_mb)?;
+    let mut theirs = fill(&rival, mix, options.memory_mb)?;
+    let mut best = theirs;
+    let off = |full: &Full| full.resident_bytes.abs_diff(ours.resident_bytes);
+    let mut tried = vec![theirs.memory_mb];
+    for _ in 0..ATTEMPTS_MAX {
+        // A megabyte more of `-m` is about a megabyte more of resident memory.
+        let step = off(&theirs).div_ceil(MEGABYTE).max(1);
+        let step = u32::try_from(step)?;
+        let memory_mb = match theirs.resident_bytes > ours.resident_bytes {
+            true => theirs.memory_mb.saturating_sub(step).max(1),
+            false => theirs.memory_mb + step,
+        };
+        if off(&theirs) < MEGABYTE || tried.contains(&memory_mb) {
+            break;
+        }
+        tried.push(memory_mb);
+        theirs = fill(&rival, mix, memory_mb)?;
+        if off(&theirs) < off(&best) {
+            best = theirs;
+        }
+    }
+    Ok([ours, best])
+}
+
+/// Items of both, for all mixes.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    for &mix in &options.mixes {
+        let [ours, theirs] = matched(mix, options)?;
+        for (name, full) in [("subject", ours), ("rival", theirs)] {
+            say(&format!(
+                "  {:<10} {name:<8} -m {:>5}  {:>6.1} MiB resident  {:>9} items\n",
+                mix.name(),
+                full.memory_mb,
+                count_of_u64(full.resident_bytes) / count_of_u64(MEGABYTE),
+                full.items
+            ))?;
+        }
+        let resident = count_of_u64(ours.resident_bytes) / count_of_u64(theirs.resident_bytes);
+        report.figure(&format!("resident memory, {}", mix.name()), "x the rival's", resident)?;
+        let items = count_of_u64(ours.items) / count_of_u64(theirs.items);
+        report.figure(&format!("items, {}", mix.name()), "x the rival's", items)?;
+    }
+    Ok(())
+}

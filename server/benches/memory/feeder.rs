@@ -1,0 +1,185 @@
+//! One connection that stores and looks up as fast as it is answered, text protocol.
+//!
+//! Where: between this program and a server under test.
+//! Invariant: what was sent is executed before anything is read off the server: `settle` waits for
+//! the answer to a request behind all others.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::measure::contestant::Contestant;
+use crate::measure::{Outcome, fail};
+use crate::sizes::{Mix, VALUE_BYTES_MAX};
+
+/// Bytes gathered before they are sent.
+const SEND_BYTES: usize = 64 << 10;
+/// Bytes one read takes at most.
+const READ_BYTES: usize = 256 << 10;
+/// A server that says nothing for this long has failed.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Between two looks at a server that is settling.
+const LOOK: Duration = Duration::from_millis(50);
+/// So many looks alike mean that it has settled; so many in all are enough.
+const LOOKS_ALIKE: u32 = 4;
+const LOOKS_MAX: u32 = 200;
+
+/// What each item is stored with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dress {
+    pub(crate) client_flags: u32,
+    pub(crate) exptime: u32,
+}
+
+/// No flags, no exptime.
+pub(crate) const PLAIN: Dress = Dress { client_flags: 0, exptime: 0 };
+
+/// A connection.
+pub(crate) struct Feeder {
+    stream: TcpStream,
+    out: Vec<u8>,
+    input: Vec<u8>,
+    scratch: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Feeder {
+    pub(crate) fn connect(address: SocketAddr) -> Outcome<Feeder> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        Ok(Feeder {
+            stream,
+            out: Vec::with_capacity(2 * SEND_BYTES),
+            input: Vec::new(),
+            scratch: vec![0; READ_BYTES],
+            value: vec![b'v'; VALUE_BYTES_MAX],
+        })
+    }
+
+    /// Stores number `id`; returns the bytes of its key and value.
+    pub(crate) fn set(&mut self, mix: Mix, id: u64, dress: Dress) -> Outcome<usize> {
+        let value_bytes = mix.value_bytes(id);
+        self.out.extend_from_slice(b"set ");
+        let key_bytes = mix.key(id, &mut self.out);
+        let Dress { client_flags, exptime } = dress;
+        writeln!(self.out, " {client_flags} {exptime} {value_bytes} noreply\r")?;
+        self.out.extend_from_slice(&self.value[..value_bytes]);
+        self.out.extend_from_slice(b"\r\n");
+        if self.out.len() >= SEND_BYTES {
+            self.send()?;
+        }
+        Ok(key_bytes + value_bytes)
+    }
+
+    /// Looks the numbers `ids` up, a few hundred at most, so that neither side waits to be read;
+    /// appends those that miss to `missing`.
+    pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
+        for &id in ids {
+            self.out.extend_from_slice(b"mg ");
+            mix.key(id, &mut self.out);
+            self.out.extend_from_slice(b" s\r\n");
+        }
+        self.send()?;
+        let mut answered = 0;
+        while answered < ids.len() {
+            self.receive()?;
+            let mut seen_bytes = 0;
+            for line in self.input.split_inclusive(|&byte| byte == b'\n') {
+                let [line @ .., b'\r', b'\n'] = line else { break };
+                seen_bytes += line.len() + 2;
+                let id = ids.get(answered).copied();
+                match (line, id) {
+                    (b"EN", Some(id)) => missing.push(id),
+                    (_, Some(id)) => check(line, mix, id)?,
+                    _ => return fail(format!("to mg: {}", String::from_utf8_lossy(line))),
+                }
+                answered += 1;
+            }
+            self.input.drain(..seen_bytes);
+        }
+        Ok(())
+    }
+
+    /// Sends what is gathered.
+    pub(crate) fn send(&mut self) -> Outcome<()> {
+        self.stream.write_all(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Outcome<()> {
+        match self.stream.read(&mut self.scratch)? {
+            0 => fail("the server closed the connection".to_owned()),
+            bytes => {
+                self.input.extend_from_slice(&self.scratch[..bytes]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until all that was sent is done.
+    pub(crate) fn settle(&mut self) -> Outcome<()> {
+        self.out.extend_from_slice(b"mn\r\n");
+        self.send()?;
+        while !self.input.ends_with(b"MN\r\n") {
+            self.receive()?;
+        }
+        if self.input != b"MN\r\n" {
+            let said = String::from_utf8_lossy(&self.input[..self.input.len().min(200)]);
+            return fail(format!("the server refused something: {said}"));
+        }
+        self.input.clear();
+        Ok(())
+    }
+
+    /// The server's statistics.
+    pub(crate) fn stats(&mut self) -> Outcome<HashMap<String, String>> {
+        self.settle()?;
+        self.out.extend_from_slice(b"stats\r\n");
+        self.send()?;
+        while !self.input.ends_with(b"END\r\n") {
+            self.receive()?;
+        }
+        let text = String::from_utf8_lossy(&self.input).into_owned();
+        self.input.clear();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+        Ok(lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+    }
+
+    /// One of them, a whole number.
+    pub(crate) fn stat(&mut self, name: &str) -> Outcome<u64> {
+        let stats = self.stats()?;
+        match stats.get(name).map(|value| value.parse::<u64>()) {
+            Some(Ok(number)) => Ok(number),
+            other => fail(format!("stats: {name} is {other:?}")),
+        }
+    }
+
+    /// Resident bytes of `server`, once its background work is done.
+    pub(crate) fn resident_bytes(&mut self, server: &Contestant) -> Outcome<u64> {
+        let (mut last, mut alike) = (0, 0);
+        for _ in 0..LOOKS_MAX {
+            let expanding = self.stats()?.get("hash_is_expanding").is_some_and(|is| is == "1");
+            let now = server.resident_bytes()?;
+            alike = if now == last && !expanding { alike + 1 } else { 0 };
+            if alike == LOOKS_ALIKE {
+                break;
+            }
+            last = now;
+            std::thread::sleep(LOOK);
+        }
+        Ok(last)
+    }
+}
+
+/// Is it the answer to a hit on number `id`?
+fn check(line: &[u8], mix: Mix, id: u64) -> Outcome<()> {
+    let due = format!("HD s{}", mix.value_bytes(id));
+    if line == due.as_bytes() {
+        return Ok(());
+    }
+    fail(format!("expected {due:?}, got {:?}", String::from_utf8_lossy(line)))
+}

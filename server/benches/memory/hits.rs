@@ -1,0 +1,160 @@
+//! Misses of the live server against live memcached, both as large, on a real order of keys.
+//!
+//! Where: a trace of key numbers is replayed through a socket; what misses is stored.
+//! Invariant: both servers see the same requests in the same order. A trace of few keys becomes one
+//! of many by giving each number `k` keys, asked for one after the other: distances between two
+//! requests of a key grow `k`-fold with the keys, so the share of hits at a given share of the
+//! keys stays.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::equal::{self, Full};
+use crate::feeder::{Feeder, PLAIN};
+use crate::measure::report::{Report, say};
+use crate::measure::statistics::count_of_u64;
+use crate::measure::{Outcome, fail};
+use crate::sizes::Mix;
+use crate::{Options, Side};
+
+/// Requests in flight.
+const IN_FLIGHT: usize = 512;
+const MEGABYTE: u64 = 1 << 20;
+
+/// A trace.
+struct Trace {
+    ids: Vec<u32>,
+    distinct: u64,
+}
+
+/// What a replay came to.
+struct Replay {
+    requests: u64,
+    misses: u64,
+    items: u64,
+    resident_bytes: u64,
+}
+
+/// All traces, all mixes.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    if options.traces.is_empty() {
+        return fail("hits: give --trace PATH; see --help".to_owned());
+    }
+    for &mix in &options.mixes {
+        let sizes = equal::matched(mix, options)?;
+        for path in &options.traces {
+            let trace = Trace::read(path, options.requests)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            compare(&format!("{name}, {}", mix.name()), &trace, mix, sizes, options, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    name: &str,
+    trace: &Trace,
+    mix: Mix,
+    sizes: [Full; 2],
+    options: &Options,
+    report: &mut Report,
+) -> Outcome<()> {
+    // So many keys for each number that the rival holds `part` of all keys.
+    let [_, theirs] = sizes;
+    let keys = count_of_u64(theirs.items) / options.part;
+    let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
+    let mut replays = Vec::new();
+    for (side, full) in options.sides()?.iter().zip(sizes) {
+        let replay = replay(side, full, trace, copies, mix)?;
+        say(&format!(
+            "  {name}: {:<8} -m {:>5} {:>6.1} MiB resident, {} items of {}, {} misses of {}\n",
+            side.name,
+            full.memory_mb,
+            count_of_u64(replay.resident_bytes) / count_of_u64(MEGABYTE),
+            replay.items,
+            trace.distinct * copies,
+            replay.misses,
+            replay.requests,
+        ))?;
+        replays.push(replay);
+    }
+    let [ours, theirs] = replays.as_slice() else { return fail("two servers".to_owned()) };
+    let part = |replay: &Replay| count_of_u64(replay.misses) / count_of_u64(replay.requests);
+    report.figure(&format!("{name}: miss ratio, subject"), "", part(ours))?;
+    report.figure(&format!("{name}: miss ratio, rival"), "", part(theirs))?;
+    let resident = count_of_u64(ours.resident_bytes) / count_of_u64(theirs.resident_bytes);
+    report.figure(&format!("{name}: resident memory"), "x the rival's", resident)?;
+    let fewer = 100.0 * (1.0 - part(ours) / part(theirs));
+    report.figure(&format!("{name}: fewer misses"), "%", fewer)
+}
+
+fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outcome<Replay> {
+    let server = equal::start(side, full.memory_mb)?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let (mut asked, mut missing) = (Vec::new(), Vec::new());
+    let mut among = HashSet::new();
+    let (mut requests, mut misses) = (0, 0);
+    let mut ask = |asked: &mut Vec<u64>, among: &mut HashSet<u32>| -> Outcome<()> {
+        feeder.get(mix, asked, &mut missing)?;
+        for &id in &missing {
+            feeder.set(mix, id, PLAIN)?;
+        }
+        requests += u64::try_from(asked.len())?;
+        misses += u64::try_from(missing.len())?;
+        missing.clear();
+        asked.clear();
+        among.clear();
+        Ok(())
+    };
+    for &id in &trace.ids {
+        // What was asked for twice at once would miss twice.
+        if !among.insert(id) {
+            ask(&mut asked, &mut among)?;
+            among.insert(id);
+        }
+        for copy in 0..copies {
+            asked.push(u64::from(id) * copies + copy);
+            if asked.len() == IN_FLIGHT {
+                ask(&mut asked, &mut among)?;
+            }
+        }
+    }
+    ask(&mut asked, &mut among)?;
+    let items = feeder.stat("curr_items")?;
+    let resident_bytes = feeder.resident_bytes(&server)?;
+    Ok(Replay { requests, misses, items, resident_bytes })
+}
+
+impl Trace {
+    /// Little-endian numbers of 32 bits, compressed by zstd if the file's name says so.
+    fn read(path: &Path, requests_max: Option<u32>) -> Outcome<Trace> {
+        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut bytes = Vec::new();
+        if path.extension().is_some_and(|extension| extension == "zst") {
+            ruzstd::decoding::StreamingDecoder::new(file)?.read_to_end(&mut bytes)?;
+        } else {
+            let mut file = file;
+            file.read_to_end(&mut bytes)?;
+        }
+        let (ids, _) = bytes.as_chunks::<4>();
+        let mut ids: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
+        ids.truncate(requests_max.map_or(Ok(usize::MAX), usize::try_from)?);
+        let distinct = ids.iter().collect::<HashSet<&u32>>().len();
+        match distinct {
+            0 => fail(format!("{}: an empty trace", path.display())),
+            _ => Ok(Trace { ids, distinct: u64::try_from(distinct)? }),
+        }
+    }
+}
+
+/// A number of copies.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates; a quotient of positive numbers"
+)]
+fn whole_part(number: f64) -> u64 {
+    number as u64
+}
