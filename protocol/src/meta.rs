@@ -143,7 +143,10 @@ impl Flags {
             b'u' => self.no_bump = true,
             b'x' => self.remove_value = true,
             b'I' => self.stale = true,
-            b'M' => self.mode = Some(text.first().copied().unwrap_or(b' ')),
+            // A zero is no mode at all.
+            b'M' => {
+                self.mode = Some(text.first().copied().unwrap_or(b' ')).filter(|mode| *mode > 0)
+            }
             b'F' => {
                 let flags = given(text).and_then(number::strict_u32);
                 self.client_flags = flags.ok_or(answer::NOTHING)?;

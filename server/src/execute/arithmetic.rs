@@ -79,11 +79,15 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
 /// The arithmetic asked for; the key and the direction are the caller's.
 fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> Delta<'static> {
     let realtime = |exptime| context.clock.realtime(exptime);
-    let exptime = flags.exptime.map(realtime);
+    // memcached comes no further than an opaque that is too long.
+    let given_up = |letter| flags.opaque_too_long && order(request, letter) > order(request, b'O');
+    let exptime = flags.exptime.filter(|_| !given_up(b'T')).map(realtime);
     let vivify = flags.vivify.map(|first| {
+        let first = if given_up(b'N') { None } else { Some(realtime(first)) };
         // The item just made gets whichever of `N` and `T` stands last.
-        let last = exptime.filter(|_| order(request, b'T') > order(request, b'N'));
-        Vivify { initial: flags.initial, exptime: last.unwrap_or_else(|| realtime(first)) }
+        let touched = first.is_none() || order(request, b'T') > order(request, b'N');
+        let last = exptime.filter(|_| touched).or(first);
+        Vivify { initial: flags.initial, exptime: last.unwrap_or(0) }
     });
     Delta {
         key: &[],

@@ -240,8 +240,9 @@ pub(super) fn append_ttl(out: &mut Out, exptime: u32, now: u32) {
     }
 }
 
+/// The time left with a sign, in 32 bits as in memcached: what is over 68 years away is negative.
 fn append_seconds(out: &mut Out, exptime: u32, now: u32) {
-    let left = if exptime == 0 { -1 } else { i64::from(exptime) - i64::from(now) };
+    let left = if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() };
     reply::number(&mut out.buf, left);
 }
 

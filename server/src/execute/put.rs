@@ -44,14 +44,23 @@ pub(super) fn begin(
 ) -> Result<(), Answer> {
     let put = put_of(context, request);
     let admitted = context.store.admit(&put, u64::from(value_bytes));
-    admitted.map_err(|refused| request.form.refuse(count_refused(context, refused)))
+    admitted.map_err(|refused| {
+        forget(context, request);
+        request.form.refuse(count_refused(context, refused))
+    })
+}
+
+/// A set that is refused leaves no old value behind; in binary not even if it is a cas.
+#[cold]
+fn forget(context: &mut Context, request: &Store<'_>) {
+    if request.verb == StoreVerb::Set {
+        context.store.delete(request.key);
+    }
 }
 
 /// There is no room for the value of `request` after all.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Answer {
-    if request.verb == StoreVerb::Set {
-        context.store.delete(request.key);
-    }
+    forget(context, request);
     request.form.refuse(count_refused(context, Refused::NoMemory))
 }
 
@@ -73,7 +82,10 @@ pub(super) fn store(context: &mut Context, request: &Store<'_>, value: Arrived<'
         Ok(Stored::NotStored) => Refusal::NotStored,
         Ok(Stored::Exists) => Refusal::Exists,
         Ok(Stored::NotFound) => Refusal::NotFound,
-        Err(refused) => count_refused(context, refused),
+        Err(refused) => {
+            forget(context, request);
+            count_refused(context, refused)
+        }
     };
     request.form.say(refusal, &mut out.buf);
 }
@@ -93,6 +105,7 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>,
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     // A binary set, add or replace with a unique is a cas; where none are kept, it is what it is.
+    // Without uniques (`-C`) memcached does not keep the one to match either.
     let with_unique = matches!(request.form, Form::Binary(_))
         && request.cas != 0
         && !request.verb.is_extension()
@@ -112,7 +125,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
         key_binary: false,
         client_flags: request.client_flags,
         exptime: context.clock.realtime(request.exptime),
-        cas: request.cas,
+        cas: if context.shared.settings.cas { request.cas } else { 0 },
         cas_in: None,
         stale: false,
     }
@@ -242,7 +255,7 @@ fn meta_put_of<'k>(
         key_binary: flags.binary,
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime.unwrap_or(0)),
-        cas: flags.cas.unwrap_or(0),
+        cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
         // `E0` means the store's own, here and only here.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,

@@ -1,55 +1,48 @@
-//! One of the two servers compared: sends it batches, and reads replies so that they can be
-//! compared with the other's.
+//! One of the two servers compared, with a connection for each protocol.
 //!
-//! Path: client side. Invariant: each command's reply ends at a fence of its own, and CAS uniques
-//! in replies are replaced by their number of appearance for their key.
+//! Path: client side. Invariant: a batch is over when everything sent was answered or the
+//! connection was closed; a closed connection is opened anew before the next batch.
 
-use crate::commands::{Command, Unique};
+use crate::command::{Command, Protocol};
+use crate::lies::Liar;
 use crate::live::{Server, Stop, Wire};
-use std::collections::{HashMap, HashSet};
+use crate::replies::{self, Piece, Reply, Seen};
+use std::ops::Range;
 
-const FENCE: &[u8] = b"mn\r\n";
-const FENCE_REPLY: &[u8] = b"MN\r\n";
-
-/// A server with one connection.
+/// A server and its connections.
 pub(crate) struct Peer {
     server: Server,
-    wire: Wire,
-    /// All uniques seen for each key, in order of first appearance.
-    seen: HashMap<Vec<u8>, Vec<u64>>,
-    mutant: Option<Mutant>,
-    touched: HashSet<Vec<u8>>,
+    wires: [Option<Wire>; 3],
+    seen: Seen,
+    liar: Option<Liar>,
 }
 
-/// A bug planted into replies, to show that it is found.
-#[derive(Clone, Copy)]
-pub(crate) enum Mutant {
-    /// A touched item is shown with other flags.
-    FlagsAfterTouch,
-}
-
-/// Sends a batch to both and compares; the first reply that differs, and both forms of it.
-pub(crate) fn run_batch(peers: &mut [Peer; 2], batch: &[Command]) -> Option<(usize, [Vec<u8>; 2])> {
+/// Sends a batch to both and compares: the first reply that differs, in both forms; else those of
+/// the first.
+pub(crate) fn run_batch(
+    peers: &mut [Peer; 2],
+    batch: &[Command],
+) -> Result<Vec<Reply>, Box<(usize, [Reply; 2])>> {
     let [first, second] = peers;
     let [ours, theirs] = std::thread::scope(|scope| {
         let ours = scope.spawn(|| first.exchange(batch));
         let theirs = second.exchange(batch);
         [ours.join().unwrap(), theirs]
     });
-    let mut pairs = ours.into_iter().zip(theirs).enumerate();
-    let (index, (ours, theirs)) = pairs.find(|(_, (ours, theirs))| ours != theirs)?;
-    Some((index, [ours, theirs]))
+    let mut pairs = ours.iter().zip(&theirs);
+    match pairs.position(|(ours, theirs)| !ours.is_like(theirs)) {
+        Some(index) => Err(Box::new((index, [ours[index].clone(), theirs[index].clone()]))),
+        None => Ok(ours),
+    }
 }
 
 impl Peer {
     pub(crate) fn new(server: Server) -> Peer {
-        let wire = server.connect();
-        let (seen, touched) = (HashMap::new(), HashSet::new());
-        Peer { server, wire, seen, mutant: None, touched }
+        Peer { server, wires: [None, None, None], seen: Seen::new(), liar: None }
     }
 
-    pub(crate) fn mutant(server: Server, mutant: Mutant) -> Peer {
-        Peer { mutant: Some(mutant), ..Peer::new(server) }
+    pub(crate) fn lying(server: Server, liar: Liar) -> Peer {
+        Peer { liar: Some(liar), ..Peer::new(server) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -57,81 +50,102 @@ impl Peer {
     }
 
     /// The replies to a batch, one for each command.
-    fn exchange(&mut self, batch: &[Command]) -> Vec<Vec<u8>> {
-        let mut stream = Vec::new();
-        for command in batch {
-            stream.extend_from_slice(&command.bytes(self.unique(command)));
-            stream.extend_from_slice(FENCE);
+    fn exchange(&mut self, batch: &[Command]) -> Vec<Reply> {
+        let Some(protocol) = batch.first().map(|command| command.protocol) else {
+            return Vec::new();
+        };
+        let mut wire = match self.wires[place(protocol)].take() {
+            Some(wire) => wire,
+            None => open(&self.server, protocol),
+        };
+        let mut replies = vec![Reply::default(); batch.len()];
+        let mut stop = None;
+        // What a server has not sent when it closes is lost if there is something unread then.
+        let calm = batch.len() - usize::from(batch.iter().any(|command| command.closes));
+        for range in [0..calm, calm..batch.len()] {
+            if !range.is_empty() && stop.is_none() {
+                stop = self.pass(&mut wire, (batch, range), &mut replies);
+            }
         }
+        if stop.is_none() {
+            self.wires[place(protocol)] = Some(wire);
+        }
+        replies
+    }
+
+    /// Sends some commands of a batch and reads their replies; whether the connection ended.
+    fn pass(
+        &mut self,
+        wire: &mut Wire,
+        (batch, range): (&[Command], Range<usize>),
+        replies: &mut [Reply],
+    ) -> Option<Stop> {
+        let protocol = batch[0].protocol;
+        let mut stream = Vec::new();
+        for number in range.clone() {
+            let seen = self.seen.get(batch[number].key()).map_or(&[][..], Vec::as_slice);
+            stream.extend_from_slice(&batch[number].bytes(seen));
+            stream.extend_from_slice(&replies::fence(protocol, number));
+        }
+        // The last command may have taken its own fence for a part of its value.
+        stream.extend_from_slice(&replies::fence(protocol, batch.len()));
         // A server that waits for its replies to be read need not read on: write and read at once.
-        let mut sender = self.wire.sender();
+        let mut sender = wire.sender();
         std::thread::scope(|scope| {
             scope.spawn(move || sender.send(&stream));
-            batch.iter().map(|command| self.reply(command)).collect()
+            self.read(wire, (batch, range), replies)
         })
     }
 
-    fn unique(&self, command: &Command) -> u64 {
-        let seen = self.seen.get(command.key()).map_or(&[][..], Vec::as_slice);
-        let seen = match command.unique {
-            Unique::Number(number) => return number,
-            Unique::Seen => seen.last(),
-            Unique::Before => seen.iter().rev().nth(1),
-        };
-        seen.copied().unwrap_or(12_345_678)
-    }
-
-    /// One command's reply, in a form that can be compared; a connection that ends shows as such.
-    fn reply(&mut self, command: &Command) -> Vec<u8> {
-        let mut reply = Vec::new();
-        if let Err(stop) = self.read(command, &mut reply) {
-            reply.extend_from_slice(format!("<{stop:?}>").as_bytes());
-        }
-        if self.mutant.is_some() && command.verb.name() == "touch" && reply == b"TOUCHED\r\n" {
-            self.touched.insert(command.key().to_vec());
-        }
-        reply
-    }
-
-    fn read(&mut self, command: &Command, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    /// Reads up to the last fence.
+    fn read(
+        &mut self,
+        wire: &mut Wire,
+        (batch, range): (&[Command], Range<usize>),
+        replies: &mut [Reply],
+    ) -> Option<Stop> {
+        let mut at = range.start;
         loop {
-            let line = self.wire.line()?;
-            if line == FENCE_REPLY {
-                return Ok(());
-            }
-            let words: Vec<&[u8]> = line.trim_ascii_end().split(|&byte| byte == b' ').collect();
-            match words[..] {
-                [b"VALUE", key, flags, bytes, ref unique @ ..] if command.verb.is_fetch() => {
-                    let flags = self.mutated(key, flags);
-                    reply.extend_from_slice(&[b"VALUE", key, &flags, bytes].join(&b' '));
-                    for unique in unique {
-                        let appearance = self.appearance(key, unique);
-                        reply.extend_from_slice(format!(" unique {appearance}").as_bytes());
+            let piece = match replies::read(wire, batch[0].protocol) {
+                Ok(Piece::Fence(number)) if number >= batch.len() => return None,
+                Ok(Piece::Fence(number)) => {
+                    let liar = self.liar.as_ref();
+                    if let Some(piece) = liar.and_then(|liar| liar.adds(&batch[at], &replies[at])) {
+                        replies::append(&mut replies[at], &batch[at], piece, &mut self.seen);
                     }
-                    reply.extend_from_slice(b"\r\n");
-                    let bytes: usize = str::from_utf8(bytes).unwrap().parse().unwrap();
-                    let value = self.wire.exactly(bytes + 2)?;
-                    reply.extend_from_slice(&value);
+                    at = (number + 1).min(range.end - 1);
+                    continue;
                 }
-                _ => reply.extend_from_slice(&line),
-            }
+                Ok(piece) => piece,
+                Err(stop) => {
+                    let (alive, how) = (self.server.is_alive(), format!("{stop:?}"));
+                    replies[at].end(if alive { &how } else { "dead" });
+                    return Some(stop);
+                }
+            };
+            let piece = match &mut self.liar {
+                Some(liar) => liar.instead_of(&batch[at], piece),
+                None => piece,
+            };
+            replies::append(&mut replies[at], &batch[at], piece, &mut self.seen);
         }
     }
+}
 
-    fn appearance(&mut self, key: &[u8], unique: &[u8]) -> usize {
-        let unique: u64 = str::from_utf8(unique).unwrap().parse().unwrap();
-        let seen = self.seen.entry(key.to_vec()).or_default();
-        if let Some(back) = seen.iter().rev().position(|&one| one == unique) {
-            return seen.len() - back - 1;
-        }
-        seen.push(unique);
-        seen.len() - 1
+fn place(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::Text => 0,
+        Protocol::Meta => 1,
+        Protocol::Binary => 2,
     }
+}
 
-    fn mutated(&self, key: &[u8], flags: &[u8]) -> Vec<u8> {
-        match self.mutant {
-            Some(Mutant::FlagsAfterTouch) if self.touched.contains(key) => b"4".to_vec(),
-            _ => flags.to_vec(),
-        }
-    }
+/// A connection whose protocol the server knows by now: the first byte decides, and what is sent
+/// first may begin with a wrong one.
+fn open(server: &Server, protocol: Protocol) -> Wire {
+    let mut wire = server.connect();
+    wire.send(&replies::fence(protocol, 0));
+    let first = replies::read(&mut wire, protocol);
+    assert!(matches!(first, Ok(Piece::Fence(0))), "{}: {first:?}", server.name());
+    wire
 }

@@ -4,7 +4,7 @@
 //! in its last reply. Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
-use crate::commands::Command;
+use crate::command::Command;
 use crate::peer::{self, Peer};
 
 /// The most sequences tried; what is shortest by then is returned.
@@ -46,9 +46,10 @@ impl Search<'_> {
         let mut peers = (self.pair)();
         let mut done = 0;
         for batch in commands.chunk_by(|one, next| one.batch == next.batch) {
-            if let Some((index, replies)) = peer::run_batch(&mut peers, batch) {
+            if let Err(found) = peer::run_batch(&mut peers, batch) {
+                let (index, replies) = *found;
                 let commands = commands[..=done + index].to_vec();
-                return Some(Difference { commands, replies });
+                return Some(Difference { commands, replies, again: true });
             }
             done += batch.len();
         }

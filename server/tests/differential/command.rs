@@ -1,0 +1,167 @@
+//! A command as it is sent, in any of the three protocols.
+//!
+//! Path: none, test data. Invariant: its bytes depend only on itself and on the CAS uniques that
+//! the server it is sent to has shown, so that the same command can be sent to both.
+
+/// Each protocol has a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Text,
+    Meta,
+    Binary,
+}
+
+/// Which CAS unique a command quotes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unique {
+    /// The one last seen for its key, by whatever protocol.
+    Seen,
+    /// The one seen before that.
+    Before,
+    Number(u64),
+}
+
+/// What stands for a unique that is to be quoted where none was seen yet.
+const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
+
+impl Unique {
+    /// The number, given all that were seen for the key, in order of appearance.
+    pub(crate) fn number(self, seen: &[u64]) -> u64 {
+        let seen = match self {
+            Unique::Number(number) => return number,
+            Unique::Seen => seen.last(),
+            Unique::Before => seen.iter().rev().nth(1),
+        };
+        seen.copied().unwrap_or(UNIQUE_NEVER_SEEN)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Bytes(Vec<u8>),
+    /// A unique in decimal.
+    Decimal(Unique),
+    /// A unique in eight bytes, the most significant first.
+    Eight(Unique),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Command {
+    pub(crate) protocol: Protocol,
+    /// What coverage and mutants know it by: `get`, `mg`, `GETQ`.
+    pub(crate) name: &'static str,
+    /// The letters of its meta flags.
+    pub(crate) flags: Vec<u8>,
+    /// The keys it names.
+    pub(crate) keys: Vec<&'static [u8]>,
+    pub(crate) malformed: bool,
+    /// Whether it changes more than its keys.
+    pub(crate) touches_all: bool,
+    /// Whether its reply holds on to items until it is sent.
+    pub(crate) fetches: bool,
+    /// Whether it changes a number, in place if it can.
+    pub(crate) counts: bool,
+    /// Whether the server closes the connection after it: nothing follows in its batch.
+    pub(crate) closes: bool,
+    /// Commands of one batch are sent at once, on the connection of their protocol.
+    pub(crate) batch: usize,
+    parts: Vec<Part>,
+}
+
+impl Command {
+    pub(crate) fn new(protocol: Protocol, name: &'static str) -> Command {
+        Command {
+            protocol,
+            name,
+            flags: Vec::new(),
+            keys: Vec::new(),
+            malformed: false,
+            touches_all: false,
+            fetches: false,
+            counts: false,
+            closes: false,
+            batch: 0,
+            parts: Vec::new(),
+        }
+    }
+
+    /// The command with these bytes added.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if let Some(Part::Bytes(before)) = self.parts.last_mut() {
+            before.extend_from_slice(bytes);
+        } else {
+            self.parts.push(Part::Bytes(bytes.to_vec()));
+        }
+    }
+
+    /// Has all that waits sent first.
+    pub(crate) fn flush_before(&mut self) {
+        self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
+    }
+
+    pub(crate) fn push_decimal(&mut self, unique: Unique) {
+        self.parts.push(Part::Decimal(unique));
+    }
+
+    pub(crate) fn push_eight(&mut self, unique: Unique) {
+        self.parts.push(Part::Eight(unique));
+    }
+
+    /// The first key; empty for commands without.
+    pub(crate) fn key(&self) -> &'static [u8] {
+        self.keys.first().copied().unwrap_or_default()
+    }
+
+    /// Whether two commands can have to do with each other.
+    pub(crate) fn meets(&self, other: &Command) -> bool {
+        self.touches_all || self.keys.iter().any(|key| other.keys.contains(key))
+    }
+
+    /// The command as it is sent, where these uniques were seen for its key.
+    pub(crate) fn bytes(&self, seen: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Bytes(more) => bytes.extend_from_slice(more),
+                Part::Decimal(unique) => {
+                    bytes.extend_from_slice(unique.number(seen).to_string().as_bytes());
+                }
+                Part::Eight(unique) => {
+                    bytes.extend_from_slice(&unique.number(seen).to_be_bytes());
+                }
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn show(&self) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            text += &match part {
+                Part::Bytes(bytes) => brief(bytes),
+                Part::Decimal(Unique::Number(number)) => number.to_string(),
+                Part::Eight(Unique::Number(number)) => brief(&number.to_be_bytes()),
+                Part::Decimal(unique) | Part::Eight(unique) => format!("{{{unique:?}}}"),
+            };
+        }
+        let name = if self.protocol == Protocol::Binary { self.name } else { "" };
+        format!("{:?} {name} {text}", self.protocol)
+    }
+}
+
+/// Bytes as a person reads them, runs of one letter and long texts cut short.
+fn brief(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 120;
+    let mut text = String::new();
+    let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+    for run in shown.chunk_by(|one, next| one == next) {
+        match run.len() {
+            0..8 => text += &run.escape_ascii().to_string(),
+            count => text += &format!("{{{}*{count}}}", run[..1].escape_ascii()),
+        }
+    }
+    if shown.len() < bytes.len() {
+        text += &format!(" … ({} bytes)", bytes.len());
+    }
+    text
+}

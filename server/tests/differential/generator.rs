@@ -1,0 +1,95 @@
+//! Batches of commands: each on one connection, all on the same keys.
+//!
+//! Path: none, test data. Invariant: a batch is answered in one way only, by memcached as well.
+
+use crate::binary::{self, OPCODES};
+use crate::command::{Command, Protocol};
+use crate::meta::{self, Dialect};
+use crate::values::Values;
+use crate::{Features, malformed, text};
+
+/// The most commands sent at once.
+const BATCH_COMMANDS_MAX: u64 = 48;
+
+/// One command in so many is malformed, where such are wanted.
+const MALFORMED_ONCE: u64 = 12;
+
+/// Answered otherwise by each version: the version itself, and `me`, whose times had another sign.
+pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
+
+/// Makes commands from a seed.
+pub(crate) struct Generator {
+    values: Values,
+    features: Features,
+    opcodes: Vec<((u8, &'static str), u64)>,
+    batches: usize,
+}
+
+impl Generator {
+    pub(crate) fn new(features: Features) -> Generator {
+        let opcodes = OPCODES.iter().map(|&(opcode, name, share)| ((opcode, name), share));
+        Generator {
+            values: Values::new(features.seed, features.malformed),
+            features,
+            opcodes: opcodes.collect(),
+            batches: 0,
+        }
+    }
+
+    /// Commands to be sent at once: one in four batches holds just one.
+    pub(crate) fn batch(&mut self) -> Vec<Command> {
+        self.batches += 1;
+        let random = &mut self.values.random;
+        let count = if random.once(4) { 1 } else { random.below(BATCH_COMMANDS_MAX) + 1 };
+        let protocol = random.share(&self.features.protocols);
+        let mut batch: Vec<Command> = Vec::new();
+        for _ in 0..count {
+            let mut command = self.command(protocol);
+            let Features { malformed, cas, .. } = self.features;
+            let flush = command.touches_all && !cas;
+            if !malformed && (flush || NEW.contains(&command.name)) {
+                continue;
+            }
+            // An item that an unsent reply holds is copied by memcached's incr, where it would
+            // otherwise be changed in place; that shows in the length of the text.
+            let fetched = |before: &Command| before.fetches && before.meets(&command);
+            if command.counts && batch.iter().any(fetched) {
+                continue;
+            }
+            command.batch = self.batches;
+            let closes = command.closes;
+            batch.push(command);
+            if closes {
+                break;
+            }
+        }
+        if batch.is_empty() { self.batch() } else { batch }
+    }
+
+    fn command(&mut self, protocol: Protocol) -> Command {
+        let values = &mut self.values;
+        let wrong = self.features.malformed && values.random.once(MALFORMED_ONCE);
+        match protocol {
+            Protocol::Text if wrong => malformed::text(values),
+            Protocol::Meta if wrong => malformed::meta(values),
+            Protocol::Binary if wrong => malformed::binary(values),
+            Protocol::Text => match values.random.share(&text::SHARES) {
+                "flush_all" if self.features.flushes => text::flush(values, false),
+                "flush_all" => text::flush(values, true),
+                verb => text::line(values, verb).command(),
+            },
+            Protocol::Meta => {
+                let Features { malformed: all, flushes, ordered, .. } = self.features;
+                let dialect = Dialect { all, chosen_uniques: !flushes, ordered };
+                let verb = values.random.share(&meta::SHARES);
+                meta::line(values, verb, dialect).well_formed()
+            }
+            Protocol::Binary => match values.random.share(&self.opcodes) {
+                (opcode, name @ ("FLUSH" | "FLUSHQ")) => binary::flush(values, opcode, name),
+                (opcode, name) => {
+                    binary::frame(values, opcode, name, self.features.malformed).command()
+                }
+            },
+        }
+    }
+}

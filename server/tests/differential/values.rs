@@ -1,0 +1,137 @@
+//! Keys, few so that commands meet, and what is stored under them.
+//!
+//! Path: none, test data. Invariant: exptimes, and the times they are compared with, lie so far
+//! apart that a run's length changes no reply; the CAS uniques that clients choose lie above all
+//! that a server gives out.
+
+use crate::command::Unique;
+use crate::random::Random;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Keys of small values, of numbers and of large values; the last cannot be named in text.
+pub(crate) const KEYS: [&[u8]; 15] = [
+    b"a",
+    b"b",
+    b"key:3",
+    b"x\x01y",
+    b"caf\xc3\xa9",
+    &[b'k'; 250],
+    b"c",
+    b"n0",
+    b"n1",
+    b"n2",
+    b"n3",
+    b"large0",
+    b"large1",
+    b"large2",
+    b"s p\t\0\xff",
+];
+pub(crate) const TEXT_KEYS: usize = 14;
+const NUMBERS: std::ops::Range<usize> = 7..11;
+const LARGE: std::ops::Range<usize> = 11..14;
+
+/// Over the largest item that either server keeps.
+pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
+
+/// A server that gives out a unique a nanosecond gets here in 13 days.
+pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
+
+pub(crate) struct Values {
+    pub(crate) random: Random,
+    now_s: i64,
+    /// Whether numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
+    pub(crate) wraps: bool,
+}
+
+impl Values {
+    pub(crate) fn new(seed: u64, wraps: bool) -> Values {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        Values { random: Random::new(seed), now_s: i64::try_from(now_s).unwrap(), wraps }
+    }
+
+    pub(crate) fn client_flags(&mut self) -> u32 {
+        self.random.pick(&[0, 0, 0, 1, 77, u32::MAX])
+    }
+
+    pub(crate) fn exptime(&mut self) -> i64 {
+        match self.random.below(20) {
+            0 => -1,
+            1 => 2_592_001,
+            2 => 2_592_000,
+            3 => self.now_s + 5000,
+            4 => self.now_s - 5000,
+            5 | 6 => 1000,
+            _ => 0,
+        }
+    }
+
+    /// What an exptime is compared with.
+    pub(crate) fn recache(&mut self) -> i64 {
+        self.random.pick(&[100, 3000, 100_000, 0, -1])
+    }
+
+    pub(crate) fn unique(&mut self) -> Unique {
+        match self.random.below(8) {
+            0 => Unique::Before,
+            1 => self.chosen_unique(),
+            2 => Unique::Number(u64::MAX),
+            _ => Unique::Seen,
+        }
+    }
+
+    /// A unique as clients choose it, none among them.
+    pub(crate) fn chosen_unique(&mut self) -> Unique {
+        Unique::Number(match self.random.below(6) {
+            0 => 0,
+            more => CHOSEN_UNIQUE + more,
+        })
+    }
+
+    pub(crate) fn delta(&mut self) -> u64 {
+        match self.random.below(9) {
+            0 => 0,
+            1 => self.random.below(1_000_000_000_000),
+            2 => 100_000,
+            3 if self.wraps => u64::MAX - self.random.below(1000),
+            _ => self.random.below(30),
+        }
+    }
+
+    /// Whether a number may be made of this key: a text too long for the log is no number here, in
+    /// memcached only from 512 KiB on.
+    pub(crate) fn may_count(key: usize) -> bool {
+        !LARGE.contains(&key)
+    }
+
+    /// A whole value, of the size and kind that its key is there for.
+    pub(crate) fn value(&mut self, key: usize) -> Vec<u8> {
+        if NUMBERS.contains(&key) && !self.random.once(10) {
+            let number = match self.random.below(6) {
+                0 => self.random.below(1_000_000_000_000),
+                _ => self.random.below(2000),
+            };
+            return number.to_string().into_bytes();
+        }
+        let bytes_max = match self.random.below(20) {
+            // See `may_count`.
+            _ if NUMBERS.contains(&key) => 200,
+            0..4 if LARGE.contains(&key) => 200_000,
+            4 => 8000,
+            5 | 6 => 1500,
+            7 => 1,
+            _ => 200,
+        };
+        let bytes = self.random.index(bytes_max);
+        self.random.bytes(bytes)
+    }
+
+    /// What is appended or prepended.
+    pub(crate) fn piece(&mut self, key: usize) -> Vec<u8> {
+        if NUMBERS.contains(&key) && !self.random.once(4) {
+            return format!(" {} ", self.random.below(12)).into_bytes();
+        }
+        let bytes_max = if LARGE.contains(&key) { 20_000 } else { 60 };
+        let bytes = self.random.index(bytes_max);
+        self.random.bytes(bytes)
+    }
+}
