@@ -212,6 +212,8 @@ mod tests {
         assert_eq!(flags.exptime, Some(-1));
         assert!(flags.binary);
         assert_eq!((flags.mode, flags.cas, flags.cas_in), (Some(b'E'), Some(5), Some(u64::MAX)));
+        assert_eq!(parse(MetaVerb::Arithmetic, b"M").unwrap().mode, Some(b' '));
+        assert_eq!(parse(MetaVerb::Arithmetic, b"M\0").unwrap().mode, None);
     }
 
     #[test]
