@@ -28,8 +28,10 @@ const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all segments is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 5;
-/// A segment with more live bytes than this is not worth compacting, in percent.
-const COMPACT_LIVE_PERCENT_MAX: u64 = 90;
+/// A segment with less dead bytes than this is not worth compacting, in percent.
+const COMPACT_DEAD_PERCENT_MIN: u64 = 10;
+/// An item's key and fields, and a little more.
+const ITEM_HEAD_BYTES_MAX: u32 = 300;
 /// Segments looked at to choose one to compact; in larger stores, so many at random.
 const CANDIDATES_MAX: u32 = 1024;
 const CANDIDATES_SAMPLED: u32 = 64;
@@ -295,26 +297,29 @@ impl Local {
     }
 
     /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead
-    /// bytes.
+    /// bytes. What an item that did not fit left over at a segment's end is not counted: compaction
+    /// would leave as much, and never come to an end.
     fn choose(&mut self, store: &Store) -> (Option<u32>, u64) {
         let segments = &store.memory().segments;
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
         let looks = if count <= CANDIDATES_MAX { count } else { CANDIDATES_SAMPLED };
-        let (mut best, mut best_live, mut dead_bytes) = (None, segment_bytes, 0);
+        let left_over_max = u64::from(store.frame_bytes() + ITEM_HEAD_BYTES_MAX);
+        let (mut best, mut best_dead, mut dead_bytes) = (None, 0, 0);
         for look in 0..looks {
             let segment = if looks == count { look } else { self.random(count) };
             let there = segments.get(segment);
             if !there.is(State::Sealed) || !there.drainable() {
                 continue;
             }
-            let live = u64::from(there.live());
-            dead_bytes += segment_bytes - live.min(segment_bytes);
-            if live < best_live {
-                (best, best_live) = (Some(segment), live);
+            let left_over = segment_bytes.saturating_sub(there.end().into()).min(left_over_max);
+            let dead = segment_bytes.saturating_sub(left_over + u64::from(there.live()));
+            dead_bytes += dead;
+            if dead > best_dead {
+                (best, best_dead) = (Some(segment), dead);
             }
         }
-        let worth = best_live * 100 <= segment_bytes * COMPACT_LIVE_PERCENT_MAX;
+        let worth = best_dead * 100 >= segment_bytes * COMPACT_DEAD_PERCENT_MIN;
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
         (best.filter(|_| worth), dead_bytes)
     }
@@ -480,11 +485,10 @@ impl Local {
         place: impl FnOnce(u32) -> Option<Place>,
     ) -> Drained {
         let region = &store.memory().region;
-        let cas = item.cas(store.log.segment_of(loc).cas_base());
+        let from = store.log.segment_of(loc);
         let mut shape = item.shape();
-        if shape.cas != CasWidth::None {
-            shape.cas = store.cas_width(cas);
-        }
+        // A guess: it may be rewritten before it is locked.
+        shape.cas = store.cas_width(item.cas(from.cas_base()));
         let Some(place) = place(shape.extent()) else { return Drained::NoRoom };
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else {
@@ -492,8 +496,14 @@ impl Local {
             store.void(place);
             return Drained::Done;
         };
+        let cas = item.cas(from.cas_base());
+        if shape.cas == CasWidth::Short && store.cas_width(cas) == CasWidth::Long {
+            drop(locked);
+            store.void(place);
+            return Drained::NoRoom;
+        }
         // Flushed since it was looked at: among what is stored after the flush it would be back.
-        if store.log.segment(place.segment).epoch() != store.log.segment_of(loc).epoch() {
+        if store.log.segment(place.segment).epoch() != from.epoch() {
             locked.remove(at);
             drop(locked);
             self.items -= 1;

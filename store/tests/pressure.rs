@@ -21,6 +21,7 @@ each::policies! {
     a_hit_in_hand_stays_as_it_is_whatever_others_fill,
     many_columns_mixed_sizes_and_stalled_bodies_at_2_mib,
     drafts_given_up_leave_no_frame_behind,
+    segments_that_are_never_full_are_not_compacted_for_ever,
 }
 
 fn config(eviction: Eviction, memory_mb: usize, columns: usize) -> Config {
@@ -194,7 +195,8 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
         store.plant_early_reuse();
     }
     writer.online();
-    set(writer, b"held", &[5; 500]).expect("room");
+    // Longer than what is copied before anybody sees it.
+    set(writer, b"held", &[5; 1500]).expect("room");
     reader.online();
     let hit = reader.get(b"held").expect("there");
     let mut refused = 0;
@@ -271,4 +273,19 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
     assert_eq!(store.used_bytes(), before);
     // In flight they would have counted until nothing was taken any more.
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
+}
+
+/// Eight of each fill a segment to seven eighths, and no ninth fits: there is nothing to be won by
+/// moving them.
+fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
+    let column = &mut columns[0];
+    column.online();
+    for i in 0..3000_u32 {
+        set(column, &i.to_le_bytes(), &[4; 1830]).expect("room is made");
+        column.quiesce();
+    }
+    let stats = store.stats();
+    assert!(stats.evictions > 1500, "{stats:?}");
+    assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
 }
