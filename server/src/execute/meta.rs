@@ -71,7 +71,13 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     let mut given_up = false;
     for token in request.flags.tokens() {
         let step = match token[0] {
-            b'N' if given_up => Some(MetaStep::Vivify(0)),
+            // The item is made before any flag is looked at; what stood before the opaque counts.
+            b'N' if given_up => {
+                steps.rotate_right(1);
+                steps[0] = MetaStep::Vivify(0);
+                count += 1;
+                None
+            }
             _ if given_up => None,
             b'O' => {
                 given_up = flags.opaque_too_long;

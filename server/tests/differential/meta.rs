@@ -134,9 +134,10 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     }
     values.random.shuffle(&mut letters);
     if verb == "me" {
-        // `b` counts only as the first of several.
+        // `b` counts only as the first of several; alone, its key is taken as it stands.
         let base64 = letters.contains(&b'b');
-        letters = if base64 { vec![b'b', b'v'] } else { Vec::new() };
+        letters =
+            if base64 { values.random.pick(&[&b"bv"[..], b"bv", b"b"]) } else { b"" }.to_vec();
     }
     line.flags = letters.iter().map(|&letter| flag(values, verb, letter, dialect)).collect();
     if verb == "ms" {
@@ -151,6 +152,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     }
     if verb == "ma" && (line.has(b'E') || line.has(b'T')) {
         stay_in_place(&mut line);
+        values.random.shuffle(&mut line.flags);
     }
     line
 }
