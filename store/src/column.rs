@@ -5,6 +5,7 @@
 //! `quiesce`, `offline` and everything that may make room take `&mut self`: so no store reference
 //! crosses a quiescent point.
 
+use crate::rewrite::REWRITTEN_BYTES_MAX;
 use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
@@ -37,6 +38,8 @@ pub(crate) struct Local {
     /// The background walk: the second it last began in, and the next segment to look at.
     pub(crate) walk: (u32, u32),
     pub(crate) random: u64,
+    /// The short value that an operation found.
+    pub(crate) copied: Box<[u8; REWRITTEN_BYTES_MAX]>,
 }
 
 impl Column {
@@ -52,6 +55,7 @@ impl Column {
             rest: 0,
             walk: (store.config.now, u32::MAX),
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),
+            copied: Box::new([0; REWRITTEN_BYTES_MAX]),
         };
         store.log.set_now(local.now);
         let column = Self { store, local };

@@ -52,11 +52,12 @@ impl Local {
         loop {
             // The text to write must outlive the plan that names it, so the number is worked out
             // first, and the plan only checks that it still is the one.
-            let first = self.find_live(store, hash, delta.key);
-            let sum = match look(delta, first.as_ref()) {
+            let (locked, first) = self.lock_live(store, hash, delta.key);
+            let sum = match look(delta, first.as_ref().map(|first| &first.seen)) {
                 Ok(sum) => sum,
                 Err(answer) => return Ok(answer),
             };
+            drop(locked);
             let digits = Digits::new(sum.value);
             let mut moved_on = false;
             let modified = self.modify(store, delta.key, |seen| match look(delta, seen) {

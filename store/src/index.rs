@@ -137,10 +137,20 @@ impl Found<'_> {
         }
     }
 
-    /// Is the same item still there? False also when it only moved.
-    pub(crate) fn still(&self) -> bool {
-        // Acquire pairs with the Release that changed the slot.
-        Slot(self.at.load(Ordering::Acquire)).loc() == self.slot.loc()
+    /// Its item is being rewritten: to be looked up again.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.slot.has(slot::BUSY)
+    }
+
+    /// Was what has been read of the item what the slot named, and is it linked? False also when
+    /// it only moved. It was not busy.
+    #[inline]
+    pub(crate) fn is_unchanged(&self) -> bool {
+        // Pairs with the Release fence in `Locked::rewrite`: who has read a byte written there sees
+        // the busy slot here, or a later one.
+        fence(Ordering::Acquire);
+        Slot(self.at.load(Ordering::Relaxed)).names_same(self.slot)
     }
 }
 
@@ -449,6 +459,22 @@ impl<'i> Locked<'i> {
         // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
         let updated = at.word.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
+    }
+
+    /// Has `write` store other bytes in a slot's item, by atomics, while readers look; then the
+    /// slot is what `change` makes of it.
+    pub(crate) fn rewrite(
+        &self,
+        at: At<'_>,
+        change: impl FnOnce(Slot) -> Slot,
+        write: impl FnOnce(),
+    ) {
+        // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
+        let busy = Slot(at.word.fetch_or(slot::BUSY, Ordering::Relaxed) | slot::BUSY);
+        fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
+        write();
+        // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
+        at.word.store(change(busy).0, Ordering::Release);
     }
 
     /// Puts another item in a slot's place.

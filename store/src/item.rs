@@ -1,8 +1,9 @@
 //! An item in the log, byte by byte.
 //!
 //! Where: a slot's `loc` names its first byte; walks of a segment step from one to the next.
-//! Invariant: once published, nothing of an item changes but its exptime and its last access, which
-//! are accessed as atomic bytes and written under the group's lock. Extents never change.
+//! Invariant: once published, an item's key, shape and extent never change. Its exptime and its
+//! last access may, and, where it is short (see `rewrite`), its CAS unique, client flags and value:
+//! all written under the group's lock, and accessed by atomics wherever the lock is not held.
 //!
 //! ```text
 //!   0      klen:8                    0 is a void record: bytes 1..4 are its extent, a u24
@@ -21,9 +22,10 @@
 
 #![allow(unsafe_code, reason = "reads and writes items in the mapping")]
 
+use crate::rewrite::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const HEADER_BYTES: u32 = 5;
 const VLEN_LONG: u32 = 0xfff;
@@ -275,7 +277,8 @@ impl<'r> Item<'r> {
         self.bytes(self.key_at, self.key_bytes)
     }
 
-    /// The part of the value that is in the log.
+    /// The part of the value that is in the log. Only under the group's lock, or where it is never
+    /// rewritten.
     #[inline]
     pub(crate) fn log_value(&self) -> &'r [u8] {
         self.bytes(self.key_at + self.key_bytes, self.log_bytes)
@@ -283,8 +286,9 @@ impl<'r> Item<'r> {
 
     #[inline]
     fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
-        // SAFETY: the extent was written in full before the item was published and does not change
-        // (see `at`).
+        // SAFETY: the extent was written in full before the item was published (see `at`). What is
+        // read of it this way does not change: a key, a frame's number, a value that is too long to
+        // be rewritten, or one whose lock the caller holds, which keeps writers out.
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -316,7 +320,10 @@ impl<'r> Item<'r> {
 
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
-        if self.has_flags() { self.u32_at(self.flags_at()) } else { 0 }
+        match self.has_flags() {
+            true => u32::from_le_bytes(self.load(self.flags_at() as usize)),
+            false => 0,
+        }
     }
 
     /// Its CAS unique, in a segment that counts from `base`; 0: it has none.
@@ -326,10 +333,9 @@ impl<'r> Item<'r> {
             return 0;
         }
         let exp_at = self.exp_at();
-        let last = u64::from(self.u32_at(exp_at - 4));
         match self.ext & EXT_CAS8 {
-            0 => base + last,
-            _ => u64::from(self.u32_at(exp_at - 8)) | (last << 32),
+            0 => base + u64::from(u32::from_le_bytes(self.load(exp_at as usize - 4))),
+            _ => u64::from_le_bytes(self.load(exp_at as usize - 8)),
         }
     }
 
@@ -380,6 +386,86 @@ impl<'r> Item<'r> {
         }
     }
 
+    /// Copies the part of the value that is in the log, so long as `to`, though it may be being
+    /// rewritten: the caller finds out.
+    #[inline]
+    pub(crate) fn copy_value(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.log_bytes as usize, "all of it");
+        let at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize);
+        let (head, words) = chunks(at, to.len());
+        let (first, rest) = to.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words * 8);
+        // SAFETY: `to.len()` bytes from `at` are the item's value (see `at`). They are only ever
+        // written by `rewrite`, and so by atomics in the same chunks, or before it was published.
+        // Relaxed: the caller's fence orders them.
+        unsafe {
+            load_bytes(at, first);
+            for (word, to) in middle.chunks_exact_mut(8).enumerate() {
+                let from = AtomicU64::from_ptr(at.add(head + word * 8).cast_mut().cast());
+                to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            load_bytes(at.add(head + words * 8), last);
+        }
+    }
+
+    /// Writes other fields over these, all of the same lengths, under the group's lock;
+    /// `fields.cas` counts from `cas_base` where it is short.
+    pub(crate) fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
+        self.set_minute(fields.minute);
+        let exp_at = self.exp_at() as usize;
+        match self.shape().cas {
+            CasWidth::None => {}
+            CasWidth::Short => {
+                let behind = fields.cas.wrapping_sub(cas_base).to_le_bytes();
+                self.store(exp_at - 4, [behind[0], behind[1], behind[2], behind[3]]);
+            }
+            CasWidth::Long => self.store(exp_at - 8, fields.cas.to_le_bytes()),
+        }
+        if self.has_exp() {
+            self.set_exptime(fields.exptime);
+        }
+        if self.has_flags() {
+            self.store(self.flags_at() as usize, fields.client_flags.to_le_bytes());
+        }
+        let [value, more] = fields.value;
+        let value_at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize);
+        if more.is_empty() {
+            // Its own value stays.
+            if value.as_ptr() != value_at {
+                self.store_value(value);
+            }
+        } else {
+            let mut both = [0; REWRITTEN_BYTES_MAX];
+            let both = &mut both[..value.len() + more.len()];
+            both[..value.len()].copy_from_slice(value);
+            both[value.len()..].copy_from_slice(more);
+            self.store_value(both);
+        }
+    }
+
+    fn store_value(&self, value: &[u8]) {
+        assert!(
+            value.len() == self.log_bytes as usize && value.len() <= REWRITTEN_BYTES_MAX,
+            "a value of the old one's length, which readers copy"
+        );
+        let at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize).cast_mut();
+        let (head, words) = chunks(at, value.len());
+        let (first, rest) = value.split_at(head);
+        let (middle, last) = rest.split_at(words * 8);
+        // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock keeps other
+        // writers, and readers that use no atomics, out.
+        unsafe {
+            store_bytes(at, first);
+            for (word, from) in middle.chunks_exact(8).enumerate() {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(from);
+                let to = AtomicU64::from_ptr(at.add(head + word * 8).cast());
+                to.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            store_bytes(at.add(head + words * 8), last);
+        }
+    }
+
     /// All its fields but the CAS unique, to be written elsewhere.
     pub(crate) fn fields(&self) -> Fields<'r> {
         Fields {
@@ -391,6 +477,35 @@ impl<'r> Item<'r> {
             first_frame: self.first_frame().unwrap_or(0),
             minute: self.minute(),
         }
+    }
+}
+
+/// Bytes before the first whole word of `bytes` at an address, and whole words after them.
+#[inline]
+fn chunks(at: *const u8, bytes: usize) -> (usize, usize) {
+    let head = (at.addr().wrapping_neg() & 7).min(bytes);
+    (head, (bytes - head) / 8)
+}
+
+/// # Safety
+/// `to.len()` bytes from `from` may be read by atomic bytes.
+#[inline]
+unsafe fn load_bytes(from: *const u8, to: &mut [u8]) {
+    for (i, byte) in to.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        let from = unsafe { AtomicU8::from_ptr(from.add(i).cast_mut()) };
+        *byte = from.load(Ordering::Relaxed); // the caller's fence orders them
+    }
+}
+
+/// # Safety
+/// `from.len()` bytes from `to` may be written by atomic bytes.
+#[inline]
+unsafe fn store_bytes(to: *mut u8, from: &[u8]) {
+    for (i, byte) in from.iter().enumerate() {
+        // SAFETY: the caller's.
+        let to = unsafe { AtomicU8::from_ptr(to.add(i)) };
+        to.store(*byte, Ordering::Relaxed); // the caller's fence orders them
     }
 }
 

@@ -19,6 +19,7 @@ mod publish;
 mod put;
 mod queue;
 mod read;
+mod rewrite;
 mod room;
 mod stats;
 mod verbs;

@@ -12,11 +12,13 @@ use crate::item::EXPTIME_TO_COME;
 use crate::publish::{
     Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes, shape_of,
 };
+use crate::rewrite::Taken;
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
 /// What a locked look at an item came to.
 enum Looked<'s> {
-    Hit(MetaHit<'s>),
+    /// Its value apart.
+    Hit(MetaHit<'s>, Taken<'s>),
     Miss,
     /// It needs an exptime field first.
     NeedsExptime,
@@ -24,7 +26,7 @@ enum Looked<'s> {
 
 impl Local {
     pub(crate) fn touch<'s>(
-        &mut self,
+        &'s mut self,
         store: &'s Store,
         key: &[u8],
         exptime: u32,
@@ -35,14 +37,14 @@ impl Local {
     }
 
     pub(crate) fn meta_get<'s>(
-        &mut self,
+        &'s mut self,
         store: &'s Store,
         get: &MetaGet<'_>,
     ) -> Option<MetaHit<'s>> {
         let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
-        loop {
+        let (mut hit, taken) = loop {
             match self.look(store, get) {
-                Looked::Hit(hit) => return Some(hit),
+                Looked::Hit(hit, taken) => break (hit, taken),
                 // Without room for the field the item stays as it is, and so does its exptime: a
                 // miss is honest.
                 Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
@@ -53,7 +55,9 @@ impl Local {
                     Err(_) => return None,
                 },
             }
-        }
+        };
+        hit.hit.value = self.show(taken);
+        Some(hit)
     }
 
     /// Takes all steps at once, under the lock.
@@ -83,7 +87,7 @@ impl Local {
         if exptime != before && !item.shape().exp {
             return Looked::NeedsExptime;
         }
-        let Some(hit) = store.hit(&old.seen) else { return Looked::Miss };
+        let Some(taken) = self.take(store, &item) else { return Looked::Miss };
         if exptime != before {
             let never = exptime == 0;
             let raised = if never { u32::MAX } else { exptime };
@@ -93,7 +97,12 @@ impl Local {
         won |= slot.has(STALE) && !slot.has(WON);
         won &= get.win;
         let hit = MetaHit {
-            hit,
+            hit: Hit {
+                client_flags: item.client_flags(),
+                cas: old.seen.cas,
+                value_bytes: item.value_bytes().0,
+                value: Value::Log(&[]),
+            },
             key_binary: item.shape().key_binary,
             exptime: before,
             idle_seconds: self.idle_seconds(item.minute()),
@@ -112,7 +121,7 @@ impl Local {
             locked.update(old.at, |slot| slot.used(counts));
             item.set_minute(self.minute());
         }
-        Looked::Hit(hit)
+        Looked::Hit(hit, taken)
     }
 
     /// Writes the item anew, with room for an exptime.

@@ -104,6 +104,13 @@ pub(crate) enum Modified<R> {
     Written { cas: u64 },
 }
 
+/// How an attempt to modify without a place ended.
+enum Attempt<R> {
+    Modified(Modified<R>),
+    /// An item of this shape is to be appended.
+    Append(Shape),
+}
+
 impl Store {
     #[inline]
     pub(crate) fn item(&self, loc: u64) -> Item<'_> {
@@ -297,8 +304,9 @@ impl Local {
         self.wait_for(store, |local| local.grant_index(store).then_some(()))
     }
 
-    /// Changes what `key` has as `plan` says, which is asked first without a lock, to know the
-    /// size, and then again under it: what it is shown then is what is replaced.
+    /// Changes what `key` has as `plan` says. Where that is of the old item's shape, at once;
+    /// otherwise it is asked again when there is a place: what it is shown then is what is
+    /// replaced.
     ///
     /// # Errors
     /// `Refused::NoMemory`.
@@ -310,12 +318,9 @@ impl Local {
     ) -> Result<Modified<R>, Refused> {
         let hash = store.hash.hash(key);
         for _ in 0..ATTEMPTS_MAX {
-            let shape = {
-                let seen = self.find_live(store, hash, key);
-                match plan(seen.as_ref()) {
-                    Plan::Answer(answer) => return Ok(Modified::Answered(answer)),
-                    Plan::Write(new) => shape_of(store, key, seen.as_ref(), &new),
-                }
+            let shape = match self.modify_over(store, hash, key, &mut plan) {
+                Attempt::Modified(modified) => return Ok(modified),
+                Attempt::Append(shape) => shape,
             };
             let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
             let mut locked = store.index.lock(hash);
@@ -334,12 +339,7 @@ impl Local {
                     continue;
                 }
             };
-            let old_cas = seen.map_or(0, |seen| seen.cas);
-            let cas = match new.cas {
-                NewCas::Next => self.next_cas(store, old_cas),
-                NewCas::Given(cas) if store.config.cas => cas,
-                NewCas::Given(_) => 0,
-            };
+            let cas = self.cas_of(store, &new, seen.map_or(0, |seen| seen.cas));
             let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute());
             let mut slot = Slot::new(hash, place.loc);
             if let Some(seen) = &seen {
@@ -367,6 +367,43 @@ impl Local {
             return Ok(Modified::Written { cas });
         }
         Err(Refused::NoMemory)
+    }
+
+    /// Does what `plan` says if it needs no place.
+    fn modify_over<'a, R>(
+        &mut self,
+        store: &Store,
+        hash: u64,
+        key: &[u8],
+        plan: &mut impl FnMut(Option<&Seen<'_>>) -> Plan<'a, R>,
+    ) -> Attempt<R> {
+        let (locked, old) = self.lock_live(store, hash, key);
+        let seen = old.as_ref().map(|old| old.seen);
+        let new = match plan(seen.as_ref()) {
+            Plan::Answer(answer) => return Attempt::Modified(Modified::Answered(answer)),
+            Plan::Write(new) => new,
+        };
+        let shape = shape_of(store, key, seen.as_ref(), &new);
+        let Some(old) = old.filter(|old| Self::can_rewrite(store, old, shape)) else {
+            return Attempt::Append(shape);
+        };
+        let cas = self.cas_of(store, &new, old.seen.cas);
+        let fields = fields_of(key, Some(&old.seen), &new, cas, self.minute());
+        let change = |slot: Slot| slot.rewritten(new.keep_bits, new.set_bits);
+        if !Self::rewrite(store, &locked, &old, &fields, change) {
+            return Attempt::Append(shape);
+        }
+        drop(locked);
+        self.counters(store).rewritten.add(1);
+        Attempt::Modified(Modified::Written { cas })
+    }
+
+    fn cas_of(&mut self, store: &Store, new: &New<'_>, old_cas: u64) -> u64 {
+        match new.cas {
+            NewCas::Next => self.next_cas(store, old_cas),
+            NewCas::Given(cas) if store.config.cas => cas,
+            NewCas::Given(_) => 0,
+        }
     }
 }
 

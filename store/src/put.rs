@@ -9,7 +9,8 @@ use crate::column::Local;
 use crate::index::slot::{STALE, Slot, WON};
 use crate::item::{CasWidth, Fields, Shape};
 use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
-use crate::verbs::{Body, Put, Refused, Stored, Verb};
+use crate::rewrite::Taken;
+use crate::verbs::{Body, Put, Refused, Stored, Value, Verb};
 use crate::{Draft, Store};
 
 /// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and
@@ -84,8 +85,9 @@ impl Local {
         put: &Put<'_>,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
+        let hash = store.hash.hash(put.key);
         if put.verb != Verb::Set
-            && let Some(answer) = self.refuse_early(store, put)
+            && let Some(answer) = self.refuse_early(store, hash, put)
         {
             return Ok(answer);
         }
@@ -93,19 +95,20 @@ impl Local {
             Body::Bytes(log) if log.len() <= store.frame_bytes() as usize => {
                 let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
                 let parts = Parts { first_frame: None, log, value_bytes };
-                self.publish(store, put, &parts)
+                self.publish(store, hash, put, &parts)
             }
             Body::Bytes(bytes) => {
                 let draft = Draft::of(self, store, &[bytes])?;
-                self.put_draft(store, put, draft)
+                self.put_draft(store, hash, put, draft)
             }
-            Body::Draft(draft) => self.put_draft(store, put, draft),
+            Body::Draft(draft) => self.put_draft(store, hash, put, draft),
         }
     }
 
     fn put_draft(
         &mut self,
         store: &Store,
+        hash: u64,
         put: &Put<'_>,
         mut draft: Draft,
     ) -> Result<Stored, Refused> {
@@ -113,7 +116,7 @@ impl Local {
         let whole = draft.whole();
         let parts =
             Parts { first_frame: whole.first_frame, log: whole.rest(store.memory()), value_bytes };
-        let stored = self.publish(store, put, &parts)?;
+        let stored = self.publish(store, hash, put, &parts)?;
         if matches!(stored, Stored::Stored { .. }) {
             draft.published();
         }
@@ -121,8 +124,7 @@ impl Local {
     }
 
     /// An answer that needs no room: what the verb's condition already says without a lock.
-    fn refuse_early(&mut self, store: &Store, put: &Put<'_>) -> Option<Stored> {
-        let hash = store.hash.hash(put.key);
+    fn refuse_early(&mut self, store: &Store, hash: u64, put: &Put<'_>) -> Option<Stored> {
         let seen = self.find_live(store, hash, put.key);
         match decide(put, seen.as_ref()) {
             Decision::Answer(answer) => {
@@ -150,11 +152,14 @@ impl Local {
     fn publish(
         &mut self,
         store: &Store,
+        hash: u64,
         put: &Put<'_>,
         parts: &Parts<'_>,
     ) -> Result<Stored, Refused> {
-        let hash = store.hash.hash(put.key);
         let shape = shape_of(store, put, parts);
+        if let Some(stored) = self.publish_over(store, hash, put, parts, shape) {
+            return Ok(stored);
+        }
         loop {
             let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
             let mut locked = store.index.lock(hash);
@@ -169,19 +174,8 @@ impl Local {
                     return Ok(answer);
                 }
             };
-            let cas = match put.cas_in {
-                Some(cas) if store.config.cas => cas,
-                _ => self.next_cas(store, seen.map_or(0, |seen| seen.cas)),
-            };
-            let fields = Fields {
-                key: put.key,
-                value: [parts.log, &[]],
-                cas,
-                exptime,
-                client_flags: put.client_flags,
-                first_frame: parts.first_frame.unwrap_or(0),
-                minute: self.minute(),
-            };
+            let fields =
+                self.fields_of(store, put, parts, seen.map_or(0, |seen| seen.cas), exptime);
             let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
             let slot = Slot(Slot::new(hash, place.loc).0 | bits).with_cnt(cnt);
             let at = old.as_ref().map(|old| old.at);
@@ -197,11 +191,82 @@ impl Local {
             }
             store.log.commit(place);
             self.settle_index(store);
-            let stored = Stored::Stored { cas, value_bytes: parts.value_bytes };
-            self.counters(store).total_items.add(1);
-            self.count_cas(store, put, stored);
-            return Ok(stored);
+            return Ok(self.stored(store, put, parts, fields.cas));
         }
+    }
+
+    /// Writes the item over an old one of its shape. `None`: there is none, or none that may be
+    /// rewritten.
+    fn publish_over(
+        &mut self,
+        store: &Store,
+        hash: u64,
+        put: &Put<'_>,
+        parts: &Parts<'_>,
+        shape: Shape,
+    ) -> Option<Stored> {
+        let mut likely = false;
+        store.index.candidates(hash, |slot| likely |= Self::looks_rewritable(store, slot, shape));
+        if !likely {
+            return None;
+        }
+        let locked = store.index.lock(hash);
+        let old = self.find_locked(store, &locked, put.key)?;
+        if !Self::can_rewrite(store, &old, shape) {
+            return None;
+        }
+        let (exptime, bits) = match decide(put, Some(&old.seen)) {
+            Decision::Store { exptime, bits } => (exptime, bits),
+            Decision::Answer(answer) => {
+                drop(locked);
+                self.count_cas(store, put, answer);
+                return Some(answer);
+            }
+        };
+        let fields = self.fields_of(store, put, parts, old.seen.cas, exptime);
+        let loc = old.seen.slot.loc();
+        // It keeps its place in the queue, so that this is a use; but none that tells of more to
+        // come in the second in which it was made.
+        let used = store.log.segment_of(loc).opened() != self.now && !store.log.is_young(loc);
+        let change = |slot: Slot| {
+            let slot = slot.rewritten(0, bits);
+            if used { slot.with_cnt(slot.cnt() + 1) } else { slot }
+        };
+        if !Self::rewrite(store, &locked, &old, &fields, change) {
+            return None;
+        }
+        drop(locked);
+        self.counters(store).rewritten.add(1);
+        Some(self.stored(store, put, parts, fields.cas))
+    }
+
+    fn fields_of<'f>(
+        &mut self,
+        store: &Store,
+        put: &Put<'f>,
+        parts: &Parts<'f>,
+        old_cas: u64,
+        exptime: u32,
+    ) -> Fields<'f> {
+        Fields {
+            key: put.key,
+            value: [parts.log, &[]],
+            cas: match put.cas_in {
+                Some(cas) if store.config.cas => cas,
+                _ => self.next_cas(store, old_cas),
+            },
+            exptime,
+            client_flags: put.client_flags,
+            first_frame: parts.first_frame.unwrap_or(0),
+            minute: self.minute(),
+        }
+    }
+
+    fn stored(&self, store: &Store, put: &Put<'_>, parts: &Parts<'_>, cas: u64) -> Stored {
+        let stored = Stored::Stored { cas, value_bytes: parts.value_bytes };
+        self.counters(store).total_items.add(1);
+        self.count_cas(store, put, stored);
+        stored
     }
 
     /// append and prepend.
@@ -279,22 +344,14 @@ impl Local {
         };
         let hash = store.hash.hash(put.key);
         loop {
-            let Some(seen) = self.find_live(store, hash, put.key) else {
-                return Ok(Stored::NotStored);
-            };
-            let Some(hit) = store.hit(&seen) else { continue };
+            let (locked, old) = self.lock_live(store, hash, put.key);
+            let Some(seen) = old.map(|old| old.seen) else { return Ok(Stored::NotStored) };
             let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
-            let pinned = match hit.value {
-                crate::Value::Frames(pinned, _) => Some(pinned),
-                crate::Value::Log(_) => None,
+            let pinned = match self.take(store, &seen.item) {
+                Some(Taken::Shown(Value::Frames(pinned, _))) => Some(pinned),
+                _ => None,
             };
-            // The frames may have been another item's by the time they were held.
-            if pinned.is_some() {
-                let now = self.find_live(store, hash, put.key);
-                if now.is_none_or(|now| now.slot.loc() != seen.slot.loc()) {
-                    continue;
-                }
-            }
+            drop(locked);
             let held = pinned.iter().flat_map(|pinned| pinned.pieces());
             let mut pieces: Vec<&[u8]> = held.chain([&log[..]]).collect();
             let place = if before(put.verb) { 0 } else { pieces.len() };

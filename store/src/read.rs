@@ -8,51 +8,80 @@
 
 use crate::Store;
 use crate::column::Local;
-use crate::publish::{Fate, Seen};
-use crate::verbs::{Hit, Value};
-use memory::frames::Pinned;
-use std::sync::Arc;
+use crate::index::Locked;
+use crate::publish::{Fate, Old, Seen};
+use crate::verbs::Hit;
+use memory::sync::wait_a_little;
 
 impl Local {
     #[inline]
-    pub(crate) fn get<'s>(&mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
+    pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
-        loop {
+        let mut rounds = 0;
+        let (seen, client_flags, taken) = loop {
             let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
+            if found.is_busy() {
+                wait_a_little(&mut rounds);
+                continue;
+            }
             let seen = store.seen(found.slot);
             let loc = found.slot.loc();
             if self.fate(store, &seen.item, loc) != Fate::Live {
                 self.reap(store, hash, loc);
                 continue;
             }
-            let chained = seen.item.first_frame().is_some();
-            let Some(hit) = store.hit(&seen) else { continue };
-            // The frames held are this item's only if it is still linked.
-            if chained && !found.still() {
-                continue;
-            }
+            let client_flags = seen.item.client_flags();
+            let taken = self.take(store, &seen.item);
+            // All that was read was one version's, and frames held are this item's.
+            let Some(taken) = taken.filter(|_| found.is_unchanged()) else { continue };
             found.bump(|| !store.log.is_young(loc));
             if seen.item.minute() != self.minute() {
                 self.note_access(store, hash, loc);
             }
-            return Some(hit);
-        }
+            break (seen, client_flags, taken);
+        };
+        let value_bytes = seen.item.value_bytes().0;
+        Some(Hit { client_flags, cas: seen.cas, value_bytes, value: self.show(taken) })
     }
 
-    /// What has `key` and is live, without a lock.
+    /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be
+    /// read, and its exptime; its CAS unique was.
     pub(crate) fn find_live<'s>(
         &mut self,
         store: &'s Store,
         hash: u64,
         key: &[u8],
     ) -> Option<Seen<'s>> {
+        let mut rounds = 0;
         loop {
             let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
+            if found.is_busy() {
+                wait_a_little(&mut rounds);
+                continue;
+            }
             let seen = store.seen(found.slot);
-            if self.fate(store, &seen.item, seen.slot.loc()) == Fate::Live {
+            if self.fate(store, &seen.item, seen.slot.loc()) != Fate::Live {
+                self.reap(store, hash, seen.slot.loc());
+            } else if found.is_unchanged() {
                 return Some(seen);
             }
-            self.reap(store, hash, seen.slot.loc());
+        }
+    }
+
+    /// What has `key` and is live, and its group's lock.
+    pub(crate) fn lock_live<'s>(
+        &mut self,
+        store: &'s Store,
+        hash: u64,
+        key: &[u8],
+    ) -> (Locked<'s>, Option<Old<'s, 's>>) {
+        loop {
+            let locked = store.index.lock(hash);
+            let old = self.find_locked(store, &locked, key);
+            let dead = old.as_ref().filter(|old| old.fate != Fate::Live);
+            let Some(loc) = dead.map(|old| old.seen.slot.loc()) else { return (locked, old) };
+            drop(locked);
+            self.reap(store, hash, loc);
         }
     }
 
@@ -108,27 +137,5 @@ impl Local {
             Fate::Flushed => self.counters(store).get_flushed.add(1),
         }
         false
-    }
-}
-
-impl Store {
-    /// What a lookup returns. `None`: its frames were given back meanwhile, so it is no longer
-    /// linked.
-    #[inline]
-    pub(crate) fn hit<'s>(&'s self, seen: &Seen<'s>) -> Option<Hit<'s>> {
-        let item = &seen.item;
-        let (value_bytes, log_bytes) = item.value_bytes();
-        let value = match item.first_frame() {
-            None => Value::Log(item.log_value()),
-            Some(first) => {
-                if !self.memory().hold(first) {
-                    return None;
-                }
-                let bytes = (value_bytes - log_bytes) as usize;
-                let pinned = Pinned::new(Arc::clone(self.memory()), first, bytes);
-                Value::Frames(pinned, item.log_value())
-            }
-        };
-        Some(Hit { client_flags: item.client_flags(), cas: seen.cas, value_bytes, value })
     }
 }

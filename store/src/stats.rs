@@ -124,6 +124,8 @@ counters! {
     evictions,
     /// Of these, never fetched.
     evicted_unfetched,
+    /// Items stored over old ones of their shape, in place.
+    rewritten,
     /// Keys stored that the ghost remembered.
     ghost_hits,
     /// Expired items whose memory was used again.

@@ -24,6 +24,7 @@ each::policies! {
     flushes_now_and_later,
     too_large_is_counted_as_memcached_does_and_leaves_nothing_stale,
     a_working_set_that_fits_is_overwritten_for_ever_without_eviction,
+    what_keeps_its_shape_is_rewritten_in_place,
     memory_is_bounded_and_used_items_stay,
     small_and_large_values_mixed_never_fail_a_set,
     expired_items_go_without_being_touched,
@@ -339,6 +340,67 @@ fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction(eviction: Ev
             assert_eq!(value, Some(pattern(value_bytes, key as usize)));
         }
     }
+}
+
+/// Seven of eight; the eighth is appended, and the old one's bytes are dead.
+fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
+    let long = pattern(1025, 1);
+    set(&mut column, b"long", &long);
+    let put = |column: &mut Column, value: &[u8], flags, exptime| {
+        let put = Put { client_flags: flags, exptime, ..Put::new(Verb::Set, b"k") };
+        match column.put(&put, Body::Bytes(value)) {
+            Ok(Stored::Stored { cas, .. }) => cas,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut last = put(&mut column, &pattern(1024, 0), 1, 200);
+    for round in 1..=24_u32 {
+        let value = pattern(1024, round as usize);
+        let cas = put(&mut column, &value, round + 1, 200 + round);
+        assert!(cas > last, "{cas} after {last}");
+        let look = MetaGet {
+            key: b"k",
+            key_binary: false,
+            cas_in: None,
+            bump: false,
+            win: false,
+            steps: &[],
+        };
+        let hit = column.meta_get(&look).expect("there");
+        let shown = (hit.hit.client_flags, hit.hit.cas, hit.exptime, hit.fetched);
+        assert_eq!(shown, (round + 1, cas, 200 + round, false));
+        assert_eq!(get(&mut column, b"k"), Some(value), "round {round}");
+        last = cas;
+    }
+    let stats = store.stats();
+    assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
+    let extent = 5 + 4 + 4 + 4 + 1 + 1024;
+    assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
+    // Too long, of another length, with another field, or flushed: appended.
+    set(&mut column, b"long", &long);
+    put(&mut column, &pattern(1023, 1), 5, 300);
+    put(&mut column, &pattern(1023, 1), 0, 300);
+    column.flush(None);
+    put(&mut column, &pattern(1023, 1), 0, 300);
+    assert_eq!(store.stats().rewritten, 21);
+    assert_eq!(get(&mut column, b"k"), Some(pattern(1023, 1)));
+    // A number that keeps its length.
+    set(&mut column, b"n", b"100");
+    let delta = Delta {
+        key: b"n",
+        incr: true,
+        delta: 7,
+        cas: 0,
+        cas_in: None,
+        vivify: None,
+        exptime: None,
+    };
+    for _ in 0..7 {
+        assert!(column.delta(&delta).is_ok());
+    }
+    assert_eq!(get(&mut column, b"n").as_deref(), Some(&b"149"[..]));
+    assert_eq!(store.stats().rewritten, 28);
 }
 
 fn memory_is_bounded_and_used_items_stay(eviction: Eviction) {

@@ -8,8 +8,8 @@
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
 //! `cnt` is NbQ-CLOCK's reference counter; `fetched`, `stale` and `won` are what meta's h, X and Z
-//! show; `busy` and `ver` belong to in-place rewriting, which they make visible to readers that
-//! take no lock.
+//! show; `busy` and `ver` belong to rewriting in place (see `rewrite`), which they make visible to
+//! readers that take no lock.
 
 const LOC_BITS: u32 = 40;
 pub(super) const TAG_BITS: u32 = 15;
@@ -25,6 +25,13 @@ pub(crate) const FETCHED: u64 = 1 << 57;
 pub(crate) const STALE: u64 = 1 << 58;
 /// Somebody was told to recache it.
 pub(crate) const WON: u64 = 1 << 59;
+/// Its item is being rewritten.
+pub(crate) const BUSY: u64 = 1 << 60;
+const VER_AT: u32 = 61;
+/// The last version: an item that has it is not rewritten any more.
+pub(crate) const VER_MAX: u64 = 7;
+/// Which bytes are meant, and of which version.
+const NAME_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS) | BUSY | (VER_MAX << VER_AT);
 /// The bits that go with the item, not with its place.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
@@ -76,6 +83,24 @@ impl Slot {
         self.0 & bit != 0
     }
 
+    #[inline]
+    pub(crate) fn ver(self) -> u64 {
+        self.0 >> VER_AT
+    }
+
+    /// Do both name the same bytes, of the same version?
+    #[inline]
+    pub(crate) fn names_same(self, other: Slot) -> bool {
+        (self.0 ^ other.0) & NAME_MASK == 0
+    }
+
+    /// The same item, rewritten: of its state only the counter and `keep_bits` stay.
+    pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
+        debug_assert!(self.ver() < VER_MAX);
+        let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);
+        Self(((kept | set_bits) & !BUSY) + (1 << VER_AT))
+    }
+
     pub(crate) fn with(self, bit: u64, on: bool) -> Self {
         Self(if on { self.0 | bit } else { self.0 & !bit })
     }
@@ -109,5 +134,11 @@ mod tests {
         assert_eq!((moved.loc(), moved.cnt(), moved.tag()), (77, 1, TAG_MASK));
         assert!(moved.has(FETCHED) && moved.has(STALE));
         assert_ne!(Slot::new(0, 0).0, 0);
+        let again = moved.with(BUSY, true).rewritten(0, WON);
+        assert_eq!((again.loc(), again.tag(), again.cnt(), again.ver()), (77, TAG_MASK, 1, 1));
+        assert!(again.has(WON) && !again.has(BUSY | STALE | FETCHED));
+        assert!(!again.names_same(moved) && again.names_same(again.used(true)));
+        let last = (1..VER_MAX).fold(again, |slot, _| slot.rewritten(STALE, 0));
+        assert_eq!((last.ver(), last.loc(), last.at(5).ver()), (VER_MAX, 77, 0));
     }
 }

@@ -229,6 +229,89 @@ mod under_loom {
         });
     }
 
+    /// Two words that are always written the same, under the slot of `loc`.
+    struct Item {
+        index: Arc<Index>,
+        loc: u64,
+        words: [memory::sync::AtomicU64; 2],
+    }
+
+    impl Item {
+        fn new(index: Arc<Index>, loc: u64) -> Arc<Self> {
+            let word = || memory::sync::AtomicU64::new(0);
+            Arc::new(Self { index, loc, words: [word(), word()] })
+        }
+
+        /// As `Local::rewrite`; each version writes its number.
+        fn rewrite(&self) {
+            let locked = self.index.lock(hash_of(self.loc));
+            let at = locked.find_loc(self.loc).expect("there");
+            let version = at.slot().ver() + 1;
+            locked.rewrite(
+                at,
+                |slot| slot.rewritten(0, 0),
+                || self.words.iter().for_each(|word| word.store(version, Ordering::Relaxed)),
+            );
+        }
+
+        /// As `Local::get`, once.
+        fn read(&self) -> Option<u64> {
+            let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
+            let found = found.expect("there throughout");
+            if found.is_busy() {
+                return None;
+            }
+            let copy: Vec<_> = self.words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
+            if !found.is_unchanged() {
+                return None;
+            }
+            found.bump(|| true);
+            assert_eq!(copy, [found.slot.ver(); 2], "torn, or another version's");
+            Some(found.slot.ver())
+        }
+    }
+
+    /// What is copied is the version that the slot named, whole, or is known not to be. Fails
+    /// without either fence, without `busy`, or without the look at the slot afterwards.
+    #[test]
+    fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
+        model(3, || {
+            let item = Item::new(small(), 5);
+            insert(&item.index, 5).expect("room");
+            let reader = {
+                let item = Arc::clone(&item);
+                thread::spawn(move || item.read())
+            };
+            item.rewrite();
+            item.rewrite();
+            let seen = reader.join().expect("reads");
+            assert!(seen.is_none_or(|version| version <= 2));
+            assert_eq!(item.read(), Some(2), "and nothing is left busy");
+        });
+    }
+
+    /// The same when the slot moves between two rewritings.
+    #[test]
+    fn nor_is_it_taken_for_whole_when_its_slot_moves() {
+        model(2, || {
+            let index = small();
+            let crowd = crowd(&index);
+            let item = Item::new(index, crowd[8]);
+            let reader = {
+                let item = Arc::clone(&item);
+                thread::spawn(move || item.read())
+            };
+            item.rewrite();
+            let mut locked = item.index.lock(hash_of(crowd[3]));
+            let at = locked.find_loc(crowd[3]).expect("there");
+            locked.remove(at);
+            drop(locked);
+            item.rewrite();
+            reader.join().expect("reads");
+            assert_eq!(item.read(), Some(2));
+        });
+    }
+
     /// Of two writers of one key each finds it or not, and one slot is left.
     #[test]
     fn writers_of_a_key_exclude_each_other() {

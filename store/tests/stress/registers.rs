@@ -16,6 +16,7 @@ each::policies! {
     with_room_for_all_every_write_is_seen,
     at_8_mib_nothing_torn_foreign_or_old_is_seen,
     at_2_mib_nothing_torn_foreign_or_old_is_seen,
+    what_is_rewritten_in_place_is_seen_whole,
     small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen,
 }
 
@@ -36,6 +37,8 @@ struct Run {
     ops: usize,
     large: bool,
     fill: bool,
+    /// All values of a key have the same length, so that they are rewritten in place.
+    fixed: bool,
 }
 
 impl Run {
@@ -43,7 +46,7 @@ impl Run {
         let register = |_| Register { begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) };
         let store = Store::new(config).expect("address space");
         let registers = (0..KEYS).map(register).collect();
-        Self { store, registers, ops, large, fill }
+        Self { store, registers, ops, large, fill, fixed: false }
     }
 
     fn work(&self, id: usize, column: &mut Column) -> Result<(), String> {
@@ -74,7 +77,10 @@ impl Run {
         Ok(())
     }
 
-    fn len(&self, random: &mut Random) -> usize {
+    fn len(&self, key: u32, random: &mut Random) -> usize {
+        if self.fixed {
+            return value::HEAD_BYTES + key as usize * 21 % 1009;
+        }
         let len = match random.below(100) {
             0..70 => random.below(200),
             70..95 => random.below(5000),
@@ -107,7 +113,7 @@ impl Run {
             register.acknowledged.store(version, Ordering::SeqCst);
             return Ok(());
         };
-        let value = value::make(key, version, self.len(random));
+        let value = value::make(key, version, self.len(key, random));
         match column.put(&Put::new(verb, &name), Body::Bytes(&value)) {
             Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(Stored::NotStored) if verb != Verb::Set => {}
@@ -203,6 +209,18 @@ fn at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
     let run = Run::new(&config(eviction, 2), 5_000, true, true);
     run.check();
     assert!(run.store.stats().evictions > 0);
+}
+
+fn what_is_rewritten_in_place_is_seen_whole(eviction: Eviction) {
+    for (memory_mb, fill) in [(64, false), (2, true)] {
+        let config = config(eviction, memory_mb);
+        let run = Run { fixed: true, ..Run::new(&config, 12_000, false, fill) };
+        run.check();
+        let stats = run.store.stats();
+        // Deletes, touches and, at 2 MiB, evictions are in between.
+        let part = if fill { 10 } else { 2 };
+        assert!(stats.rewritten > 4 * 12_000 * 3 / 10 / part, "{stats:?}");
+    }
 }
 
 fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {

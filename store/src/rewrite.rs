@@ -1,0 +1,122 @@
+//! Rewriting in place: where a new value has the old one's shape, it takes its bytes.
+//!
+//! Where: set, replace, cas and arithmetic try it before they append; every reader of short values
+//! reads as told here.
+//! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
+//! minute; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
+//! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
+//! Source: a sequence lock (Boehm, "Can seqlocks get along with programming language memory
+//! models?", 2012), its number in the slot.
+//!
+//! ```text
+//!   writer, under the group's lock        reader, without
+//!     slot: busy                            slot, Acquire; busy: again
+//!     fence Release                         bytes, Relaxed, into a buffer of its own
+//!     bytes, Relaxed                        fence Acquire
+//!     slot: version + 1, Release            slot, Relaxed; not as before: again
+//! ```
+//! A reader who saw a byte of a rewriting sees its busy slot, or a later one, by the fences; one
+//! who saw none has what the slot named. (Location, version) never comes back while a reader may
+//! hold it: at the last version an item is appended anew, a moved item begins at version 0
+//! elsewhere, and the old place is not used again before every column has passed a quiescent point.
+//! Whoever changes or copies items under the lock (drains, touches, other writers) meets no
+//! rewriting at all. Walkers read only shapes without the lock.
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::Locked;
+use crate::index::slot::{Slot, VER_MAX};
+use crate::item::{CasWidth, Fields, Item, Shape};
+use crate::publish::{Fate, Old};
+use crate::verbs::Value;
+use memory::frames::Pinned;
+use std::sync::Arc;
+
+/// The longest value that may be rewritten while others look.
+pub(crate) const REWRITTEN_BYTES_MAX: usize = 1 << 10;
+
+/// What a reader got of a value.
+pub(crate) enum Taken<'s> {
+    /// So many bytes in the column's buffer.
+    Copied(usize),
+    /// What is never rewritten.
+    Shown(Value<'s>),
+}
+
+/// Might an item of this shape be rewritten, or be what is?
+fn is_short(shape: Shape) -> bool {
+    !shape.chained && shape.log_bytes as usize <= REWRITTEN_BYTES_MAX
+}
+
+impl Local {
+    /// Takes an item's value: by a copy, which the caller proves whole, where it may be rewritten.
+    /// `None`: its frames were given back meanwhile, so it is no longer linked.
+    #[inline]
+    pub(crate) fn take<'s>(&mut self, store: &'s Store, item: &Item<'s>) -> Option<Taken<'s>> {
+        let (value_bytes, log_bytes) = item.value_bytes();
+        let bytes = log_bytes as usize;
+        Some(match item.first_frame() {
+            None if bytes <= REWRITTEN_BYTES_MAX => {
+                item.copy_value(&mut self.copied[..bytes]);
+                Taken::Copied(bytes)
+            }
+            None => Taken::Shown(Value::Log(item.log_value())),
+            Some(first) => {
+                if !store.memory().hold(first) {
+                    return None;
+                }
+                let framed = (value_bytes - log_bytes) as usize;
+                let pinned = Pinned::new(Arc::clone(store.memory()), first, framed);
+                Taken::Shown(Value::Frames(pinned, item.log_value()))
+            }
+        })
+    }
+
+    /// What was taken, until the column's next operation.
+    #[inline]
+    pub(crate) fn show<'s>(&'s self, taken: Taken<'s>) -> Value<'s> {
+        match taken {
+            Taken::Copied(bytes) => Value::Log(&self.copied[..bytes]),
+            Taken::Shown(value) => value,
+        }
+    }
+
+    /// Is the item in a slot likely to be one that a new one of `shape` could be written over? A
+    /// guess, made without a lock or a look at its key.
+    pub(crate) fn looks_rewritable(store: &Store, slot: Slot, shape: Shape) -> bool {
+        is_short(shape) && slot.ver() < VER_MAX && store.item(slot.loc()).shape() == shape
+    }
+
+    /// Can an item of `shape` be written over `old`?
+    pub(crate) fn can_rewrite(store: &Store, old: &Old<'_, '_>, shape: Shape) -> bool {
+        let slot = old.seen.slot;
+        old.fate == Fate::Live
+            && is_short(shape)
+            && slot.ver() < VER_MAX
+            && old.seen.item.shape() == shape
+            // What is written now must not go with what was flushed.
+            && store.log.segment_of(slot.loc()).epoch() == store.log.epoch()
+    }
+
+    /// Writes an item over `old`, which can be rewritten; the slot becomes what `change` says, at
+    /// the next version. False: the CAS unique does not fit, and nothing was written.
+    pub(crate) fn rewrite(
+        store: &Store,
+        locked: &Locked<'_>,
+        old: &Old<'_, '_>,
+        fields: &Fields<'_>,
+        change: impl FnOnce(Slot) -> Slot,
+    ) -> bool {
+        let segment = store.log.segment_of(old.seen.slot.loc());
+        let short = old.seen.item.shape().cas == CasWidth::Short;
+        let behind = fields.cas.wrapping_sub(segment.cas_base());
+        if short && behind > u64::from(u32::MAX) {
+            return false;
+        }
+        // Before the item's own exptime says so: the background walk goes by it.
+        segment.raise_exp(if fields.exptime == 0 { u32::MAX } else { fields.exptime });
+        let item = &old.seen.item;
+        locked.rewrite(old.at, change, || item.rewrite(fields, segment.cas_base()));
+        true
+    }
+}
