@@ -214,6 +214,7 @@ fn store_since(now: &store::Stats, earlier: &store::Stats) -> store::Stats {
         cas_hits: since(now.cas_hits, earlier.cas_hits),
         cas_badval: since(now.cas_badval, earlier.cas_badval),
         cas_misses: since(now.cas_misses, earlier.cas_misses),
+        rewritten: since(now.rewritten, earlier.rewritten),
         ghost_hits: since(now.ghost_hits, earlier.ghost_hits),
         spared_bytes: since(now.spared_bytes, earlier.spared_bytes),
         compacted_bytes: since(now.compacted_bytes, earlier.compacted_bytes),

@@ -101,6 +101,7 @@ fn items(store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
     // Ours.
+    stat!(rows, "rewritten", store.rewritten);
     stat!(rows, "eviction_age", store.eviction_age());
     stat!(rows, "ghost_hits", store.ghost_hits);
     stat!(rows, "probation_bytes", store.probation_bytes);

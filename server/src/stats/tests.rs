@@ -73,6 +73,7 @@ fn names_stand_in_memcacheds_order() {
     let ours = text.split("\r\n").filter_map(|line| line.split(' ').nth(1));
     let not_memcacheds = [
         "hypostyle_version",
+        "rewritten",
         "eviction_age",
         "ghost_hits",
         "probation_bytes",
