@@ -1,0 +1,171 @@
+//! Items with exptimes from a second to a day, under a clock of this program's own: how soon after
+//! its end an item's memory is free, and what that costs in all.
+//!
+//! Where: one column that does background work alone, once a second until there is no more.
+//! Invariant: how many items live in each second is known without asking the store. CPU time is of
+//! the background work alone; the same seconds with an empty store are measured beside it.
+
+use store::{Body, Column, Put, Store, Stored, Verb};
+
+use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::{BATCH, START, between_batches, column_of, key_of, store_of};
+use crate::measure::random::{hash, unit};
+use crate::measure::report::Report;
+use crate::measure::statistics::count_of_u64;
+use crate::measure::{Outcome, fail};
+use crate::{Options, Ttl};
+
+/// The longest time to live.
+const DAY: u32 = 86_400;
+/// Seconds watched after the last item's end.
+const AFTERWARDS: u32 = 60;
+/// CPU time after which the rest of the day is not waited for.
+const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
+/// Slices in one second beyond which the store is said never to rest.
+const SLICES_MAX: u32 = 1_000_000;
+/// Room beside keys and values.
+const ROOM_BYTES_AN_ITEM: usize = 40;
+/// A log may use so much more than its live bytes, in percent, and so many segments more: open
+/// ones, and those kept free.
+const LOG_PERCENT_MORE: u64 = 10;
+const SEGMENTS_MORE: u64 = 8;
+
+/// Prepares, watches, reports.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let items = options.keys_or(10_000_000);
+    let value = vec![b'v'; options.value_bytes_or(20)?];
+    let item_bytes = value.len() + 36 + ROOM_BYTES_AN_ITEM;
+    let memory_bytes = (usize::try_from(items)? * item_bytes).max(64 << 20);
+    let store = store_of(memory_bytes, 1, Some(options.eviction))?;
+    let mut column = column_of(&store);
+    let mut ends = vec![0_u32; usize::try_from(DAY + 2)?];
+    for number in 0..items {
+        let seconds = ttl(options.ttl, number);
+        ends[usize::try_from(seconds)?] += 1;
+        let key = key_of(number);
+        let put = Put { exptime: START + seconds, ..Put::new(Verb::Set, &key) };
+        match column.put(&put, Body::Bytes(&value)) {
+            Ok(Stored::Stored { .. }) => {}
+            other => return fail(format!("set of key {number} came to {other:?}")),
+        }
+        if number % BATCH == 0 {
+            between_batches(&mut column);
+        }
+    }
+    if store.stats().evictions > 0 {
+        return fail("items were evicted: not all fit".to_owned());
+    }
+    let watched = watch(&store, &mut column, &ends, items)?;
+    let empty = store_of(memory_bytes, 1, Some(options.eviction))?;
+    let idle = watch(&empty, &mut column_of(&empty), &ends, 0)?;
+    let seconds = |nanoseconds: u64| count_of_u64(nanoseconds) / 1e9;
+    report.figure("items", "", f64::from(items))?;
+    report.figure("seconds that passed (60 CPU-seconds at most)", "s", watched.seconds.into())?;
+    report.figure("CPU time of background work", "s", seconds(watched.nanoseconds))?;
+    report.figure("the same with an empty store", "s", seconds(idle.nanoseconds))?;
+    report.figure("slices of work", "", f64::from(watched.slices))?;
+    report.figure("worst second", "CPU ms", seconds(watched.worst) * 1e3)?;
+    report.figure("items looked at for each expired", "", watched.looks_per_item)?;
+    for (name, lag) in [("an item is unlinked", &watched.unlink), ("memory is free", &watched.free)]
+    {
+        report.figure(&format!("{name} after, worst"), "s", f64::from(lag.worst))?;
+        report.figure(&format!("{name} after, mean over seconds"), "s", lag.mean())?;
+    }
+    report.figure("items left in the end", "", count_of_u64(store.stats().curr_items))
+}
+
+/// Seconds an item lives: 1 to `DAY`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and the result is bounded"
+)]
+fn ttl(how: Ttl, number: u32) -> u32 {
+    let random = unit(hash(number.into(), 3));
+    let seconds = match how {
+        Ttl::Log => f64::from(DAY).powf(random),
+        Ttl::Even => 1.0 + random * f64::from(DAY),
+    };
+    (seconds as u32).clamp(1, DAY)
+}
+
+/// By how many seconds the store is behind.
+#[derive(Default)]
+struct Lag {
+    worst: u32,
+    sum: u64,
+    looks: u64,
+}
+
+impl Lag {
+    /// `live` has how many items live in each second up to this one; so many as in which of them
+    /// would be as many as there still are?
+    fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
+        let caught_up = live.partition_point(|live| are_enough(*live));
+        let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
+        self.worst = self.worst.max(lag);
+        self.sum += u64::from(lag);
+        self.looks += 1;
+    }
+
+    fn mean(&self) -> f64 {
+        count_of_u64(self.sum) / count_of_u64(self.looks.max(1))
+    }
+}
+
+#[derive(Default)]
+struct Watched {
+    nanoseconds: u64,
+    worst: u64,
+    seconds: u32,
+    slices: u32,
+    looks_per_item: f64,
+    unlink: Lag,
+    free: Lag,
+}
+
+/// Lets the seconds pass.
+fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcome<Watched> {
+    let mut live = vec![u64::from(items)];
+    let mut watched = Watched::default();
+    let first = store.stats();
+    let item_bytes = first.bytes / first.curr_items.max(1);
+    // What it uses when empty: its index, which keeps its size, and open segments.
+    let segment_bytes = u64::try_from(store.used_bytes())?.max(1) / 256;
+    let base_bytes = first.hash_bytes + (SEGMENTS_MORE + 1) * segment_bytes.max(2 << 20);
+    for second in 1..=DAY + AFTERWARDS {
+        let at = usize::try_from(second)?;
+        let ended = ends.get(at).copied().unwrap_or(0).min(items);
+        let before = live.last().copied().unwrap_or(0);
+        live.push(before.saturating_sub(ended.into()));
+        let start = thread_nanoseconds();
+        column.online();
+        column.set_now(START + second);
+        let mut slices = 1;
+        while column.maintain() {
+            column.quiesce();
+            slices += 1;
+            if slices > SLICES_MAX {
+                return fail(format!("second {second}: background work does not end"));
+            }
+        }
+        column.offline();
+        let nanoseconds = thread_nanoseconds() - start;
+        watched.nanoseconds += nanoseconds;
+        watched.worst = watched.worst.max(nanoseconds);
+        watched.slices += slices;
+        watched.seconds = second;
+        let (stats, used_bytes) = (store.stats(), u64::try_from(store.used_bytes())?);
+        watched.unlink.note(&live, |live| stats.curr_items <= live);
+        watched.free.note(&live, |live| {
+            let log_bytes = live * item_bytes * (100 + LOG_PERCENT_MORE) / 100;
+            used_bytes <= base_bytes + log_bytes
+        });
+        if watched.nanoseconds > CPU_NANOSECONDS_MAX {
+            break;
+        }
+    }
+    let looked = store.stats().crawler_items_checked - first.crawler_items_checked;
+    watched.looks_per_item = count_of_u64(looked) / f64::from(items.max(1));
+    Ok(watched)
+}

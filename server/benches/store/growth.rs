@@ -1,0 +1,149 @@
+//! The worst single insert on the way from nothing to millions of items, in CPU time of the thread.
+//!
+//! Where: one column; all memory of the store is touched beforehand, for a first touch costs what
+//! the system makes it cost.
+//! Invariant: each insert is timed by itself; what reading the clock costs was measured just before
+//! and is subtracted. The same inserts are repeated on new stores: what strikes the same insert
+//! each time is the store's, what strikes once is the machine's.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use crate::Options;
+use crate::measure::Outcome;
+use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, key_of, set, store_of};
+use crate::measure::report::{Report, say};
+use crate::measure::statistics::{count_of, count_of_u64, median};
+
+/// Readings of the clock to learn what one costs.
+const CLOCK_LOOKS: usize = 100_001;
+/// Room beside keys and values.
+const ROOM_BYTES_AN_ITEM: usize = 40;
+/// The system's pages.
+const PAGE_BYTES: u64 = 4096;
+/// Bars of the histogram: below 1 µs, 2, 4, ...
+const BARS: usize = 16;
+/// Worst inserts shown.
+const WORST: usize = 5;
+
+/// Rounds, and what they have in common.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let items = options.keys_or(10_000_000);
+    let value = vec![b'v'; options.value_bytes_or(20)?];
+    let clock = clock_nanoseconds();
+    report.figure("reading the clock, subtracted", "ns", count_of_u64(clock))?;
+    let mut least: Vec<u32> = Vec::new();
+    let mut background = 0;
+    for round in 0..options.rounds.unwrap_or(3) {
+        let (each, worst_background) = grow(items, &value, clock, options)?;
+        let worst = each.iter().max().copied().unwrap_or(0);
+        let name = format!("round {}: worst insert", round + 1);
+        report.figure(&name, "us", f64::from(worst) / 1e3)?;
+        background = background.max(worst_background);
+        least = match round {
+            0 => each,
+            _ => least.iter().zip(&each).map(|(one, other)| *one.min(other)).collect(),
+        };
+    }
+    let mut worst: Vec<(u32, usize)> =
+        least.iter().enumerate().map(|(number, cost)| (*cost, number)).collect();
+    worst.sort_unstable_by(|one, other| other.cmp(one));
+    let first = worst.first().map_or(0, |(cost, _)| *cost);
+    report.figure("worst insert that all rounds share", "us", f64::from(first) / 1e3)?;
+    report.figure("worst slice of background work", "us", f64::from(background) / 1e3)?;
+    let all: f64 = least.iter().map(|cost| f64::from(*cost)).sum();
+    report.figure("mean insert", "ns", all / count_of(least.len()))?;
+    let shown: Vec<String> = worst
+        .iter()
+        .take(WORST)
+        .map(|(cost, number)| format!("{:.1} us at {number}", f64::from(*cost) / 1e3))
+        .collect();
+    say(&format!("  the worst of all: {}\n{}", shown.join(", "), histogram(&least)))
+}
+
+/// What an insert's time has in it that is not the insert's.
+fn clock_nanoseconds() -> u64 {
+    let mut last = thread_nanoseconds();
+    let costs: Vec<f64> = (0..CLOCK_LOOKS)
+        .map(|_| {
+            let now = thread_nanoseconds();
+            let cost = now - last;
+            last = now;
+            count_of_u64(cost)
+        })
+        .collect();
+    let middle = median(&costs);
+    (0..100_000).find(|cost| count_of_u64(*cost) >= middle).unwrap_or(0)
+}
+
+/// Nanoseconds of each insert, and of the worst slice of background work.
+fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
+    let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
+    let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
+    let before = mappings()?;
+    let store = store_of(memory_bytes, 1, Some(options.eviction))?;
+    let new: Vec<(u64, u64)> =
+        mappings()?.into_iter().filter(|mapping| !before.contains(mapping)).collect();
+    touch(&new)?;
+    let mut column = column_of(&store);
+    let mut each = Vec::with_capacity(usize::try_from(items)?);
+    let mut background = 0;
+    let cost = |from: u64, to: u64| u32::try_from((to - from).saturating_sub(clock));
+    for number in 0..items {
+        let key = key_of(number);
+        let start = thread_nanoseconds();
+        set(&mut column, &key, value)?;
+        let end = thread_nanoseconds();
+        each.push(cost(start, end)?);
+        if number % BATCH == 0 {
+            column.quiesce();
+            let start = thread_nanoseconds();
+            column.maintain();
+            background = background.max(cost(start, thread_nanoseconds())?);
+        }
+    }
+    Ok((each, background))
+}
+
+/// This process' writable anonymous mappings.
+fn mappings() -> Outcome<Vec<(u64, u64)>> {
+    let text = fs::read_to_string("/proc/self/maps")?;
+    let mapping = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next()?, words.next()?);
+        let is_anonymous = words.nth(2) == Some("0") && words.next().is_none();
+        let (start, end) = range.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        (rights == "rw-p" && is_anonymous).then_some((number(start)?, number(end)?))
+    };
+    Ok(text.lines().filter_map(mapping).collect())
+}
+
+/// Writes to each page what stands there: the system then has to have it.
+fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
+    for &(start, end) in mappings {
+        let mut at = start;
+        while at < end {
+            let mut byte = [0];
+            memory.read_exact_at(&mut byte, at)?;
+            memory.write_all_at(&byte, at)?;
+            at += PAGE_BYTES;
+        }
+    }
+    Ok(())
+}
+
+/// How many inserts cost how much.
+fn histogram(each: &[u32]) -> String {
+    let mut bars = [0_usize; BARS];
+    for cost in each {
+        let microseconds = cost / 1000;
+        let bar = usize::try_from(u32::BITS - microseconds.leading_zeros()).unwrap_or(0);
+        bars[bar.min(BARS - 1)] += 1;
+    }
+    let last = bars.iter().rposition(|bar| *bar > 0).unwrap_or(0);
+    let lines = bars.iter().enumerate().take(last + 1);
+    lines.map(|(at, bar)| format!("  below {:>6} us {bar:>10}\n", 1_u32 << at)).collect()
+}

@@ -1,0 +1,201 @@
+//! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
+//!
+//! Where: one column or several; keys by a popularity of 10,000 steps, as the KV-Cache paper's
+//! generator draws them.
+//! Invariant: both loads draw the same keys in the same order, made in the same loop, and what
+//! making them costs is measured and subtracted; windows alternate.
+//! Source: the KV-Cache paper's section 6: mixes A and C; popularity by the density a x^(a-1),
+//! a = 0.01, on 0.001 to 1.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use store::{Column, Store};
+
+use crate::Options;
+use crate::measure::Outcome;
+use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::{
+    BATCH, KEY_BYTES, between_batches, column_of, fill, hit, key_of, set, store_of,
+};
+use crate::measure::random::{Random, hash};
+use crate::measure::report::Report;
+use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
+use crate::threads::on_each;
+
+/// Steps of popularity, and the density's parameters.
+const STEPS: u32 = 10_000;
+const EXPONENT: f64 = 0.01;
+const FROM: f64 = 0.001;
+/// Of 100 requests of mix C; the rest are DELETEs.
+const GETS: u32 = 70;
+const SETS: u32 = 25;
+/// Keys drawn beforehand, which are then asked for over and over.
+const DRAWN: usize = 1 << 20;
+/// A store that must evict holds about so much of all keys, in percent.
+const TIGHT_PERCENT: usize = 60;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// Makes keys, and asks for none.
+    Nothing,
+    A,
+    C,
+}
+
+/// What a window came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    nanoseconds: u64,
+    gets: u64,
+    hits: u64,
+}
+
+/// All numbers of columns.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let keys = options.keys_or(1_000_000).next_multiple_of(STEPS);
+    let value = vec![b'v'; options.value_bytes_or(64)?];
+    let payload_bytes = usize::try_from(keys)? * (KEY_BYTES + value.len() + 18);
+    let drawn = popular(keys);
+    let requests = Requests { drawn: &drawn, value: &value, ops: options.ops.unwrap_or(2_000_000) };
+    for count in options.columns.clone().unwrap_or_else(|| vec![1]) {
+        let (_, mut roomy) = filled(payload_bytes * 2 + (64 << 20), keys, count, &value, options)?;
+        let tight_bytes = (payload_bytes / 100 * TIGHT_PERCENT).max(8 << 20);
+        let (store, mut tight) = filled(tight_bytes, keys, count, &value, options)?;
+        let before = store.stats();
+        let mut pairs = Pairs::default();
+        for pair in 0..options.rounds.unwrap_or(9) {
+            let order = if pair % 2 == 0 { [Load::A, Load::C] } else { [Load::C, Load::A] };
+            for load in [Load::Nothing].into_iter().chain(order) {
+                let columns = if load == Load::C { &mut tight } else { &mut roomy };
+                let windows = on_each(columns, |number, column| {
+                    requests.carry_out(column, load, hash(pair.into(), u64::try_from(number)?))
+                })?;
+                pairs.add(load, &windows, requests.ops);
+            }
+        }
+        let evictions = store.stats().evictions - before.evictions;
+        pairs.show(count, evictions, report)?;
+    }
+    Ok(())
+}
+
+/// A store of so many bytes in which all keys were stored, and its columns.
+fn filled(
+    memory_bytes: usize,
+    keys: u32,
+    count: u32,
+    value: &[u8],
+    options: &Options,
+) -> Outcome<(Arc<Store>, Vec<Column>)> {
+    let store = store_of(memory_bytes, usize::try_from(count)?, Some(options.eviction))?;
+    let mut columns: Vec<Column> = (0..count).map(|_| column_of(&store)).collect();
+    columns.iter_mut().for_each(Column::offline);
+    on_each(&mut columns[..1], |_, first| fill(first, 0..keys, value))?;
+    Ok((store, columns))
+}
+
+/// All windows so far: CPU nanoseconds of a request.
+#[derive(Default)]
+struct Pairs {
+    nothing: Vec<f64>,
+    a: Vec<f64>,
+    c: Vec<f64>,
+    gets: u64,
+    hits: u64,
+}
+
+impl Pairs {
+    fn add(&mut self, load: Load, windows: &[Window], ops: u32) {
+        let sum = |figure: fn(&Window) -> u64| windows.iter().map(figure).sum::<u64>();
+        let nanoseconds = count_of_u64(sum(|window| window.nanoseconds));
+        let each = nanoseconds / (f64::from(ops) * count_of(windows.len()));
+        match load {
+            Load::Nothing => self.nothing.push(each),
+            Load::A => self.a.push(each),
+            Load::C => self.c.push(each),
+        }
+        self.gets += sum(|window| window.gets);
+        self.hits += sum(|window| window.hits);
+    }
+
+    fn show(&self, count: u32, evictions: u64, report: &mut Report) -> Outcome<()> {
+        let less = |all: &[f64]| -> Vec<f64> {
+            all.iter().zip(&self.nothing).map(|(one, nothing)| one - nothing).collect()
+        };
+        let (a, c) = (less(&self.a), less(&self.c));
+        let ratios: Vec<f64> = a.iter().zip(&c).map(|(a, c)| a / c).collect();
+        let name = |what: &str| format!("{count} columns: {what}");
+        report.median(&name("mix A, all hits"), "CPU ns", median_with_interval(&a))?;
+        report.median(&name("mix C, evicting"), "CPU ns", median_with_interval(&c))?;
+        let hits = 100.0 * count_of_u64(self.hits) / count_of_u64(self.gets.max(1));
+        report.figure(&name("mix C: GETs that hit"), "%", hits)?;
+        report.figure(&name("mix C: evictions"), "", count_of_u64(evictions))?;
+        let name = name("requests per CPU-second, C / A");
+        report.median(&name, "", median_with_interval(&ratios))
+    }
+}
+
+/// What each column is asked for.
+#[derive(Clone, Copy)]
+struct Requests<'a> {
+    drawn: &'a [u32],
+    value: &'a [u8],
+    ops: u32,
+}
+
+impl Requests<'_> {
+    fn carry_out(self, column: &mut Column, load: Load, seed: u64) -> Outcome<Window> {
+        let Requests { drawn, value, ops } = self;
+        let mut random = Random::new(seed);
+        let mut at = usize::try_from(seed >> 32)? % drawn.len();
+        let mut window = Window::default();
+        let start = thread_nanoseconds();
+        for op in 0..ops {
+            at = if at + 1 == drawn.len() { 0 } else { at + 1 };
+            let key = key_of(drawn[at]);
+            let chance = random.below(100);
+            match load {
+                Load::Nothing => {
+                    black_box((&key, chance));
+                }
+                Load::A => hit(column, &key, value.len())?,
+                Load::C if chance < GETS => {
+                    window.gets += 1;
+                    window.hits += u64::from(black_box(column.get(&key)).is_some());
+                }
+                Load::C if chance < GETS + SETS => set(column, &key, value)?,
+                Load::C => {
+                    black_box(column.delete(&key));
+                }
+            }
+            if op % BATCH == 0 && load != Load::Nothing {
+                between_batches(column);
+            }
+        }
+        window.nanoseconds = thread_nanoseconds() - start;
+        Ok(window)
+    }
+}
+
+/// Keys' numbers in the order in which they are asked for.
+fn popular(keys: u32) -> Vec<u32> {
+    let mut random = Random::new(2);
+    let low = FROM.powf(EXPONENT);
+    let draw = |_| {
+        let x = (low + random.unit() * (1.0 - low)).powf(1.0 / EXPONENT);
+        let step = step_of((x - FROM) / (1.0 - FROM));
+        step * (keys / STEPS) + random.below(keys / STEPS)
+    };
+    (0..DRAWN).map(draw).collect()
+}
+
+/// The step of popularity that a number from 0 to 1 falls in.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and the result is bounded"
+)]
+fn step_of(x: f64) -> u32 {
+    ((x * f64::from(STEPS)) as u32).min(STEPS - 1)
+}

@@ -1,0 +1,46 @@
+//! Columns at work, a pinned thread each.
+//!
+//! Where: between a measurement and its columns.
+//! Invariant: no column begins before all threads are there; a column is online only while it
+//! works.
+
+use std::sync::Barrier;
+use std::thread;
+
+use store::Column;
+
+use crate::measure::Outcome;
+use crate::measure::clocks::{cores, pin_to};
+
+/// Runs `work` on each column with its number; what each came to, in order.
+pub(crate) fn on_each<T: Send>(
+    columns: &mut [Column],
+    work: impl Fn(usize, &mut Column) -> Outcome<T> + Sync,
+) -> Outcome<Vec<T>> {
+    let cores = cores()?;
+    let barrier = Barrier::new(columns.len());
+    let (work, barrier) = (&work, &barrier);
+    let results: Vec<Result<T, String>> = thread::scope(|scope| {
+        let threads: Vec<_> = columns
+            .iter_mut()
+            .enumerate()
+            .map(|(number, column)| {
+                let core = cores[number % cores.len()];
+                scope.spawn(move || {
+                    // A failure is told only behind the barrier: others wait there.
+                    let pinned = pin_to(&[core]);
+                    barrier.wait();
+                    column.online();
+                    let result = pinned.and_then(|()| work(number, column));
+                    column.offline();
+                    result.map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<T, String>>| {
+            thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    Ok(results.into_iter().collect::<Result<Vec<T>, String>>()?)
+}

@@ -1,0 +1,150 @@
+//! CPU time of each operation, one after the other.
+//!
+//! Where: the store's part of a request's cost; what is left of a server profile without it is
+//! protocol and kernel.
+//! Invariant: keys come in a fixed pseudo-random order, and each operation's outcome is checked: a
+//! run in which a hit misses or a set is refused fails.
+
+use std::hint::black_box;
+
+use store::Column;
+
+use crate::Options;
+use crate::measure::Outcome;
+use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::{
+    BATCH, KEY_BYTES, KEYS_END, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
+};
+use crate::measure::random::Random;
+use crate::measure::report::Report;
+use crate::measure::statistics::{count_of_u64, median_with_interval};
+
+/// Keys a column reads ahead of executing at most.
+const AHEAD: usize = 16;
+
+/// The operations measured, and what each must come to.
+#[derive(Clone, Copy)]
+enum Op {
+    /// Makes the key and does nothing: what every other figure contains.
+    Key,
+    GetHit,
+    /// The same with a batch's memory asked for in advance, as a column does it.
+    GetHitAhead,
+    GetMiss,
+    /// Replaces a value by one of the same length.
+    Set,
+    /// Stores a new key where another must go for it.
+    SetEvict,
+}
+
+/// Every operation, with its name in the table.
+const OPS: [(&str, Op); 6] = [
+    ("(making the key)", Op::Key),
+    ("get, hit", Op::GetHit),
+    ("get, hit, read ahead", Op::GetHitAhead),
+    ("get, miss", Op::GetMiss),
+    ("set, overwriting", Op::Set),
+    ("set, evicting", Op::SetEvict),
+];
+
+/// All operations on stores of each size.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let all = options.keys.clone().unwrap_or_else(|| vec![100_000, 2_000_000]);
+    for keys in all {
+        let mut bench = Bench::new(keys, options)?;
+        for (name, op) in OPS.into_iter().filter(|(name, _)| name.contains(&options.only)) {
+            let mut figures = Vec::new();
+            for _ in 0..options.rounds.unwrap_or(7) {
+                figures.push(bench.round(op, options.ops.unwrap_or(2_000_000))?);
+            }
+            let name = format!("{keys} keys: {name}");
+            report.median(&name, "ns", median_with_interval(&figures))?;
+        }
+    }
+    Ok(())
+}
+
+/// Two stores of the same keys: one with room to spare, one that must evict.
+struct Bench {
+    roomy: Column,
+    tight: Column,
+    keys: u32,
+    value: Vec<u8>,
+    random: Random,
+    /// Number of the next key never stored before.
+    fresh: u32,
+}
+
+impl Bench {
+    fn new(keys: u32, options: &Options) -> Outcome<Bench> {
+        let value_bytes = options.value_bytes_or(64)?;
+        let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES);
+        let column = |memory_bytes| -> Outcome<Column> {
+            Ok(column_of(&store_of(memory_bytes, 1, Some(options.eviction))?))
+        };
+        let mut bench = Bench {
+            roomy: column(payload_bytes * 2 + (64 << 20))?,
+            tight: column((payload_bytes / 2).max(8 << 20))?,
+            keys,
+            value: vec![b'v'; value_bytes],
+            random: Random::new(1),
+            fresh: 2 * keys,
+        };
+        fill(&mut bench.roomy, 0..keys, &bench.value)?;
+        fill(&mut bench.tight, 0..keys, &bench.value)?;
+        Ok(bench)
+    }
+
+    /// Nanoseconds of one `op`, the mean of one round.
+    fn round(&mut self, op: Op, ops: u32) -> Outcome<f64> {
+        let batches = ops.div_ceil(BATCH);
+        let start = thread_nanoseconds();
+        for _ in 0..batches {
+            match op {
+                Op::GetHitAhead => self.get_ahead()?,
+                _ => (0..BATCH).try_for_each(|_| self.once(op))?,
+            }
+            match op {
+                Op::Key => {}
+                Op::SetEvict => between_batches(&mut self.tight),
+                _ => between_batches(&mut self.roomy),
+            }
+        }
+        Ok(count_of_u64(thread_nanoseconds() - start) / f64::from(batches * BATCH))
+    }
+
+    fn get_ahead(&mut self) -> Outcome<()> {
+        let keys: [_; BATCH as usize] =
+            std::array::from_fn(|_| key_of(self.random.below(self.keys)));
+        let (halves, _) = keys.as_chunks::<AHEAD>();
+        for half in halves {
+            for ahead in half.each_ref().map(|key| self.roomy.prefetch(key)) {
+                self.roomy.prefetch_item(ahead);
+            }
+            for key in half {
+                hit(&mut self.roomy, key, self.value.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn once(&mut self, op: Op) -> Outcome<()> {
+        let number = self.random.below(self.keys);
+        match op {
+            Op::Key => {
+                black_box(key_of(number));
+                Ok(())
+            }
+            Op::GetHit | Op::GetHitAhead => hit(&mut self.roomy, &key_of(number), self.value.len()),
+            Op::GetMiss => miss(&mut self.roomy, &key_of(number + self.keys)),
+            Op::Set => set(&mut self.roomy, &key_of(number), &self.value),
+            Op::SetEvict => {
+                let fresh = self.fresh;
+                // Those of the first round are long evicted when they come again.
+                self.fresh = if fresh + 1 < KEYS_END { fresh + 1 } else { 2 * self.keys };
+                set(&mut self.tight, &key_of(fresh), &self.value)
+            }
+        }
+    }
+}
