@@ -1,6 +1,6 @@
 # make test   installs what the tests need, then runs them all
 # make check  the Rust-only part, for daily work
-# make peers  only installs: memcached, libmemcached's tools, and clients for Python, Go and Node
+# make peers  only installs: memcached, libmemcached's tools, clients for Python, Go, Node, Java, Ruby
 
 CARGO ?= cargo
 PEERS := tests/.peers

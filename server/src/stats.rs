@@ -6,6 +6,7 @@
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 mod general;
+mod items;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -79,6 +80,23 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     }),
 ];
 
+/// Those that go by their whole name in either protocol, tried after the others.
+const WHOLE_NAMES: &[(&[u8], Answer)] = &[
+    (b"items", |shared, rows| {
+        items::items(shared, rows);
+        rows.end(END);
+    }),
+    (b"slabs", |shared, rows| {
+        items::slabs(shared, rows);
+        rows.end(END);
+    }),
+    // memcached's answer without `-o track_sizes`.
+    (b"sizes", |_, rows| {
+        stat!(rows, "sizes_status", "disabled");
+        rows.end(END);
+    }),
+];
+
 const END: &str = "END\r\n";
 /// memcached's answer to a subcommand it does not have, and ours.
 const UNKNOWN: &str = "ERROR\r\n";
@@ -98,6 +116,7 @@ pub fn write(shared: &Shared, now: u32, arguments: &[u8], form: Form, out: &mut 
         Form::Text { .. } => name.starts_with(subcommand),
         Form::Binary(_) => arguments.starts_with(name),
     });
+    let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
     match found {
         Some((_, answer)) => answer(shared, rows),
         None => rows.refuse(UNKNOWN),

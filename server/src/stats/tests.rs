@@ -112,6 +112,23 @@ fn rejected_connections_only_where_connections_are_rejected() {
 }
 
 #[test]
+fn items_and_slabs_know_one_class() {
+    let shared = shared(Settings::default());
+    assert_eq!(answer(&shared, "items"), "END\r\n");
+    let slabs = answer(&shared, "slabs");
+    assert_eq!(value(&slabs, "active_slabs"), Some("0"));
+    let mut column = shared.store.column();
+    let put = store::Put::new(store::Verb::Set, b"key");
+    column.put(&put, store::Body::Bytes(b"value")).unwrap();
+    let (items, slabs) = (answer(&shared, "items"), answer(&shared, "slabs"));
+    assert_eq!(value(&items, "items:1:number"), Some("1"));
+    assert_eq!(value(&slabs, "1:used_chunks"), Some("1"));
+    assert_eq!(value(&slabs, "active_slabs"), Some("1"));
+    assert_eq!(answer(&shared, "sizes"), "STAT sizes_status disabled\r\nEND\r\n");
+    assert_eq!(answer(&shared, "item"), "ERROR\r\n");
+}
+
+#[test]
 fn settings_say_what_was_set() {
     let eviction = Eviction::S3Fifo;
     let default = answer(&shared(Settings { eviction, ..Settings::default() }), "settings");
@@ -167,7 +184,7 @@ fn subcommands_may_be_shortened_and_unknown_ones_are_errors() {
     assert_eq!(answer(&shared, "r"), "RESET\r\n");
     assert_eq!(answer(&shared, "reset again"), "RESET\r\n");
     assert_eq!(answer(&shared, "set"), answer(&shared, "settings"));
-    for unknown in ["resets", "nonsense", "items", "conns", "detail dump", "cachedump 1 1"] {
+    for unknown in ["resets", "nonsense", "conns", "detail dump", "cachedump 1 1"] {
         assert_eq!(answer(&shared, unknown), "ERROR\r\n", "{unknown}");
     }
 }
