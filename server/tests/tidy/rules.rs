@@ -15,12 +15,13 @@ const COLUMNS_MAX: usize = 100;
 const PROOF_LINES_MAX: usize = 25;
 
 /// Which of our crates each crate may use, tests included.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("memory", &[]),
     ("net", &[]),
     ("protocol", &[]),
     ("store", &["memory"]),
     ("server", &["memory", "net", "protocol", "store"]),
+    ("blaster", &["net", "protocol", "store"]),
     ("fuzz", &["protocol", "store", "memory"]),
 ];
 

@@ -1,0 +1,20 @@
+//! One of the two queues: sealed segments by age, and what is open of it.
+//!
+//! Where: in the engine, as `Lane` in the store's `log`. Invariant: tickets are unique, so that the
+//! set's order is the queue's.
+
+use std::collections::BTreeSet;
+
+/// A queue of segments.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// {ticket, segment}, the oldest first.
+    pub(super) sealed: BTreeSet<(u64, u32)>,
+    /// The segment that appends go to.
+    pub(super) open: Option<u32>,
+    /// The segment that compaction fills.
+    pub(super) out: Option<u32>,
+    pub(super) live_bytes: u64,
+    /// All that was ever appended.
+    pub(super) appended_bytes: u64,
+}

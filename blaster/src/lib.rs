@@ -1,0 +1,16 @@
+//! kvblaster: what caches do under work, measured. Today: offline simulation of eviction.
+//!
+//! Where: beside the server; it uses the store as a library.
+//! Invariant: everything is determined by the command line: no clock, no random seed from outside.
+//! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
+
+pub mod cache;
+pub mod engine;
+pub mod flags;
+pub mod live;
+#[cfg(test)]
+mod made;
+pub mod reference;
+pub mod simulate;
+pub mod sizes;
+pub mod trace;

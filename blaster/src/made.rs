@@ -1,0 +1,63 @@
+//! Requests made for tests: Zipf, scans, loops, and mixes of them.
+//!
+//! Where: unit tests only; the project keeps no traces. Invariant: the same arguments give the same
+//! requests.
+
+use crate::sizes::mix;
+
+/// Numbers that look random.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 += 1;
+        mix(self.0)
+    }
+
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
+        u32::try_from(((self.next() >> 32) * u64::from(end)) >> 32).unwrap()
+    }
+}
+
+/// `count` requests of `keys` keys, the n-th most frequent one asked for in proportion to 1/n.
+pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
+    let mut sums: Vec<f64> = Vec::new();
+    for key in 1..=keys {
+        sums.push(sums.last().unwrap_or(&0.0) + 1.0 / f64::from(key));
+    }
+    let all = *sums.last().unwrap();
+    let mut random = Random(seed);
+    let mut one = || {
+        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * all;
+        let key = u32::try_from(sums.partition_point(|sum| *sum <= at)).unwrap();
+        // Neighbours in frequency are no neighbours in number.
+        u32::try_from(u64::from(key) * 7919 % u64::from(keys)).unwrap()
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+/// Keys `from` to `from + keys`, over and over.
+pub(crate) fn cycle(from: u32, keys: u32, count: usize) -> Vec<u32> {
+    (from..from + keys).cycle().take(count).collect()
+}
+
+/// Zipf with, now and then, a scan of keys never seen again, and bursts of one key.
+pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
+    let mut fresh = keys;
+    let mut random = Random(seed);
+    let mut requests = Vec::new();
+    for chunk in zipf(keys, count, seed).chunks(1000) {
+        requests.extend(chunk);
+        let scan = random.below(500);
+        requests.extend(fresh..fresh + scan);
+        fresh += scan;
+        requests.extend([fresh; 5]);
+        fresh += 1;
+    }
+    requests
+}
+
+/// One more than the greatest key.
+pub(crate) fn keys_of(requests: &[u32]) -> usize {
+    requests.iter().max().map_or(0, |key| *key as usize + 1)
+}

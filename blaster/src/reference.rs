@@ -1,0 +1,22 @@
+//! What our policies are measured against: small models of others', one file each.
+//!
+//! Where: beside the engine. Invariant: each is item by item and free of overhead: what segments
+//! cost ours, they are spared.
+
+mod arc;
+mod belady;
+mod clock;
+mod lists;
+mod lru;
+mod memcached;
+mod sieve;
+
+pub use arc::Arc;
+pub use belady::Belady;
+pub use clock::Clock;
+pub use lru::Lru;
+pub use memcached::Memcached;
+pub use sieve::Sieve;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Belady's MIN: what is used again latest goes, be it what has just come. It knows the future.
+//!
+//! Where: see `reference`. Invariant: with items of one size no cache misses less. With others it
+//! is a good answer, not the best one.
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
+//! bypassing, for a cache need not keep what it fetched.
+
+use crate::cache::{Cache, Shape};
+use std::collections::BTreeSet;
+
+/// Never again.
+const NEVER: u32 = u32::MAX;
+
+/// The optimum.
+pub struct Belady<'w> {
+    shape: Shape<'w>,
+    /// For each request, when its key is asked for next.
+    next: Vec<u32>,
+    at: usize,
+    /// {next use, key} of what is in it.
+    held: BTreeSet<(u32, u32)>,
+    live_bytes: u64,
+}
+
+impl<'w> Belady<'w> {
+    /// An empty one, for exactly these requests, fewer than 2^32.
+    #[must_use]
+    pub fn new(shape: Shape<'w>, requests: &[u32]) -> Self {
+        let mut next = vec![NEVER; requests.len()];
+        let mut upcoming = vec![NEVER; shape.keys()];
+        for (at, key) in requests.iter().enumerate().rev() {
+            let this = u32::try_from(at).unwrap_or(NEVER);
+            next[at] = std::mem::replace(&mut upcoming[*key as usize], this);
+        }
+        Belady { shape, next, at: 0, held: BTreeSet::new(), live_bytes: 0 }
+    }
+}
+
+impl Cache for Belady<'_> {
+    fn request(&mut self, key: u32, _rewrites: bool) -> bool {
+        let this = u32::try_from(self.at).unwrap_or(NEVER);
+        let next = self.next.get(self.at).copied().unwrap_or(NEVER);
+        self.at += 1;
+        let hit = self.held.remove(&(this, key));
+        if next == NEVER {
+            // Kept no longer, whatever there is room for.
+            self.live_bytes -= if hit { self.shape.bytes_of(key) } else { 0 };
+            return hit;
+        }
+        self.held.insert((next, key));
+        if !hit {
+            self.live_bytes += self.shape.bytes_of(key);
+            while self.live_bytes > self.shape.capacity_bytes
+                && let Some((_, latest)) = self.held.pop_last()
+            {
+                self.live_bytes -= self.shape.bytes_of(latest);
+            }
+        }
+        hit
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+}

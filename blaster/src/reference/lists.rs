@@ -1,0 +1,79 @@
+//! Doubly linked lists of keys, as many as wanted over one pair of arrays.
+//!
+//! Where: below most of the references. Invariant: a key is in at most one list; `bytes` of a list
+//! is the sum of its keys' sizes.
+
+use crate::cache::Shape;
+
+/// In no list.
+const NOWHERE: u8 = u8::MAX;
+
+/// `L` lists. The newest end is the front.
+pub(super) struct Lists<'w, const L: usize> {
+    pub(super) shape: Shape<'w>,
+    /// Of each key, then of the list's own end.
+    before: Vec<u32>,
+    behind: Vec<u32>,
+    list: Vec<u8>,
+    bytes: [u64; L],
+}
+
+impl<'w, const L: usize> Lists<'w, L> {
+    pub(super) fn new(shape: Shape<'w>) -> Self {
+        let ends = (0..shape.keys() + L).map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        let ends: Vec<u32> = ends.collect();
+        let list = vec![NOWHERE; shape.keys()];
+        Lists { shape, before: ends.clone(), behind: ends, list, bytes: [0; L] }
+    }
+
+    /// The list a key is in.
+    pub(super) fn of(&self, key: u32) -> Option<usize> {
+        let list = self.list[key as usize];
+        (list != NOWHERE).then_some(list.into())
+    }
+
+    pub(super) fn bytes(&self, list: usize) -> u64 {
+        self.bytes[list]
+    }
+
+    /// The oldest key.
+    pub(super) fn back(&self, list: usize) -> Option<u32> {
+        self.key(self.before[self.end(list)])
+    }
+
+    /// The key next nearer to the front.
+    pub(super) fn newer(&self, key: u32) -> Option<u32> {
+        self.key(self.before[key as usize])
+    }
+
+    /// Puts a key at the front, taking it from where it was.
+    pub(super) fn push(&mut self, list: usize, key: u32) {
+        self.take(key);
+        let end = self.end(list);
+        let first = self.behind[end];
+        self.before[first as usize] = key;
+        self.behind[key as usize] = first;
+        self.before[key as usize] = u32::try_from(end).unwrap_or(u32::MAX);
+        self.behind[end] = key;
+        self.list[key as usize] = u8::try_from(list).unwrap_or(NOWHERE);
+        self.bytes[list] += self.shape.bytes_of(key);
+    }
+
+    /// Takes a key out of its list.
+    pub(super) fn take(&mut self, key: u32) {
+        let Some(list) = self.of(key) else { return };
+        let (before, behind) = (self.before[key as usize], self.behind[key as usize]);
+        self.behind[before as usize] = behind;
+        self.before[behind as usize] = before;
+        self.list[key as usize] = NOWHERE;
+        self.bytes[list] -= self.shape.bytes_of(key);
+    }
+
+    fn end(&self, list: usize) -> usize {
+        self.shape.keys() + list
+    }
+
+    fn key(&self, at: u32) -> Option<u32> {
+        ((at as usize) < self.shape.keys()).then_some(at)
+    }
+}

@@ -1,0 +1,172 @@
+//! The references against what is known of them, on sequences short enough to follow by hand.
+//!
+//! Where: tests of `reference`. Invariant: Belady misses least, proved by trying everything.
+
+use super::*;
+use crate::cache::{Cache, Shape};
+use crate::engine::{Budget, Engine, Settings};
+use crate::made::{Random, cycle, keys_of, mixture, zipf};
+use crate::simulate::contestant::Contestant;
+use crate::sizes::{EQUAL_BYTES, Items};
+use store::policy::Eviction;
+
+/// The textbooks' sequence (Silberschatz, Galvin and Gagne: "Operating System Concepts").
+const TEXTBOOK: [u32; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
+/// Belady's anomaly: FIFO with four frames misses more than with three.
+const ANOMALY: [u32; 12] = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
+
+/// Sixteen keys of one size.
+const SIXTEEN: [u32; 16] = [EQUAL_BYTES; 16];
+
+fn frames(count: u64) -> Shape<'static> {
+    Shape { item_bytes: &SIXTEEN, capacity_bytes: count * u64::from(EQUAL_BYTES) }
+}
+
+fn misses(mut cache: impl Cache, requests: &[u32]) -> usize {
+    requests.iter().filter(|key| !cache.request(**key, false)).count()
+}
+
+fn fifo(count: u64) -> Engine<'static> {
+    let settings = Settings { segments: None, budget: Budget::Live, ghost: 0.0 };
+    Engine::new(frames(count), Eviction::Fifo, settings)
+}
+
+/// The keys of 0 to 15 that are there afterwards, without asking for them.
+fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
+    let is_held = |key: &u32| {
+        let mut cache = make();
+        requests.iter().for_each(|key| {
+            cache.request(*key, false);
+        });
+        cache.request(*key, false)
+    };
+    (0..16).filter(is_held).collect()
+}
+
+#[test]
+fn lru_and_fifo_miss_as_the_textbook_says() {
+    assert_eq!(misses(Lru::new(frames(3)), &TEXTBOOK), 12);
+    assert_eq!(misses(fifo(3), &TEXTBOOK), 15);
+    assert_eq!((misses(fifo(3), &ANOMALY), misses(fifo(4), &ANOMALY)), (9, 10));
+    assert_eq!(misses(Lru::new(frames(3)), &ANOMALY), 10);
+    assert_eq!(misses(Lru::new(frames(4)), &ANOMALY), 8);
+}
+
+/// The fewest misses there can be: every choice tried.
+fn fewest(requests: &[u32], frames: usize, held: &mut Vec<u32>) -> usize {
+    let Some((key, rest)) = requests.split_first() else { return 0 };
+    if held.contains(key) {
+        return fewest(rest, frames, held);
+    }
+    held.push(*key);
+    let best = if held.len() <= frames {
+        fewest(rest, frames, held)
+    } else {
+        let tried = (0..held.len()).map(|out| {
+            let mut left = held.clone();
+            left.remove(out);
+            fewest(rest, frames, &mut left)
+        });
+        tried.min().unwrap()
+    };
+    held.retain(|other| other != key);
+    1 + best
+}
+
+#[test]
+fn belady_is_the_best_there_is() {
+    let mut random = Random(4);
+    for _ in 0..200 {
+        let requests: Vec<u32> = (0..12).map(|_| random.below(6)).collect();
+        for count in 1..=3_usize {
+            let belady = Belady::new(frames(count as u64), &requests);
+            let best = fewest(&requests, count, &mut Vec::new());
+            assert_eq!(misses(belady, &requests), best, "{requests:?}, {count} frames");
+        }
+    }
+}
+
+#[test]
+fn nobody_misses_less_than_belady_or_takes_more_than_there_is() {
+    let traces = [
+        zipf(2000, 40_000, 1),
+        cycle(0, 1200, 20_000),
+        cycle(0, 20_000, 20_000),
+        mixture(2000, 40_000, 2),
+    ];
+    for (requests, items) in traces.iter().flat_map(|trace| [(trace, "equal"), (trace, "etc")]) {
+        let items: Items = items.parse().unwrap();
+        let keys = u32::try_from(keys_of(requests)).unwrap();
+        let item_bytes: Vec<u32> = (0..keys).map(|key| items.bytes(key)).collect();
+        let mean = Shape { item_bytes: &item_bytes, capacity_bytes: 0 }.mean_bytes();
+        for objects in [20, 1000] {
+            let shape = Shape { item_bytes: &item_bytes, capacity_bytes: objects * mean };
+            let least = misses(Belady::new(shape, requests), requests);
+            for contestant in Contestant::all() {
+                let settings = Settings::default();
+                let mut cache = contestant.cache(shape, requests, &items, settings).unwrap();
+                let mut missed = 0;
+                for (at, key) in requests.iter().enumerate() {
+                    missed += usize::from(!cache.request(*key, at % 5 == 0));
+                    assert!(cache.live_bytes() <= shape.capacity_bytes, "{contestant}");
+                }
+                let fair = items == Items::Equal && missed < least;
+                assert!(!fair, "{contestant}, {objects}: {missed} misses against {least}");
+            }
+        }
+    }
+}
+
+#[test]
+fn clock_spares_once_a_use() {
+    let clock = || Clock::new(frames(3));
+    assert_eq!(held(clock, &[1, 2, 3, 1, 4]), [1, 3, 4], "1 was used and goes round");
+    assert_eq!(held(clock, &[1, 2, 3, 1, 4, 5, 6]), [4, 5, 6], "but once only");
+    assert_eq!(held(clock, &[1, 2, 3, 1, 1, 4, 5, 6, 7]), [1, 6, 7], "twice: twice");
+}
+
+#[test]
+fn sieve_leaves_what_it_spares_in_its_place() {
+    let sieve = || Sieve::new(frames(3));
+    assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
+    // The hand stands at 3 and goes on to the new; 1, behind it, is not looked at.
+    assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
+    assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
+    // At the new end it begins again at the old one.
+    assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
+}
+
+#[test]
+fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
+    let arc = || Arc::new(frames(4));
+    // 1 and 2 are in T2; a scan goes through T1.
+    assert_eq!(held(arc, &[1, 2, 1, 2, 3, 4, 5, 6, 7]), [1, 2, 6, 7]);
+    // Ghost hits of what was used once make T1 longer, at the cost of T2.
+    let mut cache = arc();
+    [1, 2, 1, 2, 3, 4, 5, 6].iter().for_each(|key| {
+        cache.request(*key, false);
+    });
+    let before = cache.target_for_tests();
+    assert!(!cache.request(4, false), "a ghost is no hit");
+    assert!(cache.target_for_tests() > before);
+}
+
+#[test]
+fn memcached_moves_to_warm_what_was_hit_twice() {
+    let memcached = || Memcached::new(frames(10));
+    let scan: Vec<u32> = (4..16).collect();
+    let after = |hits: &[u32]| held(memcached, &[&[1, 2, 3][..], hits, &scan].concat());
+    assert_eq!(after(&[])[0], 6, "a scan takes all");
+    assert!(!after(&[1]).contains(&1), "one hit is not enough");
+    let twice = after(&[1, 1]);
+    assert!(twice.contains(&1) && !twice.contains(&2), "{twice:?}");
+}
+
+#[test]
+fn a_loop_larger_than_the_cache_defeats_lru_but_not_belady() {
+    let item_bytes = [EQUAL_BYTES; 1000];
+    let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 900 * u64::from(EQUAL_BYTES) };
+    let requests = cycle(0, 1000, 20_000);
+    assert_eq!(misses(Lru::new(shape), &requests), 20_000);
+    assert!(misses(Belady::new(shape, &requests), &requests) < 3500);
+}

@@ -1,0 +1,144 @@
+//! Who can be simulated, by name.
+//!
+//! Where: a plan's list of policies. Invariant: every policy of `store::policy` is one, by itself
+//! and, as `live:NAME`, in the real store.
+
+use crate::cache::{Cache, Shape};
+use crate::engine::{Engine, Settings};
+use crate::live::Live;
+use crate::reference::{Arc, Belady, Clock, Lru, Memcached, Sieve};
+use crate::sizes::Items;
+use std::fmt;
+use std::str::FromStr;
+use store::MakeError;
+use store::policy::Eviction;
+
+/// A policy to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contestant {
+    /// One of ours, in the engine.
+    Ours(Eviction),
+    /// One of ours, in the real store.
+    Live(Eviction),
+    /// Another's.
+    Reference(Reference),
+}
+
+/// A reference implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// Least recently used.
+    Lru,
+    /// memcached's segmented LRU.
+    Memcached,
+    /// CLOCK with two bits.
+    Clock,
+    /// SIEVE.
+    Sieve,
+    /// ARC.
+    Arc,
+    /// The optimum.
+    Belady,
+}
+
+impl Reference {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Reference); 6] = [
+        ("lru", Reference::Lru),
+        ("memcached", Reference::Memcached),
+        ("clock", Reference::Clock),
+        ("sieve", Reference::Sieve),
+        ("arc", Reference::Arc),
+        ("belady", Reference::Belady),
+    ];
+}
+
+/// What a policy's name is put before to have it in the real store.
+const LIVE: &str = "live:";
+
+impl Contestant {
+    /// The baseline.
+    pub const BASELINE: Contestant = Contestant::Reference(Reference::Lru);
+
+    /// All references and all of ours, the real store aside.
+    #[must_use]
+    pub fn all() -> Vec<Contestant> {
+        let references = Reference::ALL.iter().map(|(_, one)| Contestant::Reference(*one));
+        let ours = Eviction::ALL.iter().map(|(_, one)| Contestant::Ours(*one));
+        references.chain(ours).collect()
+    }
+
+    /// An empty cache under this policy.
+    ///
+    /// # Errors
+    /// The real store cannot be made.
+    pub fn cache<'w>(
+        self,
+        shape: Shape<'w>,
+        requests: &'w [u32],
+        items: &'w Items,
+        settings: Settings,
+    ) -> Result<Box<dyn Cache + 'w>, MakeError> {
+        Ok(match self {
+            Contestant::Ours(policy) => Box::new(Engine::new(shape, policy, settings)),
+            Contestant::Live(policy) => Box::new(Live::new(shape.capacity_bytes, policy, items)?),
+            Contestant::Reference(reference) => match reference {
+                Reference::Lru => Box::new(Lru::new(shape)),
+                Reference::Memcached => Box::new(Memcached::new(shape)),
+                Reference::Clock => Box::new(Clock::new(shape)),
+                Reference::Sieve => Box::new(Sieve::new(shape)),
+                Reference::Arc => Box::new(Arc::new(shape)),
+                Reference::Belady => Box::new(Belady::new(shape, requests)),
+            },
+        })
+    }
+}
+
+fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> &'static str {
+    all.iter().find(|(_, other)| other == one).map_or("", |(name, _)| name)
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contestant::Ours(policy) => out.pad(name_of(&Eviction::ALL, policy)),
+            Contestant::Reference(reference) => out.pad(name_of(&Reference::ALL, reference)),
+            Contestant::Live(policy) => {
+                out.pad(&format!("{LIVE}{}", name_of(&Eviction::ALL, policy)))
+            }
+        }
+    }
+}
+
+impl FromStr for Contestant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "live" {
+            return Ok(Contestant::Live(Eviction::default()));
+        }
+        let ours = |name| Eviction::named(name);
+        let live = text.strip_prefix(LIVE).and_then(ours).map(Contestant::Live);
+        let reference = Reference::ALL.iter().find(|(name, _)| *name == text);
+        let reference = reference.map(|(_, one)| Contestant::Reference(*one));
+        ours(text).map(Contestant::Ours).or(live).or(reference).ok_or_else(|| {
+            let names: Vec<String> = Contestant::all().iter().map(ToString::to_string).collect();
+            format!("no policy called {text}; there are {}, and live:NAME", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_policy() {
+        let live = Eviction::ALL.iter().map(|(_, one)| Contestant::Live(*one));
+        for contestant in Contestant::all().into_iter().chain(live) {
+            assert_eq!(contestant.to_string().parse(), Ok(contestant));
+        }
+        assert_eq!("live".parse(), Ok(Contestant::Live(Eviction::default())));
+        assert!("lfu".parse::<Contestant>().unwrap_err().contains("s3-fifo"));
+    }
+}

@@ -1,0 +1,156 @@
+//! What came of a simulation: tables for people, JSON for programs.
+//!
+//! Where: last. Invariant: both say how sizes were drawn and what the budget counts, for traces
+//! record neither.
+
+use super::{Outcome, Plan};
+use crate::engine::Budget;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use store::policy::Eviction;
+
+use crate::simulate::contestant::Contestant;
+
+/// Bytes of a column of figures.
+const CELL: usize = 10;
+
+/// Tables: misses of each policy on each trace, and what it comes to.
+#[must_use]
+pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}\n", settings(plan));
+    for outcome in outcomes {
+        trace(&mut out, plan, outcome);
+    }
+    summary(&mut out, plan, outcomes);
+    out
+}
+
+/// What the figures rest on.
+fn settings(plan: &Plan) -> String {
+    let (segments, budget) = engine(plan);
+    let sets = match plan.set_percent {
+        0 => String::new(),
+        percent => format!("; {percent} of 100 hits rewrite the value"),
+    };
+    let copies = match plan.copies {
+        1 => String::new(),
+        copies => format!("; each key stands for {copies}"),
+    };
+    format!(
+        "Items: {}.\nOurs: {segments}, a budget of {budget}, a ghost of {} keys an item.\n\
+         References: item by item, without overhead. Every miss is refilled{sets}{copies}.",
+        plan.items, plan.settings.ghost
+    )
+}
+
+fn engine(plan: &Plan) -> (String, &'static str) {
+    let segments = match plan.settings.segments {
+        Some(segments) => format!("{segments} segments"),
+        None => "a segment an item".to_owned(),
+    };
+    let budget = match plan.settings.budget {
+        Budget::Memory => "whole segments, the free ones too",
+        Budget::Live => "live items alone",
+    };
+    (segments, budget)
+}
+
+fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
+    let Outcome { trace, requests, keys, sizes } = outcome;
+    let _ = writeln!(out, "{trace}: {requests} requests of {keys} keys");
+    let _ = write!(out, "{:20}", "miss ratio, vs LRU");
+    for size in &plan.sizes {
+        let _ = write!(out, "{:>w$}", size.to_string(), w = 2 * CELL);
+    }
+    out.push('\n');
+    for (at, contestant) in plan.contestants.iter().enumerate() {
+        let _ = write!(out, "  {contestant:18}");
+        for (size, (_, misses)) in sizes.iter().enumerate() {
+            let ratio = misses[at] as f64 / *requests as f64;
+            let reduction = outcome.reduction_percent(size, at);
+            let _ = write!(out, "{ratio:>CELL$.4}{reduction:>+w$.2} %", w = CELL - 2);
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+/// Means over all traces and sizes, and the worst against the floor.
+fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
+    let fifo = Contestant::Ours(Eviction::Fifo);
+    let fifo = plan.contestants.iter().position(|contestant| *contestant == fifo);
+    let cells: Vec<(&Outcome, usize)> = outcomes
+        .iter()
+        .flat_map(|outcome| (0..outcome.sizes.len()).map(move |size| (outcome, size)))
+        .collect();
+    let _ = writeln!(
+        out,
+        "{:20}{:>12}{:>10}{:>10}",
+        format!("{} cells", cells.len()),
+        "mean",
+        "worst",
+        "worst"
+    );
+    let _ = writeln!(out, "{:20}{:>12}{:>10}{:>10}", "fewer misses than", "lru", "lru", "fifo");
+    for (at, contestant) in plan.contestants.iter().enumerate() {
+        let against = |base: usize| {
+            let reduction = |(outcome, size): &(&Outcome, usize)| {
+                let misses = &outcome.sizes[*size].1;
+                100.0 * (1.0 - misses[at] as f64 / (misses[base] as f64).max(1.0))
+            };
+            cells.iter().map(reduction).collect::<Vec<f64>>()
+        };
+        let lru = against(0);
+        let mean = lru.iter().sum::<f64>() / cells.len().max(1) as f64;
+        let worst = lru.iter().copied().fold(f64::INFINITY, f64::min);
+        let _ = write!(out, "  {contestant:18}{mean:>+10.2} %{worst:>+w$.2} %", w = CELL - 2);
+        if let Some(fifo) = fifo {
+            let worst = against(fifo).into_iter().fold(f64::INFINITY, f64::min);
+            let _ = write!(out, "{worst:>+w$.2} %", w = CELL - 2);
+        }
+        out.push('\n');
+    }
+}
+
+/// Everything, as one object.
+#[must_use]
+pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let results: Vec<Value> = outcomes.iter().flat_map(|outcome| cells(plan, outcome)).collect();
+    let traces: Vec<Value> = outcomes
+        .iter()
+        .map(|Outcome { trace, requests, keys, .. }| {
+            json!({ "name": trace, "requests": requests, "keys": keys })
+        })
+        .collect();
+    let (segments, budget) = engine(plan);
+    let whole = json!({
+        "items": plan.items.to_string(),
+        "segments": segments,
+        "budget": budget,
+        "ghost": plan.settings.ghost,
+        "set_percent": plan.set_percent,
+        "copies": plan.copies,
+        "traces": traces,
+        "results": results,
+    });
+    format!("{whole:#}\n")
+}
+
+fn cells(plan: &Plan, outcome: &Outcome) -> Vec<Value> {
+    let mut cells = Vec::new();
+    for (size, (bytes, misses)) in outcome.sizes.iter().enumerate() {
+        for (at, contestant) in plan.contestants.iter().enumerate() {
+            cells.push(json!({
+                "trace": outcome.trace,
+                "size": plan.sizes[size].to_string(),
+                "bytes": bytes,
+                "policy": contestant.to_string(),
+                "misses": misses[at],
+                "miss_ratio": misses[at] as f64 / outcome.requests as f64,
+                "fewer_than_lru_percent": outcome.reduction_percent(size, at),
+            }));
+        }
+    }
+    cells
+}

@@ -1,0 +1,154 @@
+//! Traces of keys, read from files.
+//!
+//! Where: first of all. Invariant: a trace has at least one request, and its keys are numbered
+//! without gaps in order of first appearance, whatever numbers the file uses.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// What a file of zstd begins with; a skippable frame has 0x50 to 0x5f in the first place.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const SKIPPABLE_MAGIC: [u8; 3] = [0x2a, 0x4d, 0x18];
+/// More requests are not taken, so that a small file cannot fill the memory.
+pub const REQUESTS_MAX: usize = 1 << 28;
+/// Bytes decoded at a time; a multiple of 4.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// A sequence of requests.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// What it is called in reports.
+    pub name: String,
+    /// The key of each request, below `keys`.
+    pub requests: Vec<u32>,
+    /// How many different ones there are.
+    pub keys: u32,
+}
+
+/// Why a trace cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be read.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+    /// It is something else.
+    #[error("{0}: not compressed with zstd")]
+    NotZstd(PathBuf),
+    /// It ends too early, or was damaged.
+    #[error("{0}: truncated or damaged after {1} requests: {2}")]
+    Damaged(PathBuf, usize, String),
+    /// It does not consist of whole numbers of four bytes.
+    #[error("{0}: {1} bytes behind the last whole u32")]
+    Odd(PathBuf, usize),
+    /// There is nothing in it.
+    #[error("{0}: no requests")]
+    Empty(PathBuf),
+    /// There is too much in it.
+    #[error("{0}: more than {REQUESTS_MAX} requests")]
+    Long(PathBuf),
+}
+
+impl Trace {
+    /// Numbers the keys of `requests` anew.
+    #[must_use]
+    pub fn new(name: &str, requests: Vec<u32>) -> Trace {
+        let mut trace = Trace { name: name.to_owned(), requests, keys: 0 };
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
+        for key in &mut trace.requests {
+            let next = trace.keys;
+            let number = *numbers.entry(*key).or_insert(next);
+            trace.keys += u32::from(number == next);
+            *key = number;
+        }
+        trace
+    }
+
+    /// Reads a file of little-endian u32 numbers, compressed with zstd.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not such a file.
+    pub fn read(path: &Path) -> Result<Trace, TraceError> {
+        let io = |error| TraceError::Io(path.to_owned(), error);
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let name = name.split('.').next().unwrap_or_default();
+        Trace::decode(path, name, BufReader::new(File::open(path).map_err(io)?))
+    }
+
+    fn decode(path: &Path, name: &str, mut source: impl Read) -> Result<Trace, TraceError> {
+        let io = |error| TraceError::Io(path.to_owned(), error);
+        let mut magic = [0; 4];
+        let got = read_all(&mut source, &mut magic).map_err(io)?;
+        if got == 0 {
+            return Err(TraceError::Empty(path.to_owned()));
+        }
+        if magic != ZSTD_MAGIC && !(magic[1..] == SKIPPABLE_MAGIC && magic[0] & 0xf0 == 0x50) {
+            return Err(TraceError::NotZstd(path.to_owned()));
+        }
+        let mut source = BufReader::new(magic.chain(source));
+        let mut requests = Vec::new();
+        let damaged = |requests: &Vec<u32>, why: String| {
+            TraceError::Damaged(path.to_owned(), requests.len(), why)
+        };
+        let mut piece = vec![0; PIECE_BYTES];
+        // A file may be several frames, one behind the other.
+        while has_more(&mut source).map_err(io)? {
+            let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut source)
+                .map_err(|error| damaged(&requests, error.to_string()))?;
+            loop {
+                let got = read_all(&mut frame, &mut piece)
+                    .map_err(|error| damaged(&requests, error.to_string()))?;
+                let (words, rest) = piece[..got].as_chunks::<4>();
+                requests.extend(words.iter().map(|word| u32::from_le_bytes(*word)));
+                if requests.len() > REQUESTS_MAX {
+                    return Err(TraceError::Long(path.to_owned()));
+                }
+                if !rest.is_empty() {
+                    return Err(TraceError::Odd(path.to_owned(), rest.len()));
+                }
+                if got < piece.len() {
+                    break;
+                }
+            }
+        }
+        if requests.is_empty() {
+            return Err(TraceError::Empty(path.to_owned()));
+        }
+        Ok(Trace::new(name, requests))
+    }
+
+    /// Each request as one for each of `copies` keys, so that there is as much more to hold.
+    ///
+    /// # Errors
+    /// The trace would be too long.
+    pub fn copied(self, copies: u32) -> Result<Trace, TraceError> {
+        let long = || TraceError::Long(PathBuf::from(&self.name));
+        let requests = self.requests.len().checked_mul(copies as usize).ok_or_else(long)?;
+        if requests > REQUESTS_MAX || self.keys.checked_mul(copies).is_none() {
+            return Err(long());
+        }
+        let of = |key: &u32| (key * copies)..(key * copies + copies);
+        let requests = self.requests.iter().flat_map(of).collect();
+        Ok(Trace { name: self.name, requests, keys: self.keys * copies })
+    }
+}
+
+fn has_more(source: &mut impl io::BufRead) -> io::Result<bool> {
+    Ok(!source.fill_buf()?.is_empty())
+}
+
+/// Fills `bytes` as far as the source goes.
+fn read_all(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match source.read(&mut bytes[filled..])? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests;

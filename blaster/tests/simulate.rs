@@ -1,0 +1,146 @@
+//! `kvblaster simulate` as its user sees it: the program run on files made here.
+//!
+//! Where: outermost. Invariant: what goes to stdout is the report and nothing else; what is wrong
+//! is told on stderr with the file's name, and the exit status says so.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use blaster::sizes::mix;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder of its own, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("kvblaster-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A trace of this name: skewed, and longer than any cache.
+    fn trace(&self, name: &str, keys: u64, count: u64) -> PathBuf {
+        let request = |at| {
+            let random = mix(at);
+            // The smaller of two is asked for more.
+            let key = (random % keys).min((random >> 32) % keys);
+            u32::try_from(key).unwrap()
+        };
+        let bytes: Vec<u8> = (0..count).flat_map(|at| request(at).to_le_bytes()).collect();
+        self.file(name, &compress_to_vec(bytes.as_slice(), CompressionLevel::Fastest))
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(words: &str, paths: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvblaster"));
+    command.args(words.split_whitespace()).args(paths).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_simulation_prints_a_table_and_draws_a_plot() {
+    let folder = Folder::new("table");
+    let (one, two) = (folder.trace("one.u32.zst", 500, 9000), folder.trace("two.zst", 90, 3000));
+    let svg = folder.0.join("curves.svg");
+    let words = format!("simulate -s 1%,10%,50% -t 2 --svg {}", svg.display());
+    let out = run(&words, &[&one, &two]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let table = text(&out.stdout);
+    for part in ["one: 9000 requests of ", "two: 3000", "all items equal", "256 segments"] {
+        assert!(table.contains(part), "no {part} in {table}");
+    }
+    for policy in ["lru", "memcached", "clock", "sieve", "arc", "belady", "fifo", "clock2q"] {
+        let rows = table.lines().filter(|line| line.split_whitespace().next() == Some(policy));
+        assert_eq!(rows.count(), 3, "{policy} in {table}");
+    }
+    assert!(text(&out.stderr).contains("60 of 60 simulations"));
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert_eq!(svg.matches("<polyline").count(), 20);
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+}
+
+#[test]
+fn json_has_the_same_figures_however_many_threads() {
+    let folder = Folder::new("json");
+    let trace = folder.trace("a.u32.zst", 800, 20_000);
+    let of = |threads: &str| {
+        let words = format!("simulate --json -i etc -s 5%,40k --set-ratio 0.3 -t {threads}");
+        let out = run(&words, &[&trace]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+    };
+    let json = of("1");
+    assert_eq!(json, of("3"));
+    assert_eq!(json["traces"][0]["requests"], 20_000);
+    assert_eq!(json["set_percent"], 30);
+    let results = json["results"].as_array().unwrap();
+    assert_eq!(results.len(), 20);
+    assert!(results.iter().all(|cell| cell["misses"].as_u64().unwrap() <= 20_000));
+}
+
+#[test]
+fn the_real_store_misses_about_as_often_as_its_model() {
+    let folder = Folder::new("live");
+    let trace = folder.trace("a.u32.zst", 60_000, 400_000);
+    for policy in ["fifo", "nbq-clock", "s3-fifo", "clock2q"] {
+        let words = format!("simulate --json -i 30/1-200 -s 2m -p {policy},live:{policy}");
+        let out = run(&words, &[&trace]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let ratio = |at: usize| json["results"][at]["miss_ratio"].as_f64().unwrap();
+        let (model, real) = (ratio(1), ratio(2));
+        assert!((real / model - 1.0).abs() < 0.06, "{policy}: {model} in the model, {real} live");
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_is_told_with_its_name() {
+    let folder = Folder::new("wrong");
+    let whole = std::fs::read(folder.trace("whole.zst", 1000, 9000)).unwrap();
+    let cases = [
+        (folder.file("cut.zst", &whole[..whole.len() / 2]), "truncated or damaged"),
+        (folder.file("plain.txt", b"1 2 3 4 5"), "not compressed with zstd"),
+        (folder.file("empty.zst", b""), "no requests"),
+        (folder.0.join("missing.zst"), "No such file"),
+    ];
+    for (path, why) in cases {
+        let out = run("simulate -s 1%", &[&path]);
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{told}");
+        assert!(out.stdout.is_empty());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains(why) && told.contains(name), "{told}");
+    }
+    let trace = folder.trace("small.zst", 100, 1000);
+    let out = run("simulate -i 20/20 -s 10% -p live", &[&trace]);
+    assert!(text(&out.stderr).contains("too little for the real store"));
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_and_help_is_not() {
+    for words in ["", "simulate", "replay x", "simulate --fast x", "simulate -s 0 x"] {
+        let out = run(words, &[]);
+        assert_eq!(out.status.code(), Some(64), "{words}: {}", text(&out.stderr));
+        assert!(text(&out.stderr).contains("--help"), "{words}");
+    }
+    assert!(text(&run("--help", &[]).stdout).contains("simulate"));
+    assert!(text(&run("simulate --help", &[]).stdout).contains("--set-ratio"));
+    assert!(text(&run("--version", &[]).stdout).starts_with("kvblaster "));
+}
