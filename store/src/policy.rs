@@ -39,7 +39,7 @@ pub enum Verdict {
 /// How hard room is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
-    /// Bytes spared beyond what was freed, over `DEBT_SEGMENTS`.
+    /// More was spared than freed, by over a sixteenth of the memory.
     pub in_debt: bool,
     /// A whole drain under debt has freed nothing.
     pub stuck: bool,
@@ -86,11 +86,11 @@ pub enum Eviction {
     /// First in, first out: the floor.
     Fifo,
     /// The paper's.
-    #[default]
     NbqClock,
     /// A probation queue, a main queue and a ghost.
     S3Fifo,
     /// The same, where hits soon after insertion do not count, and size does.
+    #[default]
     Clock2Q,
 }
 

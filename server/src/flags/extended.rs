@@ -75,7 +75,7 @@ pub(super) const OPTIONS: &[Extended] = &[
             "which items stay when room is made: fifo, the floor;",
             "nbq-clock, a reference counter; s3-fifo, a probation",
             "queue and a memory of who left; clock2q, the same where",
-            "hits in a burst do not count (default: nbq-clock)",
+            "hits in a burst do not count (default: clock2q)",
         ],
         does: Does::Sets(|draft, value| {
             let names = Eviction::ALL.map(|(name, _)| name);
