@@ -264,6 +264,13 @@ impl Index {
         self.ghost.knows(self.width().address(hash).group(), hash)
     }
 
+    /// The slot that the key of `hash` is likely to have, if it has one: by its tag alone.
+    pub(crate) fn likely(&self, hash: u64) -> Option<Slot> {
+        let mut likely = None;
+        self.candidates(hash, |slot| likely = likely.or(Some(slot)));
+        likely
+    }
+
     #[inline]
     fn width(&self) -> Width {
         // Acquire pairs with the Release in `grow::step`: the new lines are seen as zeroed or
@@ -590,10 +597,11 @@ fn probe<'i>(
     tag: u64,
     is_it: &mut impl FnMut(Slot) -> bool,
 ) -> Option<Found<'i>> {
+    let tag = Slot::tagged(tag);
     for at in line {
         // Acquire pairs with the Release that put the slot there: the item behind it is whole.
         let slot = Slot(at.load(Ordering::Acquire));
-        if slot.tag() == tag && is_it(slot) {
+        if slot.same_tag(tag) && is_it(slot) {
             return Some(Found { slot, at });
         }
     }

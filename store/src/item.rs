@@ -22,10 +22,13 @@
 
 #![allow(unsafe_code, reason = "reads and writes items in the mapping")]
 
+mod pieces;
+
 use crate::rewrite::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
+use pieces::{Piece, pieces};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 const HEADER_BYTES: u32 = 5;
 const VLEN_LONG: u32 = 0xfff;
@@ -391,20 +394,26 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.log_bytes as usize, "all of it");
-        let at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize);
-        let (head, words) = chunks(at, to.len());
-        let (first, rest) = to.split_at_mut(head);
-        let (middle, last) = rest.split_at_mut(words * 8);
-        // SAFETY: `to.len()` bytes from `at` are the item's value (see `at`). They are only ever
-        // written by `rewrite`, and so by atomics in the same chunks, or before it was published.
-        // Relaxed: the caller's fence orders them.
+        let mut at = to.as_mut_ptr();
+        // SAFETY: the value's bytes are written only by `rewrite`, and so by atomics of the same
+        // pieces, or before it was published; `at` steps through `to`, which is as long. Relaxed:
+        // the caller's fence orders them.
         unsafe {
-            load_bytes(at, first);
-            for (word, to) in middle.chunks_exact_mut(8).enumerate() {
-                let from = AtomicU64::from_ptr(at.add(head + word * 8).cast_mut().cast());
-                to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
-            }
-            load_bytes(at.add(head + words * 8), last);
+            pieces(self.value_at(), to.len(), |piece| {
+                match piece {
+                    Piece::One(from) => at.write(from.load(Ordering::Relaxed)),
+                    Piece::Two(from) => {
+                        at.cast::<u16>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                    Piece::Four(from) => {
+                        at.cast::<u32>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                    Piece::Eight(from) => {
+                        at.cast::<u64>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                }
+                at = at.add(piece.bytes());
+            });
         }
     }
 
@@ -428,10 +437,9 @@ impl<'r> Item<'r> {
             self.store(self.flags_at() as usize, fields.client_flags.to_le_bytes());
         }
         let [value, more] = fields.value;
-        let value_at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize);
         if more.is_empty() {
             // Its own value stays.
-            if value.as_ptr() != value_at {
+            if value.as_ptr() != self.value_at() {
                 self.store_value(value);
             }
         } else {
@@ -448,22 +456,30 @@ impl<'r> Item<'r> {
             value.len() == self.log_bytes as usize && value.len() <= REWRITTEN_BYTES_MAX,
             "a value of the old one's length, which readers copy"
         );
-        let at = self.at.wrapping_add((self.key_at + self.key_bytes) as usize).cast_mut();
-        let (head, words) = chunks(at, value.len());
-        let (first, rest) = value.split_at(head);
-        let (middle, last) = rest.split_at(words * 8);
+        let mut at = value.as_ptr();
         // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock keeps other
         // writers, and readers that use no atomics, out.
         unsafe {
-            store_bytes(at, first);
-            for (word, from) in middle.chunks_exact(8).enumerate() {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(from);
-                let to = AtomicU64::from_ptr(at.add(head + word * 8).cast());
-                to.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            store_bytes(at.add(head + words * 8), last);
+            pieces(self.value_at(), value.len(), |piece| {
+                match piece {
+                    Piece::One(to) => to.store(at.read(), Ordering::Relaxed),
+                    Piece::Two(to) => {
+                        to.store(at.cast::<u16>().read_unaligned(), Ordering::Relaxed);
+                    }
+                    Piece::Four(to) => {
+                        to.store(at.cast::<u32>().read_unaligned(), Ordering::Relaxed);
+                    }
+                    Piece::Eight(to) => {
+                        to.store(at.cast::<u64>().read_unaligned(), Ordering::Relaxed);
+                    }
+                }
+                at = at.add(piece.bytes());
+            });
         }
+    }
+
+    fn value_at(&self) -> *const u8 {
+        self.at.wrapping_add((self.key_at + self.key_bytes) as usize)
     }
 
     /// All its fields but the CAS unique, to be written elsewhere.
@@ -477,35 +493,6 @@ impl<'r> Item<'r> {
             first_frame: self.first_frame().unwrap_or(0),
             minute: self.minute(),
         }
-    }
-}
-
-/// Bytes before the first whole word of `bytes` at an address, and whole words after them.
-#[inline]
-fn chunks(at: *const u8, bytes: usize) -> (usize, usize) {
-    let head = (at.addr().wrapping_neg() & 7).min(bytes);
-    (head, (bytes - head) / 8)
-}
-
-/// # Safety
-/// `to.len()` bytes from `from` may be read by atomic bytes.
-#[inline]
-unsafe fn load_bytes(from: *const u8, to: &mut [u8]) {
-    for (i, byte) in to.iter_mut().enumerate() {
-        // SAFETY: the caller's.
-        let from = unsafe { AtomicU8::from_ptr(from.add(i).cast_mut()) };
-        *byte = from.load(Ordering::Relaxed); // the caller's fence orders them
-    }
-}
-
-/// # Safety
-/// `from.len()` bytes from `to` may be written by atomic bytes.
-#[inline]
-unsafe fn store_bytes(to: *mut u8, from: &[u8]) {
-    for (i, byte) in from.iter().enumerate() {
-        // SAFETY: the caller's.
-        let to = unsafe { AtomicU8::from_ptr(to.add(i)) };
-        to.store(*byte, Ordering::Relaxed); // the caller's fence orders them
     }
 }
 
@@ -664,6 +651,52 @@ mod tests {
             // SAFETY: written just above.
             let void = unsafe { record(&region, 100 + u64::from(shape.extent()), 4096) };
             assert!(matches!(void, Record::Void(70_000)));
+        }
+    }
+
+    #[test]
+    fn what_is_rewritten_is_read_at_every_place_and_length() {
+        let region = Region::new(1 << 20).expect("address space");
+        for (loc, len) in (0..8).flat_map(|loc| (0..70).map(move |len| (loc, len))) {
+            let old: Vec<u8> = (0..len).collect();
+            let new: Vec<u8> = (100..100 + len).collect();
+            let shape = Shape {
+                key_bytes: 3,
+                value_bytes: len.into(),
+                log_bytes: len.into(),
+                cas: CasWidth::Short,
+                exp: true,
+                flags: true,
+                key_binary: false,
+                chained: false,
+            };
+            let fields = Fields {
+                key: b"key",
+                value: [&old, &[]],
+                cas: 5,
+                exptime: 6,
+                client_flags: 7,
+                first_frame: 0,
+                minute: 8,
+            };
+            // SAFETY: the region is this test's alone.
+            let item = unsafe {
+                write(&region, 64 + loc, shape, &fields, 0);
+                write_void(&region, 64 + loc + u64::from(shape.extent()), 70_000);
+                Item::framed(&region, 64 + loc, 4096)
+            };
+            let value = [&new[..new.len() / 2], &new[new.len() / 2..]];
+            let other = Fields { value, cas: 9, exptime: 10, client_flags: 11, ..fields };
+            item.rewrite(&Fields { minute: 12, ..other }, 0);
+            let mut copy = vec![0; new.len()];
+            item.copy_value(&mut copy);
+            assert_eq!((&copy, item.log_value()), (&new, &new[..]), "{len} bytes at {loc}");
+            assert_eq!((item.key(), item.shape()), (&b"key"[..], shape));
+            let rest = (item.cas(0), item.exptime(), item.client_flags(), item.minute());
+            assert_eq!(rest, (9, 10, 11, 12));
+            // SAFETY: as above.
+            let void = unsafe { record(&region, 64 + loc + u64::from(shape.extent()), 4096) };
+            assert!(matches!(void, Record::Void(70_000)), "nothing behind it is touched");
         }
     }
 

@@ -253,14 +253,12 @@ impl Local {
     }
 
     /// The queue that a new version of the key belongs in: an item stays in its own, and a new one
-    /// goes where the policy says. A guess, made without a lock or a look at keys: at worst an item
-    /// is in the wrong one.
-    pub(crate) fn queue_for(&self, store: &Store, hash: u64) -> Queue {
+    /// goes where the policy says. `there` is what the key is likely to have (`Index::likely`): at
+    /// worst an item is in the wrong one.
+    pub(crate) fn queue_for(&self, store: &Store, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = store.config.eviction.filter(|_| store.has_probation) else {
             return Queue::Main;
         };
-        let mut there = None;
-        store.index.candidates(hash, |slot| there = there.or(Some(slot)));
         match there {
             Some(slot) => store.log.queue_of(store.memory().region.segment_of(slot.loc())),
             None => policy.admit(store.index.remembers(hash)),
@@ -322,7 +320,8 @@ impl Local {
                 Attempt::Modified(modified) => return Ok(modified),
                 Attempt::Append(shape) => shape,
             };
-            let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
+            let queue = self.queue_for(store, hash, store.index.likely(hash));
+            let place = self.place(store, queue, shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, key);
             let seen = old.as_ref().filter(|old| old.fate == Fate::Live).map(|old| old.seen);

@@ -157,11 +157,15 @@ impl Local {
         parts: &Parts<'_>,
     ) -> Result<Stored, Refused> {
         let shape = shape_of(store, put, parts);
-        if let Some(stored) = self.publish_over(store, hash, put, parts, shape) {
+        let there = store.index.likely(hash);
+        if there.is_some_and(|slot| Self::looks_rewritable(store, slot, shape))
+            && let Some(stored) = self.publish_over(store, hash, put, parts, shape)
+        {
             return Ok(stored);
         }
         loop {
-            let place = self.place(store, self.queue_for(store, hash), shape.extent())?;
+            let queue = self.queue_for(store, hash, there);
+            let place = self.place(store, queue, shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, put.key);
             let seen = live(old.as_ref());
@@ -205,11 +209,6 @@ impl Local {
         parts: &Parts<'_>,
         shape: Shape,
     ) -> Option<Stored> {
-        let mut likely = false;
-        store.index.candidates(hash, |slot| likely |= Self::looks_rewritable(store, slot, shape));
-        if !likely {
-            return None;
-        }
         let locked = store.index.lock(hash);
         let old = self.find_locked(store, &locked, put.key)?;
         if !Self::can_rewrite(store, &old, shape) {

@@ -55,6 +55,18 @@ impl Slot {
         (self.0 >> LOC_BITS) & TAG_MASK
     }
 
+    /// Nothing but a tag, for `same_tag`.
+    #[inline]
+    pub(crate) fn tagged(tag: u64) -> Self {
+        Self(tag << LOC_BITS)
+    }
+
+    /// Has it the same tag as `tagged`?
+    #[inline]
+    pub(crate) fn same_tag(self, tagged: Self) -> bool {
+        self.0 & (TAG_MASK << LOC_BITS) == tagged.0
+    }
+
     #[inline]
     pub(crate) fn cnt(self) -> u64 {
         (self.0 >> CNT_AT) & CNT_MAX
