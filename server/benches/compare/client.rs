@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
+use crate::measure::requests::{Batch, CAS_BYTES};
 use crate::measure::{Outcome, fail};
-use crate::workload::{Batch, CAS_BYTES, Workload};
+use crate::workload::Workload;
 
 /// Bytes one read takes at most.
 const READ_BYTES: usize = 65_536;
@@ -248,6 +249,7 @@ impl Peer {
 /// Stores every key once, on one connection.
 pub(crate) fn store_all(address: SocketAddr, workload: &Workload) -> Outcome<()> {
     let mut client = Client::connect(address, 1, STORE_BATCH, workload, true)?;
+    let mut workload = workload.clone();
     let mut next = 0;
     while next < workload.keys() {
         let end = workload.keys().min(next.saturating_add(STORE_BATCH));

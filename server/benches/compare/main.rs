@@ -110,8 +110,8 @@ impl MatchUp {
             (
                 "load",
                 format!(
-                    "{:?} protocol, {} connections, {} keys of {} B, values of {} B, {} sets",
-                    options.protocol,
+                    "{} protocol, {} connections, {} keys of {} B, values of {} B, {} sets",
+                    options.protocol.name(),
                     options.connections,
                     options.keys,
                     KEY_BYTES,

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use crate::measure::options::{each, one_of, real, unknown, whole, wholes};
+use crate::measure::requests::Protocol;
 use crate::measure::{Outcome, contestant};
-use crate::workload::Protocol;
 
 /// Most connections one run opens.
 const CONNECTIONS_MAX: u32 = 10_000;

@@ -48,6 +48,7 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     command.args(["--op", op, "--for-callgrind", &count.to_string()]);
     command.args(["--count", &options.count.to_string(), "--keys", &options.keys.to_string()]);
     command.args(["--value-bytes", &options.value_bytes.to_string()]);
+    command.args(["--protocol", options.protocol.name()]);
     command.args(["--eviction", eviction_name(options.eviction)]);
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {

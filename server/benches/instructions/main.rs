@@ -16,8 +16,9 @@ use std::process::ExitCode;
 
 use callgrind::Profile;
 use measure::in_process::{self, KEYS_END, VALUE_BYTES_MAX, eviction_name};
-use measure::options::{each, unknown, whole};
+use measure::options::{each, one_of, unknown, whole};
 use measure::report::{Report, say};
+use measure::requests::Protocol;
 use measure::statistics::count_of_u64;
 use measure::{Outcome, fail};
 use measured::Op;
@@ -30,11 +31,12 @@ const USAGE: &str = "\
 usage: cargo bench --bench instructions -- [options]
 Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that does
 nothing. Rows `store` are calls of the store; rows `request` go from the request's bytes to the
-reply's (parse, execute, encode), text protocol, no socket.
+reply's (parse, execute, encode), no socket.
 
   --count N          N above (20000)
   --keys N           keys stored beforehand (20000)
   --value-bytes N    length of each value (64); keys have 36
+  --protocol NAME    of the requests: text (get, set), meta (mg, ms) or binary (GETK, SET) (text)
   --eviction NAME    policy of the store (the server's default)
   --only TEXT        only rows whose name has TEXT in it
   --breakdown N      shows, for each row, the N functions with most instructions (0)
@@ -47,6 +49,7 @@ pub(crate) struct Options {
     pub(crate) count: u32,
     pub(crate) keys: u32,
     pub(crate) value_bytes: u32,
+    pub(crate) protocol: Protocol,
     pub(crate) eviction: Eviction,
     only: String,
     breakdown: u32,
@@ -76,6 +79,7 @@ fn parse() -> Outcome<Option<Options>> {
         count: 20_000,
         keys: 20_000,
         value_bytes: 64,
+        protocol: Protocol::Text,
         eviction: Eviction::default(),
         only: String::new(),
         breakdown: 0,
@@ -89,6 +93,7 @@ fn parse() -> Outcome<Option<Options>> {
             "--count" => options.count = whole(name, value, COUNT_MAX)?,
             "--keys" => options.keys = whole(name, value, KEYS_END / 4)?,
             "--value-bytes" => options.value_bytes = whole(name, value, VALUE_BYTES_MAX)?,
+            "--protocol" => options.protocol = one_of(name, value, &Protocol::ALL)?,
             "--eviction" => options.eviction = in_process::eviction(name, value)?,
             "--only" => options.only = value.to_owned(),
             "--breakdown" => options.breakdown = whole(name, value, 1_000)?,
@@ -117,6 +122,7 @@ fn drive(options: &Options) -> Outcome<()> {
             eviction_name(options.eviction)
         ),
     );
+    report.fact("requests", options.protocol.name().to_owned());
     report.open()?;
     let mut nothing = Profile::default();
     for (name, op) in Op::ALL {

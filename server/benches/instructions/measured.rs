@@ -20,8 +20,11 @@ use crate::measure::in_process::{
     BATCH, KEY_BYTES, Key, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };
 use crate::measure::random::Random;
+use crate::measure::requests::{Batch, Form};
 use crate::measure::{Outcome, fail};
 
+/// A miss is answered with no more bytes than this: a binary header, the key, and words.
+const MISS_MAX: usize = 80;
 /// Keys are read so often beforehand that their counters are saturated.
 const WARM_READS: u32 = 3;
 /// A store that evicts holds about this part of the keys it is filled with.
@@ -115,7 +118,7 @@ struct Bench {
     out: Out,
     keys: Vec<Key>,
     /// The requests, where an operation is one.
-    input: Vec<u8>,
+    requests: Batch,
     value: Vec<u8>,
 }
 
@@ -150,8 +153,11 @@ impl Bench {
                 hit(&mut context.store, key, value_bytes)?;
             }
         }
-        let input = if is_request(op) { requests(op, &keys, &value) } else { Vec::new() };
-        Ok(Bench { context, out: Out::for_column(value_bytes), keys, input, value })
+        let requests = match is_request(op) {
+            true => requests(op, &keys, &value, options),
+            false => Batch::default(),
+        };
+        Ok(Bench { context, out: Out::for_column(value_bytes), keys, requests, value })
     }
 }
 
@@ -186,22 +192,18 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     (0..count).filter_map(pick).collect()
 }
 
-/// The bytes a client would send.
-fn requests(op: Op, keys: &[Key], value: &[u8]) -> Vec<u8> {
-    let mut input = Vec::new();
+/// What a client would send, and what it would hear if every GET hit.
+fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
+    let form = Form::new(options.protocol, options.value_bytes);
+    let mut batch = Batch::default();
     for key in keys {
         if op.is_get() {
-            input.extend_from_slice(b"get ");
-            input.extend_from_slice(key);
+            form.get(key, value, &mut batch);
         } else {
-            input.extend_from_slice(b"set ");
-            input.extend_from_slice(key);
-            input.extend_from_slice(format!(" 0 0 {}\r\n", value.len()).as_bytes());
-            input.extend_from_slice(value);
+            form.set(key, value, &mut batch);
         }
-        input.extend_from_slice(b"\r\n");
     }
-    input
+    batch
 }
 
 /// What the server's executor needs, with a store of so many bytes.
@@ -222,7 +224,7 @@ fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
 /// What callgrind counts, and nothing else.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
-    let Bench { context, out, keys, input, value } = bench;
+    let Bench { context, out, keys, requests, value } = bench;
     let column = &mut context.store;
     let value_bytes = value.len();
     let batches = keys.chunks(BATCH as usize);
@@ -255,12 +257,14 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             true => Ok(()),
             false => fail("a key that was stored is missing".to_owned()),
         }),
-        Op::RequestGetHit => answer_all(context, input, out, value_bytes + KEY_BYTES),
-        Op::RequestGetMiss
+        Op::RequestGetMiss => answer_all(context, requests, out, None),
+        Op::RequestGetHit
         | Op::RequestSetSame
         | Op::RequestSetNew
         | Op::RequestSetSameEvicting
-        | Op::RequestSetNewEvicting => answer_all(context, input, out, b"END\r\n".len()),
+        | Op::RequestSetNewEvicting => {
+            answer_all(context, requests, out, Some(requests.reply.len() / keys.len()))
+        }
     }
 }
 
@@ -294,14 +298,16 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Carries out all of `input`; each reply must have `reply_bytes_min`.
+/// Carries out all requests; each reply must be as long as said, and that of a miss shorter than a
+/// hit's.
 fn answer_all(
     context: &mut Context,
-    input: &[u8],
+    requests: &Batch,
     out: &mut Out,
-    reply_bytes_min: usize,
+    reply_bytes: Option<usize>,
 ) -> Outcome<()> {
-    let mut session = Session::new(Speak::Ascii);
+    let mut session = Session::new(Speak::Auto);
+    let input = &requests.request;
     let (mut at, mut done) = (0, 0);
     while at < input.len() {
         let Step::Request(request, bytes) = session.next(&input[at..]) else {
@@ -309,9 +315,11 @@ fn answer_all(
         };
         let before = out.buf.len();
         execute(context, &request, out);
-        if out.buf.len() < before + reply_bytes_min {
+        let reply = out.buf.len() - before;
+        if reply_bytes.is_some_and(|due| due != reply) || reply_bytes.is_none() && reply > MISS_MAX
+        {
             let reply = String::from_utf8_lossy(&out.buf[before..]).into_owned();
-            return fail(format!("a reply that is too short: {reply:?}"));
+            return fail(format!("a reply that cannot be right: {reply:?}"));
         }
         at += bytes;
         done += 1;

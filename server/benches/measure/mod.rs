@@ -12,6 +12,7 @@ pub(crate) mod in_process;
 pub(crate) mod options;
 pub(crate) mod random;
 pub(crate) mod report;
+pub(crate) mod requests;
 pub(crate) mod statistics;
 
 use std::error::Error;

@@ -1,0 +1,138 @@
+//! One form of request a protocol: a GET, a SET, and the replies they must get, as bytes.
+//!
+//! Where: the load on live servers, and the requests that are executed in process.
+//! Invariant: the reply is known in full, byte for byte, but the CAS unique that a binary reply
+//! shows.
+//! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
+
+use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
+
+use super::in_process::{KEY_BYTES, Key};
+
+/// GETK and SET.
+const OPCODE_GET: u8 = 0x0c;
+const OPCODE_SET: u8 = 0x01;
+/// Where the CAS unique stands in a header, and its length.
+const CAS_AT: usize = 16;
+pub(crate) const CAS_BYTES: usize = 8;
+/// Length of a key.
+const KEY_BYTES_32: u32 = 36;
+const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Text,
+    Meta,
+    Binary,
+}
+
+impl Protocol {
+    /// By name.
+    pub(crate) const ALL: [(&'static str, Protocol); 3] =
+        [("text", Protocol::Text), ("meta", Protocol::Meta), ("binary", Protocol::Binary)];
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        Protocol::ALL.iter().find(|(_, one)| *one == self).map_or("?", |(name, _)| name)
+    }
+}
+
+/// Requests, and the replies they must get.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) request: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
+    /// Where in `reply` a CAS unique stands, which only the server knows; ascending.
+    pub(crate) cas_at: Vec<usize>,
+}
+
+impl Batch {
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.request.clear();
+        self.reply.clear();
+        self.cas_at.clear();
+    }
+}
+
+/// How requests for values of one length look.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    protocol: Protocol,
+    /// ` 0 <bytes>\r\n` or ` <bytes>\r\n`, which follows the key in a line with a value.
+    after_key: Vec<u8>,
+    value_bytes: u32,
+}
+
+impl Form {
+    pub(crate) fn new(protocol: Protocol, value_bytes: u32) -> Form {
+        let after_key = match protocol {
+            Protocol::Meta => format!("{value_bytes}\r\n"),
+            Protocol::Text | Protocol::Binary => format!(" 0 {value_bytes}\r\n"),
+        };
+        Form { protocol, after_key: after_key.into_bytes(), value_bytes }
+    }
+
+    /// Appends a GET, and the reply to it if it hits `value`.
+    pub(crate) fn get(&self, key: &Key, value: &[u8], batch: &mut Batch) {
+        let Batch { request, reply, cas_at } = batch;
+        match self.protocol {
+            Protocol::Text => {
+                push(request, &[b"get ", key, b"\r\n"]);
+                push(reply, &[b"VALUE ", key, &self.after_key, value, b"\r\nEND\r\n"]);
+            }
+            Protocol::Meta => {
+                push(request, &[b"mg ", key, b" v\r\n"]);
+                push(reply, &[b"VA ", &self.after_key, value, b"\r\n"]);
+            }
+            Protocol::Binary => {
+                header(request, MAGIC_REQUEST, OPCODE_GET, [0, KEY_BYTES_32, 0]);
+                push(request, &[key]);
+                cas_at.push(reply.len() + CAS_AT);
+                header(reply, MAGIC_REPLY, OPCODE_GET, [4, KEY_BYTES_32, self.value_bytes]);
+                push(reply, &[&[0; 4], key, value]);
+            }
+        }
+    }
+
+    /// Appends a SET, and the reply to it.
+    pub(crate) fn set(&self, key: &Key, value: &[u8], batch: &mut Batch) {
+        let Batch { request, reply, cas_at } = batch;
+        match self.protocol {
+            Protocol::Text => {
+                push(request, &[b"set ", key, b" 0", &self.after_key, value, b"\r\n"]);
+                push(reply, &[b"STORED\r\n"]);
+            }
+            Protocol::Meta => {
+                push(request, &[b"ms ", key, b" ", &self.after_key, value, b"\r\n"]);
+                push(reply, &[b"HD\r\n"]);
+            }
+            Protocol::Binary => {
+                header(request, MAGIC_REQUEST, OPCODE_SET, [8, KEY_BYTES_32, self.value_bytes]);
+                push(request, &[&[0; 8], key, value]);
+                cas_at.push(reply.len() + CAS_AT);
+                header(reply, MAGIC_REPLY, OPCODE_SET, [0; 3]);
+            }
+        }
+    }
+}
+
+fn push(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+}
+
+/// Appends a header for a body of extras, key and value of these lengths.
+fn header(out: &mut Vec<u8>, magic: u8, opcode: u8, body: [u32; 3]) {
+    let [extras, key, _] = body;
+    let header = Header {
+        magic,
+        opcode,
+        key_bytes: u16::try_from(key).unwrap_or(0),
+        extras_bytes: u8::try_from(extras).unwrap_or(0),
+        body_bytes: body.iter().sum(),
+        ..Header::default()
+    };
+    let bytes: [u8; HEADER_BYTES] = header.to_bytes();
+    out.extend_from_slice(&bytes);
+}
