@@ -12,7 +12,7 @@ use crate::cache::{Cache, Shape};
 use crate::sizes::mix;
 use ghost::Ghost;
 use lane::Lane;
-use store::policy::{CNT_MAX, Drained, Eviction, Policy, Pressure, Queue, Verdict};
+use store::policy::{CNT_MAX, Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
 
 /// As in the store's `room`: what an append pays, and when compaction comes before eviction.
 const PAY_FACTOR: u64 = 2;
@@ -111,6 +111,8 @@ pub struct Engine<'w> {
     budget: Budget,
     has_ghost: bool,
     window_percent: u64,
+    /// What probation ought to have.
+    share: Share,
     /// Bytes of a segment; where each item has its own, of a mean one.
     segment_bytes: u64,
     is_itemwise: bool,
@@ -166,6 +168,7 @@ impl<'w> Engine<'w> {
             budget: settings.budget,
             has_ghost: policy.admit(false) != policy.admit(true),
             window_percent: policy.window_percent(),
+            share: policy.share(),
             segment_bytes: (capacity_bytes / segments).max(1),
             is_itemwise: segments == capacity_items,
             high: (segments / 16).clamp(2, HIGH),
@@ -174,7 +177,7 @@ impl<'w> Engine<'w> {
             numbers: Vec::new(),
             probation: Lane::default(),
             main: Lane::default(),
-            ghost: Ghost::new(capacity_items as f64 * settings.ghost),
+            ghost: Ghost::new(capacity_items as f64 * settings.ghost, remembers_main(policy)),
             tickets: 0,
             live_items: 0,
             unused_bytes: capacity_bytes,
@@ -230,8 +233,13 @@ impl<'w> Engine<'w> {
     }
 
     fn insert(&mut self, key: u32) {
-        let remembered = self.has_ghost && self.ghost.take(mix(u64::from(key)));
-        let queue = self.policy.admit(remembered);
+        let hash = mix(u64::from(key));
+        let left = if self.has_ghost { self.ghost.take(hash) } else { None };
+        if let Some(from) = left {
+            let (bytes, all_bytes) = (self.shape.bytes_of(key), self.live_bytes());
+            self.share = self.policy.rebalance(self.share, from, bytes, all_bytes);
+        }
+        let queue = self.policy.admit(left.is_some());
         self.store(queue, key, 0);
     }
 
@@ -464,7 +472,8 @@ impl<'w> Engine<'w> {
 
     /// The oldest segment of the queue that the policy names, or else of the other.
     fn oldest(&mut self) -> Option<u32> {
-        let victim = self.policy.victim(self.probation.live_bytes, self.main.live_bytes);
+        let victim =
+            self.policy.victim(self.share, self.probation.live_bytes, self.main.live_bytes);
         let other = if victim == Queue::Main { Queue::Probation } else { Queue::Main };
         for seal_first in [false, true] {
             for queue in [victim, other] {
@@ -528,7 +537,9 @@ impl<'w> Engine<'w> {
                 self.debt_bytes += bytes;
                 return false;
             }
-            Verdict::Evict { remember: true } => self.ghost.push(mix(u64::from(key))),
+            Verdict::Evict { remember: true } => {
+                self.ghost.push(drained.queue, mix(u64::from(key)));
+            }
             Verdict::Evict { remember: false } | Verdict::Spare(_) => {}
         }
         self.debt_bytes = self.debt_bytes.saturating_sub(DEBT_PAID * bytes);
@@ -544,6 +555,12 @@ impl<'w> Engine<'w> {
         self.drain = None;
         self.retire(drain.segment);
     }
+}
+
+/// Does the ghost take note of what leaves the main queue?
+fn remembers_main(policy: Eviction) -> bool {
+    let unused = Drained { queue: Queue::Main, cnt: 0, bytes: 1, mean_bytes: 1 };
+    policy.judge(unused, Pressure::default()) == Verdict::Evict { remember: true }
 }
 
 impl Default for Segment {

@@ -62,8 +62,8 @@ pub struct Drained {
 pub trait Policy {
     /// The queue that a new item enters; `remembered`: the ghost knows its key.
     fn admit(&self, remembered: bool) -> Queue;
-    /// The queue to make room in, by the live bytes of each.
-    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue;
+    /// The queue to make room in, by the live bytes of each; `share`: what probation ought to have.
+    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
     /// What becomes of an item.
     fn judge(&self, item: Drained, pressure: Pressure) -> Verdict;
 
@@ -71,13 +71,30 @@ pub trait Policy {
     fn window_percent(&self) -> u64 {
         0
     }
+
+    /// Probation's share to begin with.
+    fn share(&self) -> Share {
+        Share(0.0)
+    }
+
+    /// Its share from now on: a key that the ghost remembers is stored again, having left the queue
+    /// `from`; `item_bytes` of `all_bytes` that are live. Lost updates are harmless.
+    fn rebalance(&self, share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
+        share
+    }
 }
 
-/// Probation, while it holds more than this share of all live bytes.
-fn probation_over(percent: u64, probation_bytes: u64, main_bytes: u64) -> Queue {
-    let all_bytes = probation_bytes.saturating_add(main_bytes);
-    let is_over = probation_bytes > all_bytes / 100 * percent;
-    if is_over || main_bytes == 0 { Queue::Probation } else { Queue::Main }
+/// The part of all live bytes that probation ought to have, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl Share {
+    /// Probation, while it holds more than its share.
+    fn victim(self, probation_bytes: u64, main_bytes: u64) -> Queue {
+        let all_bytes = probation_bytes as f64 + main_bytes as f64;
+        let is_over = probation_bytes as f64 > all_bytes * self.0;
+        if is_over || main_bytes == 0 { Queue::Probation } else { Queue::Main }
+    }
 }
 
 /// The policies there are.
@@ -120,12 +137,12 @@ impl Policy for Eviction {
         }
     }
 
-    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
+    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
         match self {
-            Eviction::Fifo => fifo::Fifo.victim(probation_bytes, main_bytes),
-            Eviction::NbqClock => nbq_clock::NbqClock.victim(probation_bytes, main_bytes),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.victim(probation_bytes, main_bytes),
-            Eviction::Clock2Q => clock2q::Clock2Q.victim(probation_bytes, main_bytes),
+            Eviction::Fifo => fifo::Fifo.victim(share, probation_bytes, main_bytes),
+            Eviction::NbqClock => nbq_clock::NbqClock.victim(share, probation_bytes, main_bytes),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.victim(share, probation_bytes, main_bytes),
+            Eviction::Clock2Q => clock2q::Clock2Q.victim(share, probation_bytes, main_bytes),
         }
     }
 
@@ -144,6 +161,24 @@ impl Policy for Eviction {
             Eviction::NbqClock => nbq_clock::NbqClock.window_percent(),
             Eviction::S3Fifo => s3_fifo::S3Fifo.window_percent(),
             Eviction::Clock2Q => clock2q::Clock2Q.window_percent(),
+        }
+    }
+
+    fn share(&self) -> Share {
+        match self {
+            Eviction::Fifo => fifo::Fifo.share(),
+            Eviction::NbqClock => nbq_clock::NbqClock.share(),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.share(),
+            Eviction::Clock2Q => clock2q::Clock2Q.share(),
+        }
+    }
+
+    fn rebalance(&self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
+        match self {
+            Eviction::Fifo => fifo::Fifo.rebalance(share, from, item_bytes, all_bytes),
+            Eviction::NbqClock => nbq_clock::NbqClock.rebalance(share, from, item_bytes, all_bytes),
+            Eviction::S3Fifo => s3_fifo::S3Fifo.rebalance(share, from, item_bytes, all_bytes),
+            Eviction::Clock2Q => clock2q::Clock2Q.rebalance(share, from, item_bytes, all_bytes),
         }
     }
 }

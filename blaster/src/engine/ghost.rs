@@ -1,43 +1,69 @@
-//! The ghost: which keys were evicted of late, six tags of ten bits to a word.
+//! The ghost: which keys were evicted of late, six tags of ten bits to a word; three for each queue
+//! where the policy remembers what leaves either.
 //!
-//! Where: in the engine, as the store's `index::ghost`. Invariant: a word holds its six youngest
-//! tags. The store has 11 words to a group of 8 to 15 lines; here there are as many as asked for.
+//! Where: in the engine, as the store's `index::ghost`. Invariant: a word holds the youngest tags
+//! of each queue. The store has 11 words to a group of 8 to 15 lines; here there are as many
+//! as asked for.
+
+use store::policy::Queue;
 
 const TAG_BITS: u32 = 10;
 const TAGS: u32 = 6;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
-const WORD_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
 
 /// Tags of keys.
 pub(super) struct Ghost {
     words: Vec<u64>,
+    /// Tags of a word for what left probation, in its low bits; the others for main.
+    probation_tags: u32,
 }
 
 impl Ghost {
-    /// Room for about so many keys.
-    pub(super) fn new(keys: f64) -> Self {
+    /// Room for about so many keys. What leaves main is remembered only with `both`.
+    pub(super) fn new(keys: f64, both: bool) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float saturates, and the words are bounded by memory"
         )]
         let words = (keys / f64::from(TAGS)).round().max(1.0) as usize;
-        Ghost { words: vec![0; words] }
+        let probation_tags = if both { TAGS / 2 } else { TAGS };
+        Ghost { words: vec![0; words], probation_tags }
     }
 
-    pub(super) fn push(&mut self, hash: u64) {
+    /// The key of `hash` has left `queue`.
+    pub(super) fn push(&mut self, queue: Queue, hash: u64) {
+        let (at, tags) = self.part(queue);
+        let mask = (1 << (tags * TAG_BITS)) - 1;
         let word = self.word(hash);
-        *word = (*word << TAG_BITS | tag(hash)) & WORD_MASK;
+        let pushed = (*word >> at << TAG_BITS | tag(hash)) & mask;
+        *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// Whether the key was known; it is not any more.
-    pub(super) fn take(&mut self, hash: u64) -> bool {
-        let word = self.word(hash);
-        let found = (0..TAGS).find(|at| *word >> (at * TAG_BITS) & TAG_MASK == tag(hash));
-        let Some(at) = found.map(|at| at * TAG_BITS) else { return false };
-        let younger = *word & ((1 << at) - 1);
-        *word = *word >> (at + TAG_BITS) << at | younger;
-        true
+    /// The queue that the key had left, if it was known; it is not any more.
+    pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
+        for queue in [Queue::Probation, Queue::Main] {
+            let (at, tags) = self.part(queue);
+            let mask = (1 << (tags * TAG_BITS)) - 1;
+            let word = self.word(hash);
+            let held = *word >> at & mask;
+            let found = (0..tags).find(|at| held >> (at * TAG_BITS) & TAG_MASK == tag(hash));
+            if let Some(found) = found.map(|at| at * TAG_BITS) {
+                let younger = held & ((1 << found) - 1);
+                let left = held >> (found + TAG_BITS) << found | younger;
+                *word = *word & !(mask << at) | left << at;
+                return Some(queue);
+            }
+        }
+        None
+    }
+
+    /// Where a queue's tags begin in a word, in bits, and how many there are.
+    fn part(&self, queue: Queue) -> (u32, u32) {
+        match queue {
+            Queue::Probation => (0, self.probation_tags),
+            Queue::Main => (self.probation_tags * TAG_BITS, TAGS - self.probation_tags),
+        }
     }
 
     fn word(&mut self, hash: u64) -> &mut u64 {
@@ -57,13 +83,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_remembers_its_six_youngest_and_each_once() {
-        let mut ghost = Ghost::new(6.0);
-        (1..=7).for_each(|hash| ghost.push(hash));
-        assert!(!ghost.take(1), "the oldest of seven");
-        assert!(ghost.take(4) && !ghost.take(4));
-        ghost.push(8);
-        assert!([2, 3, 5, 6, 7, 8].iter().all(|hash| ghost.take(*hash)));
+    fn a_word_remembers_the_three_youngest_of_each_queue_and_each_once() {
+        let mut ghost = Ghost::new(6.0, true);
+        (1..=4).for_each(|hash| ghost.push(Queue::Probation, hash));
+        (11..=14).for_each(|hash| ghost.push(Queue::Main, hash));
+        assert_eq!((ghost.take(1), ghost.take(11)), (None, None), "the oldest of four");
+        assert_eq!((ghost.take(3), ghost.take(3)), (Some(Queue::Probation), None));
+        assert_eq!(ghost.take(13), Some(Queue::Main));
+        ghost.push(Queue::Main, 15);
+        assert!([2, 4].iter().all(|hash| ghost.take(*hash) == Some(Queue::Probation)));
+        assert!([12, 14, 15].iter().all(|hash| ghost.take(*hash) == Some(Queue::Main)));
         assert_eq!(ghost.words, [0]);
+    }
+
+    #[test]
+    fn without_main_the_word_is_probations() {
+        let mut ghost = Ghost::new(6.0, false);
+        (1..=7).for_each(|hash| ghost.push(Queue::Probation, hash));
+        assert_eq!(ghost.take(1), None, "the oldest of seven");
+        assert!((2..=7).all(|hash| ghost.take(hash) == Some(Queue::Probation)));
     }
 }

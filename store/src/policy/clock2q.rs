@@ -1,16 +1,24 @@
-//! Clock2Q: probation and main queue as in 2Q, each a CLOCK whose youngest part does not count.
+//! Clock2Q: probation and main queue as in 2Q, each a CLOCK whose youngest part does not count, and
+//! shares that follow what comes back.
 //!
-//! Where: see `policy`. Invariant: with items of one size, size has no say.
+//! Where: see `policy`. Invariant: with items of one size, size has no say; neither queue's share
+//! goes below its least.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and say nothing of what
 //! comes later, so that those in the first part of probation do not count. Ours: the same in the
 //! main queue, counters of two bits, and size against the mean, as in GDSF: where a hit is a hit,
-//! one large item is worth less than the small ones that its room would hold.
+//! one large item is worth less than the small ones that its room would hold. The share of
+//! probation is ARC's p: what returns though it had left probation says that it was too short,
+//! what returns to main, that main was.
 //! The numbers were tuned on traces, see `kvblaster simulate`; all lie on wide plateaus.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Verdict};
+use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
 
-/// The probation queue's share of all live bytes, in percent.
-const PROBATION_PERCENT: u64 = 15;
+/// The probation queue's share of all live bytes: to begin with, at least, and at most.
+const PROBATION: Share = Share(0.15);
+const PROBATION_LEAST: f64 = 0.05;
+const PROBATION_MOST: f64 = 0.9;
+/// What comes back moves the share by this part of its size.
+const STEP: f64 = 0.5;
 /// The part of each queue that is too young for hits to count, in percent.
 const WINDOW_PERCENT: u64 = 15;
 
@@ -21,8 +29,8 @@ impl Policy for Clock2Q {
         if remembered { Queue::Main } else { Queue::Probation }
     }
 
-    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
-        super::probation_over(PROBATION_PERCENT, probation_bytes, main_bytes)
+    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
+        share.victim(probation_bytes, main_bytes)
     }
 
     fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
@@ -33,13 +41,26 @@ impl Policy for Clock2Q {
         };
         let is_probation = item.queue == Queue::Probation;
         if item.cnt < bar {
-            return Verdict::Evict { remember: is_probation };
+            return Verdict::Evict { remember: true };
         }
         Verdict::Spare(if is_probation { u8::from(is_small(item)) } else { item.cnt - 1 })
     }
 
     fn window_percent(&self) -> u64 {
         WINDOW_PERCENT
+    }
+
+    fn share(&self) -> Share {
+        PROBATION
+    }
+
+    fn rebalance(&self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
+        let step = STEP * item_bytes as f64 / all_bytes.max(item_bytes).max(1) as f64;
+        let share = match from {
+            Queue::Probation => share.0 + step,
+            Queue::Main => share.0 - step,
+        };
+        Share(share.clamp(PROBATION_LEAST, PROBATION_MOST))
     }
 }
 
@@ -71,7 +92,7 @@ mod tests {
         match Clock2Q.judge(item, CALM) {
             Verdict::Spare(cnt) => Some(cnt),
             Verdict::Evict { remember } => {
-                assert_eq!(remember, item.queue == Queue::Probation);
+                assert!(remember, "whatever it left");
                 None
             }
         }
@@ -112,11 +133,25 @@ mod tests {
     fn debt_raises_the_bar_until_something_goes() {
         let debt = Pressure { in_debt: true, stuck: false };
         for queue in [Queue::Probation, Queue::Main] {
-            let evict = Verdict::Evict { remember: queue == Queue::Probation };
+            let evict = Verdict::Evict { remember: true };
             assert_eq!(Clock2Q.judge(item(queue, 2, 10, 100), debt), evict);
             assert!(matches!(Clock2Q.judge(item(queue, 3, 999, 100), debt), Verdict::Spare(_)));
             let stuck = Pressure { stuck: true, ..debt };
             assert_eq!(Clock2Q.judge(item(queue, 3, 10, 100), stuck), evict);
         }
+    }
+
+    #[test]
+    fn the_share_follows_what_comes_back_within_bounds() {
+        let moved = |from, times| {
+            let step = |share, _| Clock2Q.rebalance(share, from, 10, 1000);
+            (0..times).fold(Clock2Q.share(), step).0
+        };
+        assert!((moved(Queue::Probation, 2) - 0.16).abs() < 1e-9);
+        assert!((moved(Queue::Main, 2) - 0.14).abs() < 1e-9);
+        assert_eq!(moved(Queue::Probation, 1000), PROBATION_MOST);
+        assert_eq!(moved(Queue::Main, 1000), PROBATION_LEAST);
+        let alone = Clock2Q.rebalance(PROBATION, Queue::Probation, 10, 0);
+        assert!(alone.0 <= PROBATION_MOST, "the only item");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Where: see `policy`. Invariant: nothing is ever spared.
 
-use super::{Drained, Policy, Pressure, Queue, Verdict};
+use super::{Drained, Policy, Pressure, Queue, Share, Verdict};
 
 pub(super) struct Fifo;
 
@@ -11,7 +11,7 @@ impl Policy for Fifo {
         Queue::Main
     }
 
-    fn victim(&self, _probation_bytes: u64, _main_bytes: u64) -> Queue {
+    fn victim(&self, _share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
         Queue::Main
     }
 

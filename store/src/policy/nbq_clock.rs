@@ -4,7 +4,7 @@
 //! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and
 //! its counter decremented, any other is evicted.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Verdict};
+use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
 
 pub(super) struct NbqClock;
 
@@ -13,7 +13,7 @@ impl Policy for NbqClock {
         Queue::Main
     }
 
-    fn victim(&self, _probation_bytes: u64, _main_bytes: u64) -> Queue {
+    fn victim(&self, _share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
         Queue::Main
     }
 

@@ -5,10 +5,10 @@
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
 //! is NbQ-CLOCK's.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Verdict};
+use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
 
-/// The probation queue's share of all live bytes, in percent.
-const PROBATION_PERCENT: u64 = 10;
+/// The probation queue's share of all live bytes.
+const PROBATION: Share = Share(0.1);
 /// An item used so often in probation goes on to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
@@ -19,8 +19,8 @@ impl Policy for S3Fifo {
         if remembered { Queue::Main } else { Queue::Probation }
     }
 
-    fn victim(&self, probation_bytes: u64, main_bytes: u64) -> Queue {
-        super::probation_over(PROBATION_PERCENT, probation_bytes, main_bytes)
+    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
+        share.victim(probation_bytes, main_bytes)
     }
 
     fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
@@ -38,6 +38,10 @@ impl Policy for S3Fifo {
         } else {
             Verdict::Evict { remember: item.queue == Queue::Probation }
         }
+    }
+
+    fn share(&self) -> Share {
+        PROBATION
     }
 }
 
@@ -82,12 +86,12 @@ mod tests {
 
     #[test]
     fn probation_is_the_victim_from_its_share_on() {
-        assert_eq!(S3Fifo.victim(100, 900), Queue::Main);
-        assert_eq!(S3Fifo.victim(110, 890), Queue::Probation);
-        assert_eq!(S3Fifo.victim(0, 1), Queue::Main);
-        assert_eq!(S3Fifo.victim(1, 0), Queue::Probation);
-        assert_eq!(S3Fifo.victim(0, 0), Queue::Probation);
-        assert_eq!(S3Fifo.victim(u64::MAX, u64::MAX), Queue::Probation);
+        assert_eq!(S3Fifo.victim(PROBATION, 100, 900), Queue::Main);
+        assert_eq!(S3Fifo.victim(PROBATION, 110, 890), Queue::Probation);
+        assert_eq!(S3Fifo.victim(PROBATION, 0, 1), Queue::Main);
+        assert_eq!(S3Fifo.victim(PROBATION, 1, 0), Queue::Probation);
+        assert_eq!(S3Fifo.victim(PROBATION, 0, 0), Queue::Probation);
+        assert_eq!(S3Fifo.victim(PROBATION, u64::MAX, u64::MAX), Queue::Probation);
     }
 
     #[test]
