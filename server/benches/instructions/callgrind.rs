@@ -17,6 +17,9 @@ use crate::measure::{Outcome, fail};
 /// The function whose instructions are counted, with what it calls.
 const COUNTED: &str = "*measured_batches*";
 
+/// Where this program's own sources lie.
+const OWN_FILES: &str = "server/benches/";
+
 /// Where instructions were spent: function as linked, file, line.
 type Place = (String, String, u32);
 
@@ -124,6 +127,12 @@ impl Profile {
             *difference.places.entry(place.clone()).or_default() -= cost;
         }
         difference
+    }
+
+    /// Without what was compiled from this program's own lines: calling and checking.
+    pub(crate) fn without_this_program(mut self) -> Profile {
+        self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
+        self
     }
 
     /// By source line, most first.

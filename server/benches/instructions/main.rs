@@ -3,7 +3,8 @@
 //! Where: outside the cache. It runs itself under callgrind, which counts; no clock is read, so a
 //! busy machine changes nothing.
 //! Invariant: a figure is a difference of two runs that differ only in the number of operations,
-//! less the same difference for a loop that does nothing; filling the store is not counted.
+//! less the same difference for a loop that does nothing, less what was compiled from this
+//! program's own lines (calling, checking); filling the store is not counted.
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod callgrind;
@@ -30,7 +31,7 @@ const COUNT_MAX: u32 = 10_000_000;
 const USAGE: &str = "\
 usage: cargo bench --bench instructions -- [options]
 Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that does
-nothing. Rows `store` are calls of the store; rows `request` go from the request's bytes to the
+nothing and less what this program's own lines cost. Rows `store` are calls of the store; rows `request` go from the request's bytes to the
 reply's (parse, execute, encode), no socket.
 
   --count N          N above (20000)
@@ -138,7 +139,7 @@ fn drive(options: &Options) -> Outcome<()> {
             nothing = difference;
             continue;
         }
-        let profile = difference.less(&nothing);
+        let profile = difference.less(&nothing).without_this_program();
         let per_op = |instructions: i64| {
             let sign = if instructions < 0 { -1.0 } else { 1.0 };
             sign * count_of_u64(instructions.unsigned_abs()) / f64::from(count)

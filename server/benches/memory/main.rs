@@ -37,7 +37,7 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
   --mix NAME,NAME    lengths of keys and values: 20/20, 30/1-100, etc (all three;
                      hits: 20/20 and etc)
   --items N          density: items stored, in 5 steps that double (2222976)
-  --memory-mb N      items, hits: -m of the subject (256; 64 for hits)
+  --memory-mb N      items, hits: -m of the subject (128; 64 for hits)
   --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
   --requests N       hits: only so many of each trace
   --part P           hits: share of all keys that the rival holds (0.1); each number of the trace
@@ -108,7 +108,7 @@ fn parse() -> Outcome<Option<Options>> {
         what: String::new(),
         mixes: Mix::ALL.iter().map(|(_, mix)| *mix).collect(),
         items: 2_222_976,
-        memory_mb: 256,
+        memory_mb: 128,
         traces: Vec::new(),
         requests: None,
         part: 0.1,

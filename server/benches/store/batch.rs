@@ -43,6 +43,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     report.figure("items", "", f64::from(keys))?;
     let ops = options.ops.unwrap_or(2_000_000);
     let mut bench = Bench { column, keys, value_bytes: value.len(), together: options.together };
+    bench.window(false, u64::MAX, ops)?;
     let (mut single, mut together) = (Vec::new(), Vec::new());
     for pair in 0..options.rounds.unwrap_or(9) {
         let seed = pair.into();

@@ -51,7 +51,8 @@ The store in process. Keys have 36 bytes. Defaults differ by what is measured, i
   --rounds N         rounds (time: 7; growth: 3); elsewhere pairs (9)
   --only TEXT        time: only operations whose name has TEXT in it
   --together N       batch: GETs prefetched together (32)
-  --columns N,N      scaling: columns (2); mixes: columns (1)
+  --columns N,N      scaling: columns (1,2: one against one
+                     tells how far figures can be trusted); mixes: columns (1)
   --ttl NAME         expiry: exptimes log (each scale as likely) or even (log)
   --live-percent N,N overwrite: live bytes and index, of all memory (85,90,93)
   --sizes NAME       overwrite: same, random (1 to twice --value-bytes) or both (both)

@@ -62,9 +62,13 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         let (_, mut roomy) = filled(payload_bytes * 2 + (64 << 20), keys, count, &value, options)?;
         let tight_bytes = (payload_bytes / 100 * TIGHT_PERCENT).max(8 << 20);
         let (store, mut tight) = filled(tight_bytes, keys, count, &value, options)?;
-        let before = store.stats();
+        let mut before = store.stats();
         let mut pairs = Pairs::default();
-        for pair in 0..options.rounds.unwrap_or(9) {
+        // The first finds caches cold and a store in the order in which it was filled.
+        for pair in 0..=options.rounds.unwrap_or(9) {
+            if pair == 1 {
+                (before, pairs) = (store.stats(), Pairs::default());
+            }
             let order = if pair % 2 == 0 { [Load::A, Load::C] } else { [Load::C, Load::A] };
             for load in [Load::Nothing].into_iter().chain(order) {
                 let columns = if load == Load::C { &mut tight } else { &mut roomy };

@@ -37,7 +37,7 @@ struct Window {
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let keys = options.keys_or(1_000_000);
     let value = vec![b'v'; options.value_bytes_or(64)?];
-    let all = options.columns.clone().unwrap_or_else(|| vec![2]);
+    let all = options.columns.clone().unwrap_or_else(|| vec![1, 2]);
     let most = usize::try_from(all.iter().copied().max().unwrap_or(1))?;
     let memory_bytes = usize::try_from(keys)? * (KEY_BYTES + value.len()) * 2 + (64 << 20);
     let store = store_of(memory_bytes, most, Some(options.eviction))?;
@@ -54,6 +54,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let load = Load { keys, value_bytes: value.len(), ops: options.ops.unwrap_or(2_000_000) };
     for of in all {
         for which in [Keys::Same, Keys::Disjoint] {
+            load.run(&mut columns, which, 0)?;
             let mut pairs = Vec::new();
             for pair in 0..options.rounds.unwrap_or(9) {
                 let several = usize::try_from(of)?;
