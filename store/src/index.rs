@@ -16,11 +16,12 @@
 //! over one line more without looking at keys. What finds its home line full goes to the group's
 //! overflow lines.
 
-mod ghost;
+pub(crate) mod ghost;
 pub(crate) mod grow;
 pub(crate) mod slot;
 
-use ghost::Ghost;
+use crate::policy::Queue;
+use ghost::{Ghost, Remembered};
 use memory::sync::{
     AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
 };
@@ -178,9 +179,13 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes_max`, with a ghost or without; starts with `2^groups_log` groups
-    /// of 8 lines, which must be granted.
-    pub(crate) fn new(bytes_max: usize, groups_log: u32, ghost: bool) -> io::Result<Self> {
+    /// Room to grow within `bytes_max`, with a ghost of some evictions; starts with `2^groups_log`
+    /// groups of 8 lines, granted.
+    pub(crate) fn new(
+        bytes_max: usize,
+        groups_log: u32,
+        remembered: Remembered,
+    ) -> io::Result<Self> {
         let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
         let lines = (bytes_max / 8).max(index(width.total_lines()) * 8);
         let groups = (lines / 32).max(1 << groups_log);
@@ -188,7 +193,7 @@ impl Index {
             lines: Words::new(lines.next_multiple_of(8))?,
             groups: Words::new(groups)?,
             overflow: Words::new((lines / 2).next_multiple_of(8))?,
-            ghost: Ghost::new(ghost, groups)?,
+            ghost: Ghost::new(remembered, groups)?,
             width: Line(AtomicU64::new(width.pack())),
             items: Line(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
@@ -521,13 +526,13 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// The ghost takes note of the key.
-    pub(crate) fn remember(&self) {
-        self.index.ghost.push(self.address.group(), self.hash);
+    /// The ghost takes note that the key left queue `from`.
+    pub(crate) fn remember(&self, from: Queue) {
+        self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// Whether the ghost knew the key; it does not any more.
-    pub(crate) fn recall(&self) -> bool {
+    /// The queue that the key left, if the ghost knew; it does not any more.
+    pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
 

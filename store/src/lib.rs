@@ -35,11 +35,12 @@ pub use verbs::{
 
 use hash::KeyHash;
 use index::Index;
+use index::ghost::Remembered;
 use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
-use policy::{Eviction, Policy, Queue};
+use policy::{Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
 use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
@@ -87,6 +88,8 @@ pub struct Store {
     counters: Box<[Line<Counters>]>,
     /// The policy has new items prove themselves first.
     has_probation: bool,
+    /// Probation's share of live bytes, an `f64`.
+    share: Line<AtomicU64>,
     /// Free segments that only drains may take.
     keep: u32,
     /// Free segments below which every append pays for room.
@@ -124,8 +127,8 @@ impl Store {
         let groups_log = (segment_bytes / 1024).ilog2();
         let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
         let window_percent = u32::try_from(window_percent).unwrap_or(100);
-        let has_ghost = admits(false) != admits(true);
-        let index = Index::new(config.memory_bytes, groups_log, has_ghost).map_err(failed)?;
+        let remembered = remembered(config.eviction);
+        let index = Index::new(config.memory_bytes, groups_log, remembered).map_err(failed)?;
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
             index.want_huge();
         }
@@ -146,6 +149,7 @@ impl Store {
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),
             has_probation,
+            share: Line(AtomicU64::new(config.eviction.map_or(0.0, |one| one.share().0).to_bits())),
             keep,
             high: keep + tokens_max + 2,
             in_flight_bytes_max: in_flight.min(config.memory_bytes / 2),
@@ -173,7 +177,27 @@ impl Store {
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
         stats.dead_bytes = self.log.dead_bytes();
+        stats.probation_percent = self.share_percent();
         stats
+    }
+
+    /// What probation ought to have of all live bytes.
+    fn share(&self) -> Share {
+        Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
+    fn share_percent(&self) -> u64 {
+        (self.share().0 * 100.0).round() as u64
+    }
+
+    /// A key is stored again that is remembered to have left queue `from`. Of two columns that do
+    /// this at once, one may undo the other's: the next hit will do.
+    fn rebalance(&self, from: Queue, item_bytes: u64) {
+        let Some(policy) = self.config.eviction else { return };
+        let all_bytes = self.config.memory_bytes as u64;
+        let Share(share) = policy.rebalance(self.share(), from, item_bytes, all_bytes);
+        self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
     }
 
     /// The mean of a linked item's bytes, frames included; about.
@@ -220,5 +244,17 @@ impl Store {
 
     fn frame_bytes(&self) -> u32 {
         self.memory().frames.frame_bytes()
+    }
+}
+
+/// Which evictions a policy wants to know of later.
+fn remembered(eviction: Option<Eviction>) -> Remembered {
+    let Some(policy) = eviction.filter(|one| one.admit(false) != one.admit(true)) else {
+        return Remembered::None;
+    };
+    let unused = Drained { queue: Queue::Main, cnt: 0, bytes: 1, mean_bytes: 0 };
+    match policy.judge(unused, Pressure::default()) {
+        Verdict::Evict { remember: true } => Remembered::Both,
+        _ => Remembered::Probation,
     }
 }

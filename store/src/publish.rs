@@ -222,8 +222,9 @@ impl Local {
                     return Err(full);
                 }
                 self.items += 1;
-                if locked.recall() {
+                if let Some(from) = locked.recall() {
                     self.counters(store).ghost_hits.add(1);
+                    store.rebalance(from, item_bytes(shape));
                 }
             }
         }

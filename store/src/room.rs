@@ -259,7 +259,7 @@ impl Local {
             return self.claim_expired(store).map(|segment| (segment, Aim::Sweep));
         };
         let (probation_bytes, main_bytes) = store.live_bytes();
-        let (first, then) = match policy.victim(policy.share(), probation_bytes, main_bytes) {
+        let (first, then) = match policy.victim(store.share(), probation_bytes, main_bytes) {
             Queue::Probation => (Queue::Probation, Queue::Main),
             Queue::Main => (Queue::Main, Queue::Probation),
         };
@@ -458,7 +458,7 @@ impl Local {
         let slot = at.slot();
         locked.remove(at);
         if remember {
-            locked.remember();
+            locked.remember(store.log.queue_of(drain.segment));
         }
         drop(locked);
         self.items -= 1;

@@ -42,7 +42,7 @@ macro_rules! counters {
             }
         }
 
-        /// The store's own counters, summed over its columns. All but the first six and
+        /// The store's own counters, summed over its columns. All but the first seven and
         /// the last two only ever grow.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
@@ -50,6 +50,8 @@ macro_rules! counters {
             pub hash_bytes: u64,
             /// log2 of the index's slots, rounded down.
             pub hash_power_level: u32,
+            /// What probation ought to have of all live bytes now.
+            pub probation_percent: u64,
             /// Bytes in the log that no item owns any more.
             pub dead_bytes: u64,
             $($(#[$doc])* pub $name: u64,)+

@@ -125,6 +125,31 @@ fn hits_soon_after_insertion_do_not_count_where_there_is_a_window() {
 }
 
 #[test]
+fn who_comes_back_after_probation_widens_it_where_shares_follow() {
+    for (eviction, follows) in [(Eviction::Clock2Q, true), (Eviction::S3Fifo, false)] {
+        let (store, mut column) = store(eviction);
+        fill(&mut column, ROOM, 3);
+        let mut fresh = SCAN..;
+        fresh.by_ref().take(2 * ROOM as usize).for_each(|key| set(&mut column, key));
+        let before = store.stats();
+        // Each comes twice: too late for probation, early enough for the ghost.
+        for round in 0..3 {
+            let again = 4 * SCAN + round * 4000..4 * SCAN + (round + 1) * 4000;
+            for key in again.clone().chain(again) {
+                if column.get(&key.to_le_bytes()).is_none() {
+                    set(&mut column, key);
+                }
+                fresh.by_ref().take(2).for_each(|key| set(&mut column, key));
+            }
+        }
+        let after = store.stats();
+        assert!(after.ghost_hits > before.ghost_hits + 1000, "{after:?}");
+        let widened = after.probation_percent > before.probation_percent + 2;
+        assert_eq!(widened, follows, "{eviction:?}: {before:?} {after:?}");
+    }
+}
+
+#[test]
 fn an_overwritten_item_stays_in_its_queue_and_keeps_its_counter() {
     let (store, mut column) = store(Eviction::S3Fifo);
     let kept = fill(&mut column, USED * 3, 2);

@@ -105,6 +105,7 @@ fn items(store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "eviction_age", store.eviction_age());
     stat!(rows, "ghost_hits", store.ghost_hits);
     stat!(rows, "probation_bytes", store.probation_bytes);
+    stat!(rows, "probation_percent", store.probation_percent);
     stat!(rows, "dead_bytes", store.dead_bytes);
     stat!(rows, "spared_bytes", store.spared_bytes);
     stat!(rows, "compacted_bytes", store.compacted_bytes);

@@ -77,6 +77,7 @@ fn names_stand_in_memcacheds_order() {
         "eviction_age",
         "ghost_hits",
         "probation_bytes",
+        "probation_percent",
         "dead_bytes",
         "spared_bytes",
         "compacted_bytes",

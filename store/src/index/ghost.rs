@@ -8,8 +8,10 @@
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
-//!   word, u64:   - 4 | oldest tag:10 | ... | youngest tag:10        six of them; 0: none
+//!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
+//! Six tags a word, 0 where there is none: three for each queue, or all six for probation where the
+//! policy remembers nothing else.
 //! A group has `WORDS` of them however many lines it has: the word of a key stays the same while
 //! the group widens line by line, though a ghost could not say which of two lines a tag belongs to.
 //! When a group splits, both halves begin with a copy: each is asked for its own keys only, and the
@@ -17,6 +19,7 @@
 //! is room for as many keys as there are items, down to half as many, for 1.3 to 0.7 bytes an item.
 
 use super::index;
+use crate::policy::Queue;
 use memory::sync::Ordering;
 use memory::words::Words;
 use std::io;
@@ -33,54 +36,98 @@ const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The tag is cut from the hash below the bits that make a slot's tag.
 const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 
+/// Which evictions are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remembered {
+    /// None.
+    None,
+    /// Those from probation.
+    Probation,
+    /// All, with the queue they were in.
+    Both,
+}
+
 /// The words of all groups.
 #[derive(Debug)]
-pub(super) struct Ghost(Option<Words>);
+pub(super) struct Ghost {
+    words: Option<Words>,
+    /// A word's lowest bits, for what left probation; the others are for what left the main queue.
+    probation_bits: u32,
+}
+
+/// A word's two parts.
+#[derive(Clone, Copy)]
+struct Tags {
+    probation: u64,
+    main: u64,
+}
 
 impl Ghost {
     /// For at most so many groups.
-    pub(super) fn new(wanted: bool, groups: usize) -> io::Result<Self> {
-        Ok(Self(if wanted { Some(Words::new(groups * WORDS)?) } else { None }))
+    pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
+        let (wanted, probation_tags) = match remembered {
+            Remembered::None => (false, TAGS),
+            Remembered::Probation => (true, TAGS),
+            Remembered::Both => (true, TAGS / 2),
+        };
+        let words = if wanted { Some(Words::new(groups * WORDS)?) } else { None };
+        Ok(Self { words, probation_bits: probation_tags * TAG_BITS })
     }
 
     /// Bytes it takes for so many groups.
     pub(super) fn bytes(&self, groups: u64) -> usize {
-        if self.0.is_some() { index(groups) * WORDS * 8 } else { 0 }
+        if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
     /// Is the key of `hash` remembered? A hint, without the lock.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
-        let Some(words) = &self.0 else { return false };
+        let Some(words) = &self.words else { return false };
         let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers the key of `hash`, and forgets the oldest one for it. Under the group's lock.
-    pub(super) fn push(&self, group: usize, hash: u64) {
-        let Some(words) = &self.0 else { return };
-        let word = words.word(at(group, hash));
-        // Relaxed: changed only under the lock, which orders it.
-        let (_, others) = without(word.load(Ordering::Relaxed), tag(hash));
-        word.store(((others << TAG_BITS) | tag(hash)) & ALL_MASK, Ordering::Relaxed);
+    /// Remembers that the key of `hash` left queue `from`, and forgets the one that left it first.
+    /// Under the group's lock.
+    pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
+        self.change(group, hash, |mut tags| {
+            let part = match from {
+                Queue::Probation => &mut tags.probation,
+                Queue::Main => &mut tags.main,
+            };
+            *part = (*part << TAG_BITS) | tag(hash);
+            tags
+        });
     }
 
-    /// Forgets the key of `hash`; false if it was not remembered. Under the group's lock.
-    pub(super) fn take(&self, group: usize, hash: u64) -> bool {
-        let Some(words) = &self.0 else { return false };
-        let word = words.word(at(group, hash));
-        // Relaxed: as in `push`.
-        let (was_there, others) = without(word.load(Ordering::Relaxed), tag(hash));
-        if was_there {
-            word.store(others, Ordering::Relaxed);
+    /// Forgets the key of `hash`: the queue it left, if it was remembered. Under the group's lock.
+    pub(super) fn take(&self, group: usize, hash: u64) -> Option<Queue> {
+        self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
+    }
+
+    /// Takes the key's tag out, and then does what `change` says.
+    fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
+        let word = self.words.as_ref()?.word(at(group, hash));
+        let probation_mask = (1 << self.probation_bits) - 1;
+        // Relaxed, here and below: changed only under the lock, which orders it.
+        let before = word.load(Ordering::Relaxed);
+        let (in_probation, probation) = without(before & probation_mask, tag(hash));
+        let (in_main, main) = without(before >> self.probation_bits, tag(hash));
+        let Tags { probation, main } = change(Tags { probation, main });
+        // What has become too old falls off at the upper ends.
+        let after = (probation & probation_mask) | ((main << self.probation_bits) & ALL_MASK);
+        word.store(after, Ordering::Relaxed);
+        match (in_probation, in_main) {
+            (true, _) => Some(Queue::Probation),
+            (false, true) => Some(Queue::Main),
+            (false, false) => None,
         }
-        was_there
     }
 
     /// `to` remembers what `from` does. Under the locks of both.
     pub(super) fn copy(&self, from: usize, to: usize) {
-        let Some(words) = &self.0 else { return };
+        let Some(words) = &self.words else { return };
         for word in 0..WORDS {
-            // Relaxed: as in `push`.
+            // Relaxed: as in `change`.
             let tags = words.word(from * WORDS + word).load(Ordering::Relaxed);
             words.word(to * WORDS + word).store(tags, Ordering::Relaxed);
         }
@@ -122,19 +169,23 @@ mod tests {
 
     #[test]
     fn six_are_remembered_and_the_oldest_is_forgotten() {
-        let ghost = Ghost::new(true, 2).expect("address space");
+        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
         for key in 1..=7 {
-            ghost.push(1, hash(key));
+            ghost.push(1, hash(key), Queue::Probation);
             assert!(ghost.knows(1, hash(key)) && !ghost.knows(0, hash(key)));
         }
         assert!(!ghost.knows(1, hash(1)), "the oldest of seven");
         assert!((2..=7).all(|key| ghost.knows(1, hash(key))));
-        assert!(ghost.take(1, hash(4)) && !ghost.take(1, hash(4)));
+        assert_eq!(ghost.take(1, hash(4)), Some(Queue::Probation));
+        assert_eq!(ghost.take(1, hash(4)), None);
+        // From a queue that is not remembered.
+        ghost.push(1, hash(4), Queue::Main);
+        assert!(!ghost.knows(1, hash(4)));
         // Room for one more now; what is put in again is the youngest, and there once.
-        ghost.push(1, hash(2));
-        ghost.push(1, hash(8));
+        ghost.push(1, hash(2), Queue::Probation);
+        ghost.push(1, hash(8), Queue::Probation);
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));
-        [9, 10, 11, 12, 13].iter().for_each(|key| ghost.push(1, hash(*key)));
+        [9, 10, 11, 12, 13].iter().for_each(|key| ghost.push(1, hash(*key), Queue::Probation));
         assert!(ghost.knows(1, hash(8)) && !ghost.knows(1, hash(2)));
     }
 
@@ -149,16 +200,38 @@ mod tests {
     }
 
     #[test]
+    fn who_left_which_queue_is_told_and_neither_crowds_the_other_out() {
+        let ghost = Ghost::new(Remembered::Both, 1).expect("address space");
+        ghost.push(0, hash(50), Queue::Main);
+        (1..=9).for_each(|key| ghost.push(0, hash(key), Queue::Probation));
+        let known: Vec<u64> = (1..=50).filter(|key| ghost.knows(0, hash(*key))).collect();
+        assert_eq!(known, [7, 8, 9, 50]);
+        (51..=53).for_each(|key| ghost.push(0, hash(key), Queue::Main));
+        assert!(!ghost.knows(0, hash(50)));
+        // Gone from one queue and then from the other, it is remembered once.
+        ghost.push(0, hash(8), Queue::Main);
+        assert_eq!(ghost.take(0, hash(8)), Some(Queue::Main));
+        assert_eq!(ghost.take(0, hash(8)), None);
+        assert_eq!(ghost.take(0, hash(9)), Some(Queue::Probation));
+        assert_eq!(ghost.take(0, hash(53)), Some(Queue::Main));
+        let known: Vec<u64> = (1..=60).filter(|key| ghost.knows(0, hash(*key))).collect();
+        assert_eq!(known, [7, 52], "51 made room for 8");
+    }
+
+    #[test]
     fn a_split_forgets_nothing_and_a_store_without_a_ghost_knows_nothing() {
-        let ghost = Ghost::new(true, 2).expect("address space");
+        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
         let word = |word: u64| ((word << 15) / WORDS as u64 + 1) << 49;
         let keys: Vec<u64> = (0..WORDS as u64).map(|key| word(key) | hash(77)).collect();
-        keys.iter().for_each(|key| ghost.push(0, *key));
+        keys.iter().for_each(|key| ghost.push(0, *key, Queue::Probation));
         ghost.copy(0, 1);
-        assert!(keys.iter().all(|key| ghost.take(0, *key) && ghost.knows(1, *key)));
-        assert_eq!((ghost.bytes(2), Ghost::new(false, 2).expect("none").bytes(2)), (176, 0));
-        let none = Ghost::new(false, 2).expect("none");
-        none.push(0, hash(1));
-        assert!(!none.knows(0, hash(1)) && !none.take(0, hash(1)));
+        assert!(keys.iter().all(|key| ghost.take(0, *key).is_some() && ghost.knows(1, *key)));
+        assert_eq!(
+            (ghost.bytes(2), Ghost::new(Remembered::None, 2).expect("none").bytes(2)),
+            (176, 0)
+        );
+        let none = Ghost::new(Remembered::None, 2).expect("none");
+        none.push(0, hash(1), Queue::Main);
+        assert!(!none.knows(0, hash(1)) && none.take(0, hash(1)).is_none());
     }
 }

@@ -30,7 +30,7 @@ mod alone {
 
     #[test]
     fn it_grows_line_by_line_and_keeps_every_item() {
-        let index = Index::new(8 << 20, 1, false).expect("address space");
+        let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
         index.grant(4 << 20);
         let (mut lines, count) = (index.home_slots() / 8, 60_000);
         for loc in 0..count {
@@ -53,7 +53,7 @@ mod alone {
 
     #[test]
     fn churn_at_full_load_stays_within_its_memory() {
-        let index = Index::new(1 << 20, 4, false).expect("address space");
+        let index = Index::new(1 << 20, 4, Remembered::None).expect("address space");
         index.grant(64 << 10);
         let window = index.home_slots() * 105 / 100;
         for loc in 0..window * 20 {
@@ -67,7 +67,7 @@ mod alone {
 
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
-        let index = Index::new(1 << 20, 0, false).expect("address space");
+        let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
         let mut there = HashSet::new();
         for loc in 0..1000 {
             if insert(&index, loc).is_ok() {
@@ -82,14 +82,14 @@ mod alone {
     /// Through many a line more, and several splits.
     #[test]
     fn growth_forgets_nothing() {
-        let index = Index::new(8 << 20, 0, true).expect("address space");
-        let plain = Index::new(8 << 20, 0, false).expect("address space").bytes();
+        let index = Index::new(8 << 20, 0, Remembered::Probation).expect("address space");
+        let plain = Index::new(8 << 20, 0, Remembered::None).expect("address space").bytes();
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
         // Few enough that no word has to let one go.
         let gone = count..count + 12;
-        gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember());
+        gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember(Queue::Probation));
         for loc in 0..count {
             insert(&index, loc).expect("room");
             index.count(1);
@@ -98,7 +98,7 @@ mod alone {
             }
         }
         assert!(gone.clone().all(|loc| index.remembers(hash_of(loc))));
-        assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall()));
+        assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall().is_some()));
         assert!(!gone.clone().any(|loc| index.remembers(hash_of(loc))));
         let known = (0..count).filter(|loc| index.remembers(hash_of(*loc))).count();
         // Twelve tags, one in each word or two, which all groups inherit from the first.
@@ -107,7 +107,7 @@ mod alone {
 
     #[test]
     fn permanent_keys_are_never_missed_while_others_grow_the_index() {
-        let index = Index::new(8 << 20, 0, false).expect("address space");
+        let index = Index::new(8 << 20, 0, Remembered::None).expect("address space");
         index.grant(4 << 20);
         let permanent = 200;
         (0..permanent).for_each(|loc| insert(&index, loc).expect("room"));
@@ -155,7 +155,7 @@ mod under_loom {
     }
 
     fn small() -> Arc<Index> {
-        let index = Index::new(1024, 0, false).expect("small");
+        let index = Index::new(1024, 0, Remembered::None).expect("small");
         index.grant(8192);
         Arc::new(index)
     }
@@ -213,7 +213,7 @@ mod under_loom {
         let key = (0..).find(|loc| hash_of(*loc) & 1 == 1).expect("every other");
         let hash = hash_of(key);
         model(2, move || {
-            let index = Index::new(1024, 0, true).expect("small");
+            let index = Index::new(1024, 0, Remembered::Probation).expect("small");
             index.grant(8192);
             let index = Arc::new(index);
             (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
@@ -221,11 +221,11 @@ mod under_loom {
                 let index = Arc::clone(&index);
                 thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
             };
-            index.lock(hash).remember();
+            index.lock(hash).remember(Queue::Probation);
             let stepped = grower.join().expect("steps");
             assert!(index.remembers(hash));
             assert!(stepped != super::super::grow::Step::NeedsMemory);
-            assert!(index.lock(hash).recall() && !index.remembers(hash));
+            assert!(index.lock(hash).recall().is_some() && !index.remembers(hash));
         });
     }
 
