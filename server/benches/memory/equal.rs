@@ -72,7 +72,7 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
             true => theirs.memory_mb.saturating_sub(step).max(1),
             false => theirs.memory_mb + step,
         };
-        if off(&theirs) < MEGABYTE || tried.contains(&memory_mb) {
+        if off(&theirs) < MEGABYTE / 2 || tried.contains(&memory_mb) {
             break;
         }
         tried.push(memory_mb);

@@ -29,6 +29,7 @@ const ROOM_BYTES_AN_ITEM: usize = 40;
 /// ones, and those kept free.
 const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
+const SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
 /// Prepares, watches, reports.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
@@ -130,9 +131,8 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
     let mut watched = Watched::default();
     let first = store.stats();
     let item_bytes = first.bytes / first.curr_items.max(1);
-    // What it uses when empty: its index, which keeps its size, and open segments.
-    let segment_bytes = u64::try_from(store.used_bytes())?.max(1) / 256;
-    let base_bytes = first.hash_bytes + (SEGMENTS_MORE + 1) * segment_bytes.max(2 << 20);
+    // What it uses when empty: its index, and segments that are open or kept free.
+    let base_bytes = first.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
     for second in 1..=DAY + AFTERWARDS {
         let at = usize::try_from(second)?;
         let ended = ends.get(at).copied().unwrap_or(0).min(items);
