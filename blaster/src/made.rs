@@ -57,6 +57,34 @@ pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     requests
 }
 
+/// Keys that were asked for of late are asked for again: the later, the less.
+pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
+    let (mut stack, mut requests, mut fresh) = (Vec::new(), Vec::new(), 0);
+    let mut random = Random(seed);
+    for _ in 0..count {
+        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        // Exponential; found by steps, for a float is no index.
+        let distance = -(1.0 - at).ln() * depth;
+        let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
+        let key = match behind {
+            Some(behind) if random.below(100) >= 15 => stack.remove(stack.len() - 1 - behind),
+            _ => {
+                fresh += 1;
+                fresh - 1
+            }
+        };
+        stack.push(key);
+        requests.push(key);
+    }
+    requests
+}
+
+/// Every key twice, the second time `distance` keys later.
+pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
+    let pair = |key: u32| std::iter::once(key).chain(key.checked_sub(distance));
+    (0..count).flat_map(pair).collect()
+}
+
 /// One more than the greatest key.
 pub(crate) fn keys_of(requests: &[u32]) -> usize {
     requests.iter().max().map_or(0, |key| *key as usize + 1)
