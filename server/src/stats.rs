@@ -7,6 +7,7 @@
 
 mod general;
 mod items;
+mod mrc;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,10 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"items", |shared, rows| {
         items::items(shared, rows);
+        rows.end(END);
+    }),
+    (b"mrc", |shared, rows| {
+        mrc::write(shared, rows);
         rows.end(END);
     }),
     (b"slabs", |shared, rows| {

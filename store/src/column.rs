@@ -38,6 +38,8 @@ pub(crate) struct Local {
     /// The background walk: the second it last began in, and the next segment to look at.
     pub(crate) walk: (u32, u32),
     pub(crate) random: u64,
+    /// Lookups since one of a sampled key.
+    pub(crate) lookups: u64,
     /// The short value that an operation found.
     pub(crate) copied: Box<[u8; REWRITTEN_BYTES_MAX]>,
 }
@@ -55,6 +57,7 @@ impl Column {
             rest: 0,
             walk: (store.config.now, u32::MAX),
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),
+            lookups: 0,
             copied: Box::new([0; REWRITTEN_BYTES_MAX]),
         };
         store.log.set_now(local.now);

@@ -68,6 +68,7 @@ impl Local {
             store.log.flush_from(epoch);
             let swept = sweeping_from(store.log.epoch());
             store.change_flush(|now| if now == word { swept } else { now });
+            store.mrc.flushed();
         }
     }
 
@@ -141,6 +142,7 @@ impl Store {
         self.log.flush();
         let swept = sweeping_from(self.log.epoch());
         self.change_flush(|_| swept);
+        self.mrc.flushed();
     }
 
     fn change_flush(&self, change: impl Fn(u64) -> u64) {

@@ -14,6 +14,7 @@ mod index;
 mod item;
 mod log;
 mod meta;
+mod mrc;
 pub mod policy;
 mod publish;
 mod put;
@@ -40,6 +41,7 @@ use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
+use mrc::Mrc;
 use policy::{Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
 use room::Drain;
 use stats::Counters;
@@ -50,6 +52,8 @@ const SEGMENTS_PER_TOKEN: u32 = 32;
 /// Values still arriving may hold this part of the memory, but always room for two of the largest,
 /// up to half.
 const IN_FLIGHT_PART: usize = 4;
+/// What of the memory items get, at rest; the rest are open and free segments.
+const ITEMS_PERCENT: u64 = 97;
 /// Huge pages under the index from this size on.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
@@ -90,6 +94,7 @@ pub struct Store {
     has_probation: bool,
     /// Probation's share of live bytes, an `f64`.
     share: Line<AtomicU64>,
+    mrc: Mrc,
     /// Free segments that only drains may take.
     keep: u32,
     /// Free segments below which every append pays for room.
@@ -150,6 +155,7 @@ impl Store {
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),
             has_probation,
             share: Line(AtomicU64::new(config.eviction.map_or(0.0, |one| one.share().0).to_bits())),
+            mrc: Mrc::new(),
             keep,
             high: keep + tokens_max + 2,
             in_flight_bytes_max: in_flight.min(config.memory_bytes / 2),
@@ -220,6 +226,19 @@ impl Store {
     fn live_bytes(&self) -> (u64, u64) {
         let probation = self.sum(Counters::probation_bytes_now);
         (probation, self.sum(Counters::bytes_now).saturating_sub(probation))
+    }
+
+    /// Estimated misses per lookup if the memory were of these sizes, in bytes, for the lookups of
+    /// late: those of an LRU, from one key in `Store::sampled_one_in`. `None` before there were any.
+    #[must_use]
+    pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
+        self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
+    }
+
+    /// One key in so many is looked at for `miss_ratios`.
+    #[must_use]
+    pub fn sampled_one_in(&self) -> u64 {
+        self.mrc.one_in()
     }
 
     /// Bytes of memory in use or reserved for use: all but free segments, and the index.

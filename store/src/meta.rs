@@ -63,6 +63,7 @@ impl Local {
     /// Takes all steps at once, under the lock.
     fn look<'s>(&mut self, store: &'s Store, get: &MetaGet<'_>) -> Looked<'s> {
         let hash = store.hash.hash(get.key);
+        self.sample_lookup(store, hash);
         let locked = store.index.lock(hash);
         let Some(old) = self.find_locked(store, &locked, get.key) else { return Looked::Miss };
         if old.fate != Fate::Live {

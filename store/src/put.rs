@@ -20,6 +20,9 @@ const COUNTED_BYTES: u64 = 48 + 1 + 2;
 const COUNTED_FLAGS_BYTES: u64 = 4;
 const COUNTED_CAS_BYTES: u64 = 8;
 
+/// About what an item takes beside key and value, in log and index.
+const OVERHEAD_BYTES: u32 = 20;
+
 /// A value on its way into the log: what lies there, and what in frames.
 struct Parts<'b> {
     first_frame: Option<u32>,
@@ -31,6 +34,15 @@ struct Parts<'b> {
 enum Decision {
     Store { exptime: u32, bits: u64 },
     Answer(Stored),
+}
+
+impl Body<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::Draft(draft) => u64::from(draft.value_bytes()),
+        }
+    }
 }
 
 impl Local {
@@ -61,11 +73,7 @@ impl Local {
         put: &Put<'_>,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
-        let value_bytes = match &body {
-            Body::Bytes(bytes) => bytes.len() as u64,
-            Body::Draft(draft) => u64::from(draft.value_bytes()),
-        };
-        self.admit(store, put, value_bytes)?;
+        self.admit(store, put, body.bytes())?;
         let done = match put.verb {
             Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify => {
                 self.extend(store, put, body)
@@ -91,7 +99,8 @@ impl Local {
         {
             return Ok(answer);
         }
-        match body {
+        let value_bytes = body.bytes();
+        let stored = match body {
             Body::Bytes(log) if log.len() <= store.frame_bytes() as usize => {
                 let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
                 let parts = Parts { first_frame: None, log, value_bytes };
@@ -102,7 +111,12 @@ impl Local {
                 self.put_draft(store, hash, put, draft)
             }
             Body::Draft(draft) => self.put_draft(store, hash, put, draft),
+        }?;
+        if store.mrc.samples(hash) && matches!(stored, Stored::Stored { .. }) {
+            let bytes = put.key.len() as u64 + value_bytes + u64::from(OVERHEAD_BYTES);
+            store.mrc.stored(hash, u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime);
         }
+        Ok(stored)
     }
 
     fn put_draft(

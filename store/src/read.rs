@@ -17,6 +17,7 @@ impl Local {
     #[inline]
     pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
+        self.sample_lookup(store, hash);
         let mut rounds = 0;
         let (seen, client_flags, taken) = loop {
             let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
@@ -42,6 +43,15 @@ impl Local {
         };
         let value_bytes = seen.item.value_bytes().0;
         Some(Hit { client_flags, cas: seen.cas, value_bytes, value: self.show(taken) })
+    }
+
+    /// Tells of a lookup, for the estimate of other sizes.
+    #[inline]
+    pub(crate) fn sample_lookup(&mut self, store: &Store, hash: u64) {
+        self.lookups += 1;
+        if store.mrc.samples(hash) {
+            store.mrc.looked_up(hash, self.now, &mut self.lookups);
+        }
     }
 
     /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be
@@ -129,6 +139,9 @@ impl Local {
         locked.remove(old.at);
         drop(locked);
         self.items -= 1;
+        if store.mrc.samples(hash) {
+            store.mrc.deleted(hash);
+        }
         self.dispose(store, old.seen.slot.loc(), &old.seen.item);
         self.settle_index(store);
         match old.fate {

@@ -130,6 +130,24 @@ fn items_and_slabs_know_one_class() {
 }
 
 #[test]
+fn mrc_says_what_other_sizes_would_do_once_there_were_lookups() {
+    let shared = shared(Settings::default());
+    assert_eq!(answer(&shared, "mrc"), "STAT mrc:sampled_one_in 64\r\nEND\r\n");
+    let mut column = shared.store.column();
+    for key in (0..100_000_u32).chain(0..100_000) {
+        let key = key.to_le_bytes();
+        if column.get(&key).is_none() {
+            let put = store::Put::new(store::Verb::Set, &key);
+            column.put(&put, store::Body::Bytes(b"value")).unwrap();
+        }
+    }
+    // Half of the lookups were of keys not there yet, the others found room.
+    let text = answer(&shared, "mrc");
+    let ratio: f64 = value(&text, "mrc:67108864:miss_ratio").unwrap().parse().unwrap();
+    assert!((ratio - 0.5).abs() < 0.02, "{text}");
+}
+
+#[test]
 fn settings_say_what_was_set() {
     let eviction = Eviction::S3Fifo;
     let default = answer(&shared(Settings { eviction, ..Settings::default() }), "settings");

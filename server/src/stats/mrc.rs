@@ -1,0 +1,22 @@
+//! `stats mrc`: what more memory, or less, would do.
+//!
+//! Where: `stats::write` calls it; memcached has no such thing.
+//! Invariant: the sizes are those that `-m` would be given; where nothing has been looked up there
+//! is no estimate.
+//! Source: `store::Store::miss_ratios`.
+
+use super::{Rows, stat};
+use crate::shared::Shared;
+
+/// The sizes, in eighths of `-m`.
+const EIGHTHS: [u64; 10] = [1, 2, 4, 6, 8, 10, 12, 16, 32, 64];
+
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
+    let memory_bytes = shared.settings.memory_bytes as u64;
+    let sizes = EIGHTHS.map(|eighths| memory_bytes / 8 * eighths);
+    stat!(rows, "mrc:sampled_one_in", shared.store.sampled_one_in());
+    let Some(miss_ratios) = shared.store.miss_ratios(sizes) else { return };
+    for (bytes, miss_ratio) in sizes.iter().zip(miss_ratios) {
+        rows.row(&format!("mrc:{bytes}:miss_ratio"), format_args!("{miss_ratio:.4}"));
+    }
+}

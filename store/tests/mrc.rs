@@ -1,0 +1,78 @@
+//! What a store says that more or less memory would do, against stores of those sizes.
+//!
+//! Where: the store alone, refilled on every miss.
+//! Invariant: the estimate is an LRU's; the policies miss somewhat less.
+//! Source: `Store::miss_ratios`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use store::policy::Eviction;
+use store::{Body, Column, Config, Put, Store, Verb};
+
+const MIB: usize = 1 << 20;
+
+fn store(memory_bytes: usize) -> (Arc<Store>, Column) {
+    let config = Config {
+        memory_bytes,
+        item_bytes_max: MIB,
+        columns: 1,
+        eviction: Some(Eviction::NbqClock),
+        cas: true,
+        now: 62,
+    };
+    let store = Store::new(&config).unwrap();
+    let column = store.column();
+    (store, column)
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * limit >> 32
+    }
+
+    /// One of 400,000 keys, the low ones more often.
+    fn key(&mut self) -> u64 {
+        let part = self.below(1 << 20);
+        ((((part * part) >> 20) * 400_000) >> 20).min(399_999)
+    }
+}
+
+/// Misses per lookup, once the store is warm.
+fn misses(column: &mut Column, random: &mut Random) -> f64 {
+    let (warm, lookups) = (1_200_000, 1_000_000);
+    let mut misses = 0_u32;
+    for at in 0..warm + lookups {
+        let key = random.key().to_le_bytes();
+        if column.get(&key).is_none() {
+            misses += u32::from(at >= warm);
+            column.put(&Put::new(Verb::Set, &key), Body::Bytes(&[b'v'; 60])).unwrap();
+        }
+        column.quiesce();
+    }
+    f64::from(misses) / f64::from(lookups)
+}
+
+#[test]
+fn other_sizes_miss_about_as_often_as_was_said() {
+    let sizes = [8, 16, 32].map(|mib| mib * MIB);
+    let (shared, mut column) = store(sizes[1]);
+    assert_eq!(shared.miss_ratios([1]), None);
+    let measured = misses(&mut column, &mut Random(1));
+    let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
+    // Where keys keep their popularity, counting uses misses up to a tenth less than an LRU.
+    let near = |said: f64, measured: f64| (-0.03..0.08).contains(&(said - measured));
+    assert!(near(said[1], measured), "{said:?} and {measured}");
+    for (bytes, said) in [(sizes[0], said[0]), (sizes[2], said[2])] {
+        let (_, mut column) = store(bytes);
+        let measured = misses(&mut column, &mut Random(2));
+        assert!(near(said, measured), "{bytes} bytes: {said} said, {measured} measured");
+    }
+    let [none, all] = shared.miss_ratios([0, 1 << 40]).unwrap();
+    assert!(none > 0.95 && all < 0.35, "{none} {all}");
+}
