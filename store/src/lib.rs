@@ -229,7 +229,8 @@ impl Store {
     }
 
     /// Estimated misses per lookup if the memory were of these sizes, in bytes, for the lookups of
-    /// late: those of an LRU, from one key in `Store::sampled_one_in`. `None` before there were any.
+    /// late: those of an LRU, from one key in `Store::sampled_one_in`. `None` before there were
+    /// any.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
