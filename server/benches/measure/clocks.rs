@@ -96,6 +96,13 @@ pub(crate) fn resident_bytes(pid: u32) -> Outcome<u64> {
     }
 }
 
+/// Whether the system may put huge pages under memory of process `pid`, perhaps much later.
+pub(crate) fn may_have_huge_pages(pid: u32) -> Outcome<bool> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let mut eligible = smaps.lines().filter_map(|line| line.strip_prefix("THPeligible:"));
+    Ok(eligible.any(|is| is.trim() == "1"))
+}
+
 /// Bytes of memory the machine could give now.
 pub(crate) fn available_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

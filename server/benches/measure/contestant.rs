@@ -91,6 +91,11 @@ impl Contestant {
         clocks::resident_bytes(self.child.id())
     }
 
+    /// Whether its resident memory may grow without its doing, by huge pages.
+    pub(crate) fn may_have_huge_pages(&self) -> Outcome<bool> {
+        clocks::may_have_huge_pages(self.child.id())
+    }
+
     /// Lets it run again.
     pub(crate) fn resume(&self) -> Outcome<()> {
         Ok(kill_process(self.pid, Signal::CONT)?)

@@ -6,7 +6,7 @@
 //! twice the items of the one before: a table that doubles is then met in the same phase each
 //! time.
 
-use crate::feeder::{Dress, Feeder, PLAIN};
+use crate::feeder::{Dress, Feeder, MOMENT, PLAIN};
 use crate::measure::contestant::{Contestant, Launch};
 use crate::measure::report::Report;
 use crate::measure::statistics::{Median, count_of_u64, regression};
@@ -83,7 +83,7 @@ fn overhead(
         if there != stored {
             return fail(format!("{}: {there} items of {stored} stored", side.name));
         }
-        let resident_bytes = feeder.resident_bytes(&server)?;
+        let resident_bytes = feeder.resident_bytes(&server, MOMENT)?;
         let beyond = count_of_u64(resident_bytes) - count_of_u64(u64::try_from(payload_bytes)?);
         points.push((count_of_u64(stored), beyond));
     }

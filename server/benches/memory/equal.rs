@@ -4,6 +4,8 @@
 //! Invariant: equal memory is equal resident memory of the whole process once nothing but eviction
 //! goes on, found by changing the rival's `-m`.
 
+use std::time::Duration;
+
 use crate::feeder::{Feeder, PLAIN};
 use crate::measure::Outcome;
 use crate::measure::contestant::{Contestant, Launch};
@@ -39,7 +41,7 @@ pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Contestant> {
 }
 
 /// Stores new keys until as many items were evicted as are there.
-pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32) -> Outcome<Full> {
+pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32, settle: Duration) -> Outcome<Full> {
     let server = start(side, memory_mb)?;
     let mut feeder = Feeder::connect(server.address)?;
     let mut next = 0;
@@ -50,7 +52,7 @@ pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32) -> Outcome<Full> {
         next += STEP_ITEMS;
         let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
         if evictions >= items {
-            let resident_bytes = feeder.resident_bytes(&server)?;
+            let resident_bytes = feeder.resident_bytes(&server, settle)?;
             return Ok(Full { memory_mb, items, resident_bytes });
         }
     }
@@ -59,8 +61,8 @@ pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32) -> Outcome<Full> {
 /// The subject at `-m` as the options say, and the rival at the `-m` with which it is as large.
 pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
     let [subject, rival] = options.sides()?;
-    let ours = fill(&subject, mix, options.memory_mb)?;
-    let mut theirs = fill(&rival, mix, options.memory_mb)?;
+    let ours = fill(&subject, mix, options.memory_mb, options.settle)?;
+    let mut theirs = fill(&rival, mix, options.memory_mb, options.settle)?;
     let mut best = theirs;
     let off = |full: &Full| full.resident_bytes.abs_diff(ours.resident_bytes);
     let mut tried = vec![theirs.memory_mb];
@@ -76,7 +78,7 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
             break;
         }
         tried.push(memory_mb);
-        theirs = fill(&rival, mix, memory_mb)?;
+        theirs = fill(&rival, mix, memory_mb, options.settle)?;
         if off(&theirs) < off(&best) {
             best = theirs;
         }

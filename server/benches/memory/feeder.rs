@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::measure::contestant::Contestant;
 use crate::measure::{Outcome, fail};
@@ -21,9 +21,10 @@ const READ_BYTES: usize = 256 << 10;
 const SILENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a server that is settling.
 const LOOK: Duration = Duration::from_millis(50);
-/// So many looks alike mean that it has settled; so many in all are enough.
-const LOOKS_ALIKE: u32 = 4;
-const LOOKS_MAX: u32 = 200;
+/// Memory that does not change for so long has settled, but for huge pages.
+pub(crate) const MOMENT: Duration = Duration::from_millis(300);
+/// Longest wait for it.
+const SETTLE_MAX: Duration = Duration::from_secs(600);
 
 /// What each item is stored with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,17 +159,18 @@ impl Feeder {
         }
     }
 
-    /// Resident bytes of `server`, once its background work is done.
-    pub(crate) fn resident_bytes(&mut self, server: &Contestant) -> Outcome<u64> {
-        let (mut last, mut alike) = (0, 0);
-        for _ in 0..LOOKS_MAX {
-            let expanding = self.stats()?.get("hash_is_expanding").is_some_and(|is| is == "1");
+    /// Resident bytes of `server`, once they have not changed for a moment; for `settle`, where the
+    /// system may yet put huge pages where there were small ones and holes.
+    pub(crate) fn resident_bytes(&mut self, server: &Contestant, settle: Duration) -> Outcome<u64> {
+        let settle = if server.may_have_huge_pages()? { settle.max(MOMENT) } else { MOMENT };
+        let end = Instant::now() + SETTLE_MAX;
+        let (mut last, mut since) = (0, Instant::now());
+        while since.elapsed() < settle && Instant::now() < end {
+            let is_expanding = self.stats()?.get("hash_is_expanding").is_some_and(|is| is == "1");
             let now = server.resident_bytes()?;
-            alike = if now == last && !expanding { alike + 1 } else { 0 };
-            if alike == LOOKS_ALIKE {
-                break;
+            if now != last || is_expanding {
+                (last, since) = (now, Instant::now());
             }
-            last = now;
             std::thread::sleep(LOOK);
         }
         Ok(last)

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::equal::{self, Full};
-use crate::feeder::{Feeder, PLAIN};
+use crate::feeder::{Feeder, MOMENT, PLAIN};
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
@@ -123,7 +123,7 @@ fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outc
     }
     ask(&mut asked, &mut among)?;
     let items = feeder.stat("curr_items")?;
-    let resident_bytes = feeder.resident_bytes(&server)?;
+    let resident_bytes = feeder.resident_bytes(&server, MOMENT)?;
     Ok(Replay { requests, misses, items, resident_bytes })
 }
 

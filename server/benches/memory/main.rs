@@ -14,6 +14,7 @@ mod sizes;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use measure::options::{each, one_of, real, unknown, whole};
 use measure::report::{Report, say};
@@ -38,6 +39,8 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
                      hits: 20/20 and etc)
   --items N          density: items stored, in 5 steps that double (2222976)
   --memory-mb N      items, hits: -m of the subject (128; 64 for hits)
+  --settle S         items, hits: resident memory must not change for so long, where the system may
+                     put huge pages under it: khugepaged comes by every 10 seconds (25)
   --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
   --requests N       hits: only so many of each trace
   --part P           hits: share of all keys that the rival holds (0.1); each number of the trace
@@ -54,6 +57,7 @@ pub(crate) struct Options {
     pub(crate) mixes: Vec<Mix>,
     pub(crate) items: u32,
     pub(crate) memory_mb: u32,
+    pub(crate) settle: Duration,
     pub(crate) traces: Vec<PathBuf>,
     pub(crate) requests: Option<u32>,
     pub(crate) part: f64,
@@ -109,6 +113,7 @@ fn parse() -> Outcome<Option<Options>> {
         mixes: Mix::ALL.iter().map(|(_, mix)| *mix).collect(),
         items: 2_222_976,
         memory_mb: 128,
+        settle: Duration::from_secs(25),
         traces: Vec::new(),
         requests: None,
         part: 0.1,
@@ -134,6 +139,9 @@ fn parse() -> Outcome<Option<Options>> {
             }
             "--items" => options.items = whole(name, value, ITEMS_MAX)?,
             "--memory-mb" => options.memory_mb = whole(name, value, MEMORY_MB_MAX)?,
+            "--settle" => {
+                options.settle = Duration::from_secs_f64(real(name, value, 0.0, 600.0)?);
+            }
             "--trace" => options.traces = value.split(',').map(PathBuf::from).collect(),
             "--requests" => options.requests = Some(whole(name, value, u32::MAX)?),
             "--part" => options.part = real(name, value, 0.0001, 1.0)?,
