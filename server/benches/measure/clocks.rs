@@ -96,11 +96,22 @@ pub(crate) fn resident_bytes(pid: u32) -> Outcome<u64> {
     }
 }
 
-/// Whether the system may put huge pages under memory of process `pid`, perhaps much later.
-pub(crate) fn may_have_huge_pages(pid: u32) -> Outcome<bool> {
+/// Bytes in small pages of process `pid` that the system is to put huge pages in the place of, which
+/// it may do much later.
+pub(crate) fn bytes_to_be_huge(pid: u32) -> Outcome<u64> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
-    let mut eligible = smaps.lines().filter_map(|line| line.strip_prefix("THPeligible:"));
-    Ok(eligible.any(|is| is.trim() == "1"))
+    let (mut resident, mut huge, mut sum) = (0, 0, 0);
+    for line in smaps.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let number = || value.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
+        match name {
+            "Rss" => resident = number() * 1024,
+            "AnonHugePages" => huge = number() * 1024,
+            "THPeligible" if number() == 1 => sum += resident.saturating_sub(huge),
+            _ => {}
+        }
+    }
+    Ok(sum)
 }
 
 /// Bytes of memory the machine could give now.

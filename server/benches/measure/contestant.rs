@@ -91,9 +91,9 @@ impl Contestant {
         clocks::resident_bytes(self.child.id())
     }
 
-    /// Whether its resident memory may grow without its doing, by huge pages.
-    pub(crate) fn may_have_huge_pages(&self) -> Outcome<bool> {
-        clocks::may_have_huge_pages(self.child.id())
+    /// Bytes of it in small pages that will be in huge ones.
+    pub(crate) fn bytes_to_be_huge(&self) -> Outcome<u64> {
+        clocks::bytes_to_be_huge(self.child.id())
     }
 
     /// Lets it run again.

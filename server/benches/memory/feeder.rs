@@ -23,7 +23,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 /// Memory that does not change for so long has settled, but for huge pages.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);
-/// Longest wait for it.
+/// The ends of mappings stay in small pages.
+const TO_BE_HUGE_MAX: u64 = 8 << 20;
+/// Longest wait in all.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
 /// What each item is stored with.
@@ -159,16 +161,17 @@ impl Feeder {
         }
     }
 
-    /// Resident bytes of `server`, once they have not changed for a moment; for `settle`, where the
-    /// system may yet put huge pages where there were small ones and holes.
+    /// Resident bytes of `server`, once they have not changed for a moment and the system has put
+    /// huge pages where it is to; the latter is waited for no longer than `settle`.
     pub(crate) fn resident_bytes(&mut self, server: &Contestant, settle: Duration) -> Outcome<u64> {
-        let settle = if server.may_have_huge_pages()? { settle.max(MOMENT) } else { MOMENT };
-        let end = Instant::now() + SETTLE_MAX;
-        let (mut last, mut since) = (0, Instant::now());
-        while since.elapsed() < settle && Instant::now() < end {
+        let start = Instant::now();
+        let (mut last, mut since) = (0, start);
+        while since.elapsed() < MOMENT && start.elapsed() < SETTLE_MAX {
             let is_expanding = self.stats()?.get("hash_is_expanding").is_some_and(|is| is == "1");
             let now = server.resident_bytes()?;
-            if now != last || is_expanding {
+            let is_to_grow =
+                start.elapsed() < settle && server.bytes_to_be_huge()? > TO_BE_HUGE_MAX;
+            if now != last || is_expanding || is_to_grow {
                 (last, since) = (now, Instant::now());
             }
             std::thread::sleep(LOOK);

@@ -39,8 +39,8 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
                      hits: 20/20 and etc)
   --items N          density: items stored, in 5 steps that double (2222976)
   --memory-mb N      items, hits: -m of the subject (128; 64 for hits)
-  --settle S         items, hits: resident memory must not change for so long, where the system may
-                     put huge pages under it: khugepaged comes by every 10 seconds (25)
+  --settle S         items, hits: waits so long at most for huge pages where the system is to put
+                     them: khugepaged takes 16 MiB every 10 seconds, of all processes (300)
   --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
   --requests N       hits: only so many of each trace
   --part P           hits: share of all keys that the rival holds (0.1); each number of the trace
@@ -113,7 +113,7 @@ fn parse() -> Outcome<Option<Options>> {
         mixes: Mix::ALL.iter().map(|(_, mix)| *mix).collect(),
         items: 2_222_976,
         memory_mb: 128,
-        settle: Duration::from_secs(25),
+        settle: Duration::from_secs(300),
         traces: Vec::new(),
         requests: None,
         part: 0.1,
