@@ -11,6 +11,7 @@ mod callgrind;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod measured;
+mod op;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use measure::report::{Report, say};
 use measure::requests::Protocol;
 use measure::statistics::count_of_u64;
 use measure::{Outcome, fail};
-use measured::Op;
+use op::Op;
 use store::policy::Eviction;
 
 /// Most operations: callgrind is fifty times slower than the processor.
@@ -31,8 +32,8 @@ const COUNT_MAX: u32 = 10_000_000;
 const USAGE: &str = "\
 usage: cargo bench --bench instructions -- [options]
 Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that does
-nothing and less what this program's own lines cost. Rows `store` are calls of the store; rows `request` go from the request's bytes to the
-reply's (parse, execute, encode), no socket.
+nothing and less what this program's own lines cost. Rows `store` are calls of the store; rows
+`request` go from the request's bytes to the reply's (parse, execute, encode), no socket.
 
   --count N          N above (20000)
   --keys N           keys stored beforehand (20000)

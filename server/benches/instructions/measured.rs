@@ -22,6 +22,7 @@ use crate::measure::in_process::{
 use crate::measure::random::Random;
 use crate::measure::requests::{Batch, Form};
 use crate::measure::{Outcome, fail};
+use crate::op::Op;
 
 /// A miss is answered with no more bytes than this: a binary header, the key, and words.
 const MISS_MAX: usize = 80;
@@ -31,86 +32,6 @@ const WARM_READS: u32 = 3;
 const TIGHT_PART: usize = 2;
 /// The smallest store that evicts: large enough that segments are not of the smallest size.
 const TIGHT_BYTES_MIN: usize = 4 << 20;
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// The loop around all others.
-    Nothing,
-    /// What a column does between two batches, a 32nd of it.
-    Loop,
-    GetHit,
-    /// Of a key that has not been read yet.
-    GetHitFirst,
-    GetHitAhead,
-    GetMiss,
-    SetSame,
-    SetNew,
-    SetSameEvicting,
-    SetNewEvicting,
-    Delete,
-    RequestGetHit,
-    RequestGetMiss,
-    RequestSetSame,
-    RequestSetNew,
-    RequestSetSameEvicting,
-    RequestSetNewEvicting,
-}
-
-impl Op {
-    /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 17] = [
-        ("nothing", Op::Nothing),
-        ("loop: quiesce and maintain, a 32nd", Op::Loop),
-        ("store: get, hit", Op::GetHit),
-        ("store: get, hit, key not read before", Op::GetHitFirst),
-        ("store: get, hit, 16 read ahead", Op::GetHitAhead),
-        ("store: get, miss", Op::GetMiss),
-        ("store: set, same size over", Op::SetSame),
-        ("store: set, new key", Op::SetNew),
-        ("store: set, same size over, evicting", Op::SetSameEvicting),
-        ("store: set, new key, evicting", Op::SetNewEvicting),
-        ("store: delete", Op::Delete),
-        ("request: get, hit", Op::RequestGetHit),
-        ("request: get, miss", Op::RequestGetMiss),
-        ("request: set, same size over", Op::RequestSetSame),
-        ("request: set, new key", Op::RequestSetNew),
-        ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
-        ("request: set, new key, evicting", Op::RequestSetNewEvicting),
-    ];
-
-    fn is_evicting(self) -> bool {
-        matches!(
-            self,
-            Op::SetSameEvicting
-                | Op::SetNewEvicting
-                | Op::RequestSetSameEvicting
-                | Op::RequestSetNewEvicting
-        )
-    }
-
-    /// Whether its keys are not stored yet.
-    fn is_of_new_keys(self) -> bool {
-        matches!(
-            self,
-            Op::GetMiss
-                | Op::SetNew
-                | Op::SetNewEvicting
-                | Op::RequestGetMiss
-                | Op::RequestSetNew
-                | Op::RequestSetNewEvicting
-        )
-    }
-
-    /// Whether each key serves once.
-    fn is_once_a_key(self) -> bool {
-        matches!(self, Op::GetHitFirst | Op::Delete) || (self.is_of_new_keys())
-    }
-
-    fn is_get(self) -> bool {
-        matches!(self, Op::RequestGetHit | Op::RequestGetMiss)
-    }
-}
 
 /// All that the operations need.
 struct Bench {
@@ -153,23 +74,12 @@ impl Bench {
                 hit(&mut context.store, key, value_bytes)?;
             }
         }
-        let requests = match is_request(op) {
+        let requests = match op.is_request() {
             true => requests(op, &keys, &value, options),
             false => Batch::default(),
         };
         Ok(Bench { context, out: Out::for_column(value_bytes), keys, requests, value })
     }
-}
-
-fn is_request(op: Op) -> bool {
-    op.is_get()
-        || matches!(
-            op,
-            Op::RequestSetSame
-                | Op::RequestSetNew
-                | Op::RequestSetSameEvicting
-                | Op::RequestSetNewEvicting
-        )
 }
 
 /// The keys of `count` operations, out of `filled` that were stored.

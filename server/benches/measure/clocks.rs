@@ -96,8 +96,8 @@ pub(crate) fn resident_bytes(pid: u32) -> Outcome<u64> {
     }
 }
 
-/// Bytes in small pages of process `pid` that the system is to put huge pages in the place of, which
-/// it may do much later.
+/// Bytes in small pages of process `pid` that the system is to put huge pages in the place of; it
+/// may do so much later.
 pub(crate) fn bytes_to_be_huge(pid: u32) -> Outcome<u64> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let (mut resident, mut huge, mut sum) = (0, 0, 0);

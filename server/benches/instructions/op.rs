@@ -1,0 +1,98 @@
+//! What is counted, by name.
+//!
+//! Where: a row of the table; the run under callgrind is told the name.
+//! Invariant: each operation has one name.
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// The loop around all others.
+    Nothing,
+    /// What a column does between two batches, a 32nd of it.
+    Loop,
+    GetHit,
+    /// Of a key that has not been read yet.
+    GetHitFirst,
+    GetHitAhead,
+    GetMiss,
+    SetSame,
+    SetNew,
+    SetSameEvicting,
+    SetNewEvicting,
+    Delete,
+    RequestGetHit,
+    RequestGetMiss,
+    RequestSetSame,
+    RequestSetNew,
+    RequestSetSameEvicting,
+    RequestSetNewEvicting,
+}
+
+impl Op {
+    /// By name.
+    pub(crate) const ALL: [(&'static str, Op); 17] = [
+        ("nothing", Op::Nothing),
+        ("loop: quiesce and maintain, a 32nd", Op::Loop),
+        ("store: get, hit", Op::GetHit),
+        ("store: get, hit, key not read before", Op::GetHitFirst),
+        ("store: get, hit, 16 read ahead", Op::GetHitAhead),
+        ("store: get, miss", Op::GetMiss),
+        ("store: set, same size over", Op::SetSame),
+        ("store: set, new key", Op::SetNew),
+        ("store: set, same size over, evicting", Op::SetSameEvicting),
+        ("store: set, new key, evicting", Op::SetNewEvicting),
+        ("store: delete", Op::Delete),
+        ("request: get, hit", Op::RequestGetHit),
+        ("request: get, miss", Op::RequestGetMiss),
+        ("request: set, same size over", Op::RequestSetSame),
+        ("request: set, new key", Op::RequestSetNew),
+        ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
+        ("request: set, new key, evicting", Op::RequestSetNewEvicting),
+    ];
+
+    /// Whether its store must evict.
+    pub(crate) fn is_evicting(self) -> bool {
+        matches!(
+            self,
+            Op::SetSameEvicting
+                | Op::SetNewEvicting
+                | Op::RequestSetSameEvicting
+                | Op::RequestSetNewEvicting
+        )
+    }
+
+    /// Whether its keys are not stored yet.
+    pub(crate) fn is_of_new_keys(self) -> bool {
+        matches!(
+            self,
+            Op::GetMiss
+                | Op::SetNew
+                | Op::SetNewEvicting
+                | Op::RequestGetMiss
+                | Op::RequestSetNew
+                | Op::RequestSetNewEvicting
+        )
+    }
+
+    /// Whether each key serves once.
+    pub(crate) fn is_once_a_key(self) -> bool {
+        matches!(self, Op::GetHitFirst | Op::Delete) || self.is_of_new_keys()
+    }
+
+    /// Whether it goes from a request's bytes to the reply's.
+    pub(crate) fn is_request(self) -> bool {
+        self.is_get()
+            || matches!(
+                self,
+                Op::RequestSetSame
+                    | Op::RequestSetNew
+                    | Op::RequestSetSameEvicting
+                    | Op::RequestSetNewEvicting
+            )
+    }
+
+    /// Whether its requests are GETs.
+    pub(crate) fn is_get(self) -> bool {
+        matches!(self, Op::RequestGetHit | Op::RequestGetMiss)
+    }
+}
