@@ -27,7 +27,7 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, aligned to a huge page.
+    /// Reserves `bytes`, aligned to a huge page, to be backed by small ones.
     ///
     /// # Errors
     /// The system's, when it refuses the address space.
@@ -42,7 +42,10 @@ impl Map {
         let skip = start.as_ptr().align_offset(HUGE_BYTES);
         // SAFETY: `skip` is below HUGE_BYTES, and the mapping is `bytes + HUGE_BYTES` long.
         let base = unsafe { start.add(skip) };
-        Ok(Self { base, bytes, mapped: (start, whole) })
+        let map = Self { base, bytes, mapped: (start, whole) };
+        // Else the kernel, in time, makes whole huge pages of what was given back in part.
+        map.advise(Advice::LinuxNoHugepage);
+        Ok(map)
     }
 
     /// Its first byte.
@@ -59,9 +62,13 @@ impl Map {
 
     /// Asks for huge pages. A wish: kernels without them ignore it.
     pub fn want_huge(&self) {
-        // SAFETY: the range is ours, and the advice changes no contents.
-        let advised =
-            unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        self.advise(Advice::LinuxHugepage);
+    }
+
+    fn advise(&self, advice: Advice) {
+        // SAFETY: the range is ours, and what is advised here, the size of pages, changes no
+        // contents.
+        let advised = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, advice) };
         // Not granted is as good as not asked.
         let _ = advised;
     }
@@ -87,5 +94,37 @@ impl Drop for Map {
         // SAFETY: exactly what `new` mapped; the owner is gone, so nobody holds a pointer into it.
         let unmapped = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What the kernel was told of the mapping that holds `address`.
+    fn flags_at(address: usize) -> Option<String> {
+        let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut here = false;
+        for line in all.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let range = range.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16)));
+            if let Some([Ok(from), Ok(to)]) = range {
+                here = (from..to).contains(&address);
+            } else if here && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return Some(format!("{flags} "));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn huge_pages_come_only_when_asked_for() {
+        let map = Map::new(8 << 20).unwrap();
+        let address = map.base().as_ptr() as usize;
+        let before = flags_at(address).unwrap();
+        assert!(before.contains(" nh ") || !before.contains(" hg "), "{before}");
+        map.want_huge();
+        let after = flags_at(address).unwrap();
+        assert!(!after.contains(" nh "), "{after}");
     }
 }

@@ -20,8 +20,6 @@ const SEGMENT_BYTES_MAX: usize = 2 << 20;
 pub const REGION_BYTES_MAX: usize = 1 << 40;
 /// The smallest region: 64 of the smallest segments.
 pub const REGION_BYTES_MIN: usize = 64 * SEGMENT_BYTES_MIN;
-/// From this size on, huge pages are worth the memory they round up to.
-const HUGE_FROM_BYTES: usize = 64 << 20;
 
 /// A region of `segments()` segments.
 #[derive(Debug)]
@@ -47,7 +45,8 @@ impl Region {
         let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let segments = u32::try_from(bytes >> shift).map_err(too_many)?;
         let map = Map::new((segments as usize) << shift)?;
-        if bytes >= HUGE_FROM_BYTES {
+        // Where a huge page holds several segments, the kernel would fill those given back again.
+        if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge();
         }
         Ok(Self { map, shift, segments })
