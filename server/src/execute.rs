@@ -19,7 +19,7 @@ use protocol::{
     Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Speak,
     Step, answer, binary, reply,
 };
-use store::{Body, Column, Deleted, Draft, Hit, MetaDelete, Value, Vivify};
+use store::{Appended, Body, Column, Deleted, Draft, Hit, MetaDelete, Prefetched, Value, Vivify};
 
 use crate::clock::Clock;
 use crate::out::Out;
@@ -58,8 +58,19 @@ pub enum After {
 /// Carries out `request` and appends its reply to `out`.
 #[inline]
 pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+    execute_hashed(context, request, None, out)
+}
+
+/// As `execute`; the hash of the request's key may be there already.
+#[inline]
+pub fn execute_hashed(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
     match request {
-        Request::Get(request) => get(context, request, out),
+        Request::Get(request) => get(context, request, hash, out),
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
             put::store(context, request, value, out);
@@ -169,49 +180,78 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
 }
 
 #[inline]
-fn get(context: &mut Context, get: &Get<'_>, out: &mut Out) {
-    let counters = &context.counters;
-    let hit = match get.exptime {
-        None => {
-            counters.get_cmds.add(1);
-            let hit = context.store.get(get.key);
-            if hit.is_some() {
-                counters.get_hits.add(1)
-            } else {
-                counters.get_misses.add(1)
-            }
-            hit
+fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut Out) {
+    if let Some(exptime) = get.exptime {
+        return get_and_touch(context, get, exptime, out);
+    }
+    let Context { counters, store, .. } = context;
+    let key = get.key;
+    let hash = hash.unwrap_or_else(|| store.hashed(key));
+    let (hit, end): (_, &[u8]) = match get.form {
+        GetForm::Text { cas, last } => {
+            let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+                let cas = cas.then(|| head.cas());
+                reply::value_line(buf, key, head.client_flags(), head.value_bytes(), cas);
+            });
+            (hit, if last { b"\r\nEND\r\n" } else { b"\r\n" })
         }
-        Some(exptime) => {
-            counters.touch_cmds.add(1);
-            let exptime = context.clock.realtime(exptime);
-            let hit = context.store.get_and_touch(get.key, exptime);
-            if hit.is_some() {
-                counters.touch_hits.add(1)
-            } else {
-                counters.touch_misses.add(1)
-            }
-            hit
+        GetForm::Binary(tag) => {
+            let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+                let (client_flags, cas) = (head.client_flags(), head.cas());
+                // What is no touch is always followed by its value.
+                let _ = binary::write::value(buf, tag, key, client_flags, head.value_bytes(), cas);
+            });
+            (hit, b"")
         }
     };
-    match (get.form, hit) {
-        (GetForm::Text { cas, last }, Some(hit)) => {
-            let cas = cas.then_some(hit.cas);
-            reply::value_line(&mut out.buf, get.key, hit.client_flags, hit.value_bytes, cas);
-            append_value(out, hit.value, if last { b"\r\nEND\r\n" } else { b"\r\n" });
+    counters.get_cmds.add(1);
+    match hit {
+        Some(appended) => {
+            counters.get_hits.add(1);
+            if let Appended::Frames(pinned, tail) = appended {
+                out.pin(pinned);
+                out.buf.extend_from_slice(tail);
+            }
+            out.buf.extend_from_slice(end);
         }
-        (GetForm::Text { last: true, .. }, None) => {
-            out.buf.extend_from_slice(answer::END.as_bytes());
+        None => {
+            counters.get_misses.add(1);
+            say_miss(get, out);
         }
-        (GetForm::Text { last: false, .. }, None) => {}
-        (GetForm::Binary(tag), Some(hit)) => {
-            let Hit { client_flags, value_bytes, cas, value } = hit;
+    }
+}
+
+fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) {
+    let counters = &context.counters;
+    counters.touch_cmds.add(1);
+    let exptime = context.clock.realtime(exptime);
+    let Some(hit) = context.store.get_and_touch(get.key, exptime) else {
+        counters.touch_misses.add(1);
+        return say_miss(get, out);
+    };
+    counters.touch_hits.add(1);
+    let Hit { client_flags, value_bytes, cas, value } = hit;
+    match get.form {
+        GetForm::Text { cas: shows_cas, last } => {
+            let cas = shows_cas.then_some(cas);
+            reply::value_line(&mut out.buf, get.key, client_flags, value_bytes, cas);
+            append_value(out, value, if last { b"\r\nEND\r\n" } else { b"\r\n" });
+        }
+        GetForm::Binary(tag) => {
             let buf = &mut out.buf;
             if binary::write::value(buf, tag, get.key, client_flags, value_bytes, cas) {
                 append_value(out, value, b"");
             }
         }
-        (GetForm::Binary(tag), None) => binary::write::miss(&mut out.buf, tag, get.key),
+    }
+}
+
+#[inline]
+fn say_miss(get: &Get<'_>, out: &mut Out) {
+    match get.form {
+        GetForm::Text { last: true, .. } => out.buf.extend_from_slice(answer::END.as_bytes()),
+        GetForm::Text { last: false, .. } => {}
+        GetForm::Binary(tag) => binary::write::miss(&mut out.buf, tag, get.key),
     }
 }
 

@@ -9,7 +9,8 @@ use crate::rewrite::REWRITTEN_BYTES_MAX;
 use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
-    Body, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, Put, Refused, Stored,
+    Appended, Body, Counted, Deleted, Delta, Head, Hit, MetaDelete, MetaGet, MetaHit, Put, Refused,
+    Stored,
 };
 use crate::{Draft, Store};
 use std::sync::Arc;
@@ -108,6 +109,20 @@ impl Column {
         local.get(store, key)
     }
 
+    /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`: what
+    /// `head` appends, which may be called and undone several times, and then the value.
+    #[inline]
+    pub fn get_into(
+        &mut self,
+        key: &[u8],
+        hash: Prefetched,
+        out: &mut Vec<u8>,
+        head: impl FnMut(&mut Vec<u8>, &Head<'_>),
+    ) -> Option<Appended<'_>> {
+        let Self { store, local } = self;
+        local.get_into(store, (hash.0, key), out, head)
+    }
+
     /// `get`, and sets its exptime.
     pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Option<Hit<'_>> {
         let Self { store, local } = self;
@@ -192,6 +207,13 @@ impl Column {
         local.flush(store, oldest_live);
     }
 
+    /// As `prefetch`, but brings nothing near.
+    #[inline]
+    #[must_use]
+    pub fn hashed(&self, key: &[u8]) -> Prefetched {
+        Prefetched(self.store.hash.hash(key))
+    }
+
     /// Brings what a lookup of `key` reads first near, for batches. To be given to `prefetch_item`
     /// after the same has been asked for the batch's other keys.
     #[inline]
@@ -217,7 +239,7 @@ impl Column {
 /// Bytes of a cache line.
 const LINE_BYTES: u64 = 64;
 
-/// A key whose line of the index is on its way.
+/// The hash of a key, whose line of the index may be on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetched(u64);
 

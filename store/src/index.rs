@@ -283,20 +283,19 @@ impl Index {
         Width::unpack(self.width.load(Ordering::Acquire))
     }
 
-    /// Finds the slot whose item `is_it` takes for its own, without a lock.
-    #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+    /// The first slot in the home line of `hash` that has its tag, without a lock: nearly always
+    /// its key's, where that has one. What it does not find, `find` does.
+    #[inline(always)]
+    pub(crate) fn first(&self, hash: u64) -> Option<Found<'_>> {
         let address = self.width().address(hash);
         let line = self.lines.line(address.line(address.home(tag(hash))));
-        if let Some(found) = probe(line, tag(hash), &mut is_it) {
-            return Some(found);
-        }
-        self.find_validated(hash, is_it)
+        probe(line, tag(hash), &mut |_| true)
     }
 
-    /// The second look of a miss: between one even version and its repetition, so that what moved
-    /// is not missed.
-    fn find_validated(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+    /// Finds the slot whose item `is_it` takes for its own, without a lock: between one even
+    /// version and its repetition, so that what moved is not missed.
+    #[inline(never)]
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         let mut rounds = 0;
         loop {
             let address = self.width().address(hash);
@@ -308,10 +307,6 @@ impl Index {
                 wait_a_little(&mut rounds);
                 continue;
             }
-            let line = self.lines.line(address.line(home));
-            if let Some(found) = probe(line, tag(hash), &mut is_it) {
-                return Some(found);
-            }
             let unchanged = || {
                 // Pairs with the Release fences before slots move: had a probe seen a moved slot,
                 // this load sees the odd version or a later one.
@@ -319,11 +314,16 @@ impl Index {
                 let now = group.load(Ordering::Relaxed);
                 now & VERSION == before & VERSION && self.width().address(hash) == address
             };
+            // Overflow lines first: who comes here has looked at the home line.
             if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                 let found = self.find_overflow(before, tag(hash), &mut is_it, &unchanged);
                 if found.is_some() {
                     return found;
                 }
+            }
+            let line = self.lines.line(address.line(home));
+            if let Some(found) = probe(line, tag(hash), &mut is_it) {
+                return Some(found);
             }
             if unchanged() {
                 return None;
@@ -596,17 +596,17 @@ impl Drop for Locked<'_> {
 }
 
 /// The slot of `line` with this tag that `is_it` takes for its own.
-#[inline]
+#[inline(always)]
 fn probe<'i>(
     line: &'i [AtomicU64],
     tag: u64,
     is_it: &mut impl FnMut(Slot) -> bool,
 ) -> Option<Found<'i>> {
-    let tag = Slot::tagged(tag);
+    let tagged = Slot::tagged(tag);
     for at in line {
         // Acquire pairs with the Release that put the slot there: the item behind it is whole.
         let slot = Slot(at.load(Ordering::Acquire));
-        if slot.same_tag(tag) && is_it(slot) {
+        if slot.same_tag(tagged) && is_it(slot) {
             return Some(Found { slot, at });
         }
     }

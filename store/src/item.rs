@@ -26,9 +26,8 @@ mod pieces;
 
 use crate::rewrite::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
-use pieces::{Piece, pieces};
+use pieces::{copy_in, copy_out};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 const HEADER_BYTES: u32 = 5;
 const VLEN_LONG: u32 = 0xfff;
@@ -224,16 +223,35 @@ impl<'r> Item<'r> {
         item
     }
 
-    /// Whether the item at `loc` has this key, looking at no more than it must.
+    /// Whether the item at `loc` has this key.
     ///
     /// # Safety
     /// As `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn has_key(region: &'r Region, loc: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's. The length of a frame says nothing of the key.
+        unsafe { Self::with_key(region, loc, 1, key) }.is_some()
+    }
+
+    /// The item at `loc` if it has this key, looking at no more than it must.
+    ///
+    /// # Safety
+    /// As `at`.
+    #[inline(always)]
+    pub(crate) unsafe fn with_key(
+        region: &'r Region,
+        loc: u64,
+        frame_bytes: u32,
+        key: &[u8],
+    ) -> Option<Self> {
         // SAFETY: as in `at`.
         let klen = unsafe { region.at(loc).read() };
+        if usize::from(klen) != key.len() {
+            return None;
+        }
         // SAFETY: the caller's.
-        usize::from(klen) == key.len() && unsafe { Self::at(region, loc) }.key() == key
+        let item = unsafe { Self::framed(region, loc, frame_bytes) };
+        is_same(item.key(), key).then_some(item)
     }
 
     /// Its layout.
@@ -374,19 +392,16 @@ impl<'r> Item<'r> {
 
     #[inline]
     fn load<const N: usize>(&self, from: usize) -> [u8; N] {
+        let mut bytes = [0; N];
         // SAFETY: `from..from + N` lies in the item's header (see `at`), and these bytes are only
-        // ever accessed as atomics once the item is published. Relaxed: each value stands alone.
-        std::array::from_fn(|i| unsafe {
-            AtomicU8::from_ptr(self.at.add(from + i).cast_mut()).load(Ordering::Relaxed)
-        })
+        // ever accessed by these copies once the item is published. Each value stands alone.
+        unsafe { copy_out(self.at.add(from), bytes.as_mut_ptr(), N) };
+        bytes
     }
 
     fn store<const N: usize>(&self, from: usize, bytes: [u8; N]) {
-        for (i, byte) in bytes.into_iter().enumerate() {
-            // SAFETY: as in `load`; the mapping is writable.
-            let at = unsafe { AtomicU8::from_ptr(self.at.add(from + i).cast_mut()) };
-            at.store(byte, Ordering::Relaxed); // each value stands alone
-        }
+        // SAFETY: as in `load`; the mapping is writable.
+        unsafe { copy_in(bytes.as_ptr(), self.at.add(from).cast_mut(), N) };
     }
 
     /// Copies the part of the value that is in the log, so long as `to`, though it may be being
@@ -394,26 +409,22 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.log_bytes as usize, "all of it");
-        let mut at = to.as_mut_ptr();
-        // SAFETY: the value's bytes are written only by `rewrite`, and so by atomics of the same
-        // pieces, or before it was published; `at` steps through `to`, which is as long. Relaxed:
-        // the caller's fence orders them.
+        // SAFETY: the value's bytes were written before it was published, and since then only by
+        // `rewrite`, and so by `copy_in`, in the same pieces; `to` is as long. The caller's fence
+        // orders them.
+        unsafe { copy_out(self.value_at(), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// As `copy_value`, to the end of `out`.
+    #[inline]
+    pub(crate) fn append_value(&self, out: &mut Vec<u8>) {
+        let bytes = self.log_bytes as usize;
+        out.reserve(bytes);
+        // SAFETY: as in `copy_value`; there is room for so many bytes behind what `out` has, which
+        // are written before they are said to be there.
         unsafe {
-            pieces(self.value_at(), to.len(), |piece| {
-                match piece {
-                    Piece::One(from) => at.write(from.load(Ordering::Relaxed)),
-                    Piece::Two(from) => {
-                        at.cast::<u16>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
-                    Piece::Four(from) => {
-                        at.cast::<u32>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
-                    Piece::Eight(from) => {
-                        at.cast::<u64>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
-                }
-                at = at.add(piece.bytes());
-            });
+            copy_out(self.value_at(), out.as_mut_ptr().add(out.len()), bytes);
+            out.set_len(out.len() + bytes);
         }
     }
 
@@ -456,28 +467,12 @@ impl<'r> Item<'r> {
             value.len() == self.log_bytes as usize && value.len() <= REWRITTEN_BYTES_MAX,
             "a value of the old one's length, which readers copy"
         );
-        let mut at = value.as_ptr();
         // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock keeps other
         // writers, and readers that use no atomics, out.
-        unsafe {
-            pieces(self.value_at(), value.len(), |piece| {
-                match piece {
-                    Piece::One(to) => to.store(at.read(), Ordering::Relaxed),
-                    Piece::Two(to) => {
-                        to.store(at.cast::<u16>().read_unaligned(), Ordering::Relaxed);
-                    }
-                    Piece::Four(to) => {
-                        to.store(at.cast::<u32>().read_unaligned(), Ordering::Relaxed);
-                    }
-                    Piece::Eight(to) => {
-                        to.store(at.cast::<u64>().read_unaligned(), Ordering::Relaxed);
-                    }
-                }
-                at = at.add(piece.bytes());
-            });
-        }
+        unsafe { copy_in(value.as_ptr(), self.value_at().cast_mut(), value.len()) };
     }
 
+    #[inline]
     fn value_at(&self) -> *const u8 {
         self.at.wrapping_add((self.key_at + self.key_bytes) as usize)
     }
@@ -494,6 +489,29 @@ impl<'r> Item<'r> {
             minute: self.minute(),
         }
     }
+}
+
+/// Compares two keys, a word at a time: for their lengths calling `memcmp` costs as much as that.
+#[inline(always)]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    const WORD: usize = size_of::<u128>();
+    if one.len() != other.len() {
+        return false;
+    }
+    let Some(last) = one.len().checked_sub(WORD) else { return one == other };
+    // SAFETY: a word from `at`, at most `last`, lies in both: they are as long.
+    let differ = |at: usize| unsafe {
+        let (one, other) = (one.as_ptr().add(at), other.as_ptr().add(at));
+        one.cast::<u128>().read_unaligned() != other.cast::<u128>().read_unaligned()
+    };
+    let mut at = 0;
+    while at < last {
+        if differ(at) {
+            return false;
+        }
+        at += WORD;
+    }
+    !differ(last)
 }
 
 /// What a walk meets at `loc`.

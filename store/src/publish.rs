@@ -121,8 +121,15 @@ impl Store {
 
     #[inline]
     pub(crate) fn has_key(&self, slot: Slot, key: &[u8]) -> bool {
-        // SAFETY: the slot was read since this column's last quiescent point.
+        // SAFETY: as in `with_key`.
         unsafe { Item::has_key(&self.memory().region, slot.loc(), key) }
+    }
+
+    /// The item of a slot if it has this key.
+    #[inline(always)]
+    pub(crate) fn with_key(&self, slot: Slot, key: &[u8]) -> Option<Item<'_>> {
+        // SAFETY: the slot was read since this column's last quiescent point.
+        unsafe { Item::with_key(&self.memory().region, slot.loc(), self.frame_bytes(), key) }
     }
 
     #[inline]

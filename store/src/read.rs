@@ -8,9 +8,10 @@
 
 use crate::Store;
 use crate::column::Local;
-use crate::index::Locked;
+use crate::index::{Found, Locked};
+use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
-use crate::verbs::Hit;
+use crate::verbs::{Appended, Head, Hit};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -18,31 +19,84 @@ impl Local {
     pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
         self.sample_lookup(store, hash);
-        let mut rounds = 0;
-        let (seen, client_flags, taken) = loop {
-            let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
-            if found.is_busy() {
-                wait_a_little(&mut rounds);
-                continue;
-            }
-            let seen = store.seen(found.slot);
+        let (head, taken) = loop {
+            let (found, item) = self.find_shown(store, hash, key)?;
             let loc = found.slot.loc();
-            if self.fate(store, &seen.item, loc) != Fate::Live {
-                self.reap(store, hash, loc);
-                continue;
-            }
-            let client_flags = seen.item.client_flags();
-            let taken = self.take(store, &seen.item);
+            let head = Head { store, item, loc };
+            let head = (head.client_flags(), head.value_bytes(), head.cas());
+            let taken = self.take(store, &item);
             // All that was read was one version's, and frames held are this item's.
             let Some(taken) = taken.filter(|_| found.is_unchanged()) else { continue };
-            found.bump(|| !store.log.is_young(loc));
-            if seen.item.minute() != self.minute() {
-                self.note_access(store, hash, loc);
-            }
-            break (seen, client_flags, taken);
+            self.note_use(store, hash, &found, &item);
+            break (head, taken);
         };
-        let value_bytes = seen.item.value_bytes().0;
-        Some(Hit { client_flags, cas: seen.cas, value_bytes, value: self.show(taken) })
+        let (client_flags, value_bytes, cas) = head;
+        Some(Hit { client_flags, cas, value_bytes, value: self.show(taken) })
+    }
+
+    /// As `get`, of the key with this hash; the value goes straight to the end of `out`, behind
+    /// what `head` appends.
+    #[inline]
+    pub(crate) fn get_into<'s>(
+        &mut self,
+        store: &'s Store,
+        (hash, key): (u64, &[u8]),
+        out: &mut Vec<u8>,
+        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>),
+    ) -> Option<Appended<'s>> {
+        self.sample_lookup(store, hash);
+        let before = out.len();
+        loop {
+            let (found, item) = self.find_shown(store, hash, key)?;
+            head(out, &Head { store, item, loc: found.slot.loc() });
+            let appended = Self::append(store, &item, out);
+            // As in `get`.
+            if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
+                self.note_use(store, hash, &found, &item);
+                return Some(appended);
+            }
+            out.truncate(before);
+        }
+    }
+
+    /// What has `key` and is live, in a slot that is not busy, without a lock.
+    #[inline(always)]
+    fn find_shown<'s>(
+        &mut self,
+        store: &'s Store,
+        hash: u64,
+        key: &[u8],
+    ) -> Option<(Found<'s>, Item<'s>)> {
+        let mut rounds = 0;
+        loop {
+            let (found, item) = 'found: {
+                if let Some(found) = store.index.first(hash)
+                    && let Some(item) = store.with_key(found.slot, key)
+                {
+                    break 'found (found, item);
+                }
+                let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
+                let item = store.item(found.slot.loc());
+                (found, item)
+            };
+            if found.is_busy() {
+                wait_a_little(&mut rounds);
+            } else if self.fate(store, &item, found.slot.loc()) == Fate::Live {
+                return Some((found, item));
+            } else {
+                self.reap(store, hash, found.slot.loc());
+            }
+        }
+    }
+
+    /// Counts a use of what was found.
+    #[inline]
+    fn note_use(&self, store: &Store, hash: u64, found: &Found<'_>, item: &Item<'_>) {
+        let loc = found.slot.loc();
+        found.bump(|| !store.log.is_young(loc));
+        if item.minute() != self.minute() {
+            self.note_access(store, hash, loc);
+        }
     }
 
     /// Tells of a lookup, for the estimate of other sizes.
@@ -62,18 +116,12 @@ impl Local {
         hash: u64,
         key: &[u8],
     ) -> Option<Seen<'s>> {
-        let mut rounds = 0;
         loop {
-            let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
-            if found.is_busy() {
-                wait_a_little(&mut rounds);
-                continue;
-            }
-            let seen = store.seen(found.slot);
-            if self.fate(store, &seen.item, seen.slot.loc()) != Fate::Live {
-                self.reap(store, hash, seen.slot.loc());
-            } else if found.is_unchanged() {
-                return Some(seen);
+            let (found, item) = self.find_shown(store, hash, key)?;
+            let slot = found.slot;
+            let cas = item.cas(store.log.segment_of(slot.loc()).cas_base());
+            if found.is_unchanged() {
+                return Some(Seen { slot, item, cas });
             }
         }
     }
@@ -96,6 +144,8 @@ impl Local {
     }
 
     /// Unlinks a dead item that a lookup came upon.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn reap(&mut self, store: &Store, hash: u64, loc: u64) {
         match self.unlink_dead(store, hash, loc) {
             Fate::Live => return,
@@ -125,6 +175,8 @@ impl Local {
     }
 
     /// Notes the minute of an access, once a minute for an item.
+    #[cold]
+    #[inline(never)]
     fn note_access(&self, store: &Store, hash: u64, loc: u64) {
         let locked = store.index.lock(hash);
         if let Some(at) = locked.find_loc(loc) {

@@ -28,7 +28,7 @@ use crate::index::Locked;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::publish::{Fate, Old};
-use crate::verbs::Value;
+use crate::verbs::{Appended, Value};
 use memory::frames::Pinned;
 use std::sync::Arc;
 
@@ -48,28 +48,50 @@ fn is_short(shape: Shape) -> bool {
     !shape.chained && shape.log_bytes as usize <= REWRITTEN_BYTES_MAX
 }
 
+/// Holds the frames of an item's value, from the first on.
+#[inline(never)]
+fn hold(store: &Store, item: &Item<'_>, first: u32) -> Option<Pinned> {
+    if !store.memory().hold(first) {
+        return None;
+    }
+    let (value_bytes, log_bytes) = item.value_bytes();
+    let framed = (value_bytes - log_bytes) as usize;
+    Some(Pinned::new(Arc::clone(store.memory()), first, framed))
+}
+
 impl Local {
     /// Takes an item's value: by a copy, which the caller proves whole, where it may be rewritten.
     /// `None`: its frames were given back meanwhile, so it is no longer linked.
     #[inline]
     pub(crate) fn take<'s>(&mut self, store: &'s Store, item: &Item<'s>) -> Option<Taken<'s>> {
-        let (value_bytes, log_bytes) = item.value_bytes();
-        let bytes = log_bytes as usize;
+        let bytes = item.value_bytes().1 as usize;
         Some(match item.first_frame() {
             None if bytes <= REWRITTEN_BYTES_MAX => {
                 item.copy_value(&mut self.copied[..bytes]);
                 Taken::Copied(bytes)
             }
             None => Taken::Shown(Value::Log(item.log_value())),
-            Some(first) => {
-                if !store.memory().hold(first) {
-                    return None;
-                }
-                let framed = (value_bytes - log_bytes) as usize;
-                let pinned = Pinned::new(Arc::clone(store.memory()), first, framed);
-                Taken::Shown(Value::Frames(pinned, item.log_value()))
-            }
+            Some(first) => Taken::Shown(Value::Frames(hold(store, item, first)?, item.log_value())),
         })
+    }
+
+    /// Appends an item's value to `out`, as `take` takes it.
+    #[inline]
+    pub(crate) fn append<'s>(
+        store: &'s Store,
+        item: &Item<'s>,
+        out: &mut Vec<u8>,
+    ) -> Option<Appended<'s>> {
+        if let Some(first) = item.first_frame() {
+            return hold(store, item, first)
+                .map(|pinned| Appended::Frames(pinned, item.log_value()));
+        }
+        if item.value_bytes().1 as usize <= REWRITTEN_BYTES_MAX {
+            item.append_value(out);
+        } else {
+            out.extend_from_slice(item.log_value());
+        }
+        Some(Appended::Whole)
     }
 
     /// What was taken, until the column's next operation.

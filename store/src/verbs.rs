@@ -7,8 +7,8 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
-use crate::Draft;
-use crate::Pinned;
+use crate::item::Item;
+use crate::{Draft, Pinned, Store};
 
 /// How a `Put` treats what is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,45 @@ pub struct Hit<'s> {
     pub value_bytes: u32,
     /// The value.
     pub value: Value<'s>,
+}
+
+/// What stands before a value, read as it is asked for.
+pub struct Head<'s> {
+    pub(crate) store: &'s Store,
+    pub(crate) item: Item<'s>,
+    pub(crate) loc: u64,
+}
+
+impl Head<'_> {
+    /// The client's own 32 bits.
+    #[inline]
+    #[must_use]
+    pub fn client_flags(&self) -> u32 {
+        self.item.client_flags()
+    }
+
+    /// Length of the value.
+    #[inline]
+    #[must_use]
+    pub fn value_bytes(&self) -> u32 {
+        self.item.value_bytes().0
+    }
+
+    /// The CAS unique; 0 when the store keeps none.
+    #[inline]
+    #[must_use]
+    pub fn cas(&self) -> u64 {
+        self.item.cas(self.store.log.segment_of(self.loc).cas_base())
+    }
+}
+
+/// What is done with a value that was asked for at the end of a buffer.
+#[derive(Debug)]
+pub enum Appended<'s> {
+    /// All of it is there.
+    Whole,
+    /// Nothing is there: it is the body in frames, then the tail in the log, as in `Value`.
+    Frames(Pinned, &'s [u8]),
 }
 
 /// A part of `MetaGet` that changes the item, in the order given.

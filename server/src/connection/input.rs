@@ -165,7 +165,8 @@ impl Connection {
                 return Some((Stop::Enough, ahead.from));
             }
             budget.spend(&ahead.request);
-            let after = execute::execute(&mut kit.context, &ahead.request, &mut kit.out);
+            let after =
+                execute::execute_hashed(&mut kit.context, &ahead.request, ahead.key, &mut kit.out);
             if after == After::Close {
                 return Some((Stop::Close, ahead.from));
             }

@@ -1,86 +1,233 @@
-//! How a value that may be rewritten is cut into atomics.
+//! How bytes are copied that another column may be rewriting: a value, or a field of a header.
 //!
-//! Where: readers copy by it, writers write by it, see `rewrite`.
-//! Invariant: place and length alone decide the cut, so that no two accesses to one byte differ in
-//! size; pieces are aligned, and cover each byte once.
+//! Where: readers copy by `copy_out`, writers by `copy_in`, see `rewrite`.
+//! Invariant: whatever is shared is accessed by relaxed atomics only, and no two accesses to one
+//! byte differ in size: on x86-64 all are of one byte, elsewhere place and length alone decide the
+//! cut into pieces, which are aligned and cover each byte once.
+//! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(super) use whole::{copy as copy_in, copy as copy_out};
 
-/// A piece of a value that is rewritten, as large as its place allows.
-#[derive(Clone, Copy)]
-pub(super) enum Piece<'p> {
-    One(&'p AtomicU8),
-    Two(&'p AtomicU16),
-    Four(&'p AtomicU32),
-    Eight(&'p AtomicU64),
-}
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(super) use cut::{copy_in, copy_out};
 
-impl Piece<'_> {
+/// What a loop of relaxed loads and stores of single bytes does, in the processor's own words.
+///
+/// A compiler turns no loop of atomics into wider ones; but it is the hardware that keeps bytes
+/// whole, and on x86-64 it does so in accesses of any width, as ordered as those of one byte.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod whole {
+    use std::arch::asm;
+
+    /// One load and one store of a register, at two addresses.
+    macro_rules! step {
+        ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr) => {
+            asm!(
+                concat!($move, " ", $register, ", [{from}]"),
+                concat!($move, " [{to}], ", $register),
+                from = in(reg) $from,
+                to = in(reg) $to,
+                piece = out($class) _,
+                options(nostack, preserves_flags),
+            )
+        };
+    }
+
+    /// Copies `bytes` bytes, of which others may load those at `from`, and load or store those at
+    /// `to`, or the other way round. Some are copied twice.
+    ///
+    /// # Safety
+    /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
+    /// they do not overlap.
     #[inline(always)]
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Two(_) => 2,
-            Self::Four(_) => 4,
-            Self::Eight(_) => 8,
+    pub(in super::super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+        // SAFETY: every access lies within the `bytes` bytes: `at` stays at least a step's width
+        // below `bytes`, and each branch knows that there are as many bytes as its steps take. The
+        // assembler does what relaxed atomics of single bytes might do: each byte is loaded and
+        // stored, twice at most, and x86-64 tears none. SSE2 is part of x86-64.
+        unsafe {
+            if bytes >= 16 {
+                let last = bytes - 16;
+                let mut at = 0;
+                while at < last {
+                    step!(xmm_reg, "movdqu", "{piece}", from.add(at), to.add(at));
+                    at += 16;
+                }
+                step!(xmm_reg, "movdqu", "{piece}", from.add(last), to.add(last));
+            } else if bytes >= 8 {
+                step!(reg, "mov", "{piece}", from, to);
+                step!(reg, "mov", "{piece}", from.add(bytes - 8), to.add(bytes - 8));
+            } else if bytes >= 4 {
+                step!(reg, "mov", "{piece:e}", from, to);
+                step!(reg, "mov", "{piece:e}", from.add(bytes - 4), to.add(bytes - 4));
+            } else if bytes >= 2 {
+                step!(reg, "mov", "{piece:x}", from, to);
+                step!(reg, "mov", "{piece:x}", from.add(bytes - 2), to.add(bytes - 2));
+            } else if bytes == 1 {
+                step!(reg_byte, "mov", "{piece}", from, to);
+            }
         }
     }
 }
 
-/// Calls `each` with the pieces of `bytes` bytes from `at`, in order.
-///
-/// # Safety
-/// The bytes may be read and written by atomics of these sizes for as long as `each` has them.
-#[inline(always)]
-pub(super) unsafe fn pieces<'p>(at: *const u8, bytes: usize, mut each: impl FnMut(Piece<'p>)) {
-    let (mut at, mut left) = (at.cast_mut(), bytes);
-    // Up to a multiple of eight. Where less is left than a step takes, `at` is aligned to that step
-    // already, and the steps down at the end are smaller.
-    //
-    // SAFETY: each piece lies within the bytes, and is aligned: by the bits of `at` tested, and at
-    // the end because smaller pieces follow larger ones.
-    unsafe {
-        if at.addr() & 1 != 0 && left >= 1 {
-            each(Piece::One(AtomicU8::from_ptr(at)));
-            (at, left) = (at.add(1), left - 1);
-        }
-        if at.addr() & 2 != 0 && left >= 2 {
-            each(Piece::Two(AtomicU16::from_ptr(at.cast())));
-            (at, left) = (at.add(2), left - 2);
-        }
-        if at.addr() & 4 != 0 && left >= 4 {
-            each(Piece::Four(AtomicU32::from_ptr(at.cast())));
-            (at, left) = (at.add(4), left - 4);
-        }
-        while left >= 32 {
-            for word in 0..4 {
-                each(Piece::Eight(AtomicU64::from_ptr(at.add(8 * word).cast())));
+/// Atomics as large as their places allow, where the processor's own words are not spoken here.
+#[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(miri)))))]
+mod cut {
+    use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+    /// A piece of a value that is rewritten, as large as its place allows.
+    #[derive(Clone, Copy)]
+    pub(super) enum Piece<'p> {
+        One(&'p AtomicU8),
+        Two(&'p AtomicU16),
+        Four(&'p AtomicU32),
+        Eight(&'p AtomicU64),
+    }
+
+    impl Piece<'_> {
+        #[inline(always)]
+        pub(super) fn bytes(self) -> usize {
+            match self {
+                Self::One(_) => 1,
+                Self::Two(_) => 2,
+                Self::Four(_) => 4,
+                Self::Eight(_) => 8,
             }
-            (at, left) = (at.add(32), left - 32);
         }
-        while left >= 8 {
-            each(Piece::Eight(AtomicU64::from_ptr(at.cast())));
-            (at, left) = (at.add(8), left - 8);
+    }
+
+    /// Calls `each` with the pieces of `bytes` bytes from `at`, in order.
+    ///
+    /// # Safety
+    /// The bytes may be read and written by atomics of these sizes for as long as `each` has them.
+    #[inline(always)]
+    pub(super) unsafe fn pieces<'p>(at: *const u8, bytes: usize, mut each: impl FnMut(Piece<'p>)) {
+        let (mut at, mut left) = (at.cast_mut(), bytes);
+        // Up to a multiple of eight. Where less is left than a step takes, `at` is aligned to that
+        // step already, and the steps down at the end are smaller.
+        //
+        // SAFETY: each piece lies within the bytes, and is aligned: by the bits of `at` tested, and
+        // at the end because smaller pieces follow larger ones.
+        unsafe {
+            if at.addr() & 1 != 0 && left >= 1 {
+                each(Piece::One(AtomicU8::from_ptr(at)));
+                (at, left) = (at.add(1), left - 1);
+            }
+            if at.addr() & 2 != 0 && left >= 2 {
+                each(Piece::Two(AtomicU16::from_ptr(at.cast())));
+                (at, left) = (at.add(2), left - 2);
+            }
+            if at.addr() & 4 != 0 && left >= 4 {
+                each(Piece::Four(AtomicU32::from_ptr(at.cast())));
+                (at, left) = (at.add(4), left - 4);
+            }
+            while left >= 32 {
+                for word in 0..4 {
+                    each(Piece::Eight(AtomicU64::from_ptr(at.add(8 * word).cast())));
+                }
+                (at, left) = (at.add(32), left - 32);
+            }
+            while left >= 8 {
+                each(Piece::Eight(AtomicU64::from_ptr(at.cast())));
+                (at, left) = (at.add(8), left - 8);
+            }
+            if left & 4 != 0 {
+                each(Piece::Four(AtomicU32::from_ptr(at.cast())));
+                at = at.add(4);
+            }
+            if left & 2 != 0 {
+                each(Piece::Two(AtomicU16::from_ptr(at.cast())));
+                at = at.add(2);
+            }
+            if left & 1 != 0 {
+                each(Piece::One(AtomicU8::from_ptr(at)));
+            }
         }
-        if left & 4 != 0 {
-            each(Piece::Four(AtomicU32::from_ptr(at.cast())));
-            at = at.add(4);
+    }
+
+    /// Copies `bytes` bytes that others may be storing by `copy_in`.
+    ///
+    /// # Safety
+    /// The bytes at `from` may be loaded by atomics of the pieces' sizes; those at `to` are the
+    /// caller's own.
+    #[inline]
+    pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
+        // SAFETY: the caller's; `to` steps through as many bytes.
+        unsafe {
+            pieces(from, bytes, |piece| {
+                match piece {
+                    Piece::One(from) => to.write(from.load(Ordering::Relaxed)),
+                    Piece::Two(from) => {
+                        to.cast::<u16>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                    Piece::Four(from) => {
+                        to.cast::<u32>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                    Piece::Eight(from) => {
+                        to.cast::<u64>().write_unaligned(from.load(Ordering::Relaxed));
+                    }
+                }
+                to = to.add(piece.bytes());
+            });
         }
-        if left & 2 != 0 {
-            each(Piece::Two(AtomicU16::from_ptr(at.cast())));
-            at = at.add(2);
-        }
-        if left & 1 != 0 {
-            each(Piece::One(AtomicU8::from_ptr(at)));
+    }
+
+    /// Copies `bytes` bytes to where others may be loading by `copy_out`.
+    ///
+    /// # Safety
+    /// The bytes at `to` may be stored by atomics of the pieces' sizes; those at `from` are the
+    /// caller's own.
+    #[inline]
+    pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
+        // SAFETY: the caller's; `from` steps through as many bytes.
+        unsafe {
+            pieces(to, bytes, |piece| {
+                match piece {
+                    Piece::One(to) => to.store(from.read(), Ordering::Relaxed),
+                    Piece::Two(to) => {
+                        to.store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
+                    }
+                    Piece::Four(to) => {
+                        to.store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
+                    }
+                    Piece::Eight(to) => {
+                        to.store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed);
+                    }
+                }
+                from = from.add(piece.bytes());
+            });
         }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
+    use super::cut::{self, Piece, pieces};
+    use super::{copy_in, copy_out};
+
+    type Copy = unsafe fn(*const u8, *mut u8, usize);
+
+    #[test]
+    fn copies_take_their_bytes_and_no_others() {
+        let given: Vec<u8> = (0..=255).collect();
+        let mut copies: Vec<Copy> = vec![cut::copy_in, cut::copy_out];
+        copies.extend([copy_in as Copy, copy_out]);
+        for (copy, offset) in copies.into_iter().flat_map(|copy| (0..9).map(move |o| (copy, o))) {
+            for bytes in 0..200 {
+                let mut got = vec![0_u8; 256];
+                // SAFETY: both are this test's own, and long enough.
+                unsafe { copy(given.as_ptr().add(offset), got.as_mut_ptr().add(7), bytes) };
+                assert_eq!(got[7..7 + bytes], given[offset..offset + bytes], "from {offset}");
+                assert!(got[..7].iter().chain(&got[7 + bytes..]).all(|byte| *byte == 0));
+                // SAFETY: as above.
+                unsafe { copy(given.as_ptr(), got.as_mut_ptr().add(offset), bytes) };
+                assert_eq!(got[offset..offset + bytes], given[..bytes], "to {offset}");
+            }
+        }
+    }
 
     #[test]
     fn pieces_cover_all_bytes_once_aligned_wherever_they_lie() {
