@@ -284,7 +284,7 @@ impl Index {
     }
 
     /// The first slot in the home line of `hash` that has its tag, without a lock: nearly always
-    /// its key's, where that has one. What it does not find, `find` does.
+    /// its key's, where that has one. What it does not find, `find_validated` does.
     #[inline(always)]
     pub(crate) fn first(&self, hash: u64) -> Option<Found<'_>> {
         let address = self.width().address(hash);
@@ -292,10 +292,21 @@ impl Index {
         probe(line, tag(hash), &mut |_| true)
     }
 
-    /// Finds the slot whose item `is_it` takes for its own, without a lock: between one even
-    /// version and its repetition, so that what moved is not missed.
-    #[inline(never)]
+    /// Finds the slot whose item `is_it` takes for its own, without a lock.
+    #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+        let first = self.first(hash).filter(|found| is_it(found.slot));
+        first.or_else(|| self.find_validated(hash, is_it))
+    }
+
+    /// The second look, of a miss in the first: between one even version and its repetition, so
+    /// that what moved is not missed.
+    #[inline(never)]
+    pub(crate) fn find_validated(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(Slot) -> bool,
+    ) -> Option<Found<'_>> {
         let mut rounds = 0;
         loop {
             let address = self.width().address(hash);
@@ -314,7 +325,7 @@ impl Index {
                 let now = group.load(Ordering::Relaxed);
                 now & VERSION == before & VERSION && self.width().address(hash) == address
             };
-            // Overflow lines first: who comes here has looked at the home line.
+            // Overflow lines first: the first look was at the home line.
             if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                 let found = self.find_overflow(before, tag(hash), &mut is_it, &unchanged);
                 if found.is_some() {

@@ -227,10 +227,12 @@ impl<'r> Item<'r> {
     ///
     /// # Safety
     /// As `at`.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn has_key(region: &'r Region, loc: u64, key: &[u8]) -> bool {
-        // SAFETY: the caller's. The length of a frame says nothing of the key.
-        unsafe { Self::with_key(region, loc, 1, key) }.is_some()
+        // SAFETY: as in `at`.
+        let klen = unsafe { region.at(loc).read() };
+        // SAFETY: the caller's.
+        usize::from(klen) == key.len() && is_same(unsafe { Self::at(region, loc) }.key(), key)
     }
 
     /// The item at `loc` if it has this key, looking at no more than it must.

@@ -75,7 +75,7 @@ impl Local {
                 {
                     break 'found (found, item);
                 }
-                let found = store.index.find(hash, |slot| store.has_key(slot, key))?;
+                let found = store.index.find_validated(hash, |slot| store.has_key(slot, key))?;
                 let item = store.item(found.slot.loc());
                 (found, item)
             };

@@ -64,7 +64,7 @@ impl Slot {
     /// Has it the same tag as `tagged`?
     #[inline]
     pub(crate) fn same_tag(self, tagged: Self) -> bool {
-        (self.0 ^ tagged.0) & (TAG_MASK << LOC_BITS) == 0
+        self.0 & (TAG_MASK << LOC_BITS) == tagged.0
     }
 
     #[inline]

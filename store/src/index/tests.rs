@@ -256,9 +256,7 @@ mod under_loom {
 
         /// As `Local::get`, once.
         fn read(&self) -> Option<u64> {
-            let hash = hash_of(self.loc);
-            let first = self.index.first(hash).filter(|found| found.slot.loc() == self.loc);
-            let found = first.or_else(|| self.index.find(hash, |slot| slot.loc() == self.loc));
+            let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
             let found = found.expect("there throughout");
             if found.is_busy() {
                 return None;
