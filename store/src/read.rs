@@ -36,7 +36,7 @@ impl Local {
 
     /// As `get`, of the key with this hash; the value goes straight to the end of `out`, behind
     /// what `head` appends.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_into<'s>(
         &mut self,
         store: &'s Store,

@@ -76,7 +76,7 @@ impl Local {
     }
 
     /// Appends an item's value to `out`, as `take` takes it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append<'s>(
         store: &'s Store,
         item: &Item<'s>,
