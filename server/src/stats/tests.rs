@@ -141,10 +141,11 @@ fn mrc_says_what_other_sizes_would_do_once_there_were_lookups() {
             column.put(&put, store::Body::Bytes(b"value")).unwrap();
         }
     }
-    // Half of the lookups were of keys not there yet, the others found room.
+    // Half of the lookups were of keys not there yet, the others found room. Some 1,560 keys are
+    // sampled, others in each run: a standard error of 0.013.
     let text = answer(&shared, "mrc");
     let ratio: f64 = value(&text, "mrc:67108864:miss_ratio").unwrap().parse().unwrap();
-    assert!((ratio - 0.5).abs() < 0.02, "{text}");
+    assert!((ratio - 0.5).abs() < 0.08, "{text}");
 }
 
 #[test]
