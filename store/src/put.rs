@@ -319,8 +319,9 @@ impl Local {
         put: &Put<'_>,
         more: &[u8],
     ) -> Result<Stored, Refused> {
-        let (mut value_bytes, mut outgrown) = (0, false);
+        let (mut value_bytes, mut outgrown, mut gone) = (0, false, false);
         let modified = self.modify(store, put.key, |seen| {
+            gone = seen.is_none();
             let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
             if put.cas != 0 && put.cas != seen.cas {
                 return Plan::Answer(Stored::Exists);
@@ -337,6 +338,9 @@ impl Local {
             };
             Plan::Write(extended(put, seen, value))
         })?;
+        if gone {
+            return self.extend_gone(store, put, more);
+        }
         if outgrown && matches!(modified, Modified::Answered(Stored::NotStored)) {
             // Others made it larger meanwhile.
             return self.extend_in_frames(store, put, Body::Bytes(more));
@@ -358,7 +362,10 @@ impl Local {
         let hash = store.hash.hash(put.key);
         loop {
             let (locked, old) = self.lock_live(store, hash, put.key);
-            let Some(seen) = old.map(|old| old.seen) else { return Ok(Stored::NotStored) };
+            let Some(seen) = old.map(|old| old.seen) else {
+                drop(locked);
+                return self.extend_gone(store, put, &more);
+            };
             let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
             let pinned = match self.take(store, &seen.item) {
                 Some(Taken::Shown(Value::Frames(pinned, _))) => Some(pinned),
@@ -384,8 +391,9 @@ impl Local {
                 Some(first) => NewValue::Frames(first, rest, value_bytes),
                 None => NewValue::Padded(rest, rest.len()),
             };
-            let mut changed = false;
+            let (mut changed, mut gone) = (false, false);
             let modified = self.modify(store, put.key, |seen| {
+                gone = seen.is_none();
                 let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
                 if put.cas != 0 && put.cas != seen.cas {
                     return Plan::Answer(Stored::Exists);
@@ -397,6 +405,9 @@ impl Local {
                     false => Plan::Write(extended(put, seen, value)),
                 }
             })?;
+            if gone {
+                return self.extend_gone(store, put, &more);
+            }
             if changed {
                 continue;
             }
@@ -404,6 +415,20 @@ impl Local {
                 draft.published();
             }
             return self.count_extended(store, modified, value_bytes);
+        }
+    }
+
+    /// Between the look at it and the lock the item went away, it may be to make room for its own
+    /// extension.
+    fn extend_gone(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        more: &[u8],
+    ) -> Result<Stored, Refused> {
+        match put.verb {
+            Verb::AppendVivify | Verb::PrependVivify => self.extend(store, put, Body::Bytes(more)),
+            _ => Ok(Stored::NotStored),
         }
     }
 

@@ -8,7 +8,7 @@ mod each;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::policy::Eviction;
-use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, MetaGet, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
 /// So long an operation may take on a busy machine when it can do nothing but give up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,6 +22,7 @@ each::policies! {
     many_columns_mixed_sizes_and_stalled_bodies_at_2_mib,
     drafts_given_up_leave_no_frame_behind,
     segments_that_are_never_full_are_not_compacted_for_ever,
+    what_its_own_extension_evicts_is_made_again,
 }
 
 fn config(eviction: Eviction, memory_mb: usize, columns: usize) -> Config {
@@ -288,4 +289,35 @@ fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     let stats = store.stats();
     assert!(stats.evictions > 1500, "{stats:?}");
     assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
+}
+
+/// An append that makes what is not there either finds the item or makes it, also where making
+/// room for the longer item evicts the shorter.
+fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
+    let (store, mut columns) = make(&config(eviction, 2, 1));
+    let column = &mut columns[0];
+    column.online();
+    let (mut made_again, mut oldest) = (0, 0_u32);
+    for i in 0..4_000_u32 {
+        set(column, &i.to_le_bytes(), &[1; 2000]).expect("room is made");
+        if store.stats().evictions == 0 {
+            continue;
+        }
+        while !is_there(column, &oldest.to_le_bytes()) {
+            oldest += 1;
+        }
+        let key = oldest.to_le_bytes();
+        match column.put(&Put::new(Verb::AppendVivify, &key), Body::Bytes(&[2; 60])) {
+            Ok(Stored::Stored { value_bytes, .. }) => made_again += u32::from(value_bytes == 60),
+            other => panic!("item {oldest} of {i}: {other:?}"),
+        }
+        oldest += 1;
+    }
+    assert!(made_again > 0, "no item was evicted by its own extension");
+}
+
+/// A look that is no use of it.
+fn is_there(column: &mut Column, key: &[u8]) -> bool {
+    let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
+    column.meta_get(&get).is_some()
 }
