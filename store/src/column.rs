@@ -9,8 +9,8 @@ use crate::rewrite::REWRITTEN_BYTES_MAX;
 use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
-    Appended, Body, Counted, Deleted, Delta, Head, Hit, MetaDelete, MetaGet, MetaHit, Put, Refused,
-    Stored,
+    Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,
+    Refused, Stored,
 };
 use crate::{Draft, Store};
 use std::sync::Arc;
@@ -117,8 +117,28 @@ impl Column {
         key: &[u8],
         hash: Prefetched,
         out: &mut Vec<u8>,
-        head: impl FnMut(&mut Vec<u8>, &Head<'_>),
+        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>),
     ) -> Option<Appended<'_>> {
+        let head = |out: &mut Vec<u8>, there: &Head<'_>| {
+            head(out, there);
+            true
+        };
+        match self.get_into_if(key, hash, out, head) {
+            Looked::Hit(appended) => Some(appended),
+            Looked::Miss | Looked::Left => None,
+        }
+    }
+
+    /// As `get_into`, unless `head` says no: then it counts as no lookup of the key, and the caller
+    /// asks otherwise.
+    #[inline]
+    pub fn get_into_if(
+        &mut self,
+        key: &[u8],
+        hash: Prefetched,
+        out: &mut Vec<u8>,
+        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> bool,
+    ) -> Looked<'_> {
         let Self { store, local } = self;
         local.get_into(store, (hash.0, key), out, head)
     }

@@ -269,7 +269,7 @@ impl<'r> Item<'r> {
             },
             exp: self.has_exp(),
             flags: self.has_flags(),
-            key_binary: self.ext & EXT_KEY_BINARY != 0,
+            key_binary: self.key_binary(),
             chained: self.is_chained(),
         }
     }
@@ -286,7 +286,12 @@ impl<'r> Item<'r> {
     }
 
     #[inline]
-    fn has_exp(&self) -> bool {
+    pub(crate) fn key_binary(&self) -> bool {
+        self.ext & EXT_KEY_BINARY != 0
+    }
+
+    #[inline]
+    pub(crate) fn has_exp(&self) -> bool {
         self.opts & EXP != 0
     }
 

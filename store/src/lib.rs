@@ -30,8 +30,8 @@ pub use draft::Draft;
 pub use memory::frames::Pinned;
 pub use stats::Stats;
 pub use verbs::{
-    Appended, Body, Counted, Deleted, Delta, Head, Hit, MetaDelete, MetaGet, MetaHit, MetaStep,
-    Put, Refused, Stored, Value, Verb, Vivify,
+    Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit,
+    MetaStep, Put, Refused, Stored, Value, Verb, Vivify,
 };
 
 use hash::KeyHash;

@@ -11,7 +11,7 @@ use crate::column::Local;
 use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
-use crate::verbs::{Appended, Head, Hit};
+use crate::verbs::{Head, Hit, Looked};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -21,8 +21,7 @@ impl Local {
         self.sample_lookup(store, hash);
         let (head, taken) = loop {
             let (found, item) = self.find_shown(store, hash, key)?;
-            let loc = found.slot.loc();
-            let head = Head { store, item, loc };
+            let head = Head { store, item, slot: found.slot };
             let head = (head.client_flags(), head.value_bytes(), head.cas());
             let taken = self.take(store, &item);
             // All that was read was one version's, and frames held are this item's.
@@ -35,25 +34,31 @@ impl Local {
     }
 
     /// As `get`, of the key with this hash; the value goes straight to the end of `out`, behind
-    /// what `head` appends.
+    /// what `head` appends, unless that says no.
     #[inline(always)]
     pub(crate) fn get_into<'s>(
         &mut self,
         store: &'s Store,
         (hash, key): (u64, &[u8]),
         out: &mut Vec<u8>,
-        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>),
-    ) -> Option<Appended<'s>> {
-        self.sample_lookup(store, hash);
+        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> bool,
+    ) -> Looked<'s> {
         let before = out.len();
         loop {
-            let (found, item) = self.find_shown(store, hash, key)?;
-            head(out, &Head { store, item, loc: found.slot.loc() });
+            let Some((found, item)) = self.find_shown(store, hash, key) else {
+                self.sample_lookup(store, hash);
+                return Looked::Miss;
+            };
+            if !head(out, &Head { store, item, slot: found.slot }) {
+                out.truncate(before);
+                return Looked::Left;
+            }
             let appended = Self::append(store, &item, out);
             // As in `get`.
             if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
+                self.sample_lookup(store, hash);
                 self.note_use(store, hash, &found, &item);
-                return Some(appended);
+                return Looked::Hit(appended);
             }
             out.truncate(before);
         }
@@ -104,8 +109,14 @@ impl Local {
     pub(crate) fn sample_lookup(&mut self, store: &Store, hash: u64) {
         self.lookups += 1;
         if store.mrc.samples(hash) {
-            store.mrc.looked_up(hash, self.now, &mut self.lookups);
+            self.tell_lookup(store, hash);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_lookup(&mut self, store: &Store, hash: u64) {
+        store.mrc.looked_up(hash, self.now, &mut self.lookups);
     }
 
     /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be

@@ -7,6 +7,7 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
+use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::Item;
 use crate::{Draft, Pinned, Store};
 
@@ -133,7 +134,7 @@ pub struct Hit<'s> {
 pub struct Head<'s> {
     pub(crate) store: &'s Store,
     pub(crate) item: Item<'s>,
-    pub(crate) loc: u64,
+    pub(crate) slot: Slot,
 }
 
 impl Head<'_> {
@@ -155,8 +156,56 @@ impl Head<'_> {
     #[inline]
     #[must_use]
     pub fn cas(&self) -> u64 {
-        self.item.cas(self.store.log.segment_of(self.loc).cas_base())
+        self.item.cas(self.store.log.segment_of(self.slot.loc()).cas_base())
     }
+
+    /// When it expires, where that is sure without a lock: 0 = never. `None`: a touch may be
+    /// changing it.
+    #[inline]
+    #[must_use]
+    pub fn exptime(&self) -> Option<u32> {
+        (!self.item.has_exp()).then_some(0)
+    }
+
+    /// Its key was given in base64.
+    #[inline]
+    #[must_use]
+    pub fn key_binary(&self) -> bool {
+        self.item.key_binary()
+    }
+
+    /// It had been fetched before this (`h`). That is sure; that it had not, two who fetch it at
+    /// once may both be told.
+    #[inline]
+    #[must_use]
+    pub fn fetched(&self) -> bool {
+        self.slot.has(FETCHED)
+    }
+
+    /// Marked stale (`X`). Then who is first to look wins, which takes the lock.
+    #[inline]
+    #[must_use]
+    pub fn stale(&self) -> bool {
+        self.slot.has(STALE)
+    }
+
+    /// Somebody won before (`Z`).
+    #[inline]
+    #[must_use]
+    pub fn token_sent(&self) -> bool {
+        self.slot.has(WON)
+    }
+}
+
+/// What came of a lookup that `head` could call off.
+#[derive(Debug)]
+pub enum Looked<'s> {
+    /// No such key.
+    Miss,
+    /// `head` called it off: nothing is appended, and it counts as no use.
+    Left,
+    /// Done.
+    Hit(Appended<'s>),
 }
 
 /// What is done with a value that was asked for at the end of a buffer.

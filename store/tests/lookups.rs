@@ -1,0 +1,91 @@
+//! Lookups that go straight to a reply's buffer: what they append, and what a head that calls one
+//! off leaves behind.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+
+use store::policy::Eviction;
+use store::{Appended, Body, Column, Config, Looked, MetaDelete, MetaGet, Put, Store, Verb};
+
+fn column() -> Column {
+    let config = Config {
+        memory_bytes: 8 << 20,
+        item_bytes_max: 1 << 20,
+        columns: 1,
+        eviction: Some(Eviction::default()),
+        cas: true,
+        now: 100,
+    };
+    Store::new(&config).expect("address space").column()
+}
+
+fn set(column: &mut Column, put: &Put<'_>, value: &[u8]) {
+    column.put(put, Body::Bytes(value)).expect("there is room");
+}
+
+fn meta<'k>(key: &'k [u8]) -> MetaGet<'k> {
+    MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] }
+}
+
+#[test]
+fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
+    let mut column = column();
+    set(&mut column, &Put::new(Verb::Set, b"key"), b"value");
+    let mut out = b"before".to_vec();
+    let hash = column.hashed(b"key");
+    let looked = column.get_into_if(b"key", hash, &mut out, |out, head| {
+        out.extend_from_slice(b"head");
+        head.value_bytes() != 5
+    });
+    assert!(matches!(looked, Looked::Left), "{looked:?}");
+    assert_eq!(out, b"before");
+    assert!(!column.meta_get(&meta(b"key")).expect("a hit").fetched);
+    let looked = column.get_into_if(b"key", hash, &mut out, |out, _| {
+        out.extend_from_slice(b" head ");
+        true
+    });
+    assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
+    assert_eq!(out, b"before head value");
+    assert!(column.meta_get(&meta(b"key")).expect("a hit").fetched);
+    let hash = column.hashed(b"none");
+    let looked = column.get_into_if(b"none", hash, &mut out, |_, _| panic!("there is none"));
+    assert!(matches!(looked, Looked::Miss), "{looked:?}");
+}
+
+#[test]
+fn a_head_tells_what_a_locked_look_does() {
+    let mut column = column();
+    let put = |key| Put { client_flags: 7, ..Put::new(Verb::Set, key) };
+    set(&mut column, &put(b"plain"), b"1");
+    set(&mut column, &Put { key_binary: true, ..put(b"binary") }, b"22");
+    set(&mut column, &Put { exptime: 900, ..put(b"expires") }, b"333");
+    set(&mut column, &put(b"stale"), b"4444");
+    let stale = MetaDelete {
+        key: b"stale",
+        cas: None,
+        cas_in: None,
+        stale: true,
+        exptime: None,
+        remove_value: false,
+        client_flags: 0,
+    };
+    column.meta_delete(&stale).expect("there is room");
+    set(&mut column, &put(b"won"), b"55555");
+    column.meta_delete(&MetaDelete { key: b"won", ..stale }).expect("there is room");
+    let won = column.meta_get(&MetaGet { win: true, bump: true, ..meta(b"won") });
+    assert!(won.expect("a hit").won);
+    for key in [&b"plain"[..], b"binary", b"expires", b"stale", b"won"] {
+        let hit = column.meta_get(&meta(key)).expect("a hit");
+        let exptime = if hit.exptime == 0 { Some(0) } else { None };
+        let due = (hit.hit.client_flags, hit.hit.value_bytes, hit.hit.cas, exptime);
+        let marks = (hit.key_binary, hit.fetched, hit.stale, hit.token_sent);
+        let hash = column.hashed(key);
+        let looked = column.get_into_if(key, hash, &mut Vec::new(), |_, head| {
+            let told = (head.client_flags(), head.value_bytes(), head.cas(), head.exptime());
+            assert_eq!(told, due);
+            let told = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
+            assert_eq!(told, marks);
+            false
+        });
+        assert!(matches!(looked, Looked::Left));
+    }
+}
