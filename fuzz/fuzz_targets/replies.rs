@@ -1,15 +1,16 @@
-//! Any bytes into the client's half: text replies and binary answers.
+//! Any bytes into the client's half: text replies, binary answers, RESP both ways, UDP headers.
 //!
 //! Where: `cargo fuzz run --sanitizer none replies -- -max_total_time=20`.
 //! Invariant: no panic; a reply is never longer than what is there; a text reply that was read,
 //! written again, is read as the same.
-//! Source: the invariants of `protocol/src/reply.rs` and `protocol/src/binary/frame.rs`.
+//! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs`, `protocol/src/resp.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use protocol::Reply;
 use protocol::binary::frame::{self, Frame};
 use protocol::reply::Decoded;
+use protocol::{resp, udp};
 
 fuzz_target!(|data: &[u8]| {
     let mut at = 0;
@@ -24,5 +25,20 @@ fuzz_target!(|data: &[u8]| {
     while let frame::Decoded::Frame(_, used) = Frame::decode(&data[at..]) {
         assert!(used > 0 && used <= data.len() - at);
         at += used;
+    }
+    at = 0;
+    while let resp::Decoded::Whole(reply, used) = resp::Reply::decode(&data[at..]) {
+        assert!(used > 0 && used <= data.len() - at);
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        assert_eq!(resp::Reply::decode(&bytes), resp::Decoded::Whole(reply, bytes.len()));
+        at += used;
+    }
+    if let resp::Decoded::Whole(command, used) = resp::Command::decode(data) {
+        assert!(used <= data.len() && command.words().count() == command.len());
+    }
+    if let Some((header, rest)) = udp::Header::read(data) {
+        assert!(header.number < header.total && rest.len() + udp::HEADER_BYTES == data.len());
+        assert_eq!(header.bytes()[..6], data[..6]);
     }
 });

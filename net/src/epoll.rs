@@ -29,6 +29,9 @@ pub enum Interest {
     /// A stream whose replies did not fit: room to write; edge-triggered. The peer's end is seen by
     /// writing.
     Write,
+    /// A client's stream that connects, or whose requests did not fit: bytes to read and room to
+    /// write; edge-triggered.
+    Both,
     /// A listener of this column alone; level-triggered.
     Accept,
     /// An eventfd; level-triggered.
@@ -42,6 +45,7 @@ impl Interest {
         match self {
             Interest::Read => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
             Interest::Write => EventFlags::OUT | EventFlags::ET,
+            Interest::Both => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
             Interest::Accept | Interest::Wake => EventFlags::IN,
             Interest::AcceptShared => EventFlags::IN | EventFlags::EXCLUSIVE,
         }
@@ -55,6 +59,9 @@ pub enum Timeout {
     Zero,
     /// At most this long, rounded up to whole milliseconds.
     Within(Duration),
+    /// At most this long, to the nanosecond as far as the kernel's timers go: for a sender that
+    /// keeps a schedule.
+    Exactly(Duration),
     /// Until something happens.
     Never,
 }
@@ -146,6 +153,10 @@ impl Epoll {
         let limit = match timeout {
             Timeout::Zero => Some(timespec(Duration::ZERO)),
             Timeout::Within(most) => Some(timespec(most)),
+            Timeout::Exactly(most) => Some(Timespec {
+                tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
+                tv_nsec: i64::from(most.subsec_nanos()),
+            }),
             Timeout::Never => None,
         };
         let events = match epoll::wait(&self.fd, &mut self.events[..], limit.as_ref()) {

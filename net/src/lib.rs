@@ -1,4 +1,4 @@
-//! Packet in, packet out: TCP and Unix sockets.
+//! Packet in, packet out: TCP and Unix sockets; a client's half of both, and UDP.
 //!
 //! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
 //! connections from its `listener`, reads requests from a `stream` and writes replies to it; `wake`
@@ -7,6 +7,8 @@
 //! for a connection is counted in the column's `Calls`.
 
 mod calls;
+mod connect;
+mod datagram;
 mod epoll;
 mod listener;
 mod pin;
@@ -14,6 +16,9 @@ mod stream;
 mod wake;
 
 pub use calls::{Calls, Counter};
+pub use datagram::{
+    BATCH_MAX, Datagram, Datagrams, Inbox, Outbox, Received, SentDatagrams, Source,
+};
 pub use epoll::{Epoll, Event, Interest, Timeout};
 pub use listener::{Accepted, Listener, Place, PortHold};
 pub use pin::{pin_thread, thread_cpus};

@@ -1,5 +1,5 @@
-//! bytes <-> Request, Reply: memcached's text protocol (classic and meta) and its binary one, in
-//! both directions.
+//! bytes <-> Request, Reply: memcached's text protocol (classic and meta), its binary one and its
+//! UDP frame, in both directions; RESP for a load generator.
 //!
 //! Where: between the datapath, which brings bytes and takes them away, and the executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
@@ -20,7 +20,9 @@ mod parse;
 mod quick;
 pub mod reply;
 pub mod request;
+pub mod resp;
 pub mod session;
+pub mod udp;
 
 pub use command::{COMMANDS, Command, Shape};
 pub use form::{Answer, Form, GetForm, Refusal, Tag};

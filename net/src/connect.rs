@@ -1,0 +1,113 @@
+//! A client's streams: connecting without waiting for it.
+//!
+//! Where: before a load generator's first byte; a server never comes here.
+//! Invariant: `connect` does not block: the stream it gives may still be on its way, which
+//! `Interest::Both` tells by becoming writable and `outcome` by its error.
+//! Source: connect(2) on `EINPROGRESS`; unix(7) on a full backlog (`EAGAIN`).
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
+
+use crate::listener::Place;
+use crate::stream::Stream;
+
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+impl Stream {
+    /// Begins to connect to `place`. TCP has no delay set, as small requests should not wait for
+    /// the answers to others.
+    ///
+    /// # Errors
+    /// Nobody listens on the Unix socket or its backlog is full; no route; no descriptor left.
+    pub fn connect(place: &Place) -> io::Result<Stream> {
+        let (fd, begun) = match place {
+            Place::Tcp(address) => {
+                let family =
+                    if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+                let fd = socket_with(family, SocketType::STREAM, FLAGS, None)?;
+                sockopt::set_tcp_nodelay(&fd, true)?;
+                let begun = connect(&fd, address);
+                (fd, begun)
+            }
+            Place::Unix(path) => {
+                let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+                let begun = connect(&fd, &SocketAddrUnix::new(path)?);
+                (fd, begun)
+            }
+        };
+        match begun {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Stream::from(fd)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What has become of connecting, once the stream is writable; it clears the error.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn outcome(&self) -> io::Result<()> {
+        Ok(sockopt::socket_error(self)??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Accepted, Calls, Epoll, Got, Interest, Listener, PortHold, Sent, Timeout};
+    use std::time::Duration;
+
+    /// Connects, says a word and hears it on the other side.
+    fn talks(listener: &Listener) {
+        let calls = Calls::default();
+        let mut epoll = Epoll::new(8).unwrap();
+        let client = Stream::connect(listener.place()).unwrap();
+        epoll.add(&client, 1, Interest::Both, &calls).unwrap();
+        epoll.add(listener, 2, Interest::Accept, &calls).unwrap();
+        let (mut writable, mut accepted) = (false, None);
+        while !writable || accepted.is_none() {
+            let events: Vec<_> =
+                epoll.wait(Timeout::Within(Duration::from_secs(20)), &calls).unwrap().collect();
+            assert!(!events.is_empty(), "nothing happened");
+            writable |= events.iter().any(|event| event.token == 1 && event.writable);
+            if accepted.is_none()
+                && let Accepted::Stream(stream) = listener.accept(&calls)
+            {
+                accepted = Some(stream);
+            }
+        }
+        client.outcome().unwrap();
+        assert_eq!(client.write(b"word", &calls), Sent::Bytes(4));
+        let mut word = [0; 8];
+        assert_eq!(accepted.unwrap().read(&mut word, &calls), Got::Bytes(4));
+    }
+
+    #[test]
+    fn a_client_reaches_a_listener_over_ipv4_ipv6_and_a_unix_socket() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let hold = PortHold::take(address.parse().unwrap()).unwrap();
+            talks(&hold.listen(8).unwrap());
+        }
+        let path = std::env::temp_dir().join(format!("net-connect-{}", std::process::id()));
+        let listener = Listener::unix(&path, 0o700, 8).unwrap();
+        talks(&listener);
+        listener.remove_file();
+        assert!(Stream::connect(&Place::Unix(path)).is_err());
+    }
+
+    #[test]
+    fn a_refused_connection_says_so_once_it_is_writable() {
+        // Held but not listened on: connecting is refused.
+        let hold = PortHold::take("127.0.0.1:0".parse().unwrap()).unwrap();
+        let calls = Calls::default();
+        let mut epoll = Epoll::new(8).unwrap();
+        let Ok(client) = Stream::connect(&Place::Tcp(hold.address())) else { return };
+        epoll.add(&client, 1, Interest::Both, &calls).unwrap();
+        let limit = Timeout::Within(Duration::from_secs(20));
+        assert_eq!(epoll.wait(limit, &calls).unwrap().len(), 1);
+        assert_eq!(client.outcome().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

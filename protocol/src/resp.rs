@@ -1,0 +1,221 @@
+//! RESP2, Redis's protocol: commands and replies, written and read.
+//!
+//! ```text
+//! command   *3\r\n $3\r\nSET\r\n $1\r\nk\r\n $2\r\nhi\r\n
+//! reply     +OK\r\n   -ERR why\r\n   :12\r\n   $2\r\nhi\r\n   $-1\r\n   *2\r\n and two replies
+//! ```
+//!
+//! Where: a load generator writes `Command`s and reads `Reply`s; a test server does the reverse.
+//! Invariant: reading what was written gives it back; any bytes are read without a panic, and
+//! nothing asks for more than the limits below. An array is its head alone: its elements are
+//! replies like any other, so that a long one need not be here at once.
+//! Source: the Redis serialization protocol specification, version 2; `networking.c` for the limits.
+
+use crate::reply::number;
+
+/// Longest line: a simple string, an error, a length.
+pub const LINE_BYTES_MAX: usize = 4096;
+/// Longest bulk string (`proto-max-bulk-len`).
+pub const BULK_BYTES_MAX: usize = 512 << 20;
+/// Most elements of an array, or words of a command.
+pub const ELEMENTS_MAX: usize = 1 << 20;
+
+/// One reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// `+`: a word, as `OK`.
+    Simple(&'a [u8]),
+    /// `-`: what went wrong.
+    Error(&'a [u8]),
+    /// `:`.
+    Integer(i64),
+    /// `$`: a value.
+    Bulk(&'a [u8]),
+    /// `$-1` or `*-1`: no such value.
+    Null,
+    /// `*`: so many replies follow.
+    Array(u32),
+}
+
+/// What came of looking for a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<T> {
+    /// Not all of it is here.
+    More,
+    /// It, and its length in bytes.
+    Whole(T, usize),
+    /// Nobody who speaks this protocol says this.
+    Broken,
+}
+
+/// Appends a command's head; `words` bulk strings must follow.
+#[inline]
+pub fn command(words: usize, out: &mut Vec<u8>) {
+    out.push(b'*');
+    number(out, words);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a bulk string: a word of a command, or a value.
+#[inline]
+pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    bulk_head(bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of a bulk string of `bytes` bytes; they and a line end must follow.
+#[inline]
+pub fn bulk_head(bytes: usize, out: &mut Vec<u8>) {
+    out.push(b'$');
+    number(out, bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+impl<'a> Reply<'a> {
+    /// Appends the reply's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (mark, text) = match *self {
+            Reply::Simple(text) => (b'+', text),
+            Reply::Error(text) => (b'-', text),
+            Reply::Bulk(bytes) => return bulk(bytes, out),
+            Reply::Null => (b'$', &b"-1"[..]),
+            Reply::Integer(value) => {
+                out.push(b':');
+                number(out, value);
+                return out.extend_from_slice(b"\r\n");
+            }
+            Reply::Array(elements) => return command(elements as usize, out),
+        };
+        out.push(mark);
+        out.extend_from_slice(text);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Reads the reply at the start of `input`.
+    #[inline]
+    #[must_use]
+    pub fn decode(input: &'a [u8]) -> Decoded<Reply<'a>> {
+        let Some(&mark) = input.first() else { return Decoded::More };
+        if !matches!(mark, b'+' | b'-' | b':' | b'$' | b'*') {
+            return Decoded::Broken;
+        }
+        let (line, used) = match line(&input[1..]) {
+            Decoded::Whole(line, used) => (line, used + 1),
+            Decoded::More => return Decoded::More,
+            Decoded::Broken => return Decoded::Broken,
+        };
+        let reply = match mark {
+            b'+' => Reply::Simple(line),
+            b'-' => Reply::Error(line),
+            b':' => match integer(line) {
+                Some(value) => Reply::Integer(value),
+                None => return Decoded::Broken,
+            },
+            _ if line == b"-1" => Reply::Null,
+            b'$' => {
+                return match length(line, BULK_BYTES_MAX) {
+                    Some(bytes) => with_bytes(input, used, bytes),
+                    None => Decoded::Broken,
+                };
+            }
+            _ => match length(line, ELEMENTS_MAX).map(u32::try_from) {
+                Some(Ok(elements)) => Reply::Array(elements),
+                _ => return Decoded::Broken,
+            },
+        };
+        Decoded::Whole(reply, used)
+    }
+}
+
+/// A command: at least one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    text: &'a [u8],
+    words: usize,
+}
+
+impl<'a> Command<'a> {
+    /// Reads the command at the start of `input`, an array of bulk strings.
+    #[must_use]
+    pub fn decode(input: &'a [u8]) -> Decoded<Command<'a>> {
+        let (words, head) = match Reply::decode(input) {
+            Decoded::Whole(Reply::Array(words @ 1..), used) => (words as usize, used),
+            Decoded::Whole(..) | Decoded::Broken => return Decoded::Broken,
+            Decoded::More => return Decoded::More,
+        };
+        let mut at = head;
+        for _ in 0..words {
+            match Reply::decode(&input[at..]) {
+                Decoded::Whole(Reply::Bulk(_), used) => at += used,
+                Decoded::Whole(..) | Decoded::Broken => return Decoded::Broken,
+                Decoded::More => return Decoded::More,
+            }
+        }
+        Decoded::Whole(Command { text: &input[head..at], words }, at)
+    }
+
+    /// How many words it has, the command's name included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words
+    }
+
+    /// Never: a command has a name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words == 0
+    }
+
+    /// Its words in order, its name first.
+    pub fn words(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.text;
+        std::iter::from_fn(move || match Reply::decode(rest) {
+            Decoded::Whole(Reply::Bulk(word), used) => {
+                rest = &rest[used..];
+                Some(word)
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The text up to the line's end, and its length with it.
+#[inline]
+fn line(input: &[u8]) -> Decoded<&[u8]> {
+    let near = &input[..input.len().min(LINE_BYTES_MAX)];
+    // Most lines are a few digits long: a loop is over before a search would have begun.
+    let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
+        return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
+    };
+    match near[..end].strip_suffix(b"\r") {
+        Some(text) => Decoded::Whole(text, end + 1),
+        None => Decoded::Broken,
+    }
+}
+
+fn with_bytes(input: &[u8], head: usize, bytes: usize) -> Decoded<Reply<'_>> {
+    match input[head..].split_at_checked(bytes) {
+        Some((value, [b'\r', b'\n', ..])) => Decoded::Whole(Reply::Bulk(value), head + bytes + 2),
+        Some((_, [] | [b'\r'])) | None => Decoded::More,
+        Some(_) => Decoded::Broken,
+    }
+}
+
+/// Digits only, up to `most`.
+#[inline]
+fn length(digits: &[u8], most: usize) -> Option<usize> {
+    let length = usize::try_from(crate::number::strict_u32(digits)?).ok()?;
+    (!digits.is_empty() && length <= most).then_some(length)
+}
+
+fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
