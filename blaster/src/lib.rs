@@ -13,4 +13,6 @@ mod made;
 pub mod reference;
 pub mod simulate;
 pub mod sizes;
+pub mod target;
 pub mod trace;
+pub mod workload;

@@ -1,0 +1,214 @@
+//! Where requests go: what a user names, resolved to addresses.
+//!
+//! Where: once, before the first connection; `ring` then places each request's key.
+//! Invariant: a target that is parsed has an address; what it was called is kept as it was written,
+//! for ketama hashes the name and not the address.
+
+pub mod ring;
+
+pub use ring::{Ketama, Ring};
+
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// memcached's port.
+pub const MEMCACHED_PORT: u16 = 11211;
+/// Redis's port.
+pub const REDIS_PORT: u16 = 6379;
+/// Most targets of one run.
+pub const TARGETS_MAX: usize = 1024;
+/// The greatest weight of a target.
+pub const WEIGHT_MAX: u32 = 1 << 20;
+/// The longest path of a Unix socket.
+const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 16;
+/// How long one of several addresses has to take a connection.
+const TRY_MAX: Duration = Duration::from_millis(500);
+
+/// An address and how it is spoken to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A TCP server.
+    Tcp(SocketAddr),
+    /// memcached's UDP.
+    Udp(SocketAddr),
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As it was named, for reports.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+    /// Its share of the keys, relative to the others'.
+    pub weight: u32,
+    /// The host as it was named, without brackets and port, or the socket's path.
+    pub host: String,
+    /// Was it named as a Redis server (`redis://`)?
+    pub is_redis: bool,
+}
+
+/// Which addresses of a name are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Whichever answers.
+    #[default]
+    Any,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Why something is no target.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It has not the form of one.
+    #[error(
+        "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
+             redis://HOST:PORT or unix:/PATH, each with /WEIGHT behind it if keys are to be shared \
+             unequally (unix:/PATH,WEIGHT)"
+    )]
+    Form(String, &'static str),
+    /// The name has no address.
+    #[error("{0}: no such host: {1}")]
+    Unknown(String, std::io::Error),
+    /// It has only addresses of the other family.
+    #[error("{0}: has no {1} address")]
+    Family(String, &'static str),
+}
+
+impl Target {
+    /// The port; 0 of a Unix socket, as in libmemcached.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match &self.place {
+            Place::Tcp(address) | Place::Udp(address) => address.port(),
+            Place::Unix(_) => 0,
+        }
+    }
+}
+
+/// Parses and resolves a target. Of several TCP addresses the first that takes a connection is
+/// taken (`localhost` is ::1 and 127.0.0.1, and few servers listen on both); if none does, and of
+/// several UDP addresses, the first IPv4 one.
+///
+/// # Errors
+/// It has not the form of a target, or its host cannot be found.
+pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
+    let form = |why| TargetError::Form(text.to_owned(), why);
+    if let Some(path) = text.strip_prefix("unix:").or_else(|| text.strip_prefix("unix://")) {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let (path, weight) = weighted(path, ',').ok_or_else(|| form("wrong weight"))?;
+        if path.is_empty() || path.len() > UNIX_PATH_BYTES_MAX {
+            return Err(form("a socket's path has 1 to 107 bytes"));
+        }
+        let (host, place) = (path.to_owned(), Place::Unix(PathBuf::from(path)));
+        return Ok(Target { name: text.to_owned(), place, weight, host, is_redis: false });
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
+    let is_redis = scheme == "redis";
+    if !matches!(scheme, "tcp" | "udp" | "redis" | "memcached") {
+        return Err(form("unknown scheme"));
+    }
+    let (rest, weight) = weighted(rest, '/').ok_or_else(|| form("wrong weight"))?;
+    let (host, port) = host_and_port(rest).ok_or_else(|| form("wrong host or port"))?;
+    let port = port.unwrap_or(if is_redis { REDIS_PORT } else { MEMCACHED_PORT });
+    let addresses = resolved(text, host, port, family)?;
+    let place = if scheme == "udp" {
+        Place::Udp(first(&addresses))
+    } else {
+        Place::Tcp(reachable(&addresses))
+    };
+    Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
+}
+
+/// What stands before `mark`, and the weight behind it; 1 where there is none.
+fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
+    let Some((rest, weight)) = text.split_once(mark) else { return Some((text, 1)) };
+    if weight.is_empty() {
+        return Some((rest, 1));
+    }
+    let weight = weight.parse().ok()?;
+    (1..=WEIGHT_MAX).contains(&weight).then_some((rest, weight))
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
+fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        host.parse::<std::net::Ipv6Addr>().ok()?;
+        return match port.strip_prefix(':') {
+            Some(port) => Some((host, Some(number(port)?))),
+            None => port.is_empty().then_some((host, None)),
+        };
+    }
+    if text.parse::<std::net::Ipv6Addr>().is_ok() {
+        return Some((text, None));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(number(port)?)),
+        None => (text, None),
+    };
+    let is_name = !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"[]:/@?#".contains(&byte));
+    is_name.then_some((host, port))
+}
+
+fn number(port: &str) -> Option<u16> {
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    port.parse().ok().filter(|port| digits && *port != 0)
+}
+
+/// The addresses of a host, at least one.
+fn resolved(
+    text: &str,
+    host: &str,
+    port: u16,
+    family: Family,
+) -> Result<Vec<SocketAddr>, TargetError> {
+    let unknown = |error| TargetError::Unknown(text.to_owned(), error);
+    let found = match host.parse::<IpAddr>() {
+        Ok(address) => vec![SocketAddr::new(address, port)],
+        Err(_) => (host, port).to_socket_addrs().map_err(unknown)?.take(ADDRESSES_MAX).collect(),
+    };
+    let (keep, wanted): (fn(&SocketAddr) -> bool, _) = match family {
+        Family::Any => (|_| true, "usable"),
+        Family::V4 => (SocketAddr::is_ipv4, "IPv4"),
+        Family::V6 => (SocketAddr::is_ipv6, "IPv6"),
+    };
+    let mut kept: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if keep(&address) && !kept.contains(&address) {
+            kept.push(address);
+        }
+    }
+    if kept.is_empty() {
+        return Err(TargetError::Family(text.to_owned(), wanted));
+    }
+    Ok(kept)
+}
+
+/// The first that takes a connection.
+fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
+    let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
+    if addresses.len() == 1 {
+        return first(addresses);
+    }
+    addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
+}
+
+/// The first IPv4 one, else the first.
+fn first(addresses: &[SocketAddr]) -> SocketAddr {
+    let v4 = addresses.iter().find(|address| address.is_ipv4());
+    let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));
+    v4.or(addresses.first()).copied().unwrap_or(none)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Ketama: which of several servers has a key, as libmemcached places it.
+//!
+//! Where: after a key is named, before its request is written. Invariant: every key has a place
+//! below the number of targets; the same targets in the same order give the same places.
+//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`; its points are single
+//! precision, and so are ours, for one rounding more or less moves keys.
+
+use super::{MEMCACHED_PORT, Target};
+use md5::{Digest, Md5};
+
+/// Points of a server where weights do not count, and where they do (on average).
+const POINTS_PLAIN: u32 = 100;
+const POINTS_WEIGHTED: u32 = 160;
+/// Points that one MD5 sum makes.
+const POINTS_PER_SUM: u32 = 4;
+
+/// Which of libmemcached's settings is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ketama {
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 throughout. What other clients call ketama.
+    #[default]
+    Weighted,
+    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As there, a weight above
+    /// 1 makes the points those of `Weighted`, while keys are hashed as before.
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Point {
+    value: u32,
+    target: u32,
+}
+
+/// The servers on their circle.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    points: Vec<Point>,
+    hash: Ketama,
+    targets: usize,
+}
+
+impl Ring {
+    /// The circle as other clients make it.
+    #[must_use]
+    pub fn new(targets: &[Target]) -> Ring {
+        Ring::with(Ketama::Weighted, targets)
+    }
+
+    /// The circle as libmemcached makes it with one setting or the other.
+    #[must_use]
+    pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
+        let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
+        let total: u64 = targets.iter().map(|one| u64::from(one.weight)).sum();
+        let mut points = Vec::new();
+        for (number, target) in (0..).zip(targets) {
+            if weighted {
+                for sum in 0..sums(target.weight, total, targets.len()) {
+                    let digest: [u8; 16] = Md5::digest(label(target, sum).as_bytes()).into();
+                    let (words, _) = digest.as_chunks::<4>();
+                    let values = words.iter().map(|word| u32::from_le_bytes(*word));
+                    points.extend(values.map(|value| Point { value, target: number }));
+                }
+            } else {
+                let value = |point| one_at_a_time(label(target, point).as_bytes());
+                let made = (0..POINTS_PLAIN).map(value);
+                points.extend(made.map(|value| Point { value, target: number }));
+            }
+        }
+        points.sort_unstable();
+        Ring { points, hash: ketama, targets: targets.len() }
+    }
+
+    /// Which target has `key`.
+    #[must_use]
+    pub fn place(&self, key: &[u8]) -> usize {
+        if self.targets <= 1 {
+            return 0;
+        }
+        let hash = match self.hash {
+            Ketama::Weighted => {
+                let digest: [u8; 16] = Md5::digest(key).into();
+                u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
+            }
+            Ketama::Plain => one_at_a_time(key),
+        };
+        let at = self.points.partition_point(|point| point.value < hash);
+        self.points.get(at).or(self.points.first()).map_or(0, |point| point.target as usize)
+    }
+}
+
+/// How many MD5 sums' points a server of this weight gets.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "at most 160 / 4 times the number of targets, which is limited"
+)]
+fn sums(weight: u32, total: u64, targets: usize) -> u32 {
+    let share = weight as f32 / total as f32;
+    let per_target = (POINTS_WEIGHTED / POINTS_PER_SUM) as f32;
+    // The order of the operations is libmemcached's: share * 160 / 4 * servers + 1e-10.
+    let points = share * POINTS_WEIGHTED as f32 / POINTS_PER_SUM as f32 * targets as f32;
+    ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
+}
+
+/// What is hashed for one of a server's points: memcached's own port is left out.
+fn label(target: &Target, number: u32) -> String {
+    let (host, port) = (&target.host, target.port());
+    if port == MEMCACHED_PORT {
+        format!("{host}-{number}")
+    } else {
+        format!("{host}:{port}-{number}")
+    }
+}
+
+/// Bob Jenkins's one-at-a-time hash, over signed characters as where `char` is signed.
+fn one_at_a_time(bytes: &[u8]) -> u32 {
+    let mut hash = 0_u32;
+    for byte in bytes {
+        hash = hash.wrapping_add(i32::from(byte.cast_signed()).cast_unsigned());
+        hash = hash.wrapping_add(hash << 10);
+        hash ^= hash >> 6;
+    }
+    hash = hash.wrapping_add(hash << 3);
+    hash ^= hash >> 11;
+    hash.wrapping_add(hash << 15)
+}

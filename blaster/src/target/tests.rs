@@ -1,0 +1,77 @@
+//! Targets: what is one, and what is refused.
+//!
+//! Where: tests of `target`. Invariant: what is wrong is an error that names what was written.
+
+use super::*;
+
+fn place(text: &str) -> Place {
+    parse(text, Family::Any).unwrap().place
+}
+
+fn tcp(text: &str) -> Place {
+    Place::Tcp(text.parse().unwrap())
+}
+
+#[test]
+fn targets_are_found() {
+    assert_eq!(place("127.0.0.1:7000"), tcp("127.0.0.1:7000"));
+    assert_eq!(place("127.0.0.1"), tcp("127.0.0.1:11211"));
+    assert_eq!(place("tcp://10.1.2.3"), tcp("10.1.2.3:11211"));
+    assert_eq!(place("[::1]:11212"), tcp("[::1]:11212"));
+    assert_eq!(place("::1"), tcp("[::1]:11211"));
+    assert_eq!(place("redis://127.0.0.1"), tcp("127.0.0.1:6379"));
+    assert_eq!(place("udp://[fe80::1]"), Place::Udp("[fe80::1]:11211".parse().unwrap()));
+    for text in ["unix:/tmp/a.sock", "unix:///tmp/a.sock"] {
+        assert_eq!(place(text), Place::Unix("/tmp/a.sock".into()), "{text}");
+    }
+    let target = parse("redis://127.0.0.1:1/3", Family::Any).unwrap();
+    assert_eq!((target.host.as_str(), target.port(), target.weight), ("127.0.0.1", 1, 3));
+    assert!(target.is_redis);
+    let socket = parse("unix:/a/b,7", Family::Any).unwrap();
+    assert_eq!((socket.host.as_str(), socket.port(), socket.weight), ("/a/b", 0, 7));
+}
+
+#[test]
+fn of_a_names_addresses_the_one_that_listens_is_taken() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let named = format!("localhost:{}", address.port());
+    assert_eq!(place(&named), Place::Tcp(address));
+    assert_eq!(parse(&named, Family::V4).unwrap().place, Place::Tcp(address));
+    assert_eq!(place(&format!("udp://{named}")), Place::Udp(address));
+}
+
+#[test]
+fn what_is_no_target_is_refused() {
+    let wrong = [
+        "",
+        ":",
+        ":11211",
+        "a b",
+        "host:",
+        "host:0",
+        "host:65536",
+        "host:+1",
+        "host:1:2",
+        "[::1",
+        "[::1]x",
+        "[::1]:",
+        "[host]:1",
+        "ftp://host",
+        "127.0.0.1:1/0",
+        "127.0.0.1:1/x",
+        "unix:",
+        "127.0.0.1:1/1048577",
+    ];
+    for text in wrong {
+        let error = parse(text, Family::Any).unwrap_err();
+        assert!(matches!(error, TargetError::Form(..)), "{text}: {error}");
+        assert!(error.to_string().starts_with(&format!("{text}: ")), "{error}");
+    }
+    let long = format!("unix:/{}", "x".repeat(107));
+    assert!(matches!(parse(&long, Family::Any), Err(TargetError::Form(..))));
+    let family = parse("127.0.0.1", Family::V6).unwrap_err();
+    assert!(matches!(family, TargetError::Family(..)), "{family}");
+    let unknown = parse("no-such-host.invalid:1", Family::Any).unwrap_err();
+    assert!(matches!(unknown, TargetError::Unknown(..)), "{unknown}");
+}
