@@ -10,6 +10,7 @@ pub mod flags;
 pub mod live;
 #[cfg(test)]
 mod made;
+pub mod measure;
 pub mod reference;
 pub mod simulate;
 pub mod sizes;

@@ -1,0 +1,17 @@
+//! What was measured: what threads saw of the server, and what the system says of both.
+//!
+//! Where: behind the driving threads, before the search and the result. Invariant: a tally merged
+//! from parts equals the tally of the whole, whatever the parts were (threads, epochs, reports).
+//! Source: the paper's section 5.2.2 (rows A40, A54, A61, A64 of the requirements).
+
+pub mod cpu;
+pub mod objective;
+pub mod owner;
+pub mod process;
+pub mod schedule;
+pub mod tally;
+pub mod times;
+pub mod watch;
+
+pub use tally::{Finding, Tally, UdpTally, VerbTally};
+pub use times::Times;

@@ -1,0 +1,209 @@
+//! Where the CPUs of this machine spent their time, in total and one by one.
+//!
+//! Where: read before and after each report. Invariant: shares of one CPU sum to one; what the
+//! kernel does not tell is zero, and no text makes reading fail.
+//! Source: proc_stat(5); the categories of mpstat (row A64).
+
+use serde::{Deserialize, Serialize};
+
+/// CPUs taken from a text; more are left out.
+const CPUS_MAX: usize = 4096;
+/// Categories, as /proc/stat orders them.
+const CATEGORIES: usize = 8;
+
+/// Time by category, or shares of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Categories {
+    /// User code, guests included.
+    pub usr: f64,
+    /// User code of low priority.
+    pub nice: f64,
+    /// The kernel, for a process.
+    pub sys: f64,
+    /// Nothing to do but wait for a disk.
+    pub iowait: f64,
+    /// Hardware interrupts.
+    pub irq: f64,
+    /// Software interrupts: most of the network stack.
+    pub softirq: f64,
+    /// What the hypervisor gave to others.
+    pub steal: f64,
+    /// Nothing to do.
+    pub idle: f64,
+}
+
+impl Categories {
+    /// The names and figures, in the order in which they are shown.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, f64); CATEGORIES] {
+        [
+            ("usr", self.usr),
+            ("nice", self.nice),
+            ("sys", self.sys),
+            ("iowait", self.iowait),
+            ("irq", self.irq),
+            ("softirq", self.softirq),
+            ("steal", self.steal),
+            ("idle", self.idle),
+        ]
+    }
+
+    /// All but idle, waiting and stolen: 1 is a whole CPU.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        self.usr + self.nice + self.sys + self.irq + self.softirq
+    }
+
+    /// From ticks in the order of /proc/stat.
+    fn from_ticks(ticks: [u64; CATEGORIES]) -> Categories {
+        let [usr, nice, sys, idle, iowait, irq, softirq, steal] = ticks.map(|one| one as f64);
+        Categories { usr, nice, sys, iowait, irq, softirq, steal, idle }
+    }
+
+    /// Shares of the time between two readings; none if no time has passed.
+    fn shares(now: &[u64; CATEGORIES], before: &[u64; CATEGORIES]) -> Option<Categories> {
+        let mut passed = [0; CATEGORIES];
+        for (passed, (now, before)) in passed.iter_mut().zip(now.iter().zip(before)) {
+            // Idle and iowait are known to step back.
+            *passed = now.saturating_sub(*before);
+        }
+        let all = passed.iter().sum::<u64>() as f64;
+        if all <= 0.0 {
+            return None;
+        }
+        let ticks = Categories::from_ticks(passed);
+        Some(Categories {
+            usr: ticks.usr / all,
+            nice: ticks.nice / all,
+            sys: ticks.sys / all,
+            iowait: ticks.iowait / all,
+            irq: ticks.irq / all,
+            softirq: ticks.softirq / all,
+            steal: ticks.steal / all,
+            idle: ticks.idle / all,
+        })
+    }
+}
+
+/// Ticks of all CPUs since the machine started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuTicks {
+    total: Option<[u64; CATEGORIES]>,
+    cores: Vec<(u32, [u64; CATEGORIES])>,
+}
+
+/// Shares of the time between two readings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuShares {
+    /// The mean of all CPUs.
+    pub total: Categories,
+    /// Each CPU by its number.
+    pub cores: Vec<Core>,
+}
+
+/// One CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Core {
+    /// Its number.
+    pub cpu: u32,
+    /// Its shares.
+    pub shares: Categories,
+}
+
+impl CpuTicks {
+    /// Takes the `cpu` lines of /proc/stat.
+    #[must_use]
+    pub fn parse(text: &str) -> CpuTicks {
+        let mut ticks = CpuTicks::default();
+        for line in text.lines() {
+            let Some((name, figures)) = line.split_once(' ') else { continue };
+            let Some(number) = name.strip_prefix("cpu") else { continue };
+            let mut read = [0; CATEGORIES];
+            for (read, figure) in read.iter_mut().zip(figures.split_ascii_whitespace()) {
+                *read = figure.parse().unwrap_or(0);
+            }
+            if number.is_empty() {
+                ticks.total = Some(read);
+            } else if let Ok(number) = number.parse()
+                && ticks.cores.len() < CPUS_MAX
+            {
+                ticks.cores.push((number, read));
+            }
+        }
+        ticks
+    }
+
+    /// Reads /proc/stat; empty where that cannot be read.
+    #[must_use]
+    pub fn read() -> CpuTicks {
+        CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// Shares of the time since an earlier reading; none where either tells nothing.
+    #[must_use]
+    pub fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
+        let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
+        let mut cores = Vec::new();
+        for (cpu, now) in &self.cores {
+            // A CPU that came or went in between has no share.
+            let Some((_, then)) = before.cores.iter().find(|(other, _)| other == cpu) else {
+                continue;
+            };
+            cores.extend(Categories::shares(now, then).map(|shares| Core { cpu: *cpu, shares }));
+        }
+        Some(CpuShares { total, cores })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded on two cores of Linux 6.18, ten seconds apart, but for round figures.
+    const BEFORE: &str = "\
+cpu  1740473 243342 605898 1759296 9208 0 122535 3727 0 0
+cpu0 837456 122707 305584 908932 1984 0 63734 1846 0 0
+cpu1 903017 120635 300313 850363 7224 0 58801 1881 0 0
+intr 44681095 0 0
+ctxt 123
+";
+    const AFTER: &str = "\
+cpu  1740973 243342 606498 1759996 9207 0 122735 3727 0 0
+cpu0 837656 122707 305784 909532 1984 0 63734 1846 0 0
+cpu1 903317 120635 300713 850463 7223 0 59001 1881 0 0
+intr 44681095 0 0
+";
+
+    #[test]
+    fn shares_are_told_by_category_and_core() {
+        let (before, after) = (CpuTicks::parse(BEFORE), CpuTicks::parse(AFTER));
+        let shares = after.since(&before).unwrap();
+        assert_eq!(
+            (shares.total.usr, shares.total.sys, shares.total.softirq, shares.total.idle),
+            (0.25, 0.3, 0.1, 0.35)
+        );
+        let names: Vec<u32> = shares.cores.iter().map(|core| core.cpu).collect();
+        assert_eq!(names, [0, 1]);
+        assert_eq!(shares.cores[1].shares.usr, 0.3);
+        assert!((shares.cores[0].shares.busy() - 0.4).abs() < 1e-9);
+        let sum: f64 = shares.total.named().iter().map(|(_, share)| share).sum();
+        assert!((sum - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_text_and_no_time_tell_nothing() {
+        let before = CpuTicks::parse(BEFORE);
+        assert_eq!(before.since(&before), None);
+        assert_eq!(CpuTicks::parse("").since(&before), None);
+        assert_eq!(before.since(&CpuTicks::parse("cpu")), None);
+        let strange = CpuTicks::parse("cpu x y\ncpu0\ncpuq 1 2\n\u{0}cpu 1");
+        assert_eq!(strange.since(&before), None);
+    }
+
+    #[test]
+    fn a_core_that_came_in_between_has_no_share() {
+        let before = CpuTicks::parse(&BEFORE.replace("cpu1", "cpu7"));
+        let shares = CpuTicks::parse(AFTER).since(&before).unwrap();
+        assert_eq!(shares.cores.len(), 1);
+    }
+}

@@ -1,0 +1,371 @@
+//! What is asked of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
+//!
+//! Where: the capacity search aims at some, `--assert` sets the exit status by some.
+//! Invariant: what cannot be told from a tally (the p99 of no answer) is not met.
+//! Source: rows A56 to A59.
+
+use super::{Tally, Times, VerbTally, schedule};
+use crate::workload::{VERBS, Verb};
+use std::fmt;
+use std::str::FromStr;
+
+/// A figure of a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Figure {
+    Mean,
+    Min,
+    Max,
+    Sd,
+    Quantile(f64),
+    /// Answers later than the target, of all answers.
+    Late,
+    /// Errors, timeouts and wrong values, of all requests that ended.
+    Errors,
+    Timeouts,
+    Hit,
+    /// Answers a second.
+    Rate,
+}
+
+/// How a figure is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// Something asked of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    text: String,
+    verb: Option<Verb>,
+    is_service: bool,
+    figure: Figure,
+    order: Order,
+    bound: f64,
+}
+
+/// Why an objective is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no objective: {1}.\nAn objective is FIGURE<VALUE or FIGURE>VALUE (also <= and >=). \
+     Times: mean min max sd p50 p99 p99.9 (any percentile), with ns us ms s. Shares: late errors \
+     timeouts hit, with % or as a ratio. rate, with k or M. One type of request: get:p99<1ms. \
+     From sending instead of from the intended time: service:p99<1ms."
+)]
+pub struct ObjectiveError(String, &'static str);
+
+/// What an objective is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// All that was seen.
+    pub tally: &'a Tally,
+    /// In how many seconds.
+    pub seconds: f64,
+}
+
+/// Whether an objective is met, and by what.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Judgement {
+    /// The objective as it was written.
+    pub objective: String,
+    /// The figure: nanoseconds, a ratio or a rate; none if nothing tells it.
+    pub value: Option<f64>,
+    /// Whether it is met.
+    pub is_met: bool,
+    /// In words.
+    pub sentence: String,
+}
+
+impl Objective {
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The figure that is asked for.
+    #[must_use]
+    pub fn value(&self, judged: Judged<'_>) -> Option<f64> {
+        let total;
+        let seen: &VerbTally = match self.verb {
+            Some(verb) => judged.tally.verb(verb),
+            None => {
+                total = judged.tally.total();
+                &total
+            }
+        };
+        let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        match self.figure {
+            Figure::Mean => times.mean_ns(),
+            Figure::Min => times.min_ns().map(|ns| ns as f64),
+            Figure::Max => times.max_ns().map(|ns| ns as f64),
+            Figure::Sd => times.sd_ns(),
+            Figure::Quantile(quantile) => times.quantile_ns(quantile).map(|ns| ns as f64),
+            Figure::Late => ratio(seen.late, seen.answered),
+            Figure::Errors => seen.failure_ratio(),
+            Figure::Timeouts => ratio(seen.timeouts, seen.answered + seen.timeouts),
+            Figure::Hit => seen.hit_ratio(),
+            Figure::Rate => (judged.seconds > 0.0).then(|| seen.answered as f64 / judged.seconds),
+        }
+    }
+
+    /// Whether it is met.
+    #[must_use]
+    pub fn is_met(&self, judged: Judged<'_>) -> bool {
+        self.value(judged).is_some_and(|value| self.accepts(value))
+    }
+
+    /// Whether it is met, by what, in words.
+    #[must_use]
+    pub fn judge(&self, judged: Judged<'_>) -> Judgement {
+        let value = self.value(judged);
+        let is_met = value.is_some_and(|value| self.accepts(value));
+        let was = value.map_or("there is nothing to tell it from".to_owned(), |value| {
+            format!("it is {}", self.figure.worded(value))
+        });
+        let verdict = if is_met { "met" } else { "not met" };
+        let sentence = format!("{} is {verdict}: {was}", self.text);
+        Judgement { objective: self.text.clone(), value, is_met, sentence }
+    }
+
+    fn accepts(&self, value: f64) -> bool {
+        match self.order {
+            Order::Below => value < self.bound,
+            Order::AtMost => value <= self.bound,
+            Order::Above => value > self.bound,
+            Order::AtLeast => value >= self.bound,
+        }
+    }
+}
+
+impl Figure {
+    fn parse(text: &str) -> Option<Figure> {
+        Some(match text {
+            "mean" | "avg" => Figure::Mean,
+            "min" => Figure::Min,
+            "max" => Figure::Max,
+            "sd" => Figure::Sd,
+            "median" => Figure::Quantile(0.5),
+            "late" => Figure::Late,
+            "errors" => Figure::Errors,
+            "timeouts" => Figure::Timeouts,
+            "hit" | "hits" => Figure::Hit,
+            "rate" => Figure::Rate,
+            // As others write it, without the point.
+            "p999" => Figure::Quantile(0.999),
+            "p9999" => Figure::Quantile(0.9999),
+            _ => {
+                let percent = text.strip_prefix('p')?;
+                let plain = percent.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+                let percent = percent.parse::<f64>().ok().filter(|_| plain)?;
+                (0.0..=100.0).contains(&percent).then_some(Figure::Quantile(percent / 100.0))?
+            }
+        })
+    }
+
+    /// The bound in the figure's own unit.
+    fn bound(self, text: &str) -> Option<f64> {
+        match self {
+            Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
+                let (figure, of) = match text.strip_suffix('%') {
+                    Some(percent) => (percent, 100.0),
+                    None => (text, 1.0),
+                };
+                let ratio = number(figure)? / of;
+                (ratio <= 1.0).then_some(ratio)
+            }
+            Figure::Rate => {
+                let text = text.strip_suffix("/s").unwrap_or(text).trim_end();
+                let (figure, times) = match text.chars().last()? {
+                    'k' | 'K' => (&text[..text.len() - 1], 1e3),
+                    'M' => (&text[..text.len() - 1], 1e6),
+                    _ => (text, 1.0),
+                };
+                Some(number(figure)? * times)
+            }
+            // A time without a unit could be anything.
+            _ if text.ends_with(|one: char| one.is_ascii_digit()) && text != "0" => None,
+            _ => Some(schedule::span(text)?.as_nanos() as f64),
+        }
+    }
+
+    /// A value in words.
+    fn worded(self, value: f64) -> String {
+        match self {
+            Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
+                format!("{:.4} %", 100.0 * value)
+            }
+            Figure::Rate => format!("{value:.0} a second"),
+            _ => format!("{:.1} µs", value / 1000.0),
+        }
+    }
+}
+
+/// A plain number: no sign, no exponent.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    text.parse().ok().filter(|_| plain)
+}
+
+impl FromStr for Objective {
+    type Err = ObjectiveError;
+
+    fn from_str(text: &str) -> Result<Objective, ObjectiveError> {
+        let refused = |why| ObjectiveError(text.to_owned(), why);
+        let at = text.find(['<', '>']).ok_or(refused("it compares nothing"))?;
+        let (left, right) = (text[..at].trim(), &text[at..]);
+        let (order, bound) = match right.as_bytes() {
+            [b'<', b'=', ..] => (Order::AtMost, &right[2..]),
+            [b'<', ..] => (Order::Below, &right[1..]),
+            [b'>', b'=', ..] => (Order::AtLeast, &right[2..]),
+            _ => (Order::Above, &right[1..]),
+        };
+        let (mut verb, mut is_service, mut figure) = (None, false, left);
+        while let Some((scope, rest)) = figure.split_once(':') {
+            match VERBS.iter().find(|verb| verb.name() == scope.trim()) {
+                Some(found) if verb.is_none() => verb = Some(*found),
+                None if scope.trim() == "service" && !is_service => is_service = true,
+                _ => return Err(refused("what stands before : is no type of request")),
+            }
+            figure = rest.trim();
+        }
+        let figure = Figure::parse(figure).ok_or(refused("there is no such figure"))?;
+        let bound = figure.bound(bound.trim()).ok_or(refused("the value does not suit it"))?;
+        let text = text.split_whitespace().collect();
+        Ok(Objective { text, verb, is_service, figure, order, bound })
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand GETs of 1 to 1000 µs, a hit each but for every tenth; ten SETs of 5 ms that
+    /// waited 5 ms before they were sent, and an error.
+    fn seen() -> Tally {
+        let mut tally = Tally::new(990_000);
+        for us in 1..=1000 {
+            tally.sent(Verb::Get, 1, 0, 0);
+            tally.found(Verb::Get, if us % 10 == 0 { Finding::Miss } else { Finding::Hit });
+            tally.answered(Verb::Get, false, 0, 0, us * 1000);
+        }
+        for nth in 0..10 {
+            tally.sent(Verb::Set, 1, 0, 5_000_000);
+            tally.answered(Verb::Set, nth == 0, 0, 5_000_000, 10_000_000);
+        }
+        tally
+    }
+
+    use super::super::Finding;
+
+    fn is_met(objective: &str) -> bool {
+        let tally = seen();
+        objective
+            .parse::<Objective>()
+            .unwrap_or_else(|error| panic!("{error}"))
+            .is_met(Judged { tally: &tally, seconds: 0.01 })
+    }
+
+    #[test]
+    fn what_holds_is_met_and_what_does_not_is_not() {
+        let met = [
+            "get:p99<1ms",
+            "get:mean<510us",
+            "get:mean>0.49ms",
+            "p50 < 600 us",
+            "max>=10ms",
+            "service:max<6ms",
+            "set:service:min>4ms",
+            "get:late<=1%",
+            "errors<0.1%",
+            "set:errors>=10%",
+            "hit>=90%",
+            "hit>0.89",
+            "rate>100k",
+            "rate<0.11M/s",
+            "timeouts<=0",
+            "p99.9>9ms",
+            "get:p999<=1001us",
+            "sd>1us",
+            "delete:rate<=0",
+        ];
+        for objective in met {
+            assert!(is_met(objective), "{objective}");
+        }
+        let unmet = [
+            "get:p99<900us",
+            "mean<500us",
+            "max<10ms",
+            "service:max<4ms",
+            "late<=0",
+            "errors<=0",
+            "hit>95%",
+            "rate>200k",
+            "append:p99<1s",
+            "delete:hit>=0",
+        ];
+        for objective in unmet {
+            assert!(!is_met(objective), "{objective}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let wrong = [
+            "",
+            "p99",
+            "p99<",
+            "p99<1",
+            "p99<1%",
+            "p99=1ms",
+            "p101<1ms",
+            "pp<1ms",
+            "p<1ms",
+            "p-1<1ms",
+            "hit>1ms",
+            "hit>101%",
+            "hit>-1",
+            "rate>1s",
+            "rate>k",
+            "rate>",
+            "x:p99<1ms",
+            "get:set:p99<1ms",
+            "service:service:p99<1ms",
+            "mean<1ms<2ms",
+            "pnan<1ms",
+            "hit>NaN",
+            "errors<1e-3",
+            "rate>inf",
+            "rate>é",
+        ];
+        for text in wrong {
+            let error = text.parse::<Objective>().expect_err(text);
+            assert!(error.to_string().contains("p99<1ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_judgement_says_what_was_found() {
+        let tally = seen();
+        let judged = Judged { tally: &tally, seconds: 0.01 };
+        let judgement = "set: p99 < 1ms".parse::<Objective>().unwrap().judge(judged);
+        assert!(!judgement.is_met);
+        assert!(
+            judgement.sentence.starts_with("set:p99<1ms is not met: it is 10"),
+            "{judgement:?}"
+        );
+        let nothing = "append:p99<1ms".parse::<Objective>().unwrap().judge(judged);
+        assert_eq!(nothing.value, None);
+    }
+}

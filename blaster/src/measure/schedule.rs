@@ -1,0 +1,249 @@
+//! When is measured: a time to settle, then reports of equal length.
+//!
+//! Where: the clock that moves the epoch on. Invariant: epoch 0 is the settling and is not
+//! reported, epochs 1 to `reports` are, and what comes after is none of them.
+//! Source: the paper's section 6.1 (row A61): six consecutive reports of ten seconds once stable.
+
+use super::Tally;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Reports of a run.
+pub const REPORTS_MAX: u32 = 10_000;
+/// The longest report, and the longest time to settle.
+pub const SPAN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The shortest report.
+pub const REPORT_MIN: Duration = Duration::from_millis(10);
+
+/// When is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Traffic before the first report.
+    pub settle: Duration,
+    /// Reports.
+    pub reports: u32,
+    /// The length of each.
+    pub report: Duration,
+}
+
+impl Default for Schedule {
+    /// As in the paper: a minute in six reports, here after ten seconds of settling.
+    fn default() -> Schedule {
+        let ten = Duration::from_secs(10);
+        Schedule { settle: ten, reports: 6, report: ten }
+    }
+}
+
+/// Why a schedule is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no schedule: {1}")]
+pub struct ScheduleError(String, &'static str);
+
+impl Schedule {
+    /// All of the time.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.settle + self.report * self.reports
+    }
+
+    /// The epoch at a time after the start.
+    #[must_use]
+    pub fn epoch_at(&self, elapsed: Duration) -> u32 {
+        let Some(measured) = elapsed.checked_sub(self.settle) else { return 0 };
+        let nth = measured.as_nanos() / self.report.as_nanos().max(1);
+        u32::try_from(nth).unwrap_or(u32::MAX).min(self.reports) + 1
+    }
+
+    /// When an epoch ends, after the start.
+    #[must_use]
+    pub fn end_of(&self, epoch: u32) -> Duration {
+        self.settle + self.report * epoch.min(self.reports)
+    }
+
+    /// Whether an epoch is reported.
+    #[must_use]
+    pub fn is_reported(&self, epoch: u32) -> bool {
+        (1..=self.reports).contains(&epoch)
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = ScheduleError;
+
+    /// `6x10s`, or `10s+6x10s` with the time to settle.
+    fn from_str(text: &str) -> Result<Schedule, ScheduleError> {
+        let refused = |why| ScheduleError(text.to_owned(), why);
+        let (settle, reports) = match text.split_once('+') {
+            Some((settle, reports)) => (Some(settle), reports),
+            None => (None, text),
+        };
+        let settle = match settle {
+            Some(settle) => span(settle).ok_or(refused("what stands before + is no time"))?,
+            None => Schedule::default().settle,
+        };
+        let why = "it is COUNTxTIME, such as 6x10s, or SETTLE+COUNTxTIME, such as 5s+6x10s";
+        let (count, report) = reports.split_once('x').ok_or(refused(why))?;
+        let reports = count.trim().parse::<u32>().map_err(|_| refused(why))?;
+        let report = span(report).ok_or(refused(why))?;
+        if reports == 0 || reports > REPORTS_MAX {
+            return Err(refused("there are 1 to 10000 reports"));
+        }
+        if report < REPORT_MIN {
+            return Err(refused("a report takes 10 ms at least"));
+        }
+        Ok(Schedule { settle, reports, report })
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |span: Duration| span.as_secs_f64();
+        let Schedule { settle, reports, report } = self;
+        write!(f, "{}s+{reports}x{}s", seconds(*settle), seconds(*report))
+    }
+}
+
+/// A time with its unit: `10s`, `1.5ms`, `2m`, `1h`; seconds without one. None if it is none, or
+/// longer than a week.
+#[must_use]
+pub fn span(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let at = text.find(|one: char| !one.is_ascii_digit() && one != '.').unwrap_or(text.len());
+    let (figure, unit) = text.split_at(at);
+    let seconds = match unit.trim() {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    let span = Duration::try_from_secs_f64(figure.parse::<f64>().ok()? * seconds).ok()?;
+    (span <= SPAN_MAX).then_some(span)
+}
+
+/// Puts together what the threads hand over, epoch by epoch.
+#[derive(Debug)]
+pub struct Collector {
+    threads: u32,
+    open: Vec<Open>,
+}
+
+/// An epoch that not all threads have handed over.
+#[derive(Debug)]
+struct Open {
+    epoch: u32,
+    came: u32,
+    merged: Merged,
+}
+
+/// What all threads saw in one epoch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Merged {
+    /// All together.
+    pub tally: Tally,
+    /// The share of its time that the busiest thread was on a CPU.
+    pub busiest: f64,
+}
+
+impl Merged {
+    /// Adds one thread's.
+    pub fn merge(&mut self, tally: &Tally) {
+        self.tally.merge(tally);
+        if tally.wall_ns > 0 {
+            self.busiest = self.busiest.max(tally.busy_ns as f64 / tally.wall_ns as f64);
+        }
+    }
+}
+
+impl Collector {
+    /// One for `threads` threads, each of which hands over each epoch once.
+    #[must_use]
+    pub fn new(threads: u32) -> Collector {
+        Collector { threads, open: Vec::new() }
+    }
+
+    /// Takes one thread's epoch, and gives the epoch if that was the last.
+    pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, Merged)> {
+        let at = match self.open.iter().position(|open| open.epoch == epoch) {
+            Some(at) => at,
+            None => {
+                self.open.push(Open { epoch, came: 0, merged: Merged::default() });
+                self.open.len() - 1
+            }
+        };
+        let open = &mut self.open[at];
+        open.came += 1;
+        open.merged.merge(tally);
+        if open.came < self.threads {
+            return None;
+        }
+        let Open { epoch, merged, .. } = self.open.swap_remove(at);
+        Some((epoch, merged))
+    }
+
+    /// What is there of epochs that did not end, as when the run was stopped; in their order.
+    #[must_use]
+    pub fn rest(mut self) -> Vec<(u32, Merged)> {
+        self.open.sort_by_key(|open| open.epoch);
+        self.open.into_iter().map(|open| (open.epoch, open.merged)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_default_is_the_papers() {
+        let schedule = Schedule::default();
+        assert_eq!((schedule.reports, schedule.report), (6, s(10)));
+        assert_eq!(schedule.total(), s(70));
+        assert_eq!("6x10s".parse(), Ok(schedule));
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+    }
+
+    #[test]
+    fn each_moment_has_its_epoch() {
+        let schedule: Schedule = "500ms+3x1s".parse().unwrap();
+        let at = |ms| schedule.epoch_at(Duration::from_millis(ms));
+        assert_eq!([at(0), at(499), at(500), at(1499), at(1500)], [0, 0, 1, 1, 2]);
+        assert_eq!([at(3499), at(3500), at(1_000_000_000)], [3, 4, 4]);
+        assert_eq!(schedule.end_of(0), Duration::from_millis(500));
+        assert_eq!(schedule.end_of(3), schedule.total());
+        let reported: Vec<u32> = (0..6).filter(|epoch| schedule.is_reported(*epoch)).collect();
+        assert_eq!(reported, [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused() {
+        for text in ["", "6", "x", "0x1s", "6x", "6x1y", "6x1ms", "10001x1s", "q+6x1s", "6x9e9s"] {
+            assert!(text.parse::<Schedule>().is_err(), "{text}");
+        }
+        assert_eq!(span("1.5ms"), Some(Duration::from_micros(1500)));
+        assert_eq!(
+            (span("2 min"), span("-1s"), span("s"), span("8000h")),
+            (Some(s(120)), None, None, None)
+        );
+    }
+
+    #[test]
+    fn an_epoch_is_given_when_all_threads_are_in() {
+        let mut tally = Tally::new(1);
+        (tally.offered, tally.busy_ns, tally.wall_ns) = (5, 9, 10);
+        let mut collector = Collector::new(2);
+        assert_eq!(collector.take(1, &tally), None);
+        assert_eq!(collector.take(2, &tally), None);
+        tally.busy_ns = 5;
+        let (epoch, merged) = collector.take(1, &tally).unwrap();
+        assert_eq!((epoch, merged.tally.offered, merged.busiest), (1, 10, 0.9));
+        let rest = collector.rest();
+        assert_eq!((rest.len(), rest[0].0, rest[0].1.tally.offered), (1, 2, 5));
+    }
+}

@@ -1,0 +1,285 @@
+//! What one thread saw in one epoch: counts and times, per type of request.
+//!
+//! Where: a driving thread fills one and hands it over when the epoch moves on.
+//! Invariant: of each type, `sent` = `answered` + `timeouts` + what was still under way when the
+//! epoch ended (or was lost with its connection): parts that end earlier or later differ by that.
+//! Source: rows A40 and A54: counts, RTT and late responses per request type.
+
+use super::Times;
+use crate::workload::{VERBS, Verb};
+
+/// What came of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A value.
+    Hit,
+    /// No value.
+    Miss,
+    /// Stored, deleted or appended.
+    Done,
+    /// Refused in good order: nothing to delete, nothing to append to.
+    NotDone,
+    /// A value, and not the one that was set.
+    Corrupt,
+}
+
+/// What came of one type of request. A multiget is one request of several keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VerbTally {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered, by errors too; a multiget when all its keys are.
+    pub answered: u64,
+    /// Keys in the requests sent.
+    pub keys: u64,
+    /// Keys that had a value.
+    pub hits: u64,
+    /// Keys that had none.
+    pub misses: u64,
+    /// Keys for which nothing was to be done (NOT_STORED, NOT_FOUND).
+    pub not_done: u64,
+    /// Requests answered by an error of the server; they are `answered` too.
+    pub errors: u64,
+    /// Keys whose value was not what was set; only found when values are verified.
+    pub corrupt: u64,
+    /// Requests answered later than the target.
+    pub late: u64,
+    /// Requests given up, not answered in time.
+    pub timeouts: u64,
+    /// From the intended time of sending to the answer.
+    pub response_ns: Times,
+    /// From the sending to the answer.
+    pub service_ns: Times,
+}
+
+/// What UDP did to requests and replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpTally {
+    /// Requests given up of which a part or all of the reply never came.
+    pub lost: u64,
+    /// Datagrams that came before one sent earlier.
+    pub reordered: u64,
+    /// Datagrams that came once more.
+    pub duplicate: u64,
+    /// Requests given up.
+    pub timeouts: u64,
+}
+
+/// What one thread saw in one epoch, or several threads in several.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Of each type of request, in the order of `VERBS`.
+    pub verbs: [VerbTally; VERBS.len()],
+    /// How much later than intended requests were sent.
+    pub lateness_ns: Times,
+    /// CPU time the driving threads took, summed.
+    pub busy_ns: u64,
+    /// Time the epoch took, summed over threads.
+    pub wall_ns: u64,
+    /// Requests that were due, sent or not.
+    pub offered: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Connections lost or closed.
+    pub disconnects: u64,
+    /// What UDP did.
+    pub udp: UdpTally,
+    /// Bytes sent, as given to the transport.
+    pub sent_bytes: u64,
+    /// Bytes received, as taken from the transport.
+    pub received_bytes: u64,
+    /// Streams given up because what came made no sense.
+    pub broken: u64,
+    /// Sends put off because the socket was full or too much was outstanding.
+    pub held_back: u64,
+    /// A response longer than this is late.
+    pub late_limit_ns: u64,
+}
+
+impl Tally {
+    /// One that counts answers later than `late_limit_ns` as late.
+    #[must_use]
+    pub fn new(late_limit_ns: u64) -> Tally {
+        Tally { late_limit_ns, ..Tally::default() }
+    }
+
+    /// What came of a type of request.
+    #[must_use]
+    pub fn verb(&self, verb: Verb) -> &VerbTally {
+        &self.verbs[verb as usize]
+    }
+
+    /// A request of `keys` keys was sent, at `sent_ns` instead of `intended_ns`.
+    #[inline]
+    pub fn sent(&mut self, verb: Verb, keys: u64, intended_ns: u64, sent_ns: u64) {
+        let tally = &mut self.verbs[verb as usize];
+        tally.sent += 1;
+        tally.keys += keys;
+        self.lateness_ns.record(sent_ns.saturating_sub(intended_ns));
+    }
+
+    /// What came of one key of a request.
+    #[inline]
+    pub fn found(&mut self, verb: Verb, finding: Finding) {
+        let tally = &mut self.verbs[verb as usize];
+        match finding {
+            Finding::Hit => tally.hits += 1,
+            Finding::Miss => tally.misses += 1,
+            Finding::Done => {}
+            Finding::NotDone => tally.not_done += 1,
+            Finding::Corrupt => {
+                tally.hits += 1;
+                tally.corrupt += 1;
+            }
+        }
+    }
+
+    /// A request was answered in full. A server's error (`is_error`) is an answer too.
+    #[inline]
+    pub fn answered(
+        &mut self,
+        verb: Verb,
+        is_error: bool,
+        intended_ns: u64,
+        sent_ns: u64,
+        now_ns: u64,
+    ) {
+        let tally = &mut self.verbs[verb as usize];
+        let response_ns = now_ns.saturating_sub(intended_ns);
+        tally.answered += 1;
+        tally.errors += u64::from(is_error);
+        tally.late += u64::from(response_ns > self.late_limit_ns);
+        tally.response_ns.record(response_ns);
+        tally.service_ns.record(now_ns.saturating_sub(sent_ns));
+    }
+
+    /// A request was given up.
+    pub fn timed_out(&mut self, verb: Verb) {
+        self.verbs[verb as usize].timeouts += 1;
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Tally) {
+        for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
+            ours.merge(theirs);
+        }
+        self.lateness_ns.merge(&other.lateness_ns);
+        self.busy_ns += other.busy_ns;
+        self.wall_ns += other.wall_ns;
+        self.offered += other.offered;
+        self.connects += other.connects;
+        self.disconnects += other.disconnects;
+        self.udp.lost += other.udp.lost;
+        self.udp.reordered += other.udp.reordered;
+        self.udp.duplicate += other.udp.duplicate;
+        self.udp.timeouts += other.udp.timeouts;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.broken += other.broken;
+        self.held_back += other.held_back;
+        self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
+    }
+
+    /// All types of request together.
+    #[must_use]
+    pub fn total(&self) -> VerbTally {
+        let mut total = VerbTally::default();
+        self.verbs.iter().for_each(|verb| total.merge(verb));
+        total
+    }
+}
+
+impl VerbTally {
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &VerbTally) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.keys += other.keys;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.not_done += other.not_done;
+        self.errors += other.errors;
+        self.corrupt += other.corrupt;
+        self.late += other.late;
+        self.timeouts += other.timeouts;
+        self.response_ns.merge(&other.response_ns);
+        self.service_ns.merge(&other.service_ns);
+    }
+
+    /// Requests that did not end well: errors, timeouts and wrong values.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.errors + self.timeouts + self.corrupt
+    }
+
+    /// Hits among the keys that were looked up; none where none was.
+    #[must_use]
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let found = self.hits + self.misses;
+        (found > 0).then(|| self.hits as f64 / found as f64)
+    }
+
+    /// Failures among the requests that ended; none where none did.
+    #[must_use]
+    pub fn failure_ratio(&self) -> Option<f64> {
+        let ended = self.answered + self.timeouts;
+        (ended > 0).then(|| self.failed() as f64 / ended as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tally of made-up requests, the same for the same range.
+    fn of(requests: std::ops::Range<u64>) -> Tally {
+        let mut tally = Tally::new(1_000_000);
+        for request in requests {
+            let verb = VERBS[usize::try_from(request % 4).unwrap()];
+            let (intended, sent) = (request * 1000, request * 1000 + request % 7);
+            tally.sent(verb, 1 + request % 3, intended, sent);
+            let findings = [Finding::Hit, Finding::Miss, Finding::NotDone, Finding::Corrupt];
+            tally.found(verb, findings[usize::try_from(request % 13 % 4).unwrap()]);
+            match request % 11 {
+                0 => tally.timed_out(verb),
+                1 => tally.answered(verb, true, intended, sent, sent + 5),
+                _ => tally.answered(verb, false, intended, sent, sent + request * 300),
+            }
+            tally.offered += 1;
+            tally.sent_bytes += request;
+            tally.udp.lost += request % 2;
+        }
+        tally
+    }
+
+    #[test]
+    fn parts_merged_are_the_whole() {
+        let mut merged = of(0..1000);
+        merged.merge(&of(1000..1001));
+        merged.merge(&Tally::new(0));
+        merged.merge(&of(1001..5000));
+        assert_eq!(merged, of(0..5000));
+    }
+
+    #[test]
+    fn a_late_answer_counts_from_the_intended_time() {
+        let mut tally = Tally::new(1_000_000);
+        tally.sent(Verb::Get, 1, 0, 100_000_000);
+        tally.answered(Verb::Get, false, 0, 100_000_000, 100_100_000);
+        let get = tally.verb(Verb::Get);
+        assert_eq!((get.late, get.answered), (1, 1));
+        assert!(get.response_ns.min_ns().unwrap() > 99_000_000);
+        assert!(get.service_ns.max_ns().unwrap() < 101_000);
+        assert!(tally.lateness_ns.min_ns().unwrap() > 99_000_000);
+    }
+
+    #[test]
+    fn what_ends_is_what_was_sent() {
+        let total = of(0..5000).total();
+        assert_eq!(total.sent, total.answered + total.timeouts);
+        assert!(total.errors > 0 && total.corrupt > 0 && total.failed() > total.errors);
+        let ratio = total.hit_ratio().unwrap();
+        assert!(ratio > 0.4 && ratio < 0.9, "{ratio}");
+        assert_eq!(VerbTally::default().hit_ratio(), None);
+    }
+}

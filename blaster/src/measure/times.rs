@@ -1,0 +1,178 @@
+//! A histogram of times: 1 ns to 100 s with three significant digits, in bounded memory.
+//!
+//! Where: in each tally, on the path of each answer. Invariant: a time is never lost: what is
+//! longer than the longest is counted as the longest.
+//! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs others' tools read.
+
+use hdrhistogram::Histogram;
+
+/// The longest time told apart.
+pub const TIME_NS_MAX: u64 = 100_000_000_000;
+/// Significant decimal digits kept of each time.
+pub const DIGITS: u8 = 3;
+
+/// Times, most in nanoseconds; memory is taken with the first one.
+#[derive(Clone, Debug, Default)]
+pub struct Times(Option<Histogram<u64>>);
+
+impl Times {
+    /// Takes a histogram that was read back.
+    #[must_use]
+    pub fn from_histogram(histogram: Histogram<u64>) -> Times {
+        Times(Some(histogram))
+    }
+
+    /// Counts one time.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.record_n(ns, 1);
+    }
+
+    /// Counts a time that `count` requests had.
+    #[inline]
+    pub fn record_n(&mut self, ns: u64, count: u64) {
+        if self.0.is_none() {
+            // The bounds are constants that the crate accepts, as a test says.
+            self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
+        }
+        if let Some(histogram) = &mut self.0 {
+            histogram.saturating_record_n(ns, count);
+        }
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Times) {
+        let Some(theirs) = &other.0 else { return };
+        match &mut self.0 {
+            // Nothing is lost where bounds differ: a histogram read from a file may be narrower.
+            Some(ours) => {
+                if ours.add(theirs).is_err() {
+                    for step in theirs.iter_recorded() {
+                        ours.saturating_record_n(
+                            step.value_iterated_to(),
+                            step.count_since_last_iteration(),
+                        );
+                    }
+                }
+            }
+            None => self.0 = Some(theirs.clone()),
+        }
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// Whether none was.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The mean; none of nothing.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        self.some().map(Histogram::mean)
+    }
+
+    /// The standard deviation; none of nothing.
+    #[must_use]
+    pub fn sd_ns(&self) -> Option<f64> {
+        self.some().map(Histogram::stdev)
+    }
+
+    /// The shortest; none of nothing.
+    #[must_use]
+    pub fn min_ns(&self) -> Option<u64> {
+        self.some().map(Histogram::min)
+    }
+
+    /// The longest; none of nothing.
+    #[must_use]
+    pub fn max_ns(&self) -> Option<u64> {
+        self.some().map(Histogram::max)
+    }
+
+    /// The time that a share of `quantile` (0 to 1) does not exceed; none of nothing.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        self.some().map(|histogram| histogram.value_at_quantile(quantile))
+    }
+
+    /// The histogram, to be written; none of nothing.
+    #[must_use]
+    pub fn histogram(&self) -> Option<&Histogram<u64>> {
+        self.some()
+    }
+
+    fn some(&self) -> Option<&Histogram<u64>> {
+        self.0.as_ref().filter(|histogram| !histogram.is_empty())
+    }
+}
+
+impl PartialEq for Times {
+    /// Equal if the same times were counted as often.
+    fn eq(&self, other: &Times) -> bool {
+        match (self.some(), other.some()) {
+            (None, None) => true,
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_accepted_and_what_exceeds_them_is_counted() {
+        let mut times = Times::default();
+        times.record(0);
+        times.record(TIME_NS_MAX);
+        times.record(u64::MAX);
+        assert_eq!(times.len(), 3);
+        let longest = times.max_ns().unwrap();
+        assert!((TIME_NS_MAX..2 * TIME_NS_MAX).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn quantiles_are_right_to_three_digits() {
+        let mut times = Times::default();
+        (1..=100_000).for_each(|us| times.record(us * 1000));
+        for (quantile, us) in [(0.5, 50_000.0), (0.99, 99_000.0), (0.9999, 99_990.0)] {
+            let found = times.quantile_ns(quantile).unwrap() as f64 / 1000.0;
+            assert!((found / us - 1.0).abs() < 0.001, "{quantile}: {found} for {us}");
+        }
+        assert!((times.mean_ns().unwrap() / 50_000_500.0 - 1.0).abs() < 0.001);
+        let sd = 1e8 / 12f64.sqrt();
+        assert!((times.sd_ns().unwrap() / sd - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn parts_merged_are_the_whole() {
+        let (mut whole, mut parts) = (Times::default(), [Times::default(), Times::default()]);
+        for one in 0..10_000_u64 {
+            let ns = one * one;
+            whole.record(ns);
+            parts[usize::from(one % 3 == 0)].record(ns);
+        }
+        let [mut merged, other] = parts;
+        merged.merge(&other);
+        merged.merge(&Times::default());
+        assert_eq!(merged, whole);
+        assert_ne!(other, whole);
+    }
+
+    #[test]
+    fn a_narrower_histogram_merges_too() {
+        let mut ours = Times::default();
+        ours.record(10);
+        let mut theirs: Histogram<u64> = Histogram::new(2).unwrap();
+        theirs.saturating_record_n(1 << 50, 5);
+        ours.merge(&Times::from_histogram(theirs));
+        assert_eq!(ours.len(), 6);
+    }
+}

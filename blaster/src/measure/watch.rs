@@ -1,0 +1,151 @@
+//! What the machine and its processes took during a report.
+//!
+//! Where: read when the epoch moves on, between two reports. Invariant: reading never fails; what
+//! is not known is absent.
+//! Source: row A64, and row A66 of what others measured.
+
+use super::cpu::{CpuShares, CpuTicks};
+use super::owner::{self, Served};
+use super::process::{ProcessUse, Reading};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Server processes watched; more are left out.
+const PIDS_MAX: usize = 256;
+
+/// Whom to watch.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    pids: Vec<u32>,
+}
+
+/// All readings of one moment.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    at: Instant,
+    cpu: CpuTicks,
+    own: Option<Reading>,
+    servers: Vec<(u32, Reading)>,
+}
+
+/// What was taken between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// This machine's CPUs by category.
+    pub machine: Option<CpuShares>,
+    /// The generator itself.
+    pub client: Option<ProcessUse>,
+    /// The servers on this machine, together; none where they are elsewhere or hidden.
+    pub server: Option<ProcessUse>,
+}
+
+impl Watch {
+    /// Watches whoever serves these addresses on this machine, and these processes.
+    #[must_use]
+    pub fn new<'a>(served: impl Iterator<Item = Served<'a>>, pids: &[u32]) -> Watch {
+        let mut pids = pids.to_vec();
+        if pids.is_empty() {
+            pids.extend(served.flat_map(owner::owners));
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        pids.truncate(PIDS_MAX);
+        Watch { pids }
+    }
+
+    /// The servers' processes.
+    #[must_use]
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
+    /// Reads everything.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
+        Moment {
+            at: Instant::now(),
+            cpu: CpuTicks::read(),
+            own: Reading::own(),
+            servers: servers.collect(),
+        }
+    }
+}
+
+impl Moment {
+    /// Seconds since an earlier moment.
+    #[must_use]
+    pub fn seconds_since(&self, before: &Moment) -> f64 {
+        self.at.saturating_duration_since(before.at).as_secs_f64()
+    }
+
+    /// What was taken since an earlier moment.
+    #[must_use]
+    pub fn since(&self, before: &Moment) -> Usage {
+        let seconds = self.seconds_since(before);
+        let taken = self.servers.iter().filter_map(|(pid, now)| {
+            let (_, then) = before.servers.iter().find(|(other, _)| other == pid)?;
+            Some(now.since(then, seconds))
+        });
+        Usage {
+            machine: self.cpu.since(&before.cpu),
+            client: self.own.zip(before.own).map(|(now, then)| now.since(&then, seconds)),
+            server: taken.reduce(|sum, one| beside(&sum, &one)),
+        }
+    }
+}
+
+/// Two processes at the same time.
+fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
+    let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+    ProcessUse {
+        usr_cpus: one.usr_cpus + other.usr_cpus,
+        sys_cpus: one.sys_cpus + other.sys_cpus,
+        cpu_s: one.cpu_s + other.cpu_s,
+        rss_bytes: sum(one.rss_bytes, other.rss_bytes),
+        rss_bytes_max: sum(one.rss_bytes_max, other.rss_bytes_max),
+        threads: one.threads.zip(other.threads).map(|(one, other)| one.saturating_add(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn this_process_is_seen_as_client_and_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let served = Served::Tcp(listener.local_addr().unwrap());
+        let watch = Watch::new([served].into_iter(), &[]);
+        assert!(watch.pids().contains(&std::process::id()));
+        let before = watch.moment();
+        // Until the kernel has seen this thread at work for two of its ticks.
+        let usage = loop {
+            let usage = watch.moment().since(&before);
+            if usage.client.is_some_and(|client| client.cpu_s > 0.02) {
+                break usage;
+            }
+        };
+        let server = usage.server.unwrap();
+        assert!(server.cpus() > 0.0 && server.rss_bytes > Some(0), "{server:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_unknown() {
+        let watch = Watch::new(std::iter::empty(), &[u32::MAX, u32::MAX]);
+        assert_eq!(watch.pids(), [u32::MAX]);
+        let usage = watch.moment().since(&watch.moment());
+        assert_eq!(usage.server, None);
+        assert!(usage.client.is_some());
+    }
+
+    #[test]
+    fn processes_at_the_same_time_add_up() {
+        let one = ProcessUse { usr_cpus: 0.5, sys_cpus: 0.25, cpu_s: 7.5, ..ProcessUse::default() };
+        let two = ProcessUse { rss_bytes: Some(5), ..one };
+        let both = beside(&one, &two);
+        assert_eq!((both.cpus(), both.cpu_s, both.rss_bytes), (1.5, 15.0, None));
+        assert_eq!(beside(&two, &two).rss_bytes, Some(10));
+    }
+}
