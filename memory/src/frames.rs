@@ -17,7 +17,7 @@
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
-use crate::sync::{AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicUsize, Line, Ordering, fence};
 use crate::words::Words;
 use std::{io, sync::Arc};
 
@@ -38,6 +38,8 @@ pub struct Memory {
     pub frames: Frames,
     /// When retired ones may be reused.
     pub quiescence: Quiescence,
+    /// How many segments may be in use.
+    pub(crate) allowed: Line<AtomicU32>,
 }
 
 impl Memory {
@@ -47,9 +49,10 @@ impl Memory {
     /// A size out of range, or the system refuses the address space.
     pub fn new(bytes: usize, columns: usize) -> io::Result<Self> {
         let region = Region::new(bytes)?;
-        let segments = Segments::new(region.segments());
+        let segments = Segments::new(region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
-        Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns) })
+        let allowed = Line(AtomicU32::new(region.segments()));
+        Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns), allowed })
     }
 
     /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its
@@ -146,7 +149,7 @@ impl Frames {
         let frame_bytes =
             (segment_bytes / 8).min(FRAME_BYTES_MAX).max(segment_bytes / FRAMES_PER_SEGMENT_MAX);
         let per_segment = segment_bytes / frame_bytes;
-        let segments = region.segments() as usize;
+        let segments = region.segments_max() as usize;
         Ok(Self {
             frame_bytes,
             per_segment,
@@ -161,6 +164,20 @@ impl Frames {
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
+    }
+
+    /// Bytes of the frames in use in a segment that is cut into frames.
+    #[must_use]
+    pub fn used_bytes(&self, segment: u32) -> u32 {
+        // Relaxed: a number to look at.
+        let free = self.free.word(segment as usize).load(Ordering::Relaxed).count_ones();
+        (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
+    }
+
+    /// Bytes of the tables: a word for each frame and segment there are.
+    #[must_use]
+    pub fn table_bytes(&self, segments: u32) -> usize {
+        segments as usize * (self.per_segment as usize + 1) * 8
     }
 
     /// Bytes of values still arriving.
@@ -186,7 +203,7 @@ impl Frames {
 
     /// From the lowest segment that has one, so that the others run empty.
     fn take(&self, segments: &Segments, keep: u32) -> Option<u32> {
-        for at in 0..self.some.len() {
+        for at in 0..segments.count().div_ceil(64) as usize {
             loop {
                 let some = self.some.word(at).load(Ordering::Relaxed); // a hint
                 if some == 0 {
@@ -195,6 +212,8 @@ impl Frames {
                 let bit = some.trailing_zeros();
                 let segment = u32::try_from(at * 64).ok()? + bit;
                 if let Some(frame) = self.take_from(segment) {
+                    let behind = frame % self.per_segment + 1;
+                    segments.get(segment).touch(behind * self.frame_bytes);
                     return Some(frame);
                 }
                 self.none_left(segment);
@@ -202,6 +221,7 @@ impl Frames {
         }
         let segment = segments.take(keep)?;
         segments.get(segment).set_state(State::Frames);
+        segments.get(segment).touch(self.frame_bytes);
         // The first one is ours. Release pairs with the Acquire in `take_from`.
         self.free.word(segment as usize).store(self.all() & !1, Ordering::Release);
         self.set_some(segment);
@@ -346,7 +366,6 @@ mod tests {
 mod under_loom {
     use super::*;
     use crate::region::REGION_BYTES_MIN;
-    use crate::sync::AtomicU32;
     use loom::thread;
 
     /// `segments` segments of two frames each.
@@ -361,8 +380,9 @@ mod under_loom {
             some: words(1),
             in_flight: AtomicUsize::new(0),
         };
-        let segments = Segments::new(segments);
-        Memory { region, segments, frames, quiescence: Quiescence::new(0) }
+        let allowed = Line(AtomicU32::new(segments));
+        let segments = Segments::new(segments, segments).expect("no address space is needed");
+        Memory { region, segments, frames, quiescence: Quiescence::new(0), allowed }
     }
 
     fn model(test: impl Fn() + Sync + Send + 'static) {

@@ -7,6 +7,7 @@
 //! slabs.
 
 pub mod frames;
+pub mod limit;
 pub mod map;
 pub mod quiescence;
 pub mod region;

@@ -3,14 +3,15 @@
 //! Where: the log appends to open segments and drains sealed ones; frames and the index take whole
 //! ones.
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
-//! was retired; `Free`, `Frames` and `Index` segments hold no items. Sealed and committed == end:
-//! drainable.
+//! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Sealed and
+//! committed == end: drainable.
 //!
 //! ```text
 //!          open          seal           claim             retire         all columns passed
 //!   Free --------> Open --------> Sealed -------> Draining -------> Limbo -----------------> Free
 //!     \---> Frames --> Free (when its last frame is free)
 //!     \---> Index (its memory given back; the index has grown by as much)
+//!     \---> Withheld (its memory given back) --> Free, when there may be more again
 //! ```
 //!
 //! An entry is two cache lines: what every append writes, and what unlinks and choices read.
@@ -18,10 +19,18 @@
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
 //!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
+//!           | touched 4
 //! ```
 
+#![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
+
+#[cfg(not(loom))]
+use crate::map::Map;
 use crate::quiescence::Quiescence;
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, wait_a_little};
+use std::io;
+#[cfg(not(loom))]
+use std::ptr::NonNull;
 
 /// `end` of a segment that is still open.
 pub const UNSEALED: u32 = u32::MAX;
@@ -46,6 +55,8 @@ pub enum State {
     Frames = 5,
     /// Its memory was given to the index.
     Index = 6,
+    /// Out of use: its memory was given back, for the limit is lower than it was.
+    Withheld = 7,
 }
 
 /// What appends write.
@@ -73,6 +84,7 @@ struct Lived {
     retired: AtomicU64,
     walked: AtomicU32,
     opened: AtomicU32,
+    touched: AtomicU32,
 }
 
 /// One segment's entry.
@@ -110,6 +122,7 @@ pub enum Reserved {
 }
 
 impl Segment {
+    #[cfg(loom)]
     fn new() -> Self {
         let zero = || AtomicU32::new(0);
         Self {
@@ -131,6 +144,7 @@ impl Segment {
                 retired: AtomicU64::new(0),
                 walked: zero(),
                 opened: zero(),
+                touched: zero(),
             },
         }
     }
@@ -240,6 +254,26 @@ impl Segment {
         self.lived.opened.load(Ordering::Relaxed) // as `epoch`
     }
 
+    /// Its first `bytes` have been written to: they are memory now.
+    #[inline]
+    pub fn touch(&self, bytes: u32) {
+        // Relaxed, here and below: a number to look at.
+        if self.lived.touched.load(Ordering::Relaxed) < bytes {
+            self.lived.touched.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes from its beginning that are memory, as far as has been told.
+    #[must_use]
+    pub fn touched(&self) -> u32 {
+        self.lived.touched.load(Ordering::Relaxed)
+    }
+
+    /// Its owner has given its memory back.
+    pub fn set_untouched(&self) {
+        self.lived.touched.store(0, Ordering::Relaxed);
+    }
+
     /// Bytes of its items that are linked.
     #[must_use]
     pub fn live(&self) -> u32 {
@@ -334,31 +368,41 @@ impl Segment {
     }
 }
 
-/// All segments, and the lists of free and retired ones.
+/// All segments, and the lists of free, retired and withheld ones.
 #[derive(Debug)]
 pub struct Segments {
-    table: Box<[Segment]>,
+    table: Table,
+    /// So many of the table have been added.
+    count: Line<AtomicU32>,
     /// {times changed: 32, segment: 32}: the count keeps a stalled pop from mistaking a re-pushed
     /// head for the old.
     free: Line<AtomicU64>,
     free_count: Line<AtomicU32>,
     limbo: Line<AtomicU64>,
     limbo_count: AtomicU32,
+    withheld: Line<AtomicU64>,
+    withheld_count: AtomicU32,
 }
 
 impl Segments {
-    /// A table of `count` segments, all free; segment 0 first.
-    #[must_use]
-    pub fn new(count: u32) -> Self {
+    /// A table of `count` segments, all free; segment 0 first. There may be `count_max` in time.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub fn new(count: u32, count_max: u32) -> io::Result<Self> {
+        let list = || Line(AtomicU64::new(u64::from(NONE)));
         let segments = Self {
-            table: (0..count).map(|_| Segment::new()).collect(),
-            free: Line(AtomicU64::new(u64::from(NONE))),
+            table: Table::new(count_max)?,
+            count: Line(AtomicU32::new(count)),
+            free: list(),
             free_count: Line(AtomicU32::new(0)),
-            limbo: Line(AtomicU64::new(u64::from(NONE))),
+            limbo: list(),
             limbo_count: AtomicU32::new(0),
+            withheld: list(),
+            withheld_count: AtomicU32::new(0),
         };
         (0..count).rev().for_each(|segment| segments.give(segment));
-        segments
+        Ok(segments)
     }
 
     /// Entry of `segment`.
@@ -368,9 +412,16 @@ impl Segments {
         &self.table[segment as usize]
     }
 
-    /// How many there are.
+    /// How many there are, withheld ones with them.
+    #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed) // the entries of more are zero, which is `Free`
+    }
+
+    /// How many there may be.
+    #[must_use]
+    pub fn count_max(&self) -> u32 {
         u32::try_from(self.table.len()).unwrap_or(u32::MAX)
     }
 
@@ -384,6 +435,41 @@ impl Segments {
     #[must_use]
     pub fn limbo(&self) -> u32 {
         self.limbo_count.load(Ordering::Relaxed) // a hint
+    }
+
+    /// Segments out of use.
+    #[must_use]
+    pub fn withheld(&self) -> u32 {
+        self.withheld_count.load(Ordering::Relaxed) // a hint
+    }
+
+    /// Adds a segment to the free ones, below `count_max`. The caller has opened its memory.
+    pub(crate) fn add(&self, count_max: u32) -> bool {
+        let count_max = count_max.min(self.count_max());
+        let more = |count: u32| (count < count_max).then(|| count + 1);
+        // Relaxed: the number alone is shared; the free list publishes the segment.
+        let added = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        added.is_ok_and(|segment| {
+            self.give(segment);
+            true
+        })
+    }
+
+    /// Takes a segment that the caller owns, and whose memory he has given back, out of use.
+    pub(crate) fn withhold(&self, segment: u32) {
+        self.get(segment).set_state(State::Withheld);
+        self.push(&self.withheld, segment);
+        self.withheld_count.fetch_add(1, Ordering::Relaxed); // a hint
+    }
+
+    /// Frees a withheld segment. False: there is none.
+    pub(crate) fn restore(&self) -> bool {
+        let restored = self.pop(&self.withheld);
+        if let Some(segment) = restored {
+            self.withheld_count.fetch_sub(1, Ordering::Relaxed); // a hint
+            self.give(segment);
+        }
+        restored.is_some()
     }
 
     /// Takes a free segment, if more than `keep` of them are free.
@@ -412,6 +498,7 @@ impl Segments {
     /// Retires a drained segment: free once all columns have passed a quiescent point.
     pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
         let entry = self.get(segment);
+        entry.touch(entry.end());
         entry.set_state(State::Limbo);
         // Release pairs with the Acquire in `reclaim`.
         entry.lived.retired.store(quiescence.retire(), Ordering::Release);
@@ -463,6 +550,63 @@ impl Segments {
     }
 }
 
+/// The entries, zero until used: memory is taken for those that are. All zeroes are an entry as
+/// good as new, but for `end`, which counts only once it is open.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Table {
+    base: NonNull<Segment>,
+    entries: usize,
+    _map: Map,
+}
+
+// SAFETY: the entries are atomics, in a mapping that the struct owns.
+#[cfg(not(loom))]
+unsafe impl Send for Table {}
+// SAFETY: as for Send.
+#[cfg(not(loom))]
+unsafe impl Sync for Table {}
+
+#[cfg(not(loom))]
+impl Table {
+    fn new(entries: u32) -> io::Result<Self> {
+        let entries = entries as usize;
+        let map = Map::new(entries * size_of::<Segment>())?;
+        Ok(Self { base: map.base().cast(), entries, _map: map })
+    }
+}
+
+#[cfg(not(loom))]
+impl std::ops::Deref for Table {
+    type Target = [Segment];
+
+    fn deref(&self) -> &[Segment] {
+        // SAFETY: the map is as long as so many entries, open, aligned to a page and alive with
+        // `self`; a `Segment` is made of atomic integers, for which zeroes are valid.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.entries) }
+    }
+}
+
+#[cfg(loom)]
+#[derive(Debug)]
+struct Table(Box<[Segment]>);
+
+#[cfg(loom)]
+impl Table {
+    fn new(entries: u32) -> io::Result<Self> {
+        Ok(Self((0..entries).map(|_| Segment::new()).collect()))
+    }
+}
+
+#[cfg(loom)]
+impl std::ops::Deref for Table {
+    type Target = [Segment];
+
+    fn deref(&self) -> &[Segment] {
+        &self.0
+    }
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn low(word: u64) -> u32 {
     word as u32
@@ -498,7 +642,8 @@ mod under_loom {
         builder.preemption_bound = Some(3);
         builder.check(move || {
             let owned = [AtomicBool::new(false), AtomicBool::new(false)];
-            let (segments, quiescence) = (Segments::new(2), Quiescence::new(0));
+            let segments = Segments::new(2, 2).expect("no address space is needed");
+            let quiescence = Quiescence::new(0);
             let shared = Arc::new(Shared { segments, quiescence, owned });
             let other = {
                 let shared = Arc::clone(&shared);
@@ -536,6 +681,18 @@ mod under_loom {
                 shared.own(segment);
                 shared.disown(segment);
             });
+        });
+    }
+
+    #[test]
+    fn what_is_withheld_comes_back_once() {
+        twice(|shared| {
+            if let Some(segment) = shared.segments.take(0) {
+                shared.own(segment);
+                shared.disown(segment);
+                shared.segments.withhold(segment);
+            }
+            while shared.segments.restore() {}
         });
     }
 

@@ -26,7 +26,6 @@ pub struct Column {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) id: usize,
-    pub(crate) appender: usize,
     pub(crate) now: u32,
     /// CAS uniques taken and not handed out yet.
     pub(crate) cas: std::ops::Range<u64>,
@@ -49,7 +48,6 @@ impl Column {
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let local = Local {
             id,
-            appender: id % store.log.appenders(),
             now: store.config.now,
             cas: 0..0,
             items: 0,

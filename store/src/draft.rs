@@ -99,7 +99,7 @@ impl Draft {
     fn take_frame(&mut self, local: &mut Local, store: &Store) -> Result<(), Refused> {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
-        if frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max {
+        if frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max() {
             return Err(Refused::NoMemory);
         }
         let frame = local.frame(store)?;

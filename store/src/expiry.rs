@@ -81,7 +81,10 @@ impl Local {
             return true;
         }
         let segments = &store.memory().segments;
-        if segments.free() + segments.limbo() < store.high && self.rest == 0 {
+        if self.adjust(store) {
+            return true;
+        }
+        if segments.free() + segments.limbo() < store.high() && self.rest == 0 {
             if self.make_room(store, SLICE_BYTES) {
                 return true;
             }

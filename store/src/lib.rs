@@ -1,7 +1,7 @@
 //! key -> item: one shared store, read without locks, written under a lock per bucket group.
 //!
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
-//! Invariant: `Config::memory_bytes` bounds items, index and all per-item state; no operation
+//! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
 //! scans, grows or frees more than a bounded slice.
 //! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
 
@@ -12,6 +12,7 @@ mod expiry;
 mod hash;
 mod index;
 mod item;
+mod limit;
 mod log;
 mod meta;
 mod mrc;
@@ -23,12 +24,15 @@ mod read;
 mod rewrite;
 mod room;
 mod stats;
+mod usage;
 mod verbs;
 
 pub use column::{Column, Prefetched};
 pub use draft::Draft;
+pub use limit::OutOfBounds;
 pub use memory::frames::Pinned;
 pub use stats::Stats;
+pub use usage::Usage;
 pub use verbs::{
     Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit,
     MetaStep, Put, Refused, Stored, Value, Verb, Vivify,
@@ -37,6 +41,7 @@ pub use verbs::{
 use hash::KeyHash;
 use index::Index;
 use index::ghost::Remembered;
+use limit::Limit;
 use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
@@ -47,11 +52,6 @@ use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
-/// One appender and one drain token for so many segments, at most one a column.
-const SEGMENTS_PER_TOKEN: u32 = 32;
-/// Values still arriving may hold this part of the memory, but always room for two of the largest,
-/// up to half.
-const IN_FLIGHT_PART: usize = 4;
 /// What of the memory items get, at rest; the rest are open and free segments.
 const ITEMS_PERCENT: u64 = 97;
 /// Huge pages under the index from this size on.
@@ -60,7 +60,7 @@ const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 /// What a store is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bounds items, index and all per-item state.
+    /// Bounds items, index and all per-item state, until `Column::limit_memory` is called.
     pub memory_bytes: usize,
     /// The largest item, as memcached counts it (`-I`).
     pub item_bytes_max: usize,
@@ -81,9 +81,10 @@ pub struct Store {
     hash: KeyHash,
     index: Index,
     log: Log,
+    /// What follows from the limit of memory.
+    limit: Line<Limit>,
     /// Drain tokens in use, a bit each.
     tokens: Line<AtomicU64>,
-    tokens_max: u32,
     /// Walks whose columns sleep.
     parked: Mutex<Vec<Drain>>,
     /// {sweeping: 1, epoch: 31, flush at: 32}; 0: nothing flushed that might still be seen.
@@ -95,11 +96,6 @@ pub struct Store {
     /// Probation's share of live bytes, an `f64`.
     share: Line<AtomicU64>,
     mrc: Mrc,
-    /// Free segments that only drains may take.
-    keep: u32,
-    /// Free segments below which every append pays for room.
-    high: u32,
-    in_flight_bytes_max: usize,
 }
 
 /// Why a store cannot be made.
@@ -119,21 +115,19 @@ impl Store {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
         let memory = Memory::new(config.memory_bytes, columns).map_err(failed)?;
-        let (segments, segment_bytes) =
-            (memory.segments.count(), memory.region.segment_bytes() as usize);
-        let some = u32::try_from(columns).unwrap_or(u32::MAX);
+        let segment_bytes = memory.region.segment_bytes() as usize;
         let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
         let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
-        // Each queue has open segments of its own.
-        let per_token = if has_probation { 2 * SEGMENTS_PER_TOKEN } else { SEGMENTS_PER_TOKEN };
-        let tokens_max = (segments / per_token).min(some).clamp(1, 64);
-        let keep = tokens_max + 1;
+        let limit = Limit::new(config, has_probation, memory.segments.count());
+        let tokens_most = limit.tokens_most();
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
         let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
         let window_percent = u32::try_from(window_percent).unwrap_or(100);
         let remembered = remembered(config.eviction);
-        let index = Index::new(config.memory_bytes, groups_log, remembered).map_err(failed)?;
+        let bytes_max = memory.segments.count_max() as usize * segment_bytes;
+        let index = Index::reserve(config.memory_bytes, bytes_max, groups_log, remembered);
+        let index = index.map_err(failed)?;
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
             index.want_huge();
         }
@@ -142,23 +136,20 @@ impl Store {
             memory.segments.get(segment).set_state(State::Index);
             index.grant(segment_bytes.saturating_sub(start_bytes));
         }
-        let in_flight = (config.memory_bytes / IN_FLIGHT_PART).max(2 * config.item_bytes_max);
+        let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
         Ok(Arc::new(Store {
             hash: KeyHash::new(),
             index,
-            log: Log::new(Arc::new(memory), tokens_max, tokens_max, window_percent),
+            log: log.map_err(failed)?,
+            limit: Line(limit),
             tokens: Line(AtomicU64::new(0)),
-            tokens_max,
-            parked: Mutex::new(Vec::with_capacity(tokens_max as usize)),
+            parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
             flush: Line(AtomicU64::new(0)),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),
             has_probation,
             share: Line(AtomicU64::new(config.eviction.map_or(0.0, |one| one.share().0).to_bits())),
             mrc: Mrc::new(),
-            keep,
-            high: keep + tokens_max + 2,
-            in_flight_bytes_max: in_flight.min(config.memory_bytes / 2),
             config: config.clone(),
         }))
     }
@@ -182,7 +173,7 @@ impl Store {
         self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
-        stats.dead_bytes = self.log.dead_bytes();
+        stats.dead_bytes = self.usage().dead_bytes;
         stats.probation_percent = self.share_percent();
         stats
     }
@@ -201,7 +192,7 @@ impl Store {
     /// this at once, one may undo the other's: the next hit will do.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
-        let all_bytes = self.config.memory_bytes as u64;
+        let all_bytes = self.memory_bytes() as u64;
         let Share(share) = policy.rebalance(self.share(), from, item_bytes, all_bytes);
         self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
     }
@@ -246,7 +237,8 @@ impl Store {
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         let segments = &self.memory().segments;
-        let taken = segments.count() - segments.free() - segments.limbo();
+        let idle = segments.free() + segments.limbo();
+        let taken = self.memory().present().saturating_sub(idle);
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 

@@ -11,12 +11,11 @@ use crate::queue::Queue;
 use memory::frames::Memory;
 use memory::segments::{NONE, Opening, Reserved, Segment, State};
 use memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence};
+use std::io;
 use std::sync::Arc;
 
 /// Short CAS uniques reach this far before and behind a segment's base.
 const CAS_REACH: u64 = 1 << 31;
-/// Segments looked at to sum up dead bytes.
-const LOOKS_MAX: u32 = 1 << 14;
 /// The lowest bit of a segment's birth.
 const PROBATION: u64 = 1;
 
@@ -81,32 +80,30 @@ impl Log {
         appenders: u32,
         tokens: u32,
         window_percent: u32,
-    ) -> Self {
-        let segments = memory.segments.count();
+    ) -> io::Result<Self> {
+        let segments_max = memory.segments.count_max();
         let out = |_| Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
-        let lane = |number| Lane {
-            queue: Queue::new(segments, number),
-            appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
-            outs: (0..tokens).map(out).collect(),
-            count: Line(Count {
-                segments: AtomicU32::new(0),
-                opened: AtomicU64::new(0),
-                // Where there is no window, never reached.
-                young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
-            }),
+        let lane = |number| -> io::Result<Lane> {
+            Ok(Lane {
+                queue: Queue::new(segments_max, number)?,
+                appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
+                outs: (0..tokens).map(out).collect(),
+                count: Line(Count {
+                    segments: AtomicU32::new(0),
+                    opened: AtomicU64::new(0),
+                    // Where there is no window, never reached.
+                    young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
+                }),
+            })
         };
-        Self {
-            lanes: [lane(0), lane(1)],
+        Ok(Self {
+            lanes: [lane(0)?, lane(1)?],
             window_percent,
             epoch: AtomicU32::new(0),
             cas: Line(AtomicU64::new(1)),
             now: Line(AtomicU32::new(0)),
             memory,
-        }
-    }
-
-    pub(crate) fn appenders(&self) -> usize {
-        self.lanes[0].appenders.len()
+        })
     }
 
     /// A column's clock says `now`.
@@ -410,22 +407,9 @@ impl Log {
         }
     }
 
-    /// Bytes of records in the log that no item owns any more; beyond `LOOKS_MAX` segments, an
-    /// estimate from as many of them.
-    pub(crate) fn dead_bytes(&self) -> u64 {
-        let count = self.memory.segments.count();
-        let step = count.div_ceil(LOOKS_MAX).max(1);
-        let dead = |segment: u32| {
-            let there = self.segment(segment);
-            let open = there.is(State::Open);
-            if !open && !there.is(State::Sealed) && !there.is(State::Draining) {
-                return 0;
-            }
-            let bytes = if open { there.committed() } else { there.end() };
-            u64::from(bytes.saturating_sub(there.live()))
-        };
-        let looked: u64 = (0..count).step_by(step as usize).map(dead).sum();
-        looked * u64::from(step)
+    /// Bytes of memory that the queues take.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.queue.bytes()).sum()
     }
 
     /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink

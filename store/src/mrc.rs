@@ -107,6 +107,12 @@ impl Mrc {
         Some(bytes.map(|bytes| (1.0 - hits(bytes) / all).clamp(0.0, 1.0)))
     }
 
+    /// Bytes of memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |samples: &Samples| samples.stack.bytes() + size_of_val(&*samples.reused);
+        self.samples.lock().map_or(0, |samples| bytes(&samples))
+    }
+
     /// One key in so many is sampled.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number to look at.

@@ -290,11 +290,12 @@ impl Local {
     /// Gives the index the memory of a free segment.
     pub(crate) fn grant_index(&mut self, store: &Store) -> bool {
         let memory = store.memory();
-        let Some(segment) = memory.segments.take(store.keep) else { return false };
+        let Some(segment) = memory.segments.take(store.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
         // SAFETY: a segment off the free list is nobody's but ours, and `Index` is a state it never
         // leaves.
         unsafe { memory.region.give_back(segment) };
+        memory.segments.get(segment).set_untouched();
         store.index.grant(memory.region.segment_bytes() as usize);
         true
     }

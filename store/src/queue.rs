@@ -14,6 +14,8 @@
 
 use memory::segments::{Segments, State};
 use memory::sync::{AtomicU64, Line, Ordering};
+use memory::words::Words;
+use std::io;
 
 /// Nothing here any more.
 const HOLE: u32 = u32::MAX;
@@ -31,35 +33,42 @@ const POSITION_BITS: u32 = 48;
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    ring: Box<[AtomicU64]>,
+    /// 0 where nothing was written yet.
+    ring: Words,
     head: Line<AtomicU64>,
     tail: Line<AtomicU64>,
-    /// A longer span than this is squeezed; a ring is a quarter longer still.
-    span_max: u64,
 }
 
 impl Queue {
-    /// For so many segments; each queue of a log has a `number` of its own, so that no ticket of
-    /// one is a position in another.
-    pub(crate) fn new(segments: u32, number: u32) -> Self {
-        let first = u64::from(number) << POSITION_BITS;
-        let entries = (segments as usize * 4).next_power_of_two();
-        // Position 0's entry must not look written: the low half of position `entries` is never 0
-        // there.
-        let unwritten = entry(u64::MAX, HOLE);
-        Self {
-            ring: (0..entries).map(|_| AtomicU64::new(unwritten)).collect(),
+    /// For so many segments at most; each queue of a log has a `number` of its own, so that no
+    /// ticket of one is a position in another.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub(crate) fn new(segments_max: u32, number: u32) -> io::Result<Self> {
+        let entries = (segments_max as usize * 4).next_power_of_two();
+        // The first position is not 0, so that no entry looks written that is not.
+        let first = (u64::from(number) << POSITION_BITS) + entries as u64;
+        Ok(Self {
+            ring: Words::new(entries)?,
             head: Line(AtomicU64::new(first)),
             tail: Line(AtomicU64::new(first)),
-            span_max: u64::from(segments) * 3,
-        }
+        })
+    }
+
+    /// Bytes of a queue that many segments have stood in.
+    pub(crate) fn bytes(&self) -> usize {
+        let positions = self.tail.load(Ordering::Relaxed) & ((1 << POSITION_BITS) - 1);
+        let written = positions.saturating_sub(self.ring.len() as u64);
+        usize::try_from(written).unwrap_or(usize::MAX).min(self.ring.len()) * 8
     }
 
     /// Puts a segment at the young end. Its state becomes `Sealed` after this.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
         let span = self.tail.load(Ordering::Relaxed) - self.head.load(Ordering::Relaxed);
-        if span > self.span_max {
+        // A longer span is squeezed; a ring is a quarter longer still.
+        if span > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
     }
@@ -168,7 +177,7 @@ impl Queue {
 
     fn at(&self, position: u64) -> &AtomicU64 {
         let mask = self.ring.len() as u64 - 1;
-        &self.ring[usize::try_from(position & mask).unwrap_or(0)]
+        self.ring.word(usize::try_from(position & mask).unwrap_or(0))
     }
 }
 
@@ -182,13 +191,15 @@ fn low(word: u64) -> u32 {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::expect_used, reason = "a test")]
 mod tests {
     use super::*;
     use memory::segments::{Opening, Reserved};
 
     /// Segments 0..count, sealed and queued in order.
     fn sealed(count: u32) -> (Segments, Queue) {
-        let (segments, queue) = (Segments::new(count), Queue::new(count, 0));
+        let segments = Segments::new(count, count).expect("address space");
+        let queue = Queue::new(count, 0).expect("address space");
         for segment in 0..count {
             assert_eq!(segments.take(0), Some(segment));
             seal(&segments, &queue, segment);
@@ -269,7 +280,8 @@ mod under_loom {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.check(|| {
-            let shared = Arc::new((Segments::new(2), Queue::new(2, 0)));
+            let segments = Segments::new(2, 2).expect("no address space is needed");
+            let shared = Arc::new((segments, Queue::new(2, 0).expect("nor here")));
             let work = |(segments, queue): &(Segments, Queue)| {
                 seal(segments, queue);
                 drain(segments, queue)

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// A slice is at least and at most so many bytes of records.
 const SLICE_BYTES_MIN: u32 = 2 << 10;
-const SLICE_BYTES_MAX: u32 = 32 << 10;
+pub(crate) const SLICE_BYTES_MAX: u32 = 32 << 10;
 /// An append pays this many times its size, and up to ten times more as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
@@ -99,7 +99,8 @@ impl Local {
         bytes: u32,
     ) -> Result<Place, Refused> {
         self.pay(store, bytes);
-        let take = |local: &mut Self| store.log.reserve(queue, local.appender, bytes, store.keep);
+        let take =
+            |local: &mut Self| store.log.reserve(queue, local.appender(store), bytes, store.keep());
         match take(self) {
             Some(place) => Ok(place),
             None => self.wait_for(store, take),
@@ -112,7 +113,7 @@ impl Local {
     /// As `place`.
     pub(crate) fn frame(&mut self, store: &Store) -> Result<u32, Refused> {
         self.pay(store, store.frame_bytes());
-        let take = |_: &mut Self| store.memory().take_frame(store.keep);
+        let take = |_: &mut Self| store.memory().take_frame(store.keep());
         match take(self) {
             Some(frame) => Ok(frame),
             None => self.wait_for(store, take),
@@ -122,22 +123,25 @@ impl Local {
     /// Pays for an append of `bytes` when free segments run low.
     fn pay(&mut self, store: &Store, bytes: u32) {
         let segments = &store.memory().segments;
-        if segments.free() >= store.high {
+        let high = store.high();
+        if segments.free() >= high {
             return;
         }
         self.pass(store);
         self.reclaim(store);
-        // What waits for other columns will be free without more being drained.
-        let free = segments.free() + segments.limbo();
-        if free >= store.high {
+        self.take_allowed(store);
+        // What waits for other columns will be free without more being drained; what is to be
+        // withheld will not.
+        let free = (segments.free() + segments.limbo()).saturating_sub(store.excess());
+        if free >= high {
             return;
         }
         if self.rest > 0 {
             self.rest -= 1;
             return;
         }
-        let lacking = store.high - free;
-        let factor = PAY_FACTOR + PAY_FACTOR_MORE * lacking / store.high;
+        let lacking = high - free;
+        let factor = PAY_FACTOR + PAY_FACTOR_MORE * lacking / high;
         let budget = bytes.saturating_mul(factor).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
         if !self.make_room(store, budget) {
             self.rest = REST_APPENDS;
@@ -152,10 +156,11 @@ impl Local {
     ) -> Result<T, Refused> {
         for round in 0..WAIT_ROUNDS_MAX {
             // With enough drained that only waits for other columns, more would be evicted in vain.
-            let enough = store.memory().segments.limbo() >= store.high;
+            let enough = store.memory().segments.limbo() >= store.high();
             let progress = !enough && self.make_room(store, SLICE_BYTES_MAX);
             self.pass(store);
             self.reclaim(store);
+            self.take_allowed(store);
             if let Some(taken) = take(self) {
                 return Ok(taken);
             }
@@ -237,7 +242,7 @@ impl Local {
                 || store.log.out_room(token as usize, segment) >= segments.get(segment).live()
         };
         let all_bytes =
-            u64::from(segments.count()) << store.memory().region.segment_bytes().ilog2();
+            u64::from(store.memory().present()) << store.memory().region.segment_bytes().ilog2();
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
             let (best, dead_bytes) = self.choose(store);
             let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
@@ -400,7 +405,7 @@ impl Local {
                         self.evict(store, drain, (hash, loc, bytes), remember);
                     }
                     Verdict::Spare(cnt) => {
-                        let appender = self.appender;
+                        let appender = self.appender(store);
                         let place = |bytes| store.log.reserve(Queue::Main, appender, bytes, 0);
                         if self.relocate(store, hash, loc, item, Some(cnt.into()), place)
                             == Drained::NoRoom
@@ -418,7 +423,7 @@ impl Local {
     /// Asks the policy about an item of so many bytes.
     fn judge(&self, store: &Store, drain: &Drain, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
-        let in_debt = self.debt.bytes > store.config.memory_bytes as u64 / DEBT_PART;
+        let in_debt = self.debt.bytes > store.memory_bytes() as u64 / DEBT_PART;
         let item = policy::Drained {
             queue: store.log.queue_of(drain.segment),
             cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
@@ -601,7 +606,7 @@ impl Store {
     fn take_token(&self) -> Option<u32> {
         let free = |taken: u64| {
             let token = (!taken).trailing_zeros();
-            (token < self.tokens_max).then(|| taken | (1 << token))
+            (token < self.tokens_max()).then(|| taken | (1 << token))
         };
         // Acquire pairs with the Release in `give_token`: what the last holder left in its output
         // is seen.
@@ -625,5 +630,6 @@ fn poison(store: &Store, segment: u32) {
             let at = region.at(region.start(segment));
             at.write_bytes(0xdb, region.segment_bytes() as usize);
         }
+        store.log.segment(segment).touch(region.segment_bytes());
     }
 }

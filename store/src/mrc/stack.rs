@@ -8,6 +8,9 @@
 
 use std::collections::HashMap;
 
+/// Each key of a few is on a page of its own.
+const PAGE_BYTES: usize = 4 << 10;
+
 /// One key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -56,6 +59,13 @@ impl Stack {
 
     pub(super) fn keys(&self) -> usize {
         self.at.len()
+    }
+
+    /// Bytes of memory it takes, about: what no key has come to yet is only reserved.
+    pub(super) fn bytes(&self) -> usize {
+        let map = self.at.capacity() * 8 / 7 * (size_of::<(u64, usize)>() + 1);
+        let touched = map.min(self.keys() * PAGE_BYTES);
+        size_of_val(&*self.places) + self.now * size_of::<u64>() + touched
     }
 
     /// A use at time `now`, which makes the key the youngest.

@@ -1,0 +1,125 @@
+//! The limit: how much of a store's memory may be in use, changed while it serves.
+//!
+//! Where: `cache_memlimit` sets it; whoever makes room, and background work, bring the segments in
+//! use towards it.
+//! Invariant: what is withheld has given its memory back to the system. A segment keeps its size
+//! and its place in the address space; only how many there are changes.
+
+#![allow(unsafe_code, reason = "gives memory back")]
+
+use crate::frames::Memory;
+use crate::region::REGION_BYTES_MAX;
+use crate::sync::Ordering;
+use std::io;
+
+/// Segments taken out of use, or taken back, in one go: each is a call to the system or little.
+const CHANGED_MAX: u32 = 16;
+
+impl Memory {
+    /// Lets `segments` be in use from now on. More are there at once; fewer are when they have been
+    /// emptied.
+    ///
+    /// # Errors
+    /// More than there is address space for, or the system refuses.
+    pub fn allow(&self, segments: u32) -> io::Result<()> {
+        self.region.open(segments)?;
+        // Release pairs with the Acquire in `allowed`: who adds a segment finds it open.
+        self.allowed.store(segments, Ordering::Release);
+        Ok(())
+    }
+
+    /// How many segments may be in use.
+    #[inline]
+    #[must_use]
+    pub fn allowed(&self) -> u32 {
+        self.allowed.load(Ordering::Acquire) // pairs with the Release in `allow`
+    }
+
+    /// How many may be in use when there is room for `bytes`, at most.
+    #[must_use]
+    pub fn segments_of(&self, bytes: usize) -> u32 {
+        let segments = bytes.min(REGION_BYTES_MAX) / self.region.segment_bytes() as usize;
+        u32::try_from(segments).unwrap_or(u32::MAX)
+    }
+
+    /// How many are in use or free to be used.
+    #[inline]
+    #[must_use]
+    pub fn present(&self) -> u32 {
+        self.segments.count().saturating_sub(self.segments.withheld())
+    }
+
+    /// How many more there are than may be.
+    #[inline]
+    #[must_use]
+    pub fn excess(&self) -> u32 {
+        self.present().saturating_sub(self.allowed())
+    }
+
+    /// Brings those that are present towards those allowed, by a few: from the free ones beyond
+    /// `keep`, and to them. True: they are as many, or nothing can be done now.
+    pub fn adjust(&self, keep: u32) -> bool {
+        for _ in 0..CHANGED_MAX {
+            let (present, allowed) = (self.present(), self.allowed());
+            let changed = match present.cmp(&allowed) {
+                std::cmp::Ordering::Less => self.segments.restore() || self.segments.add(allowed),
+                std::cmp::Ordering::Equal => false,
+                std::cmp::Ordering::Greater => self.withhold(keep),
+            };
+            if !changed {
+                return true;
+            }
+        }
+        self.present() == self.allowed()
+    }
+
+    fn withhold(&self, keep: u32) -> bool {
+        let Some(segment) = self.segments.take(keep) else { return false };
+        // SAFETY: a segment off the free list is nobody's but ours, and who opens it later, or cuts
+        // it into frames, relies on none of its bytes.
+        unsafe { self.region.give_back(segment) };
+        self.segments.get(segment).set_untouched();
+        self.segments.withhold(segment);
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_segments_go_as_they_come_free_and_more_are_there_at_once() {
+        let memory = Memory::new(1 << 20, 1).expect("address space");
+        let taken: Vec<u32> = (0..60).filter_map(|_| memory.segments.take(0)).collect();
+        memory.allow(16).expect("fewer");
+        assert!(memory.adjust(1) && memory.excess() == 45, "three of four free ones");
+        assert_eq!((memory.segments.free(), memory.segments.withheld()), (1, 3));
+        taken.iter().for_each(|segment| memory.segments.give(*segment));
+        while !memory.adjust(1) {}
+        assert_eq!((memory.excess(), memory.present(), memory.segments.free()), (0, 16, 16));
+        memory.allow(1000).expect("address space");
+        while !memory.adjust(1) {}
+        assert_eq!((memory.segments.free(), memory.segments.count()), (1000, 1000));
+        let all: std::collections::HashSet<u32> =
+            (0..1000).filter_map(|_| memory.segments.take(0)).collect();
+        assert_eq!(all.len(), 1000, "each once");
+        assert!(memory.allow(1025).is_err() && memory.allowed() == 1000);
+    }
+
+    #[test]
+    fn what_is_withheld_has_given_its_memory_back() {
+        let memory = Memory::new(1 << 20, 1).expect("address space");
+        for segment in 0..64 {
+            // SAFETY: free, and this test's alone.
+            unsafe { memory.region.at(memory.region.start(segment)).write(7) };
+        }
+        memory.allow(32).expect("fewer");
+        while !memory.adjust(0) {}
+        let resident = (0..64).filter(|segment| {
+            // SAFETY: as above.
+            unsafe { memory.region.at(memory.region.start(*segment)).read() == 7 }
+        });
+        assert_eq!(resident.count(), 32);
+    }
+}

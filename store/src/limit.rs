@@ -1,0 +1,182 @@
+//! The limit of memory, and what follows from it; it may be changed while the store serves.
+//!
+//! Where: `cache_memlimit`; idle moments and appends bring what is in use towards it.
+//! Invariant: nothing stops for it. More memory is there with the next append. Of less, free
+//! segments go first; the others are compacted and drained as ever, in slices, until there are as
+//! few as there may be, or nothing more can go. Segments keep their size.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which stops taking more and leaves it to
+//! the page mover to give back.
+
+use crate::column::{Column, Local};
+use crate::room::SLICE_BYTES_MAX;
+use crate::{Config, Store};
+use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
+
+/// One appender and one drain token for so many segments, at most one a column.
+const SEGMENTS_PER_TOKEN: u32 = 32;
+/// As many bits as there are in the word of tokens.
+const TOKENS_MAX: u32 = 64;
+/// Values still arriving may hold this part of the memory, but always room for two of the largest,
+/// up to half.
+const IN_FLIGHT_PART: usize = 4;
+/// With fewer segments beside the index there is no telling what to evict.
+const SEGMENTS_MIN: u32 = 16;
+/// The largest item is at most this part of the memory.
+const ITEM_PART_MIN: usize = 2;
+
+/// What follows from the limit.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    memory_bytes: AtomicUsize,
+    /// Appenders of each queue, and rights to drain.
+    tokens: AtomicU32,
+    tokens_most: u32,
+    segments_per_token: u32,
+    /// The second in which a column last found that nothing more can go.
+    stuck: AtomicU32,
+    /// Held by who changes the limit, for all that follows from it; never while another lock is
+    /// held.
+    changing: Mutex<()>,
+}
+
+/// No such limit is possible: the store cannot hold its largest item, or has no address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
+pub struct OutOfBounds;
+
+impl Limit {
+    pub(crate) fn new(config: &Config, has_probation: bool, segments: u32) -> Self {
+        let columns = u32::try_from(config.columns.max(1)).unwrap_or(u32::MAX);
+        let limit = Self {
+            memory_bytes: AtomicUsize::new(config.memory_bytes),
+            tokens: AtomicU32::new(1),
+            tokens_most: columns.min(TOKENS_MAX),
+            // Each queue has open segments of its own.
+            segments_per_token: SEGMENTS_PER_TOKEN * if has_probation { 2 } else { 1 },
+            stuck: AtomicU32::new(0),
+            changing: Mutex::new(()),
+        };
+        limit.set_tokens(segments);
+        limit
+    }
+
+    /// More tokens than there ever are.
+    pub(crate) fn tokens_most(&self) -> u32 {
+        self.tokens_most
+    }
+
+    fn set_tokens(&self, segments: u32) {
+        let tokens = (segments / self.segments_per_token).clamp(1, self.tokens_most);
+        self.tokens.store(tokens, Ordering::Relaxed); // a number by itself, here and below
+    }
+}
+
+impl Store {
+    /// Bounds items, index and all per-item state: as it was given last.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.limit.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Appenders of each queue, and rights to drain.
+    #[inline]
+    pub(crate) fn tokens_max(&self) -> u32 {
+        self.limit.tokens.load(Ordering::Relaxed)
+    }
+
+    /// Free segments that only drains may take.
+    #[inline]
+    pub(crate) fn keep(&self) -> u32 {
+        self.tokens_max() + 1
+    }
+
+    /// Free segments below which every append pays for room.
+    #[inline]
+    pub(crate) fn high(&self) -> u32 {
+        2 * self.tokens_max() + 3
+    }
+
+    pub(crate) fn in_flight_bytes_max(&self) -> usize {
+        let memory_bytes = self.memory_bytes();
+        let some = (memory_bytes / IN_FLIGHT_PART).max(2 * self.config.item_bytes_max);
+        some.min(memory_bytes / 2)
+    }
+
+    /// Segments to be emptied: more than there may be. Where the index alone takes too much, items
+    /// keep a few: they cannot make up for it.
+    pub(crate) fn excess(&self) -> u32 {
+        let excess = self.memory().excess();
+        if excess == 0 {
+            return 0;
+        }
+        let of_index = self.memory().segments_of(self.index.granted_bytes());
+        excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
+    }
+}
+
+impl Column {
+    /// The store is to take so many bytes from now on. More are there at once. Fewer are when items
+    /// have been evicted and others have moved, by and by; without eviction, as far as items were
+    /// deleted or expire.
+    ///
+    /// # Errors
+    /// `OutOfBounds`: nothing was changed.
+    pub fn limit_memory(&mut self, memory_bytes: usize) -> Result<(), OutOfBounds> {
+        let Self { store, local } = self;
+        let (memory, limit) = (store.memory(), &store.limit);
+        let segments = memory.segments_of(memory_bytes);
+        let too_few =
+            segments < SEGMENTS_MIN || store.config.item_bytes_max > memory_bytes / ITEM_PART_MIN;
+        if too_few || segments > memory.segments.count_max() {
+            return Err(OutOfBounds);
+        }
+        let _alone = limit.changing.lock();
+        store.index.allow(memory_bytes).map_err(|_| OutOfBounds)?;
+        memory.allow(segments).map_err(|_| OutOfBounds)?;
+        limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+        limit.set_tokens(segments);
+        limit.stuck.store(0, Ordering::Relaxed);
+        // What appenders that are too many hold open is for drains to find.
+        store.log.seal_all();
+        local.adjust(store);
+        Ok(())
+    }
+}
+
+impl Local {
+    /// The appender of this column's appends.
+    #[inline]
+    pub(crate) fn appender(&self, store: &Store) -> usize {
+        let appenders = store.tokens_max() as usize;
+        if self.id < appenders { self.id } else { self.id % appenders }
+    }
+
+    /// Takes what the limit lets there be more.
+    pub(crate) fn take_allowed(&self, store: &Store) {
+        let memory = store.memory();
+        if memory.present() < memory.allowed() {
+            memory.adjust(0);
+        }
+    }
+
+    /// A slice of the work to be within the limit. True: there is more to do now.
+    pub(crate) fn adjust(&mut self, store: &Store) -> bool {
+        let memory = store.memory();
+        if memory.present() == memory.allowed() {
+            return false;
+        }
+        // Fewer than `high` stay free, so that appends pay for more.
+        if !memory.adjust(store.keep() + 1) {
+            return true;
+        }
+        let stuck = &store.limit.stuck;
+        if store.excess() == 0 || stuck.load(Ordering::Relaxed) == self.now {
+            return false;
+        }
+        let made = self.make_room(store, SLICE_BYTES_MAX);
+        if !made {
+            stuck.store(self.now, Ordering::Relaxed); // looked for again in another second
+        }
+        made
+    }
+}

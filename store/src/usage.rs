@@ -1,0 +1,152 @@
+//! What the store's memory is used for, to the byte.
+//!
+//! Where: `stats memory`; looks at every segment, up to a bound.
+//! Invariant: each byte that the store has from the system is in one number. What is reserved and
+//! was never touched, or was given back, is in none.
+
+use crate::Store;
+use memory::segments::{Segment, State};
+
+/// Segments looked at; of more, every second, third or so, for an estimate.
+const LOOKS_MAX: u32 = 1 << 15;
+
+/// Bytes of memory, by what they are used for; and segments, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Segments that may be in use.
+    pub segments_allowed: u64,
+    /// Segments that items are being appended to.
+    pub segments_open: u64,
+    /// Segments that stand in a queue, or are being drained.
+    pub segments_sealed: u64,
+    /// Segments cut into frames.
+    pub segments_frames: u64,
+    /// Segments free to be used, touched or not.
+    pub segments_free: u64,
+    /// Segments that wait until no column can be reading them.
+    pub segments_limbo: u64,
+    /// Segments whose memory the index may take instead.
+    pub segments_index: u64,
+    /// Segments out of use, for the limit is lower than it was.
+    pub segments_withheld: u64,
+    /// Bytes in the log of items that are linked.
+    pub live_bytes: u64,
+    /// Bytes in the log of records that no item owns any more.
+    pub dead_bytes: u64,
+    /// Bytes of memory behind the last record of segments: yet to be filled, or too few.
+    pub tail_bytes: u64,
+    /// Bytes of frames in use.
+    pub frame_bytes: u64,
+    /// Bytes of memory in segments cut into frames that no frame in use takes.
+    pub frame_free_bytes: u64,
+    /// Bytes of memory in free segments.
+    pub free_bytes: u64,
+    /// Bytes of memory in segments that wait until no column can be reading them.
+    pub limbo_bytes: u64,
+    /// Bytes of the index: lines, overflow lines and group words.
+    pub index_bytes: u64,
+    /// Bytes of the memory of evictions, beside the index.
+    pub ghost_bytes: u64,
+    /// Bytes of tables: of segments, of frames, of the queues; samples of the miss ratio.
+    pub table_bytes: u64,
+}
+
+impl Usage {
+    /// All of the memory.
+    #[must_use]
+    pub fn sum_bytes(&self) -> u64 {
+        self.log_bytes() + self.index_bytes + self.ghost_bytes + self.table_bytes
+    }
+
+    /// What segments take.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        let items = self.live_bytes + self.dead_bytes + self.tail_bytes;
+        let frames = self.frame_bytes + self.frame_free_bytes;
+        items + frames + self.free_bytes + self.limbo_bytes
+    }
+
+    /// A segment's part of it.
+    fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32) {
+        let touched = u64::from(segment.touched());
+        let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
+        if open || sealed || segment.is(State::Draining) {
+            let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
+            let live = u64::from(segment.live());
+            let filled = u64::from(filled).max(live);
+            self.live_bytes += live;
+            self.dead_bytes += filled - live;
+            self.tail_bytes += touched.saturating_sub(filled);
+            *(if open { &mut self.segments_open } else { &mut self.segments_sealed }) += 1;
+        } else if segment.is(State::Frames) {
+            let used = u64::from(used_frame_bytes);
+            self.frame_bytes += used;
+            self.frame_free_bytes += touched.saturating_sub(used);
+            self.segments_frames += 1;
+        } else if segment.is(State::Limbo) {
+            self.limbo_bytes += touched;
+            self.segments_limbo += 1;
+        } else if segment.is(State::Index) {
+            self.segments_index += 1;
+        } else if segment.is(State::Withheld) {
+            self.segments_withheld += 1;
+        } else {
+            self.free_bytes += touched;
+            self.segments_free += 1;
+        }
+    }
+
+    /// What of the numbers comes from looking at segments, so many times.
+    fn times(&mut self, times: u64) {
+        for number in [
+            &mut self.segments_open,
+            &mut self.segments_sealed,
+            &mut self.segments_frames,
+            &mut self.segments_free,
+            &mut self.segments_limbo,
+            &mut self.segments_index,
+            &mut self.segments_withheld,
+            &mut self.live_bytes,
+            &mut self.dead_bytes,
+            &mut self.tail_bytes,
+            &mut self.frame_bytes,
+            &mut self.frame_free_bytes,
+            &mut self.free_bytes,
+            &mut self.limbo_bytes,
+        ] {
+            *number *= times;
+        }
+    }
+}
+
+impl Store {
+    /// What the memory is used for now; consistent to within what columns do meanwhile. With more
+    /// than 32,768 segments (64 GiB) an estimate.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let memory = self.memory();
+        let (segments, segment_bytes) = (&memory.segments, memory.region.segment_bytes());
+        let count = segments.count();
+        let step = count.div_ceil(LOOKS_MAX).max(1);
+        let mut usage = Usage::default();
+        for segment in (0..count).step_by(step as usize) {
+            usage.add(segments.get(segment), memory.frames.used_bytes(segment), segment_bytes);
+        }
+        usage.times(u64::from(step));
+        let (index_bytes, ghost_bytes) = self.index.bytes_by_part();
+        let tables = size_of::<Segment>() * count as usize
+            + memory.frames.table_bytes(count)
+            + self.log.queue_bytes()
+            + self.mrc.bytes();
+        Usage {
+            segment_bytes: segment_bytes.into(),
+            segments_allowed: memory.allowed().into(),
+            index_bytes: index_bytes as u64,
+            ghost_bytes: ghost_bytes as u64,
+            table_bytes: tables as u64,
+            ..usage
+        }
+    }
+}
