@@ -47,6 +47,8 @@ pub(crate) struct Kit {
     pub(crate) log_value_bytes: usize,
     /// Milliseconds since the server started, taken once per loop.
     pub(crate) now_ms: u64,
+    /// The store's limit that the bounds below were made from.
+    memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
     /// Connections hold more than half of what they may: turns are kept short.
@@ -56,25 +58,39 @@ pub(crate) struct Kit {
 impl Kit {
     fn new(context: Context, calls: Arc<Calls>) -> Kit {
         let settings = &context.shared.settings;
-        let (memory_bytes, columns) = (settings.memory_bytes, settings.columns);
-        let item_bytes_max = settings.item_bytes_max;
         let log_value_bytes = context.store.log_value_bytes_max();
         let receive_bytes = limits::receive_bytes(log_value_bytes);
-        let arriving_share = limits::arriving_bytes_share(memory_bytes, columns);
-        Kit {
+        let mut kit = Kit {
             out: Out::for_column(log_value_bytes),
             spares: Spares::new(receive_bytes),
-            arrivals: Arrivals::new(arriving_share, settings.evict),
+            arrivals: Arrivals::new(settings.evict),
             waiting: Waiting::default(),
             calls,
             requests_turn_max: settings.requests_per_event.max(1),
             log_value_bytes,
             now_ms: 0,
-            kept_bytes_max: limits::kept_bytes_max(memory_bytes, columns),
-            pinned_bytes_max: limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max),
+            memory_bytes: 0,
+            kept_bytes_max: 0,
+            pinned_bytes_max: 0,
             pressed: false,
             context,
+        };
+        kit.heed_limit();
+        kit
+    }
+
+    /// Follows the store's limit, which may have changed.
+    fn heed_limit(&mut self) {
+        let shared = &self.context.shared;
+        let memory_bytes = self.context.store.memory_bytes();
+        if memory_bytes == self.memory_bytes {
+            return;
         }
+        let (columns, item_bytes_max) = (shared.settings.columns, shared.settings.item_bytes_max);
+        self.memory_bytes = memory_bytes;
+        self.kept_bytes_max = limits::kept_bytes_max(memory_bytes, columns);
+        self.pinned_bytes_max = limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max);
+        self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
     /// The turn has replies enough for one write.
@@ -100,6 +116,8 @@ impl Kit {
 /// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
+    /// Which of the server's columns.
+    number: usize,
     kit: Kit,
     /// What turns receive into.
     buffers: [Vec<u8>; TURNS_AHEAD],
@@ -124,6 +142,7 @@ pub(crate) struct Column {
 /// What a column is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
+    pub(crate) number: usize,
     pub(crate) context: Context,
     pub(crate) sources: Vec<Source>,
     pub(crate) waker: Arc<Waker>,
@@ -142,6 +161,7 @@ impl Column {
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
         let kit = Kit::new(parts.context, parts.calls);
         let column = Column {
+            number: parts.number,
             buffers: std::array::from_fn(|_| vec![0; kit.spares.large_bytes()]),
             kit,
             epoll,
@@ -166,6 +186,7 @@ impl Column {
     /// # Errors
     /// The kernel refuses to wait for events; never on a sound system.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
+        self.tell_holding();
         // Acquire, pairs with the release in `Server::stop`.
         while !self.stopping.load(Ordering::Acquire) {
             self.wait()?;
@@ -345,6 +366,8 @@ impl Column {
 
     /// What has its own time: listeners that rested, connections idle for too long.
     fn housekeeping(&mut self) {
+        self.kit.heed_limit();
+        self.tell_holding();
         if self.tick.rest_is_over(self.kit.now_ms) {
             self.resume_sources();
         }
@@ -354,6 +377,20 @@ impl Column {
         if self.tick.second_has_passed(self.kit.now_ms) {
             self.close_idle();
         }
+    }
+
+    /// What is held beside the store, for `stats`.
+    fn tell_holding(&self) {
+        let Kit { context, spares, waiting, out, .. } = &self.kit;
+        let Some(holding) = context.shared.holding.get(self.number) else { return };
+        let (places, place_bytes) = self.connections.places();
+        let buffers: usize = self.buffers.iter().map(Vec::capacity).sum();
+        holding.connection_structures.set(places as u64);
+        holding.connection_bytes.set(place_bytes as u64);
+        let stock = spares.stock_bytes();
+        holding.read_buf_bytes.set((buffers + stock + spares.held_bytes()) as u64);
+        holding.read_buf_bytes_free.set(stock as u64);
+        holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
     }
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.

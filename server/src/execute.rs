@@ -111,7 +111,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         }
         Request::Watch(args) => operator::watch(args, out),
         Request::Operator { operator, args, form } => {
-            form.done(operator::answer(operator, args), 0, &mut out.buf);
+            form.done(operator::answer(context, operator, args), 0, &mut out.buf);
         }
         Request::Version(form) => version(form, out),
         Request::Answer(answer) => answer.write(&mut out.buf),

@@ -25,6 +25,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
+    /// Sets what is no count; only the thread that owns the counter may.
+    #[inline]
+    pub fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed); // as in `add`
+    }
+
     /// Reads; any thread may.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -112,6 +118,37 @@ counters! {
     listen_disabled,
 }
 
+/// What one column holds now, beside the store.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Holding {
+    /// Places for connections.
+    pub connection_structures: Counter,
+    /// Bytes of these.
+    pub connection_bytes: Counter,
+    /// Bytes of receive buffers, in use and recycled, and of input that connections keep.
+    pub read_buf_bytes: Counter,
+    /// Of these, recycled ones.
+    pub read_buf_bytes_free: Counter,
+    /// Bytes of replies: a column's own buffer, and what connections wait to send.
+    pub response_obj_bytes: Counter,
+}
+
+/// Sums of `Holding`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// As in `Holding`, like all of these.
+    pub connection_structures: u64,
+    /// Bytes of connections' places.
+    pub connection_bytes: u64,
+    /// Bytes of receive buffers and kept input.
+    pub read_buf_bytes: u64,
+    /// Of these, recycled ones.
+    pub read_buf_bytes_free: u64,
+    /// Bytes of replies.
+    pub response_obj_bytes: u64,
+}
+
 /// What all columns share.
 #[derive(Debug)]
 pub struct Shared {
@@ -121,6 +158,8 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// One per column, in order.
     pub columns: Vec<Arc<Counters>>,
+    /// What each column holds, in order.
+    pub holding: Vec<Holding>,
     /// Client connections open now, all columns together; `-c` is tested against it.
     pub connections: AtomicU32,
     /// False while listeners rest at `-c`.
@@ -146,6 +185,7 @@ impl Shared {
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         Arc::new(Shared {
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
+            holding: (0..settings.columns).map(|_| Holding::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             verbosity: AtomicU32::new(settings.verbosity),
@@ -164,6 +204,20 @@ impl Shared {
             sums.add(column);
         }
         sums
+    }
+
+    /// What all columns hold now.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let mut held = Held::default();
+        for column in &self.holding {
+            held.connection_structures += column.connection_structures.get();
+            held.connection_bytes += column.connection_bytes.get();
+            held.read_buf_bytes += column.read_buf_bytes.get();
+            held.read_buf_bytes_free += column.read_buf_bytes_free.get();
+            held.response_obj_bytes += column.response_obj_bytes.get();
+        }
+        held
     }
 
     /// What has been counted since the last `stats reset`. What is not counted but is so (items,

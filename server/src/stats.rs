@@ -7,6 +7,7 @@
 
 mod general;
 mod items;
+mod memory;
 mod mrc;
 mod settings;
 #[cfg(test)]
@@ -85,6 +86,10 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"items", |shared, rows| {
         items::items(shared, rows);
+        rows.end(END);
+    }),
+    (b"memory", |shared, rows| {
+        memory::write(shared, rows);
         rows.end(END);
     }),
     (b"mrc", |shared, rows| {

@@ -197,8 +197,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes`, and within `bytes_max` if that is allowed later, with a ghost of
-    /// some evictions; starts with `2^groups_log` groups of 8 lines, granted.
+    /// Room to grow within `bytes`, and within `bytes_max` if that is allowed later, with a ghost
+    /// of some evictions; starts with `2^groups_log` groups of 8 lines, granted.
     pub(crate) fn reserve(
         bytes: usize,
         bytes_max: usize,

@@ -115,6 +115,12 @@ impl Store {
 }
 
 impl Column {
+    /// As `Store::memory_bytes`.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.store.memory_bytes()
+    }
+
     /// The store is to take so many bytes from now on. More are there at once. Fewer are when items
     /// have been evicted and others have moved, by and by; without eviction, as far as items were
     /// deleted or expire.

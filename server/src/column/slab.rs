@@ -59,6 +59,12 @@ impl Slab {
         Some(connection)
     }
 
+    /// Places for connections, taken or not, and the bytes of them all.
+    pub(crate) fn places(&self) -> (usize, usize) {
+        let bytes = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * 4;
+        (self.slots.len(), bytes)
+    }
+
     /// All connections with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         (0_u32..).zip(&self.slots).filter_map(|(index, slot)| {

@@ -63,6 +63,11 @@ impl Spares {
         }
     }
 
+    /// Bytes of the buffers in stock.
+    pub(crate) fn stock_bytes(&self) -> usize {
+        self.small.len() * SPARE_SMALL_BYTES + self.large.len() * self.large_bytes
+    }
+
     /// Bytes that connections hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes

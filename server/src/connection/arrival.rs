@@ -66,16 +66,21 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(crate) fn new(bytes_share: usize, waits: bool) -> Arrivals {
+    pub(crate) fn new(waits: bool) -> Arrivals {
         Arrivals {
             all: Vec::new(),
             free: Vec::new(),
             live: 0,
             bytes: 0,
-            bytes_share,
+            bytes_share: 0,
             waits,
             ended: 0,
         }
+    }
+
+    /// What values may hold together before stalled ones give way unasked.
+    pub(crate) fn set_bytes_share(&mut self, bytes: usize) {
+        self.bytes_share = bytes;
     }
 
     /// Values are on their way in.

@@ -1,5 +1,5 @@
-//! Commands for operators whose features are not there: answered as memcached does where the
-//! feature is off, and mistakes as memcached answers mistakes.
+//! Commands for operators: the limit of memory; and those whose features are not there, answered as
+//! memcached does where the feature is off, and mistakes as memcached answers mistakes.
 //!
 //! Where: called by `execute`.
 //! Invariant: nothing that does nothing is answered `OK`, but what memcached too would only note
@@ -9,8 +9,9 @@
 //! `process_extstore_command`, `process_watch_command`.
 
 use protocol::{Args, Operator, answer, number};
+use store::OutOfBounds;
 
-use super::say;
+use super::{Context, say};
 use crate::out::Out;
 
 /// Smallest and largest `cache_memlimit`, in MiB.
@@ -34,12 +35,12 @@ const WATCHABLE: [&[u8]; 10] = [
     b"deletions",
 ];
 
-/// The answer to `operator` with `args`.
-pub(super) fn answer(operator: Operator, args: Args<'_>) -> &'static str {
+/// Obeys `operator` with `args`, where it may; the answer.
+pub(super) fn answer(context: &mut Context, operator: Operator, args: Args<'_>) -> &'static str {
     match operator {
         Operator::Shutdown => "SERVER_ERROR: shutdown not enabled\r\n",
         Operator::Slabs => slabs(args),
-        Operator::CacheMemlimit => cache_memlimit(args),
+        Operator::CacheMemlimit => cache_memlimit(context, args),
         Operator::LruCrawler => lru_crawler(args),
         Operator::Lru | Operator::Extstore => answer::ERROR,
     }
@@ -64,7 +65,8 @@ fn slabs(args: Args<'_>) -> &'static str {
     answer::ERROR
 }
 
-fn cache_memlimit(args: Args<'_>) -> &'static str {
+/// Only the limit is set here: the store comes to it by and by.
+fn cache_memlimit(context: &mut Context, args: Args<'_>) -> &'static str {
     match args.token(0).and_then(number::strict_u32) {
         None => answer::ERROR,
         Some(megabytes) if megabytes < MEMLIMIT_MIN => {
@@ -73,7 +75,13 @@ fn cache_memlimit(args: Args<'_>) -> &'static str {
         Some(megabytes) if megabytes > MEMLIMIT_MAX => {
             "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
         }
-        Some(_) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        Some(megabytes) => match context.store.limit_memory((megabytes as usize) << 20) {
+            Ok(()) => {
+                log::info!("maxbytes adjusted to {megabytes}m");
+                answer::OK
+            }
+            Err(OutOfBounds) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        },
     }
 }
 

@@ -360,11 +360,48 @@ fn what_is_not_there_is_refused_as_memcached_refuses_what_is_off() {
         ("lru_crawler metadump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
         ("lru_crawler enable\r\n", "ERROR failed to start lru crawler thread\r\n"),
         ("lru_crawler sleep 1000001\r\n", "CLIENT_ERROR sleep must be one second or less\r\n"),
-        ("cache_memlimit\r\n", "ERROR\r\n"),
-        ("cache_memlimit 7\r\n", "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"),
         ("extstore item_age 1\r\n", "ERROR\r\n"),
         ("verbosity\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ]);
+}
+
+#[test]
+fn the_limit_of_memory_is_changed_within_bounds() {
+    let mut server = Server::ready();
+    let too_small = "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+    let out_of_bounds = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+    server.says(&[
+        ("cache_memlimit\r\n", "ERROR\r\n"),
+        ("cache_memlimit x\r\n", "ERROR\r\n"),
+        ("cache_memlimit -1\r\n", "ERROR\r\n"),
+        ("cache_memlimit 4294967296\r\n", "ERROR\r\n"),
+        ("cache_memlimit noreply\r\n", ""),
+        ("cache_memlimit 0\r\n", too_small),
+        ("cache_memlimit 7\r\n", too_small),
+        (
+            "cache_memlimit 1000000001\r\n",
+            "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        ),
+    ]);
+    assert_eq!(server.context.store.memory_bytes(), 64 << 20);
+    for (request, reply, megabytes) in [
+        ("cache_memlimit 128\r\n", "OK\r\n", 128),
+        ("cache_memlimit 8 5\r\n", "OK\r\n", 8),
+        ("cache_memlimit  000032 \r\n", "OK\r\n", 32),
+        ("cache_memlimit 64 noreply\r\n", "", 64),
+        ("cache_memlimit 1024\r\n", "OK\r\n", 1024),
+        // Memcached has no such bound; what it says where it cannot.
+        ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
+    ] {
+        server.says(&[(request, reply)]);
+        assert_eq!(server.context.store.memory_bytes(), megabytes << 20, "{request:?}");
+        let limit = format!("STAT limit_maxbytes {}\r\n", megabytes << 20);
+        let stats = String::from_utf8(server.reply(b"stats\r\n")).unwrap();
+        assert!(stats.contains(&limit), "{stats}");
+        let maximum = format!("STAT maxbytes {}\r\n", megabytes << 20);
+        let stats = String::from_utf8(server.reply(b"stats settings\r\n")).unwrap();
+        assert!(stats.contains(&maximum), "{stats}");
+    }
 }
 
 #[test]

@@ -46,6 +46,11 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     if shared.settings.connections_max_fast {
         stat!(rows, "rejected_connections", sums.rejected_connections);
     }
+    let held = shared.held();
+    stat!(rows, "connection_structures", held.connection_structures);
+    stat!(rows, "response_obj_bytes", held.response_obj_bytes);
+    stat!(rows, "read_buf_bytes", held.read_buf_bytes);
+    stat!(rows, "read_buf_bytes_free", held.read_buf_bytes_free);
 }
 
 fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
@@ -80,7 +85,7 @@ fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'
     }
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
-    stat!(rows, "limit_maxbytes", settings.memory_bytes);
+    stat!(rows, "limit_maxbytes", shared.store.memory_bytes());
     // Relaxed: as for `curr_connections`.
     stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.listen_disabled);

@@ -12,7 +12,7 @@ use crate::shared::Shared;
 const EIGHTHS: [u64; 10] = [1, 2, 4, 6, 8, 10, 12, 16, 32, 64];
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let memory_bytes = shared.settings.memory_bytes as u64;
+    let memory_bytes = shared.store.memory_bytes() as u64;
     let sizes = EIGHTHS.map(|eighths| memory_bytes / 8 * eighths);
     stat!(rows, "mrc:sampled_one_in", shared.store.sampled_one_in());
     let Some(miss_ratios) = shared.store.miss_ratios(sizes) else { return };

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     let yes = |on: bool| if on { "yes" } else { "no" };
-    stat!(rows, "maxbytes", settings.memory_bytes);
+    stat!(rows, "maxbytes", shared.store.memory_bytes());
     stat!(rows, "maxconns", settings.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));
     stat!(rows, "udpport", 0);

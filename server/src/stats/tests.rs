@@ -59,15 +59,16 @@ fn general_lines_are_well_formed_and_end() {
 fn names_stand_in_memcacheds_order() {
     let shared = shared(Settings { idle_seconds_max: 1, ..Settings::default() });
     let order = "pid uptime time version libevent pointer_size rusage_user rusage_system \
-        max_connections curr_connections total_connections rejected_connections cmd_get cmd_set \
-        cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired get_flushed delete_misses \
-        delete_hits incr_misses incr_hits decr_misses decr_hits cas_misses cas_hits cas_badval \
-        touch_hits touch_misses store_too_large store_no_memory auth_cmds auth_errors idle_kicks \
-        bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num \
-        time_in_listen_disabled_us threads conn_yields hash_power_level hash_bytes \
-        hash_is_expanding malloc_fails bytes curr_items total_items slab_global_page_pool \
-        expired_unfetched evicted_unfetched evictions reclaimed crawler_reclaimed \
-        crawler_items_checked lrutail_reflocked";
+        max_connections curr_connections total_connections rejected_connections \
+        connection_structures response_obj_bytes read_buf_bytes read_buf_bytes_free cmd_get \
+        cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired get_flushed \
+        delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits cas_misses \
+        cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory auth_cmds \
+        auth_errors idle_kicks bytes_read bytes_written limit_maxbytes accepting_conns \
+        listen_disabled_num time_in_listen_disabled_us threads conn_yields hash_power_level \
+        hash_bytes hash_is_expanding malloc_fails bytes curr_items total_items \
+        slab_global_page_pool expired_unfetched evicted_unfetched evictions reclaimed \
+        crawler_reclaimed crawler_items_checked lrutail_reflocked";
     let mut names = order.split_whitespace();
     let text = answer(&shared, "");
     let ours = text.split("\r\n").filter_map(|line| line.split(' ').nth(1));
@@ -110,6 +111,42 @@ fn counters_of_all_columns_are_summed_and_reset_together() {
 fn rejected_connections_only_where_connections_are_rejected() {
     let shared = shared(Settings { connections_max_fast: false, ..Settings::default() });
     assert_eq!(value(&answer(&shared, ""), "rejected_connections"), None);
+}
+
+#[test]
+fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
+    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let mut column = shared.store.column();
+    for key in 0..1000_u32 {
+        let key = key.to_le_bytes();
+        let put = store::Put::new(store::Verb::Set, &key);
+        column.put(&put, store::Body::Bytes(&[1; 5000])).unwrap();
+    }
+    shared.holding[1].read_buf_bytes.set(1_000_000);
+    let text = answer(&shared, "memory");
+    let number = |name: &str| value(&text, name).unwrap().parse::<u64>().unwrap();
+    let parts = [
+        "live_bytes",
+        "dead_bytes",
+        "tail_bytes",
+        "frame_bytes",
+        "frame_free_bytes",
+        "free_bytes",
+        "limbo_bytes",
+        "index_bytes",
+        "ghost_bytes",
+        "table_bytes",
+        "connection_bytes",
+        "read_buf_bytes",
+        "response_obj_bytes",
+        "program_bytes",
+    ];
+    assert_eq!(parts.map(number).iter().sum::<u64>(), number("accounted_bytes"), "{text}");
+    assert!(number("live_bytes") > 5_000_000 && number("read_buf_bytes") == 1_000_000, "{text}");
+    let states = ["open", "sealed", "frames", "free", "limbo", "index", "withheld"];
+    let segments: u64 = states.iter().map(|state| number(&format!("segments_{state}"))).sum();
+    assert_eq!((segments, number("segments_allowed")), (256, 256), "{text}");
+    assert_eq!(number("segments_allowed") * number("segment_bytes"), number("limit_maxbytes"));
 }
 
 #[test]
