@@ -4,14 +4,18 @@
 //! from parts equals the tally of the whole, whatever the parts were (threads, epochs, reports).
 //! Source: the paper's section 5.2.2 (rows A40, A54, A61, A64 of the requirements).
 
+pub mod check;
 pub mod cpu;
+pub mod interval;
 pub mod objective;
 pub mod owner;
 pub mod process;
+mod record;
 pub mod schedule;
 pub mod tally;
 pub mod times;
 pub mod watch;
 
+pub use interval::Interval;
 pub use tally::{Finding, Tally, UdpTally, VerbTally};
 pub use times::Times;

@@ -54,6 +54,23 @@ impl Categories {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
+    /// The mean of two, by weight.
+    #[must_use]
+    pub fn and(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
+        let all = (weight + other_weight).max(f64::MIN_POSITIVE);
+        let mean = |ours: f64, theirs: f64| (ours * weight + theirs * other_weight) / all;
+        Categories {
+            usr: mean(self.usr, other.usr),
+            nice: mean(self.nice, other.nice),
+            sys: mean(self.sys, other.sys),
+            iowait: mean(self.iowait, other.iowait),
+            irq: mean(self.irq, other.irq),
+            softirq: mean(self.softirq, other.softirq),
+            steal: mean(self.steal, other.steal),
+            idle: mean(self.idle, other.idle),
+        }
+    }
+
     /// From ticks in the order of /proc/stat.
     fn from_ticks(ticks: [u64; CATEGORIES]) -> Categories {
         let [usr, nice, sys, idle, iowait, irq, softirq, steal] = ticks.map(|one| one as f64);
@@ -108,6 +125,22 @@ pub struct Core {
     pub cpu: u32,
     /// Its shares.
     pub shares: Categories,
+}
+
+impl CpuShares {
+    /// Two spans of time together, by their lengths; CPUs that are in one only are left out.
+    #[must_use]
+    pub fn and(&self, seconds: f64, other: &CpuShares, other_seconds: f64) -> CpuShares {
+        let cores = self.cores.iter().filter_map(|core| {
+            let theirs = other.cores.iter().find(|theirs| theirs.cpu == core.cpu)?;
+            let shares = core.shares.and(seconds, &theirs.shares, other_seconds);
+            Some(Core { cpu: core.cpu, shares })
+        });
+        CpuShares {
+            total: self.total.and(seconds, &other.total, other_seconds),
+            cores: cores.collect(),
+        }
+    }
 }
 
 impl CpuTicks {
@@ -182,6 +215,9 @@ intr 44681095 0 0
             (shares.total.usr, shares.total.sys, shares.total.softirq, shares.total.idle),
             (0.25, 0.3, 0.1, 0.35)
         );
+        let merged = shares.and(1.0, &CpuShares::default(), 3.0);
+        assert_eq!((merged.total.usr, merged.cores.len()), (0.0625, 0));
+        assert_eq!(shares.and(2.0, &shares, 2.0).cores.len(), 2);
         let names: Vec<u32> = shares.cores.iter().map(|core| core.cpu).collect();
         assert_eq!(names, [0, 1]);
         assert_eq!(shares.cores[1].shares.usr, 0.3);

@@ -52,7 +52,7 @@ impl ProcessUse {
         (requests > 0).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// Two processes, or one in two spans of time of `seconds` and `other_seconds`, together.
+    /// The process in two spans of time, of `seconds` and `other_seconds`, together.
     #[must_use]
     pub fn and(&self, seconds: f64, other: &ProcessUse, other_seconds: f64) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);

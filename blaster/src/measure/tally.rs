@@ -5,8 +5,9 @@
 //! epoch ended (or was lost with its connection): parts that end earlier or later differ by that.
 //! Source: rows A40 and A54: counts, RTT and late responses per request type.
 
-use super::Times;
+use super::{Times, record};
 use crate::workload::{VERBS, Verb};
+use serde::{Deserialize, Serialize};
 
 /// What came of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Finding {
 }
 
 /// What came of one type of request. A multiget is one request of several keys.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerbTally {
     /// Requests sent.
     pub sent: u64,
@@ -53,7 +54,7 @@ pub struct VerbTally {
 }
 
 /// What UDP did to requests and replies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpTally {
     /// Requests given up of which a part or all of the reply never came.
     pub lost: u64,
@@ -66,9 +67,10 @@ pub struct UdpTally {
 }
 
 /// What one thread saw in one epoch, or several threads in several.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Of each type of request, in the order of `VERBS`.
+    #[serde(with = "record::by_name")]
     pub verbs: [VerbTally; VERBS.len()],
     /// How much later than intended requests were sent.
     pub lateness_ns: Times,

@@ -39,6 +39,22 @@ pub struct Usage {
     pub server: Option<ProcessUse>,
 }
 
+impl Usage {
+    /// Two spans of time together, by their lengths; unknown where either is.
+    #[must_use]
+    pub fn and(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
+        let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
+            ours.zip(theirs).map(|(ours, theirs)| ours.and(seconds, &theirs, other_seconds))
+        };
+        let machine = self.machine.as_ref().zip(other.machine.as_ref());
+        Usage {
+            machine: machine.map(|(ours, theirs)| ours.and(seconds, theirs, other_seconds)),
+            client: both(self.client, other.client),
+            server: both(self.server, other.server),
+        }
+    }
+}
+
 impl Watch {
     /// Watches whoever serves these addresses on this machine, and these processes.
     #[must_use]

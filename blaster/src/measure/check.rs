@@ -1,0 +1,350 @@
+//! Was it the server that was measured, or the generator?
+//!
+//! Where: over the merged report, before anybody sees a figure of it. Invariant: a verdict rests on
+//! named thresholds only; what is unknown (a server elsewhere) accuses nobody.
+//! Source: what suites published that were bound by their client found out too late
+//! (81 to 91 % of the generator's CPU).
+
+use super::interval::Interval;
+use serde::{Deserialize, Serialize};
+
+/// Of what was offered, this much is answered by a server that keeps up.
+pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
+/// Lateness of the generator that its own timers have, and that says nothing.
+pub const LATENESS_NS_MIN: f64 = 50_000.0;
+/// Beyond this share of the response time, the generator's lateness is what was measured.
+pub const LATENESS_SHARE_MAX: f64 = 0.1;
+/// A thread on its CPU for longer than this share has no time left.
+pub const THREAD_BUSY_MAX: f64 = 0.95;
+/// Sends put off, of all that were due, from which the way to the server counts as blocked.
+pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
+/// A server that keeps less than this much of one CPU busy is idle.
+pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
+/// With less of its CPUs idle than this, a machine is full.
+pub const MACHINE_IDLE_MIN: f64 = 0.05;
+/// With more than this taken by its neighbours, a virtual machine is disturbed.
+pub const STEAL_MAX: f64 = 0.05;
+/// Answers that the 99.9th percentile takes to be told: ten beyond it.
+pub const ANSWERS_MIN: u64 = 10_000;
+
+/// How the requests were driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loop {
+    /// By schedule.
+    Open,
+    /// One after the other on each connection.
+    Closed,
+}
+
+/// What a remark does to a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The result does not tell what the server can do.
+    Invalid,
+    /// The result is to be read with this in mind.
+    Warning,
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    /// The rule's name.
+    pub rule: String,
+    /// What it means for the result.
+    pub severity: Severity,
+    /// For people: what was seen, and what to do.
+    pub sentence: String,
+}
+
+/// What the self-check says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// All that was found.
+    pub remarks: Vec<Remark>,
+}
+
+impl Verdict {
+    /// Whether the result tells what the server can do.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.why_invalid().is_none()
+    }
+
+    /// The first reason why it does not.
+    #[must_use]
+    pub fn why_invalid(&self) -> Option<&Remark> {
+        self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
+    }
+
+    fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
+        self.remarks.push(Remark { rule: rule.to_owned(), severity, sentence });
+    }
+}
+
+/// Judges a report.
+#[must_use]
+pub fn check(interval: &Interval, driven: Loop) -> Verdict {
+    let facts = Facts::new(interval);
+    let mut verdict = Verdict::default();
+    if facts.answered == 0 {
+        let sentence = "nothing was answered: is the server there, and the protocol right?";
+        verdict.add("no-answers", Severity::Invalid, sentence.to_owned());
+        return verdict;
+    }
+    match driven {
+        Loop::Open => open(&facts, &mut verdict),
+        Loop::Closed => closed(&facts, &mut verdict),
+    }
+    machine(&facts, interval, &mut verdict);
+    verdict
+}
+
+/// The figures that rules compare.
+struct Facts {
+    answered: u64,
+    asked_per_s: Option<f64>,
+    offered_per_s: f64,
+    achieved_per_s: f64,
+    lateness_ns: f64,
+    response_ns: f64,
+    held_back: f64,
+    busiest: f64,
+    server_cpus: Option<f64>,
+    machine_idle: Option<f64>,
+}
+
+impl Facts {
+    fn new(interval: &Interval) -> Facts {
+        let total = interval.tally.total();
+        let p99 = |times: &super::Times| times.quantile_ns(0.99).map_or(0.0, |ns| ns as f64);
+        let offered = interval.tally.offered.max(total.sent).max(1);
+        Facts {
+            answered: total.answered,
+            asked_per_s: interval.asked_per_s,
+            offered_per_s: interval.offered_per_s(),
+            achieved_per_s: interval.achieved_per_s(),
+            lateness_ns: p99(&interval.tally.lateness_ns),
+            response_ns: p99(&total.response_ns),
+            held_back: interval.tally.held_back as f64 / offered as f64,
+            busiest: interval.busiest,
+            server_cpus: interval.usage.server.map(|server| server.cpus()),
+            machine_idle: interval.usage.machine.as_ref().map(|cpus| cpus.total.idle),
+        }
+    }
+
+    fn falls_short(&self) -> bool {
+        self.achieved_per_s < ACHIEVED_SHARE_MIN * self.offered_per_s
+    }
+
+    fn is_full(&self) -> bool {
+        self.busiest > THREAD_BUSY_MAX
+    }
+}
+
+fn open(facts: &Facts, verdict: &mut Verdict) {
+    let us = |ns: f64| ns / 1000.0;
+    let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
+    if let Some(asked) = facts.asked_per_s
+        && facts.offered_per_s < ACHIEVED_SHARE_MIN * asked
+    {
+        let sentence = format!(
+            "the generator had only {:.0} requests a second fall due of the {asked:.0} asked \
+             for: give it more threads",
+            facts.offered_per_s
+        );
+        verdict.add("not-offered", Severity::Invalid, sentence);
+    }
+    let late = facts.lateness_ns > LATENESS_NS_MIN.max(LATENESS_SHARE_MAX * facts.response_ns);
+    if late && !is_held_back {
+        let sentence = format!(
+            "one request in a hundred was sent {:.0} µs late or later, and one response in a \
+             hundred took {:.0} µs: the generator's own delay is in the figures. Give it more \
+             threads, or a machine of its own",
+            us(facts.lateness_ns),
+            us(facts.response_ns)
+        );
+        verdict.add("late-sends", Severity::Invalid, sentence);
+    }
+    if facts.is_full() && (facts.falls_short() || late) {
+        verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
+    }
+    if is_held_back {
+        let sentence = format!(
+            "{:.1} % of the requests had to wait because a socket was full or too many were \
+             under way",
+            100.0 * facts.held_back
+        );
+        let (severity, advice) = match facts.server_cpus {
+            Some(cpus) if cpus < SERVER_IDLE_CPUS_MAX => (
+                Severity::Invalid,
+                format!(", while the server kept {cpus:.2} CPUs busy: use more connections"),
+            ),
+            _ => (Severity::Warning, ": the server, or the way to it, was behind".to_owned()),
+        };
+        verdict.add("held-back", severity, sentence + &advice);
+    }
+    if let Some(cpus) = facts.server_cpus
+        && facts.falls_short()
+        && cpus < SERVER_IDLE_CPUS_MAX
+    {
+        let sentence = format!(
+            "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
+             busy: what limited them stands between the generator and the server",
+            facts.achieved_per_s, facts.offered_per_s
+        );
+        verdict.add("server-idle", Severity::Invalid, sentence);
+    }
+}
+
+fn closed(facts: &Facts, verdict: &mut Verdict) {
+    if facts.is_full() {
+        verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
+    }
+}
+
+fn full(busiest: f64) -> String {
+    format!(
+        "the busiest thread of the generator was on its CPU for {:.0} % of the time: the server \
+         could do more. Give the generator more threads or machines",
+        100.0 * busiest
+    )
+}
+
+/// What disturbs, whoever was the limit.
+fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
+    let warning = Severity::Warning;
+    if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
+        let sentence = "server and generator share this machine, and it is full: both are slower \
+                        than alone";
+        verdict.add("machine-full", warning, sentence.to_owned());
+    }
+    let steal = interval.usage.machine.as_ref().map_or(0.0, |cpus| cpus.total.steal);
+    if steal > STEAL_MAX {
+        let sentence = format!(
+            "{:.0} % of this virtual machine's CPU time went to its neighbours: repeat when they \
+             are quiet",
+            100.0 * steal
+        );
+        verdict.add("steal", warning, sentence);
+    }
+    if facts.answered < ANSWERS_MIN {
+        let sentence =
+            format!("{} answers do not tell the 99.9th percentile: measure longer", facts.answered);
+        verdict.add("few-answers", warning, sentence);
+    }
+    if interval.tally.broken > 0 {
+        let sentence = format!(
+            "{} connections were given up because what came made no sense in this protocol",
+            interval.tally.broken
+        );
+        verdict.add("broken", warning, sentence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::cpu::{Categories, CpuShares};
+    use crate::measure::process::ProcessUse;
+    use crate::workload::Verb;
+
+    /// Ten thousand requests in a second, sent and answered after so many µs, by a server that
+    /// keeps a CPU busy.
+    fn made(lateness_us: u64, service_us: u64, answered: u64) -> Interval {
+        let mut interval = Interval { seconds: 1.0, busiest: 0.5, ..Interval::default() };
+        interval.asked_per_s = Some(10_000.0);
+        for request in 0..10_000 {
+            interval.tally.offered += 1;
+            let sent = lateness_us * 1000;
+            interval.tally.sent(Verb::Get, 1, 0, sent);
+            if request < answered {
+                interval.tally.answered(Verb::Get, false, 0, sent, sent + service_us * 1000);
+            }
+        }
+        let server = ProcessUse { usr_cpus: 1.0, ..ProcessUse::default() };
+        interval.usage.server = Some(server);
+        let total = Categories { usr: 0.75, idle: 0.25, ..Categories::default() };
+        interval.usage.machine = Some(CpuShares { total, cores: Vec::new() });
+        interval
+    }
+
+    fn rules(interval: &Interval, driven: Loop) -> Vec<(String, bool)> {
+        let remarks = check(interval, driven).remarks.into_iter();
+        remarks.map(|one| (one.rule, one.severity == Severity::Invalid)).collect()
+    }
+
+    fn one(rule: &str, is_invalid: bool) -> Vec<(String, bool)> {
+        vec![(rule.to_owned(), is_invalid)]
+    }
+
+    #[test]
+    fn a_clean_run_passes_and_so_does_one_whose_server_is_the_limit() {
+        assert_eq!(rules(&made(2, 100, 10_000), Loop::Open), []);
+        assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
+        // Not all answered, the server at work.
+        assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
+        let mut slow = made(9_000, 10_000, 10_000);
+        slow.tally.held_back = 9_000;
+        assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
+    }
+
+    #[test]
+    fn a_generator_that_sends_late_is_the_limit() {
+        let late = check(&made(60, 100, 10_000), Loop::Open);
+        assert_eq!(late.why_invalid().unwrap().rule, "late-sends");
+        assert!(!late.is_valid() && late.why_invalid().unwrap().sentence.contains("60 µs"));
+        // Late, but a tenth of what the server takes.
+        assert_eq!(rules(&made(60, 1000, 10_000), Loop::Open), []);
+        // Not more than timers are.
+        assert_eq!(rules(&made(40, 20, 10_000), Loop::Open), []);
+    }
+
+    #[test]
+    fn a_full_thread_is_the_limit_if_it_falls_behind() {
+        let mut full = made(2, 100, 10_000);
+        full.busiest = 0.99;
+        // It may wait for the next request in a loop of its own.
+        assert_eq!(rules(&full, Loop::Open), []);
+        assert_eq!(rules(&full, Loop::Closed), one("thread-full", true));
+        full.tally.offered = 20_000;
+        assert_eq!(rules(&full, Loop::Open), one("thread-full", true));
+    }
+
+    #[test]
+    fn what_was_never_due_accuses_the_generator() {
+        let mut short = made(2, 100, 10_000);
+        short.asked_per_s = Some(12_000.0);
+        assert_eq!(rules(&short, Loop::Open), one("not-offered", true));
+        assert_eq!(rules(&short, Loop::Closed), []);
+    }
+
+    #[test]
+    fn an_idle_server_was_not_the_limit() {
+        let mut idle = made(2, 100, 10_000);
+        idle.tally.offered = 12_000;
+        idle.asked_per_s = Some(12_000.0);
+        assert_eq!(rules(&idle, Loop::Open), []);
+        idle.usage.server = Some(ProcessUse { usr_cpus: 0.2, ..ProcessUse::default() });
+        assert_eq!(rules(&idle, Loop::Open), one("server-idle", true));
+        idle.tally.held_back = 6_000;
+        let both = rules(&idle, Loop::Open);
+        assert_eq!(both, [one("held-back", true), one("server-idle", true)].concat());
+        // A server elsewhere accuses nobody.
+        idle.usage.server = None;
+        assert_eq!(rules(&idle, Loop::Open), one("held-back", false));
+    }
+
+    #[test]
+    fn what_disturbs_is_told() {
+        let mut disturbed = made(2, 100, 10_000);
+        let total = Categories { usr: 0.9, steal: 0.1, ..Categories::default() };
+        disturbed.usage.machine = Some(CpuShares { total, cores: Vec::new() });
+        disturbed.tally.broken = 1;
+        let told = rules(&disturbed, Loop::Closed);
+        let expected = ["machine-full", "steal", "broken"].map(|rule| one(rule, false)).concat();
+        assert_eq!(told, expected);
+        assert!(check(&disturbed, Loop::Closed).is_valid());
+        assert_eq!(rules(&made(2, 100, 0), Loop::Open), one("no-answers", true));
+    }
+}

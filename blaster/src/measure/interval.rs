@@ -1,0 +1,125 @@
+//! A report: all that was measured in one span of time.
+//!
+//! Where: made when all threads have handed over an epoch; what the self-check, the search and the
+//! result work on. Invariant: the merged report of several has the sums of their counts and the
+//! means, by time, of their shares.
+//! Source: rows A40, A61, A64.
+
+use super::objective::Judged;
+use super::schedule::Merged;
+use super::{Tally, watch::Usage};
+use serde::{Deserialize, Serialize};
+
+/// One report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Which run of several it belongs to, from 0.
+    pub run: u32,
+    /// Seconds from the start of the run's traffic.
+    pub start_s: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// The rate that was asked for; none in a closed loop.
+    pub asked_per_s: Option<f64>,
+    /// The share of its time that the busiest driving thread was on a CPU.
+    pub busiest: f64,
+    /// What the threads saw.
+    pub tally: Tally,
+    /// What was taken of this machine.
+    pub usage: Usage,
+}
+
+impl Interval {
+    /// Takes what the threads saw and what the machine says.
+    #[must_use]
+    pub fn new(merged: Merged, start_s: f64, seconds: f64, usage: Usage) -> Interval {
+        let Merged { tally, busiest } = merged;
+        Interval { run: 0, start_s, seconds, asked_per_s: None, busiest, tally, usage }
+    }
+
+    /// All of several reports together; none of none.
+    #[must_use]
+    pub fn merged(intervals: &[Interval]) -> Option<Interval> {
+        let (first, others) = intervals.split_first()?;
+        let mut merged = first.clone();
+        for other in others {
+            merged.merge(other);
+        }
+        Some(merged)
+    }
+
+    fn merge(&mut self, other: &Interval) {
+        let (ours, theirs) = (self.seconds, other.seconds);
+        let all = (ours + theirs).max(f64::MIN_POSITIVE);
+        self.asked_per_s = self
+            .asked_per_s
+            .zip(other.asked_per_s)
+            .map(|(one, two)| (one * ours + two * theirs) / all);
+        self.busiest = self.busiest.max(other.busiest);
+        self.tally.merge(&other.tally);
+        self.usage = self.usage.and(ours, &other.usage, theirs);
+        self.start_s = self.start_s.min(other.start_s);
+        self.seconds += theirs;
+    }
+
+    /// A count as a rate.
+    #[must_use]
+    pub fn per_s(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Requests answered a second.
+    #[must_use]
+    pub fn achieved_per_s(&self) -> f64 {
+        self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
+    }
+
+    /// Requests due a second: in an open loop what was to be sent, else what was.
+    #[must_use]
+    pub fn offered_per_s(&self) -> f64 {
+        let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
+        self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
+    }
+
+    /// What an objective is judged by.
+    #[must_use]
+    pub fn judged(&self) -> Judged<'_> {
+        Judged { tally: &self.tally, seconds: self.seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::process::ProcessUse;
+    use crate::workload::Verb;
+
+    fn interval(seconds: f64, answered: u64, cpus: f64) -> Interval {
+        let mut tally = Tally::new(1_000_000);
+        for _ in 0..answered {
+            tally.offered += 1;
+            tally.sent(Verb::Get, 1, 0, 0);
+            tally.answered(Verb::Get, false, 0, 0, 100);
+        }
+        let server = ProcessUse { usr_cpus: cpus, cpu_s: cpus * seconds, ..ProcessUse::default() };
+        let usage = Usage { server: Some(server), ..Usage::default() };
+        let interval = Interval::new(Merged { tally, busiest: cpus }, 0.0, seconds, usage);
+        Interval { asked_per_s: Some(answered as f64), ..interval }
+    }
+
+    #[test]
+    fn rates_merge_by_time() {
+        let all = [interval(1.0, 100, 1.0), interval(3.0, 900, 0.2)];
+        let merged = Interval::merged(&all).unwrap();
+        assert_eq!((merged.achieved_per_s(), merged.offered_per_s()), (250.0, 250.0));
+        assert_eq!((merged.asked_per_s, merged.busiest), (Some(700.0), 1.0));
+        let server = merged.usage.server.unwrap();
+        assert!((server.cpus() - 0.4).abs() < 1e-9 && (server.cpu_s - 1.6).abs() < 1e-9);
+        assert_eq!(Interval::merged(&[]), None);
+    }
+
+    #[test]
+    fn no_time_has_no_rate() {
+        assert_eq!(Interval::default().achieved_per_s(), 0.0);
+    }
+}

@@ -1,0 +1,146 @@
+//! How times and tallies are written to a result, and read back.
+//!
+//! Where: between a tally and JSON. Invariant: what is read back equals what was written: the
+//! histogram tells all, the figures beside it are for readers without HdrHistogram.
+//! Source: HdrHistogram's V2 compressed encoding, in base64, as its interval logs have it.
+
+use super::times::DIGITS;
+use super::{Times, VerbTally};
+use crate::workload::VERBS;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2DeflateSerializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+/// The longest encoded histogram that is read: more than ours can have.
+const ENCODED_BYTES_MAX: usize = 1 << 20;
+
+/// Times as they are written. Nanoseconds throughout; null where there were none.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    count: u64,
+    min_ns: Option<u64>,
+    mean_ns: Option<f64>,
+    sd_ns: Option<f64>,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p95_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p99_9_ns: Option<u64>,
+    p99_99_ns: Option<u64>,
+    max_ns: Option<u64>,
+    hdr: Option<String>,
+}
+
+impl Serialize for Times {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let hdr = match self.histogram() {
+            None => None,
+            Some(histogram) => {
+                let mut bytes = Vec::new();
+                V2DeflateSerializer::new()
+                    .serialize(histogram, &mut bytes)
+                    .map_err(ser::Error::custom)?;
+                Some(BASE64.encode(bytes))
+            }
+        };
+        let record = Record {
+            count: self.len(),
+            min_ns: self.min_ns(),
+            mean_ns: self.mean_ns(),
+            sd_ns: self.sd_ns(),
+            p50_ns: self.quantile_ns(0.5),
+            p90_ns: self.quantile_ns(0.9),
+            p95_ns: self.quantile_ns(0.95),
+            p99_ns: self.quantile_ns(0.99),
+            p99_9_ns: self.quantile_ns(0.999),
+            p99_99_ns: self.quantile_ns(0.9999),
+            max_ns: self.max_ns(),
+            hdr,
+        };
+        record.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Times {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Times, D::Error> {
+        let record = Record::deserialize(deserializer)?;
+        let Some(hdr) = record.hdr else { return Ok(Times::default()) };
+        if hdr.len() > ENCODED_BYTES_MAX {
+            return Err(de::Error::custom("a histogram that is too long"));
+        }
+        let bytes = BASE64.decode(hdr).map_err(de::Error::custom)?;
+        let histogram =
+            Decoder::new().deserialize(&mut bytes.as_slice()).map_err(de::Error::custom)?;
+        if histogram.sigfig() > DIGITS {
+            return Err(de::Error::custom("a histogram of more digits than ours"));
+        }
+        Ok(Times::from_histogram(histogram))
+    }
+}
+
+/// The tallies of a workload's verbs, by name; verbs that were not used are left out.
+pub(super) mod by_name {
+    use super::{Deserialize, Deserializer, Serialize, Serializer, VERBS, VerbTally, de};
+    use std::collections::BTreeMap;
+
+    type Tallies = [VerbTally; VERBS.len()];
+
+    /// Writes them.
+    pub(in super::super) fn serialize<S: Serializer>(
+        tallies: &Tallies,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let nothing = VerbTally::default();
+        let named = VERBS.iter().map(|verb| verb.name()).zip(tallies);
+        let used: BTreeMap<&str, &VerbTally> =
+            named.filter(|(_, tally)| **tally != nothing).collect();
+        used.serialize(serializer)
+    }
+
+    /// Reads them back.
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Tallies, D::Error> {
+        let mut tallies = Tallies::default();
+        for (name, tally) in BTreeMap::<String, VerbTally>::deserialize(deserializer)? {
+            let at = VERBS.iter().position(|verb| verb.name() == name);
+            let at = at.ok_or_else(|| de::Error::unknown_variant(&name, &["get", "set"]))?;
+            tallies[at] = tally;
+        }
+        Ok(tallies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::{Tally, Times};
+    use crate::workload::Verb;
+
+    #[test]
+    fn a_tally_is_read_back_as_it_was() {
+        let mut tally = Tally::new(7);
+        for ns in (0..5_000_u64).map(|one| one * one * one) {
+            tally.sent(Verb::Get, 2, 0, ns / 3);
+            tally.answered(Verb::Get, ns % 2 == 0, 0, ns / 3, ns);
+        }
+        tally.timed_out(Verb::Append);
+        let text = serde_json::to_string(&tally).unwrap();
+        assert_eq!(serde_json::from_str::<Tally>(&text).unwrap(), tally);
+        assert!(text.contains("\"p99_9_ns\":") && !text.contains("delete"), "{text}");
+        assert!(text.len() < 30_000, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn what_is_no_histogram_is_refused() {
+        let text = serde_json::to_string(&Times::default()).unwrap();
+        assert_eq!(serde_json::from_str::<Times>(&text).unwrap(), Times::default());
+        for hdr in ["\"\"", "\"!\"", "\"HISTFAAA\"", "7", "\"AAAAAAAAAAAAAAAA\""] {
+            let text = text.replace("\"hdr\":null", &format!("\"hdr\":{hdr}"));
+            assert!(serde_json::from_str::<Times>(&text).is_err(), "{text}");
+        }
+        let text = text.replace("null}", &format!("\"{}\"}}", "A".repeat(2 << 20)));
+        let error = serde_json::from_str::<Times>(&text).unwrap_err();
+        assert!(error.to_string().contains("too long"), "{error}");
+    }
+}
