@@ -1,4 +1,5 @@
-//! `-m` bounds resident memory: of the real binary, filled several times over, at rest.
+//! `-m` bounds resident memory: of the real binary, filled several times over, at rest; so does
+//! `cache_memlimit`, and `stats memory` tells where each byte is.
 //!
 //! Where: the real binary, looked at from outside.
 //! Invariant: RSS stays within `-m` and the larger of 3 % and 8 MiB, whatever the items' sizes.
@@ -7,7 +8,9 @@
 mod inprocess;
 mod live;
 
-use inprocess::{Client, resident_bytes_of};
+use std::time::Instant;
+
+use inprocess::{Client, DEADLINE, resident_bytes_of, wait_until};
 use live::Server;
 
 const MIB: usize = 1 << 20;
@@ -28,6 +31,89 @@ fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     client.ask(batch + "version\r\n", "VERSION 1.6.45\r\n");
 }
 
+/// What a process may take with such a limit.
+fn resident_bytes_max(limit: usize) -> usize {
+    limit + (limit * 3 / 100).max(8 * MIB)
+}
+
+/// A number of `stats memory`.
+fn memory_of(client: &mut Client, name: &str) -> usize {
+    client.send("stats memory\r\n");
+    let mut found = None;
+    loop {
+        let line = client.line();
+        if line == "END" {
+            return found.unwrap();
+        }
+        if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
+            found = Some(value.parse().unwrap());
+        }
+    }
+}
+
+/// At rest, `stats memory` accounts for all that the process takes, but for so much: threads'
+/// stacks, what the allocator has about it, pages of which a part is used.
+fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
+    const LEFT_OVER_BYTES: usize = 2 * MIB;
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let accounted = memory_of(client, "accounted_bytes");
+        let told = memory_of(client, "resident_bytes");
+        let resident = resident_bytes_of(&server.pid().to_string());
+        if resident.abs_diff(told) < MIB && resident.abs_diff(accounted) < LEFT_OVER_BYTES {
+            return;
+        }
+        let differ = format!("{resident} resident, {told} told, {accounted} accounted for");
+        assert!(Instant::now() < until, "{what}: {differ}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_byte_is_accounted_for() {
+    let server = Server::under_test(&["-t", "2", "-m", "32"]);
+    let mut client = Client::to(server.address());
+    is_accounted_for(&server, &mut client, "at the start");
+    fill(&mut client, 8 * MIB, 30);
+    is_accounted_for(&server, &mut client, "a quarter filled with small items");
+    fill(&mut client, 60 * MIB, 30);
+    is_accounted_for(&server, &mut client, "filled with small items");
+    fill(&mut client, 60 * MIB, 60_000);
+    is_accounted_for(&server, &mut client, "filled with large values");
+    client.ask("flush_all\r\n", "OK\r\n");
+    wait_until("all is swept", || memory_of(&mut client, "live_bytes") == 0);
+    is_accounted_for(&server, &mut client, "flushed");
+    let part = "set part 0 0 16000\r\n".to_owned() + &"p".repeat(10_000);
+    let mut others: Vec<Client> = (0..200).map(|_| Client::to(server.address())).collect();
+    others.iter_mut().for_each(|other| other.send(&part));
+    let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
+    wait_until("what connections hold is told", || held(&mut client) > 200 * 10_000);
+    is_accounted_for(&server, &mut client, "with half requests");
+    drop(others);
+    wait_until("what they held is told free", || held(&mut client) < 200 * 10_000);
+}
+
+#[test]
+fn resident_memory_follows_the_limit_down_and_up() {
+    let server = Server::under_test(&["-t", "2", "-m", "48"]);
+    let mut client = Client::to(server.address());
+    let resident = || resident_bytes_of(&server.pid().to_string());
+    fill(&mut client, 80 * MIB, 200);
+    assert!(resident() > 40 * MIB, "{} bytes resident", resident());
+    for (megabytes, value_bytes) in [(8, 200), (64, 5000), (12, 30), (96, 60_000), (48, 200)] {
+        client.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
+        let limit = megabytes * MIB;
+        wait_until(&format!("at most {megabytes} MiB"), || resident() <= resident_bytes_max(limit));
+        is_accounted_for(&server, &mut client, &format!("at {megabytes} MiB"));
+        fill(&mut client, 2 * limit, value_bytes);
+        let now = resident();
+        assert!(now <= resident_bytes_max(limit), "{now} resident at {megabytes} MiB");
+        assert!(now > limit * 3 / 4, "{now} resident at {megabytes} MiB");
+        is_accounted_for(&server, &mut client, &format!("filled at {megabytes} MiB"));
+    }
+    assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
+}
+
 #[test]
 fn resident_memory_stays_within_the_limit() {
     // The last column: bytes that must be in use in the end, so that the bound means something.
@@ -39,10 +125,9 @@ fn resident_memory_stays_within_the_limit() {
         fill(&mut client, 3 * megabytes * MIB, value_bytes);
         drop(client);
         let limit = megabytes * MIB;
-        let beside = (limit * 3 / 100).max(8 * MIB);
         let resident = resident_bytes_of(&server.pid().to_string());
         let what = format!("-m {megabytes}, values of {value_bytes}: {resident} bytes resident");
-        assert!(resident <= limit + beside, "{what}");
+        assert!(resident <= resident_bytes_max(limit), "{what}");
         assert!(resident >= used_bytes, "{what}");
     }
 }
