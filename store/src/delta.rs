@@ -98,7 +98,7 @@ fn look(delta: &Delta<'_>, seen: Option<&Seen<'_>>) -> Result<Sum, Counted> {
     if delta.cas != 0 && delta.cas != seen.cas {
         return Err(Counted::Exists);
     }
-    if item.shape().chained {
+    if item.shape().is_chained() {
         return Err(Counted::NonNumeric);
     }
     let old = number(item.log_value()).ok_or(Counted::NonNumeric)?;
@@ -132,7 +132,7 @@ fn counted<'d>(delta: &Delta<'_>, seen: Option<&Seen<'_>>, digits: &'d [u8]) -> 
         value: NewValue::Padded(digits, len.max(digits.len())),
         exptime: delta.exptime.unwrap_or(seen.item.exptime()),
         client_flags: seen.item.client_flags(),
-        key_binary: in_place && shape.key_binary,
+        key_binary: in_place && shape.key_binary(),
         cas,
         keep_bits: if in_place { KEEP_ALL } else { 0 },
         set_bits: 0,

@@ -41,6 +41,7 @@ pub use verbs::{
 use hash::KeyHash;
 use index::Index;
 use index::ghost::Remembered;
+use item::Layout;
 use limit::Limit;
 use log::Log;
 use memory::frames::Memory;
@@ -78,6 +79,7 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Store {
     config: Config,
+    layout: Layout,
     hash: KeyHash,
     index: Index,
     log: Log,
@@ -136,8 +138,10 @@ impl Store {
             memory.segments.get(segment).set_state(State::Index);
             index.grant(segment_bytes.saturating_sub(start_bytes));
         }
+        let layout = Layout { cas: config.cas, frame_bytes: memory.frames.frame_bytes() };
         let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
         Ok(Arc::new(Store {
+            layout,
             hash: KeyHash::new(),
             index,
             log: log.map_err(failed)?,

@@ -85,7 +85,7 @@ impl Local {
                 }
             }
         }
-        if exptime != before && !item.shape().exp {
+        if exptime != before && !item.shape().has_exp() {
             return Looked::NeedsExptime;
         }
         let Some(taken) = self.take(store, &item) else { return Looked::Miss };
@@ -104,7 +104,7 @@ impl Local {
                 value_bytes: item.value_bytes().0,
                 value: Value::Log(&[]),
             },
-            key_binary: item.shape().key_binary,
+            key_binary: item.shape().key_binary(),
             exptime: before,
             idle_seconds: self.idle_seconds(item.minute()),
             fetched: slot.has(FETCHED),
@@ -129,7 +129,7 @@ impl Local {
     fn add_exptime(&mut self, store: &Store, key: &[u8]) -> Result<(), Refused> {
         self.modify(store, key, |seen| {
             let Some(seen) = seen else { return Plan::Answer(()) };
-            match seen.item.shape().exp {
+            match seen.item.shape().has_exp() {
                 true => Plan::Answer(()),
                 // The caller's own is set right after.
                 false => Plan::Write(New { exptime: EXPTIME_TO_COME, ..kept(seen) }),
@@ -249,7 +249,7 @@ fn kept<'a>(seen: &Seen<'_>) -> New<'a> {
         value: NewValue::Keep,
         exptime: seen.item.exptime(),
         client_flags: seen.item.client_flags(),
-        key_binary: seen.item.shape().key_binary,
+        key_binary: seen.item.shape().key_binary(),
         cas: NewCas::Given(seen.cas),
         keep_bits: KEEP_ALL,
         set_bits: 0,

@@ -11,7 +11,7 @@ use crate::column::Local;
 use crate::index::grow::Step;
 use crate::index::slot::{FETCHED, Slot};
 use crate::index::{At, Full, Locked};
-use crate::item::{self, CasWidth, Fields, Item, Shape};
+use crate::item::{self, CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
@@ -116,26 +116,25 @@ impl Store {
     pub(crate) fn item(&self, loc: u64) -> Item<'_> {
         // SAFETY: callers have `loc` from a slot, or from a walk, since their column's last
         // quiescent point.
-        unsafe { Item::framed(&self.memory().region, loc, self.frame_bytes()) }
+        unsafe { Item::at(&self.memory().region, loc, self.layout) }
     }
 
     #[inline]
     pub(crate) fn has_key(&self, slot: Slot, key: &[u8]) -> bool {
-        // SAFETY: as in `with_key`.
-        unsafe { Item::has_key(&self.memory().region, slot.loc(), key) }
+        self.with_key(slot, key).is_some()
     }
 
     /// The item of a slot if it has this key.
     #[inline(always)]
     pub(crate) fn with_key(&self, slot: Slot, key: &[u8]) -> Option<Item<'_>> {
         // SAFETY: the slot was read since this column's last quiescent point.
-        unsafe { Item::with_key(&self.memory().region, slot.loc(), self.frame_bytes(), key) }
+        unsafe { Item::with_key(&self.memory().region, slot.loc(), self.layout, key) }
     }
 
     #[inline]
     pub(crate) fn seen(&self, slot: Slot) -> Seen<'_> {
         let item = self.item(slot.loc());
-        Seen { slot, item, cas: item.cas(self.log.segment_of(slot.loc()).cas_base()) }
+        Seen { slot, item, cas: item.cas(|| self.log.segment_of(slot.loc()).cas_base()) }
     }
 
     /// How a CAS unique is to be kept.
@@ -151,6 +150,7 @@ impl Store {
     /// Writes an item to a place of its shape's extent.
     pub(crate) fn write(&self, place: Place, shape: Shape, fields: &Fields<'_>) {
         assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
+        assert_eq!(shape.cas() != CasWidth::None, self.layout.cas, "as all of the store's items");
         let base = self.log.segment(place.segment).cas_base();
         // SAFETY: the place was reserved for the caller and is not committed yet: its bytes are his
         // alone.
@@ -365,7 +365,7 @@ impl Local {
             }
             if let Some(Old { seen, .. }) = &old {
                 let (loc, frame) = (seen.slot.loc(), seen.item.first_frame());
-                match shape.chained && frame == Some(fields.first_frame) {
+                match shape.is_chained() && frame == Some(fields.first_frame) {
                     true => self.dispose_but_frames(store, loc, &seen.item),
                     false => self.dispose(store, loc, &seen.item),
                 }
@@ -425,32 +425,22 @@ pub(crate) fn shape_of(store: &Store, key: &[u8], seen: Option<&Seen<'_>>, new: 
     let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let old = seen.map(|seen| seen.item.shape());
     let old_bytes = old.map_or(0, |old| old.value_bytes);
-    let (value_bytes, log_bytes, chained) = match new.value {
-        NewValue::Keep => {
-            old.map_or((0, 0, false), |old| (old.value_bytes, old.log_bytes, old.chained))
-        }
-        NewValue::Padded(_, len) => (bytes(len), bytes(len), false),
-        NewValue::Append(more) | NewValue::Prepend(more) => {
-            let sum = old_bytes + bytes(more.len());
-            (sum, sum, false)
-        }
-        NewValue::Frames(_, rest, all) => (all, bytes(rest.len()), true),
+    let (value_bytes, framed) = match new.value {
+        NewValue::Keep => (old_bytes, old.filter(Shape::is_chained).map(|old| old.log_bytes)),
+        NewValue::Padded(_, len) => (bytes(len), None),
+        NewValue::Append(more) | NewValue::Prepend(more) => (old_bytes + bytes(more.len()), None),
+        NewValue::Frames(_, rest, all) => (all, Some(bytes(rest.len()))),
     };
     let cas = match new.cas {
         _ if !store.config.cas => CasWidth::None,
         NewCas::Next => CasWidth::Short,
         NewCas::Given(cas) => store.cas_width(cas),
     };
-    Shape {
-        key_bytes: bytes(key.len()),
-        value_bytes,
-        log_bytes,
-        cas,
-        exp: new.exptime != 0,
-        flags: new.client_flags != 0,
-        key_binary: new.key_binary,
-        chained,
-    }
+    let shape = Shape::new(bytes(key.len()), value_bytes, cas)
+        .with(EXP, new.exptime != 0)
+        .with(FLAGS, new.client_flags != 0)
+        .with(KEY_BINARY, new.key_binary);
+    framed.map_or(shape, |log_bytes| shape.in_frames(log_bytes))
 }
 
 fn fields_of<'f>(

@@ -7,7 +7,7 @@
 
 use crate::column::Local;
 use crate::index::slot::{STALE, Slot, WON};
-use crate::item::{CasWidth, Fields, Shape};
+use crate::item::{CasWidth, EXP, FLAGS, Fields, KEY_BINARY, Shape};
 use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
 use crate::rewrite::Taken;
 use crate::verbs::{Body, Put, Refused, Stored, Value, Verb};
@@ -304,7 +304,7 @@ impl Local {
         let shape = seen.item.shape();
         match body {
             Body::Bytes(more)
-                if !shape.chained
+                if !shape.is_chained()
                     && shape.value_bytes as usize + more.len() <= store.frame_bytes() as usize =>
             {
                 self.extend_in_log(store, put, more)
@@ -328,7 +328,7 @@ impl Local {
             }
             let shape = seen.item.shape();
             value_bytes = shape.value_bytes.saturating_add(u32::try_from(more.len()).unwrap_or(0));
-            outgrown = shape.chained || value_bytes > store.frame_bytes();
+            outgrown = shape.is_chained() || value_bytes > store.frame_bytes();
             if outgrown || too_large(store, put, seen, value_bytes) {
                 return Plan::Answer(Stored::NotStored);
             }
@@ -501,19 +501,18 @@ fn decide(put: &Put<'_>, seen: Option<&Seen<'_>>) -> Decision {
 
 fn shape_of(store: &Store, put: &Put<'_>, parts: &Parts<'_>) -> Shape {
     let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    Shape {
-        key_bytes: bytes(put.key.len()),
-        value_bytes: parts.value_bytes,
-        log_bytes: bytes(parts.log.len()),
-        cas: match put.cas_in {
-            _ if !store.config.cas => CasWidth::None,
-            Some(cas) => store.cas_width(cas),
-            None => CasWidth::Short,
-        },
+    let cas = match put.cas_in {
+        _ if !store.config.cas => CasWidth::None,
+        Some(cas) => store.cas_width(cas),
+        None => CasWidth::Short,
+    };
+    let shape = Shape::new(bytes(put.key.len()), parts.value_bytes, cas)
         // A stale store keeps the old exptime, known only under the lock.
-        exp: put.exptime != 0 || put.stale,
-        flags: put.client_flags != 0,
-        key_binary: put.key_binary,
-        chained: parts.first_frame.is_some(),
+        .with(EXP, put.exptime != 0 || put.stale)
+        .with(FLAGS, put.client_flags != 0)
+        .with(KEY_BINARY, put.key_binary);
+    match parts.first_frame {
+        Some(_) => shape.in_frames(bytes(parts.log.len())),
+        None => shape,
     }
 }

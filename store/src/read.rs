@@ -130,7 +130,7 @@ impl Local {
         loop {
             let (found, item) = self.find_shown(store, hash, key)?;
             let slot = found.slot;
-            let cas = item.cas(store.log.segment_of(slot.loc()).cas_base());
+            let cas = item.cas(|| store.log.segment_of(slot.loc()).cas_base());
             if found.is_unchanged() {
                 return Some(Seen { slot, item, cas });
             }

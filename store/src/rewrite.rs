@@ -45,7 +45,7 @@ pub(crate) enum Taken<'s> {
 
 /// Might an item of this shape be rewritten, or be what is?
 fn is_short(shape: Shape) -> bool {
-    !shape.chained && shape.log_bytes as usize <= REWRITTEN_BYTES_MAX
+    !shape.is_chained() && shape.log_bytes as usize <= REWRITTEN_BYTES_MAX
 }
 
 /// Holds the frames of an item's value, from the first on.
@@ -130,7 +130,7 @@ impl Local {
         change: impl FnOnce(Slot) -> Slot,
     ) -> bool {
         let segment = store.log.segment_of(old.seen.slot.loc());
-        let short = old.seen.item.shape().cas == CasWidth::Short;
+        let short = old.seen.item.shape().cas() == CasWidth::Short;
         let behind = fields.cas.wrapping_sub(segment.cas_base());
         if short && behind > u64::from(u32::MAX) {
             return false;

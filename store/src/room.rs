@@ -350,14 +350,14 @@ impl Local {
             let loc = memory.region.start(drain.segment) + u64::from(drain.at);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
             // `end`, and `at` steps from one to the next.
-            let extent = match unsafe { item::record(&memory.region, loc, store.frame_bytes()) } {
+            let extent = match unsafe { item::record(&memory.region, loc, store.layout) } {
                 Record::Void(extent) => extent,
                 Record::Item(item) => {
                     if self.drain_item(store, &mut drain, &item, loc) == Drained::NoRoom {
                         self.stop(store, &drain);
                         return done;
                     }
-                    item.shape().extent()
+                    item.extent()
                 }
             };
             drain.at += extent;
@@ -491,9 +491,8 @@ impl Local {
     ) -> Drained {
         let region = &store.memory().region;
         let from = store.log.segment_of(loc);
-        let mut shape = item.shape();
         // A guess: it may be rewritten before it is locked.
-        shape.cas = store.cas_width(item.cas(from.cas_base()));
+        let shape = item.shape().with_cas(store.cas_width(item.cas(|| from.cas_base())));
         let Some(place) = place(shape.extent()) else { return Drained::NoRoom };
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else {
@@ -501,8 +500,8 @@ impl Local {
             store.void(place);
             return Drained::Done;
         };
-        let cas = item.cas(from.cas_base());
-        if shape.cas == CasWidth::Short && store.cas_width(cas) == CasWidth::Long {
+        let cas = item.cas(|| from.cas_base());
+        if shape.cas() == CasWidth::Short && store.cas_width(cas) == CasWidth::Long {
             drop(locked);
             store.void(place);
             return Drained::NoRoom;
@@ -533,7 +532,7 @@ impl Local {
             None => counters.compacted_bytes.add(u64::from(shape.extent())),
             Some(_) => counters.spared_bytes.add(u64::from(shape.extent())),
         }
-        store.log.unlink(loc, item.shape().extent());
+        store.log.unlink(loc, item.extent());
         store.log.commit(place);
         Drained::Done
     }

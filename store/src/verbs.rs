@@ -156,7 +156,7 @@ impl Head<'_> {
     #[inline]
     #[must_use]
     pub fn cas(&self) -> u64 {
-        self.item.cas(self.store.log.segment_of(self.slot.loc()).cas_base())
+        self.item.cas(|| self.store.log.segment_of(self.slot.loc()).cas_base())
     }
 
     /// When it expires, where that is sure without a lock: 0 = never. `None`: a touch may be
@@ -164,14 +164,14 @@ impl Head<'_> {
     #[inline]
     #[must_use]
     pub fn exptime(&self) -> Option<u32> {
-        (!self.item.has_exp()).then_some(0)
+        (!self.item.shape().has_exp()).then_some(0)
     }
 
     /// Its key was given in base64.
     #[inline]
     #[must_use]
     pub fn key_binary(&self) -> bool {
-        self.item.key_binary()
+        self.item.shape().key_binary()
     }
 
     /// It had been fetched before this (`h`). That is sure; that it had not, two who fetch it at

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use store::policy::Eviction;
 use store::{Body, Column, Config, MetaGet, Put, Store, Stored, Verb};
@@ -11,6 +12,11 @@ const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
 /// A tenth of them.
 const USED: u32 = ROOM / 10;
+/// Of so many keys most do as they should, and few do not: the ghost takes about one in a hundred
+/// for one that it remembers.
+const KEYS: u32 = 24;
+const MOST: usize = 18;
+const FEW: usize = 6;
 /// Keys from here on are each set once.
 const SCAN: u32 = 1 << 20;
 
@@ -40,6 +46,11 @@ fn has(column: &mut Column, key: u32) -> bool {
     let look =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     column.meta_get(&look).is_some()
+}
+
+/// How many are there?
+fn count(column: &mut Column, keys: &Range<u32>) -> usize {
+    keys.clone().filter(|key| has(column, *key)).count()
 }
 
 /// Sets so many keys, of which every third is used, `times` times.
@@ -83,44 +94,48 @@ fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
     let used = fill(&mut column, ROOM, 3);
     let scan = SCAN + 100_000;
     (scan..scan + 2 * ROOM).for_each(|key| set(&mut column, key));
-    let (known, new) = (SCAN, SCAN + 1);
-    set(&mut column, known);
-    let mut scan = SCAN + 2..;
+    let (known, new) = (SCAN..SCAN + KEYS, SCAN + KEYS..SCAN + 2 * KEYS);
+    known.clone().for_each(|key| set(&mut column, key));
+    let mut scan = SCAN + 2 * KEYS..;
     let gone = scan.by_ref().take(4 * ROOM as usize).find(|key| {
         set(&mut column, *key);
-        !has(&mut column, known)
+        count(&mut column, &known) <= FEW
     });
-    assert!(gone.is_some(), "never used, it goes");
+    assert!(gone.is_some(), "never used, they go");
     let hits = store.stats().ghost_hits;
-    set(&mut column, known);
-    assert_eq!(store.stats().ghost_hits, hits + 1, "remembered");
-    set(&mut column, new);
+    known.clone().for_each(|key| set(&mut column, key));
+    let hits = store.stats().ghost_hits - hits;
+    assert!(hits >= MOST as u64, "{hits} of {KEYS} are remembered");
+    new.clone().for_each(|key| set(&mut column, key));
     let stats = store.stats();
     assert!(stats.bytes - stats.probation_bytes > u64::from(ROOM / 3) * 200, "{stats:?}");
     for key in scan.take(4 * ROOM as usize) {
         set(&mut column, key);
     }
-    assert!(has(&mut column, known) && !has(&mut column, new));
+    let (known, new) = (count(&mut column, &known), count(&mut column, &new));
+    assert!(known >= MOST && new <= FEW, "{known} of the known, {new} of the new");
     assert!(used.iter().all(|key| has(&mut column, *key)), "nor did the scan cost any of these");
 }
 
 #[test]
 fn hits_soon_after_insertion_do_not_count_where_there_is_a_window() {
-    for (eviction, early_stays) in [(Eviction::Clock2Q, false), (Eviction::S3Fifo, true)] {
+    for (eviction, early_stay) in [(Eviction::Clock2Q, false), (Eviction::S3Fifo, true)] {
         let (_, mut column) = store(eviction);
         (SCAN..SCAN + 2 * ROOM).for_each(|key| set(&mut column, key));
-        let (early, late) = (1_u32, 2_u32);
+        let (early, late) = (0..KEYS, KEYS..2 * KEYS);
         let use_thrice = |column: &mut Column, key: u32| {
             (0..3).for_each(|_| assert!(column.get(&key.to_le_bytes()).is_some()));
         };
-        set(&mut column, early);
-        set(&mut column, late);
-        use_thrice(&mut column, early);
+        for key in early.clone().chain(late.clone()) {
+            set(&mut column, key);
+        }
+        early.clone().for_each(|key| use_thrice(&mut column, key));
         (2 * SCAN..2 * SCAN + ROOM / 2).for_each(|key| set(&mut column, key));
-        use_thrice(&mut column, late);
+        late.clone().for_each(|key| use_thrice(&mut column, key));
         (3 * SCAN..3 * SCAN + 4 * ROOM).for_each(|key| set(&mut column, key));
-        let there = (has(&mut column, early), has(&mut column, late));
-        assert_eq!(there, (early_stays, true), "{eviction:?}");
+        let (early, late) = (count(&mut column, &early), count(&mut column, &late));
+        let as_due = if early_stay { early >= MOST } else { early <= FEW };
+        assert!(as_due && late >= MOST, "{eviction:?}: {early} of the early, {late} of the late");
     }
 }
 
@@ -134,7 +149,7 @@ fn who_comes_back_after_probation_widens_it_where_shares_follow() {
         let before = store.stats();
         // Each comes twice: too late for probation, early enough for the ghost.
         for round in 0..3 {
-            let again = 4 * SCAN + round * 4000..4 * SCAN + (round + 1) * 4000;
+            let again = 4 * SCAN + round * 5000..4 * SCAN + (round + 1) * 5000;
             for key in again.clone().chain(again) {
                 if column.get(&key.to_le_bytes()).is_none() {
                     set(&mut column, key);
@@ -190,6 +205,6 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
         let newest = (0..4000).step_by(4).map(|ago| SCAN + 4 * ROOM - 1 - ago);
         let deleted = newest.filter(|key| column.delete(&key.to_le_bytes())).count();
         let more = store.stats().dead_bytes - dead;
-        assert_eq!(more, deleted as u64 * (200 + 4 + 9), "{name}");
+        assert_eq!(more, deleted as u64 * (200 + 4 + 8), "{name}");
     }
 }
