@@ -103,7 +103,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
 /// The figures that rules compare.
 struct Facts {
     answered: u64,
-    asked_per_s: Option<f64>,
+    not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
     lateness_ns: f64,
@@ -121,7 +121,7 @@ impl Facts {
         let offered = interval.tally.offered.max(total.sent).max(1);
         Facts {
             answered: total.answered,
-            asked_per_s: interval.asked_per_s,
+            not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
             lateness_ns: p99(&interval.tally.lateness_ns),
@@ -145,9 +145,7 @@ impl Facts {
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let us = |ns: f64| ns / 1000.0;
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    if let Some(asked) = facts.asked_per_s
-        && facts.offered_per_s < ACHIEVED_SHARE_MIN * asked
-    {
+    if let Some(asked) = facts.not_offered {
         let sentence = format!(
             "the generator had only {:.0} requests a second fall due of the {asked:.0} asked \
              for: give it more threads",

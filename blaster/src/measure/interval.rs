@@ -5,10 +5,15 @@
 //! means, by time, of their shares.
 //! Source: rows A40, A61, A64.
 
+use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::Judged;
 use super::schedule::Merged;
 use super::{Tally, watch::Usage};
 use serde::{Deserialize, Serialize};
+
+/// Gaps of an exponential distribution make the number of requests that fall due deviate by its
+/// root; of a Pareto distribution by more. Beyond so many of these it was not chance.
+const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +86,14 @@ impl Interval {
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
+    /// Whether as many requests fell due as were asked for, but for the chance in their gaps.
+    #[must_use]
+    pub fn is_offered_in_full(&self) -> bool {
+        let Some(asked) = self.asked_per_s else { return true };
+        let due = asked * self.seconds;
+        self.tally.offered as f64 >= ACHIEVED_SHARE_MIN * due - GAP_DEVIATIONS * due.sqrt()
+    }
+
     /// What an objective is judged by.
     #[must_use]
     pub fn judged(&self) -> Judged<'_> {
@@ -116,6 +129,17 @@ mod tests {
         let server = merged.usage.server.unwrap();
         assert!((server.cpus() - 0.4).abs() < 1e-9 && (server.cpu_s - 1.6).abs() < 1e-9);
         assert_eq!(Interval::merged(&[]), None);
+    }
+
+    #[test]
+    fn chance_in_the_gaps_is_not_held_against_the_generator() {
+        let mut short = interval(1.0, 900, 0.0);
+        let mut is_full = |asked| {
+            short.asked_per_s = Some(asked);
+            short.is_offered_in_full()
+        };
+        assert_eq!([is_full(1_000.0), is_full(1_100.0), is_full(1_200.0)], [true, true, false]);
+        assert!(Interval::default().is_offered_in_full());
     }
 
     #[test]

@@ -1,0 +1,329 @@
+//! Capacity: the highest rate at which a server still does what is asked of it.
+//!
+//! Where: above the drive: it says at which rate to try next. Invariant: it ends, after
+//! `trials_max` trials at the latest; a bracket only narrows, and its ends are rates that were
+//! voted on. Several objectives are found in one search, each trial votes for all.
+//! Source: the paper's section 6.1 (rows A56 to A62): Cap_avg and Cap_max, five runs a point.
+
+pub mod bootstrap;
+pub mod bracket;
+pub mod curve;
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
+
+use crate::measure::Interval;
+use crate::measure::check::{ACHIEVED_SHARE_MIN, Loop, check};
+use crate::measure::objective::{Objective, ObjectiveError};
+use bracket::{Bracket, Limit, Next};
+use curve::Point;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Objectives of one search.
+pub const GOALS_MAX: usize = 16;
+/// Trials of one search.
+pub const TRIALS_MAX: u32 = 100_000;
+/// Resamplings for a confidence interval.
+const RESAMPLES: u32 = 10_000;
+/// Growth of the rate while no bracket is closed: at first, and when the capacity is known about.
+const GROWTH: f64 = 2.0;
+
+/// What is searched for.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    /// What the capacity is called: `avg`, `p99`.
+    pub name: String,
+    /// What has to hold.
+    pub objective: Objective,
+}
+
+/// How a search goes.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// What is searched for.
+    pub goals: Vec<Goal>,
+    /// The first rate tried, in requests a second.
+    pub start_per_s: f64,
+    /// Lowest rate tried: a server that fails there has no capacity.
+    pub rate_per_s_min: f64,
+    /// Highest rate tried.
+    pub rate_per_s_max: f64,
+    /// A capacity is known when the least rate that fails is within this share of it.
+    pub precision: f64,
+    /// Trials at one rate, of which the majority decides.
+    pub votes: u32,
+    /// Searches, each from the result of the one before: what confidence intervals come from.
+    pub rounds: u32,
+    /// Trials in all.
+    pub trials_max: u32,
+    /// Errors, timeouts and wrong values, of all requests, that are borne.
+    pub errors_max: f64,
+    /// Share of confidence intervals.
+    pub confidence: f64,
+    /// For the resampling.
+    pub seed: u64,
+}
+
+impl Aim {
+    /// The paper's, for these goals: five runs a point, no more than one error in a thousand.
+    #[must_use]
+    pub fn new(goals: Vec<Goal>) -> Aim {
+        Aim {
+            goals,
+            start_per_s: 10_000.0,
+            rate_per_s_min: 10.0,
+            rate_per_s_max: 1e9,
+            precision: 0.02,
+            votes: 3,
+            rounds: 5,
+            trials_max: 300,
+            errors_max: 0.001,
+            confidence: 0.95,
+            seed: 1,
+        }
+    }
+
+    /// The capacities of the paper and of the thesis: `avg` (the mean is below the target), `p99`,
+    /// `p999`, and `max`: no response is later than the target, which the tally counts.
+    ///
+    /// # Errors
+    /// None that a duration could cause.
+    pub fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
+        let ns = target.as_nanos();
+        let goals = [
+            ("avg", format!("mean<{ns}ns")),
+            ("p99", format!("p99<{ns}ns")),
+            ("p999", format!("p99.9<{ns}ns")),
+            ("max", "late<=0".to_owned()),
+        ];
+        let goal = |(name, objective): (&str, String)| {
+            Ok(Goal { name: name.to_owned(), objective: objective.parse()? })
+        };
+        goals.into_iter().map(goal).collect()
+    }
+
+    /// Limits that hold whatever was asked for.
+    fn bounded(&self) -> Aim {
+        let mut aim = self.clone();
+        let sane = |value: f64, least: f64, most: f64| {
+            if value.is_finite() { value.clamp(least, most) } else { least }
+        };
+        aim.goals.truncate(GOALS_MAX);
+        aim.rate_per_s_min = sane(aim.rate_per_s_min, 1e-3, 1e12);
+        aim.rate_per_s_max = sane(aim.rate_per_s_max, aim.rate_per_s_min, 1e12);
+        aim.start_per_s = sane(aim.start_per_s, aim.rate_per_s_min, aim.rate_per_s_max);
+        aim.precision = sane(aim.precision, 1e-4, 1.0);
+        aim.votes = aim.votes.clamp(1, 99);
+        aim.rounds = aim.rounds.clamp(1, 1000);
+        aim.trials_max = aim.trials_max.clamp(1, TRIALS_MAX);
+        aim.confidence = sane(aim.confidence, 0.5, 0.999);
+        aim
+    }
+}
+
+/// What a trial saw.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The trial's report, `asked_per_s` included.
+    pub interval: Interval,
+    /// Why it was the generator that was measured, if it was.
+    pub client_bound: Option<String>,
+}
+
+impl Outcome {
+    /// With the verdict of the self-check.
+    #[must_use]
+    pub fn new(interval: Interval) -> Outcome {
+        let verdict = check(&interval, Loop::Open);
+        let client_bound = verdict.why_invalid().map(|remark| remark.sentence.clone());
+        Outcome { interval, client_bound }
+    }
+}
+
+/// Something that can be tried at a rate: a server, populated anew, and the drive.
+pub trait Trial {
+    /// Why a trial could not be made at all; it ends the search.
+    type Error;
+
+    /// Tries a rate, in requests a second; none if it was told to stop.
+    ///
+    /// # Errors
+    /// The trial could not be made.
+    fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, Self::Error>;
+}
+
+/// One capacity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// The goal's name.
+    pub name: String,
+    /// What had to hold.
+    pub objective: String,
+    /// The mean of all rounds, in requests a second; none if it never held.
+    pub rate_per_s: Option<f64>,
+    /// The least and the most that it is with the confidence asked for; none of one round.
+    pub interval_per_s: Option<(f64, f64)>,
+    /// Of each round.
+    pub rounds_per_s: Vec<f64>,
+    /// What stood in the way of more.
+    pub limit: Limit,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// One of each goal, in their order.
+    pub capacities: Vec<Capacity>,
+    /// All trials, in their order: latency against throughput.
+    pub curve: Vec<Point>,
+    /// The share of confidence of the intervals.
+    pub confidence: f64,
+    /// Whether all rounds were ended, not stopped or out of trials.
+    pub is_complete: bool,
+}
+
+/// Searches for the capacities. `tell` is called after each trial, with its point.
+///
+/// # Errors
+/// A trial could not be made.
+pub fn search<T: Trial>(
+    aim: &Aim,
+    trial: &mut T,
+    mut tell: impl FnMut(&Point),
+) -> Result<Found, T::Error> {
+    let aim = aim.bounded();
+    let mut search = Search { aim: &aim, trial, curve: Vec::new(), tell: &mut tell };
+    let mut rounds: Vec<Vec<Bracket>> = Vec::new();
+    let mut is_complete = true;
+    for _ in 0..aim.rounds {
+        let mut brackets = search.brackets(rounds.last());
+        let ended = search.round(&mut brackets)?;
+        if ended || rounds.is_empty() {
+            rounds.push(brackets);
+        }
+        if !ended {
+            is_complete = false;
+            break;
+        }
+    }
+    let curve = search.curve;
+    let capacities =
+        aim.goals.iter().enumerate().map(|(at, goal)| capacity(&aim, goal, at, &rounds));
+    Ok(Found { capacities: capacities.collect(), curve, confidence: aim.confidence, is_complete })
+}
+
+/// What all rounds say of one goal.
+fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
+    let brackets: Vec<&Bracket> = rounds.iter().filter_map(|round| round.get(at)).collect();
+    let rounds_per_s: Vec<f64> =
+        brackets.iter().map(|bracket| bracket.low.unwrap_or(0.0)).collect();
+    let mean = rounds_per_s.iter().sum::<f64>() / rounds_per_s.len().max(1) as f64;
+    Capacity {
+        name: goal.name.clone(),
+        objective: goal.objective.text().to_owned(),
+        rate_per_s: (mean > 0.0).then_some(mean),
+        interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
+        rounds_per_s,
+        // One round whose generator was too slow is enough to make all of it a lower bound.
+        limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
+    }
+}
+
+struct Search<'a, T, F> {
+    aim: &'a Aim,
+    trial: &'a mut T,
+    curve: Vec<Point>,
+    tell: &'a mut F,
+}
+
+impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
+    /// Where a round starts: at what the one before found, with smaller steps.
+    fn brackets(&self, before: Option<&Vec<Bracket>>) -> Vec<Bracket> {
+        let aim = self.aim;
+        let range = (aim.rate_per_s_min, aim.rate_per_s_max);
+        let small = 1.0 + 2.0 * aim.precision;
+        match before {
+            None => aim
+                .goals
+                .iter()
+                .map(|_| Bracket::new(aim.start_per_s, GROWTH, range, aim.precision))
+                .collect(),
+            Some(before) => before
+                .iter()
+                .map(|bracket| {
+                    let start = bracket.low.unwrap_or(aim.rate_per_s_min);
+                    Bracket::new(start, small, range, aim.precision)
+                })
+                .collect(),
+        }
+    }
+
+    /// Narrows all brackets; false if it was stopped, or out of trials.
+    fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
+        loop {
+            // The lowest rate first: what it tells may spare a higher one.
+            let next = brackets.iter().filter_map(|bracket| match bracket.next() {
+                Next::Try(rate) => Some(rate),
+                Next::Done => None,
+            });
+            let Some(rate) = next.min_by(f64::total_cmp) else { return Ok(true) };
+            if !self.vote(rate, brackets)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Tries a rate until the majority is clear for each bracket that it is inside of.
+    fn vote(&mut self, rate: f64, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
+        let majority = self.aim.votes / 2 + 1;
+        let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
+        let mut passed = vec![0; brackets.len()];
+        let mut failed = vec![0; brackets.len()];
+        let mut client_bound = 0;
+        loop {
+            if self.curve.len() as u64 >= u64::from(self.aim.trials_max) {
+                return Ok(false);
+            }
+            let Some(outcome) = self.trial.run(rate)? else { return Ok(false) };
+            client_bound += u32::from(outcome.client_bound.is_some());
+            let point = self.point(rate, &outcome);
+            let mut is_clear = true;
+            for (at, goal) in self.aim.goals.iter().enumerate().filter(|(at, _)| concerned[*at]) {
+                let votes = if point.met.contains(&goal.name) { &mut passed } else { &mut failed };
+                votes[at] += 1;
+                is_clear &= passed[at] >= majority || failed[at] >= majority;
+            }
+            (self.tell)(&point);
+            self.curve.push(point);
+            if is_clear {
+                break;
+            }
+        }
+        for (at, bracket) in brackets.iter_mut().enumerate().filter(|(at, _)| concerned[*at]) {
+            if passed[at] >= majority {
+                bracket.passed(rate);
+            } else {
+                // The server is not blamed unless some trials that failed were its own.
+                bracket.failed(rate, client_bound >= failed[at]);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A trial as a point of the curve, with the goals it met.
+    fn point(&self, rate: f64, outcome: &Outcome) -> Point {
+        let interval = &outcome.interval;
+        let mut point = Point::new(rate, interval, outcome.client_bound.clone());
+        let keeps_up = interval.is_offered_in_full()
+            && interval.achieved_per_s() >= ACHIEVED_SHARE_MIN * interval.offered_per_s()
+            && interval.tally.total().failure_ratio().is_some_and(|f| f <= self.aim.errors_max);
+        if keeps_up && outcome.client_bound.is_none() {
+            let judged = interval.judged();
+            let met = self.aim.goals.iter().filter(|goal| goal.objective.is_met(judged));
+            point.met = met.map(|goal| goal.name.clone()).collect();
+        }
+        point
+    }
+}

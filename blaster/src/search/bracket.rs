@@ -1,0 +1,182 @@
+//! Where the capacity lies: between a rate that passed and one that failed.
+//!
+//! Where: one of each objective and round. Invariant: `low` < `high`; each `next` lies inside, and
+//! each answer to it narrows the bracket or closes an open end, so that it is done in the end.
+//! Source: row A60; doubling, then bisection on a logarithmic scale.
+
+use serde::{Deserialize, Serialize};
+
+/// Steps out of an open bracket grow by this much each.
+const STEP_GROWTH: f64 = 2.0;
+
+/// What stood in the way of a higher rate. Ordered: of several rounds the last of these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The server: the next rate failed.
+    Server,
+    /// The objective does not even hold at the lowest rate.
+    LowestRate,
+    /// The highest rate that was allowed held: the capacity is that or more.
+    HighestRate,
+    /// The generator could not do more: the capacity is that or more.
+    Generator,
+    /// The search was ended before it knew.
+    Unknown,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// Try this rate.
+    Try(f64),
+    /// Nothing is left to find out.
+    Done,
+}
+
+/// One objective's.
+#[derive(Clone, Debug)]
+pub struct Bracket {
+    /// The highest rate that passed.
+    pub low: Option<f64>,
+    /// The lowest rate that failed.
+    pub high: Option<f64>,
+    /// Whether it was the generator that failed there.
+    is_client_bound: bool,
+    start: f64,
+    step: f64,
+    range: (f64, f64),
+    precision: f64,
+}
+
+impl Bracket {
+    /// One that starts at a rate and steps out of it by a factor at first; rates stay in `range`.
+    #[must_use]
+    pub fn new(start: f64, step: f64, range: (f64, f64), precision: f64) -> Bracket {
+        let start = start.clamp(range.0, range.1);
+        Bracket { low: None, high: None, is_client_bound: false, start, step, range, precision }
+    }
+
+    /// What to try next.
+    #[must_use]
+    pub fn next(&self) -> Next {
+        let (least, most) = self.range;
+        match (self.low, self.high) {
+            (None, None) => Next::Try(self.start),
+            (Some(low), None) if low >= most => Next::Done,
+            (Some(low), None) => Next::Try((low * self.step).min(most)),
+            (None, Some(high)) if high <= least => Next::Done,
+            (None, Some(high)) => Next::Try((high / self.step).max(least)),
+            (Some(low), Some(high)) => {
+                let middle = (low * high).sqrt();
+                let is_inside = low < middle && middle < high;
+                if high / low <= 1.0 + self.precision || !is_inside {
+                    Next::Done
+                } else {
+                    Next::Try(middle)
+                }
+            }
+        }
+    }
+
+    /// Whether a rate would tell this bracket anything.
+    #[must_use]
+    pub fn is_open_at(&self, rate: f64) -> bool {
+        self.low.is_none_or(|low| rate > low)
+            && self.high.is_none_or(|high| rate < high)
+            && self.next() != Next::Done
+    }
+
+    /// It held at a rate.
+    pub fn passed(&mut self, rate: f64) {
+        self.low = Some(rate);
+        self.grow();
+    }
+
+    /// It did not hold at a rate; whether because of the generator.
+    pub fn failed(&mut self, rate: f64, is_client_bound: bool) {
+        self.high = Some(rate);
+        self.is_client_bound = is_client_bound;
+        self.grow();
+    }
+
+    /// The farther it was from the start, the farther the next step goes.
+    fn grow(&mut self) {
+        self.step = (self.step * self.step).min(self.step.max(STEP_GROWTH));
+    }
+
+    /// What stands in the way of more.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        if self.next() != Next::Done {
+            return Limit::Unknown;
+        }
+        match (self.low, self.high) {
+            (_, Some(_)) if self.is_client_bound => Limit::Generator,
+            (None, _) => Limit::LowestRate,
+            (_, None) => Limit::HighestRate,
+            _ => Limit::Server,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Narrows a bracket around a capacity that is known; gives the rates tried.
+    fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
+        let mut tried = Vec::new();
+        while let Next::Try(rate) = bracket.next() {
+            assert!(bracket.is_open_at(rate) && tried.len() < 100, "{bracket:?} at {rate}");
+            tried.push(rate);
+            if rate <= capacity { bracket.passed(rate) } else { bracket.failed(rate, false) }
+        }
+        tried
+    }
+
+    #[test]
+    fn any_capacity_is_found_from_any_start() {
+        for capacity in [11.0, 99.0, 1234.5, 1e5, 7e6] {
+            for start in [10.0, 1000.0, 1e7] {
+                for step in [1.04, 2.0] {
+                    let mut bracket = Bracket::new(start, step, (10.0, 1e7), 0.02);
+                    let tried = narrow(&mut bracket, capacity);
+                    let (low, high) = (bracket.low.unwrap(), bracket.high.unwrap());
+                    assert!(low <= capacity && capacity < high && high / low <= 1.02);
+                    assert_eq!(bracket.limit(), Limit::Server);
+                    assert!(tried.len() < 40, "{} tries", tried.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_good_guess_takes_few_tries() {
+        let mut bracket = Bracket::new(1000.0, 1.04, (10.0, 1e7), 0.02);
+        assert!(narrow(&mut bracket, 1010.0).len() <= 4);
+    }
+
+    #[test]
+    fn ends_of_the_range_are_told() {
+        let mut never = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        narrow(&mut never, 5.0);
+        assert_eq!((never.low, never.limit()), (None, Limit::LowestRate));
+        let mut always = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        narrow(&mut always, 1e9);
+        assert_eq!((always.low, always.limit()), (Some(1e4), Limit::HighestRate));
+    }
+
+    #[test]
+    fn a_rate_outside_tells_nothing() {
+        let mut bracket = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        assert_eq!(bracket.limit(), Limit::Unknown);
+        bracket.passed(1000.0);
+        bracket.failed(2000.0, true);
+        assert!(!bracket.is_open_at(1000.0) && !bracket.is_open_at(2500.0));
+        assert!(bracket.is_open_at(1500.0));
+        bracket.passed(1990.0);
+        assert!(!bracket.is_open_at(1995.0));
+        assert_eq!(bracket.limit(), Limit::Generator);
+    }
+}

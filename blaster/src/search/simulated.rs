@@ -1,0 +1,120 @@
+//! Servers that are only computed: a queue whose capacities are known.
+//!
+//! Where: tests. Invariant: the same seed gives the same trials.
+//! Source: M/D/1: a wait with the mean ρs / 2(1 - ρ), here exponential, for a share ρ of requests.
+
+use super::{Outcome, Trial};
+use crate::measure::Interval;
+use crate::workload::Verb;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::time::Duration;
+
+/// Requests of a trial: enough for the 99.9th percentile to be that of the distribution.
+const REQUESTS: u64 = 10_000;
+
+/// A server, and the generator in front of it.
+pub(super) struct Simulated {
+    /// How long a request takes.
+    pub(super) service_s: f64,
+    /// Waits vary by up to this factor from trial to trial.
+    pub(super) noise: f64,
+    /// Trials of which one in a hundred requests waits for 100 ms, of all trials.
+    pub(super) stalls: f64,
+    /// The most that the generator can send.
+    pub(super) client_per_s: f64,
+    /// Requests answered by an error.
+    pub(super) errors: u64,
+    /// Trials after which it stops.
+    pub(super) trials_max: u32,
+    random: Xoshiro256PlusPlus,
+    pub(super) trials: u32,
+}
+
+impl Simulated {
+    /// Takes `service_us` a request: no noise, no end.
+    pub(super) fn new(service_us: f64, seed: u64) -> Simulated {
+        Simulated {
+            service_s: service_us / 1e6,
+            noise: 1.0,
+            stalls: 0.0,
+            client_per_s: 1e12,
+            errors: 0,
+            trials_max: u32::MAX,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            trials: 0,
+        }
+    }
+
+    /// The mean wait at a rate.
+    fn wait_s(&self, rate: f64) -> f64 {
+        let load = rate * self.service_s;
+        load * self.service_s / (2.0 * (1.0 - load))
+    }
+
+    /// The response time that a share of requests does not exceed.
+    pub(super) fn quantile_s(&self, rate: f64, share: f64) -> f64 {
+        let load = rate * self.service_s;
+        if load >= 1.0 {
+            return f64::INFINITY;
+        }
+        let beyond = (1.0 - share) / load;
+        let wait = if beyond < 1.0 { self.wait_s(rate) / load * -beyond.ln() } else { 0.0 };
+        self.service_s + wait
+    }
+
+    /// The mean response time.
+    pub(super) fn mean_s(&self, rate: f64) -> f64 {
+        let load = rate * self.service_s;
+        if load >= 1.0 { f64::INFINITY } else { self.service_s + self.wait_s(rate) }
+    }
+
+    /// The highest rate at which something that grows with the rate stays below a bound.
+    pub(super) fn capacity(&self, bound_s: f64, of: impl Fn(&Simulated, f64) -> f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0 / self.service_s);
+        for _ in 0..100 {
+            let middle = (low + high) / 2.0;
+            if of(self, middle) < bound_s { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    fn share(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl Trial for Simulated {
+    type Error = std::convert::Infallible;
+
+    fn run(&mut self, rate: f64) -> Result<Option<Outcome>, Self::Error> {
+        if self.trials >= self.trials_max {
+            return Ok(None);
+        }
+        self.trials += 1;
+        let factor = self.noise.powf(2.0 * self.share() - 1.0);
+        let stalled = if self.share() < self.stalls { REQUESTS / 100 } else { 0 };
+        let sent = rate.min(self.client_per_s);
+        let answered = 1.0 / self.service_s / sent * REQUESTS as f64;
+        let mut interval = Interval::default();
+        (interval.asked_per_s, interval.seconds) = (Some(rate), REQUESTS as f64 / sent);
+        interval.tally.late_limit_ns = 1_000_000;
+        interval.tally.offered = REQUESTS;
+        for request in 0..REQUESTS {
+            interval.tally.sent(Verb::Get, 1, 0, 0);
+            let share = (request as f64 + 0.5) / REQUESTS as f64;
+            let response_s = if request < stalled {
+                0.1
+            } else {
+                factor * self.quantile_s(sent, share).min(10.0)
+            };
+            if (request as f64) < answered {
+                let is_error = request < self.errors;
+                let ns = Duration::from_secs_f64(response_s).as_nanos().try_into().unwrap();
+                interval.tally.answered(Verb::Get, is_error, 0, 0, ns);
+            }
+        }
+        let client_bound = (sent < rate).then(|| "it sends no more".to_owned());
+        Ok(Some(Outcome { interval, client_bound }))
+    }
+}

@@ -1,0 +1,160 @@
+//! Searches against servers whose capacities are known.
+//!
+//! Where: tests. Invariant: all is computed from seeds: a test that passes once passes always.
+
+use super::bracket::Limit;
+use super::simulated::Simulated;
+use super::{Aim, Capacity, Found, search};
+use std::time::Duration;
+
+const MS: f64 = 1e-3;
+
+fn aim() -> Aim {
+    Aim::new(Aim::usual_goals(Duration::from_millis(1)).unwrap())
+}
+
+fn found(aim: &Aim, server: &mut Simulated) -> Found {
+    let mut told = 0;
+    let found = search(aim, server, |_| told += 1).unwrap();
+    assert_eq!(found.curve.len(), told);
+    found
+}
+
+fn rate(capacity: &Capacity) -> f64 {
+    capacity.rate_per_s.unwrap_or_else(|| panic!("{capacity:?}"))
+}
+
+/// The closed forms for a server: mean, p99, p99.9 below 1 ms.
+fn known(server: &Simulated) -> [f64; 3] {
+    [
+        server.capacity(MS, Simulated::mean_s),
+        server.capacity(MS, |server, rate| server.quantile_s(rate, 0.99)),
+        server.capacity(MS, |server, rate| server.quantile_s(rate, 0.999)),
+    ]
+}
+
+#[test]
+fn all_capacities_of_a_quiet_server_are_found_in_one_search() {
+    let mut server = Simulated::new(20.0, 1);
+    let known = known(&server);
+    let found = found(&aim(), &mut server);
+    assert!(found.is_complete);
+    for (capacity, known) in found.capacities.iter().zip(known) {
+        let rate = rate(capacity);
+        assert!((0.975..=1.001).contains(&(rate / known)), "{capacity:?} for {known}");
+        assert_eq!(capacity.limit, Limit::Server);
+        let (low, high) = capacity.interval_per_s.unwrap();
+        assert!(low <= rate && rate <= high, "{capacity:?}");
+        assert_eq!(capacity.rounds_per_s.len(), 5);
+    }
+    // No late response is harder than the p99.9.
+    let max = rate(&found.capacities[3]);
+    assert!(max < rate(&found.capacities[2]) && max > 0.5 * known[2], "{max}");
+    assert!(found.curve.len() < 200, "{} trials", found.curve.len());
+}
+
+#[test]
+fn noise_is_averaged_and_shows_in_the_interval() {
+    for seed in 0..5 {
+        let mut server = Simulated::new(20.0, seed);
+        let known = known(&server);
+        server.noise = 1.3;
+        let found = found(&aim(), &mut server);
+        // The mean reaches 1 ms where the load is near one: noise moves its capacity little. The
+        // p99.9 moves in proportion to the wait.
+        for (at, within) in [(0, 0.03), (1, 0.1), (2, 0.15)] {
+            let capacity = &found.capacities[at];
+            let off = rate(capacity) / known[at] - 1.0;
+            assert!(off.abs() < within, "seed {seed}: {capacity:?} for {}", known[at]);
+            let (low, high) = capacity.interval_per_s.unwrap();
+            assert!(low < high && high / low < 1.5, "seed {seed}: {capacity:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stall_now_and_then_costs_a_vote_and_not_the_capacity() {
+    for seed in 0..5 {
+        let mut server = Simulated::new(20.0, seed);
+        let known = known(&server);
+        server.stalls = 0.1;
+        let mut aim = aim();
+        aim.votes = 5;
+        let found = found(&aim, &mut server);
+        // Of the best rounds, for a stall may still outvote; never more than the truth.
+        let best = found.capacities[2].rounds_per_s.iter().copied().fold(0.0, f64::max);
+        assert!((0.97..=1.001).contains(&(best / known[2])), "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
+fn a_server_that_always_stalls_has_no_capacity_for_the_tail() {
+    let mut server = Simulated::new(20.0, 1);
+    server.stalls = 1.0;
+    let found = found(&aim(), &mut server);
+    let limits: Vec<Limit> = found.capacities.iter().map(|capacity| capacity.limit).collect();
+    assert_eq!(limits[2..], [Limit::LowestRate; 2], "{limits:?}");
+    assert_eq!(found.capacities[3].rate_per_s, None);
+}
+
+#[test]
+fn a_generator_that_is_too_slow_is_named_and_not_the_server() {
+    let mut server = Simulated::new(20.0, 1);
+    server.client_per_s = 30_000.0;
+    let found = found(&aim(), &mut server);
+    for capacity in &found.capacities[..2] {
+        assert_eq!(capacity.limit, Limit::Generator, "{capacity:?}");
+        assert!((0.97..=1.0).contains(&(rate(capacity) / 30_000.0)), "{capacity:?}");
+    }
+    assert!(found.curve.iter().any(|point| point.client_bound.is_some()));
+}
+
+#[test]
+fn a_server_that_makes_errors_passes_nothing() {
+    let mut server = Simulated::new(20.0, 1);
+    server.errors = 11;
+    let failed = found(&aim(), &mut server);
+    assert_eq!(failed.capacities[0].limit, Limit::LowestRate);
+    let mut server = Simulated::new(20.0, 1);
+    server.errors = 10;
+    assert_eq!(found(&aim(), &mut server).capacities[0].limit, Limit::Server);
+}
+
+#[test]
+fn it_ends_when_it_is_stopped_or_out_of_trials() {
+    let mut server = Simulated::new(20.0, 1);
+    server.trials_max = 25;
+    let stopped = found(&aim(), &mut server);
+    assert!(!stopped.is_complete && stopped.curve.len() == 25);
+    let mut few = aim();
+    few.trials_max = 7;
+    let mut server = Simulated::new(20.0, 1);
+    let ended = found(&few, &mut server);
+    assert!(!ended.is_complete && server.trials == 7);
+    assert_eq!(ended.capacities[0].limit, Limit::Unknown);
+    assert!(ended.capacities[0].rate_per_s > Some(9_999.0), "what passed is told all the same");
+}
+
+#[test]
+fn an_aim_out_of_bounds_still_ends() {
+    let mut aim = aim();
+    (aim.start_per_s, aim.rate_per_s_max) = (f64::NAN, f64::INFINITY);
+    (aim.precision, aim.votes, aim.rounds) = (0.0, 0, 0);
+    aim.trials_max = 60;
+    let mut server = Simulated::new(20.0, 1);
+    assert!(found(&aim, &mut server).curve.len() <= 60);
+}
+
+#[test]
+fn the_curve_says_what_was_met_where() {
+    let mut server = Simulated::new(20.0, 1);
+    let found = found(&aim(), &mut server);
+    let cap = rate(&found.capacities[1]);
+    for point in &found.curve {
+        let meets = point.met.iter().any(|name| name == "p99");
+        assert_eq!(meets, point.asked_per_s < 1.01 * cap, "{point:?} at {cap}");
+    }
+    let table = super::curve::table(&found.curve);
+    assert_eq!(table.lines().count(), found.curve.len() + 1);
+    assert!(table.contains("avg p99 p999 max"), "{table}");
+}
