@@ -21,7 +21,9 @@ mod quick;
 pub mod reply;
 pub mod request;
 pub mod resp;
+mod scan;
 pub mod session;
+mod short;
 pub mod udp;
 
 pub use command::{COMMANDS, Command, Shape};

@@ -128,6 +128,15 @@ impl Flags {
         place.as_ref().map_or(meta.key, Decoded::key)
     }
 
+    /// An `mg` with these changes nothing, but that it counts as a use of the item; and what it is
+    /// answered does not hang on them.
+    #[inline]
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        let steps = (self.exptime, self.vivify, self.recache);
+        steps == (None, None, None) && self.cas.is_none() && !self.no_bump && !self.opaque_too_long
+    }
+
     fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), &'static str> {
         match letter {
             b'b' => {

@@ -6,75 +6,78 @@
 
 use crate::KEY_BYTES_MAX;
 use crate::form::{Form, GetForm};
-use crate::request::{Delete, Delta, Get, Request, Store, StoreVerb};
-
-/// What a short cut found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quick<'a> {
-    /// A whole request, and the bytes it consumed.
-    Request(Request<'a>, usize),
-    /// A storage command without its value: length of its line, length of its value.
-    Value(Request<'a>, usize, u32),
-}
+use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store, StoreVerb};
+use crate::scan;
+use crate::session::{LINE_END_BYTES, Step, with_value};
 
 /// Most digits of a number taken here: it cannot overflow.
 const DIGITS_MAX: usize = 9;
 
-/// The request at the start of `input`, if it is whole and of the plainest form.
+/// Most flags of a meta command taken here.
+const FLAGS_MAX: usize = 10;
+
+/// A `get` or `gets` of one key, and its bytes.
+#[inline(always)]
+pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
+    let (rest, name_bytes) = match input {
+        [b'g', b'e', b't', b' ', rest @ ..] => (rest, 4),
+        [b'g', b'e', b't', b's', b' ', rest @ ..] => (rest, 5),
+        _ => return None,
+    };
+    let (key, bytes) = only_key(rest)?;
+    let form = GetForm::Text { cas: name_bytes == 5, last: true };
+    Some((Get { key, exptime: None, form }, name_bytes + bytes))
+}
+
+/// Any other request at the start of `input`, if its line is whole and of the plainest form.
 #[inline]
-pub(crate) fn request(input: &[u8]) -> Option<Quick<'_>> {
+pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {
-        [b'g', b'e', b't', b' ', rest @ ..] => get(rest, 4, false),
-        [b's', b'e', b't', b' ', rest @ ..] => set(rest),
-        [b'g', b'e', b't', b's', b' ', rest @ ..] => get(rest, 5, true),
+        [b'm', b'g', b' ', rest @ ..] => meta(rest, MetaVerb::Get),
+        [b's', b'e', b't', b' ', rest @ ..] => set(input, rest),
+        [b'm', b's', b' ', rest @ ..] => meta_set(input, rest),
         [b'd', b'e', b'l', b'e', b't', b'e', b' ', rest @ ..] => delete(rest),
         [b'i', b'n', b'c', b'r', b' ', rest @ ..] => delta(rest, true),
         [b'd', b'e', b'c', b'r', b' ', rest @ ..] => delta(rest, false),
+        [b'm', b'd', b' ', rest @ ..] => meta(rest, MetaVerb::Delete),
+        [b'm', b'a', b' ', rest @ ..] => meta(rest, MetaVerb::Arithmetic),
+        [b'm', b'n', b'\r', b'\n', ..] => Some(Step::Request(Request::Noop(Form::LINE), 4)),
         _ => None,
     }
 }
 
-/// `KEY\r\n`.
-#[inline]
-fn only_key(rest: &[u8]) -> Option<(&[u8], usize)> {
-    let end = memchr::memchr2(b' ', b'\n', rest)?;
-    if rest[end] != b'\n' {
-        return None;
+/// A key, and what follows it.
+#[inline(always)]
+fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (key, rest) = text.split_at_checked(scan::blank(text)?)?;
+    (1..=KEY_BYTES_MAX).contains(&key.len()).then_some((key, rest))
+}
+
+/// `KEY\r\n`: the key, and the bytes of both.
+#[inline(always)]
+fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
+    let (key, rest) = key(text)?;
+    match rest {
+        [b'\r', b'\n', ..] => Some((key, key.len() + 2)),
+        [b'\n', ..] => Some((key, key.len() + 1)),
+        _ => None,
     }
-    let key = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
-    (1..=KEY_BYTES_MAX).contains(&key.len()).then_some((key, end + 1))
 }
 
-#[inline]
-fn get(rest: &[u8], name_bytes: usize, cas: bool) -> Option<Quick<'_>> {
-    let (key, bytes) = only_key(rest)?;
-    let get = Get { key, exptime: None, form: GetForm::Text { cas, last: true } };
-    Some(Quick::Request(Request::Get(get), name_bytes + bytes))
-}
-
-fn delete(rest: &[u8]) -> Option<Quick<'_>> {
+fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
     // `delete noreply` is a key and wants no answer: not for here.
     if key == b"noreply" {
         return None;
     }
     let delete = Delete { key, cas: 0, form: Form::LINE };
-    Some(Quick::Request(Request::Delete(delete), 7 + bytes))
+    Some(Step::Request(Request::Delete(delete), 7 + bytes))
 }
 
-/// `KEY ` and what follows.
-#[inline]
-fn key_and_rest(rest: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = memchr::memchr2(b' ', b'\n', rest)?;
-    if rest[end] != b' ' || !(1..=KEY_BYTES_MAX).contains(&end) {
-        return None;
-    }
-    Some((&rest[..end], &rest[end + 1..]))
-}
-
-/// A number of 1 to `DIGITS_MAX` digits, and what follows it.
+/// ` NUMBER`, of at most `DIGITS_MAX` digits, and what follows it.
 #[inline]
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let [b' ', text @ ..] = text else { return None };
     let mut sum = 0;
     for (index, &byte) in text.iter().enumerate().take(DIGITS_MAX + 1) {
         let digit = byte.wrapping_sub(b'0');
@@ -99,11 +102,11 @@ fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
 }
 
 #[inline]
-fn set(input: &[u8]) -> Option<Quick<'_>> {
-    let (key, rest) = key_and_rest(input)?;
+fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
+    let (key, rest) = key(rest)?;
     let (client_flags, rest) = number(rest)?;
-    let (exptime, rest) = number(rest.strip_prefix(b" ")?)?;
-    let (value_bytes, rest) = number(rest.strip_prefix(b" ")?)?;
+    let (exptime, rest) = number(rest)?;
+    let (value_bytes, rest) = number(rest)?;
     let (noreply, rest) = line_end(rest)?;
     let store = Store {
         verb: StoreVerb::Set,
@@ -115,36 +118,80 @@ fn set(input: &[u8]) -> Option<Quick<'_>> {
         value: &[],
         terminated: true,
     };
-    let header_bytes = 4 + (input.len() - rest.len());
-    Some(Quick::Value(Request::Store(store), header_bytes, value_bytes))
+    let header_bytes = input.len() - rest.len();
+    Some(with_value(input, Request::Store(store), header_bytes, value_bytes, LINE_END_BYTES))
 }
 
-fn delta(input: &[u8], incr: bool) -> Option<Quick<'_>> {
-    let (key, rest) = key_and_rest(input)?;
+fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
+    let (key, rest) = key(input)?;
     let (delta, rest) = number(rest)?;
     let (noreply, rest) = line_end(rest)?;
     let (delta, form) = (u64::from(delta), Form::Text { noreply });
     let delta = Delta { incr, key, delta, cas: 0, initial: None, form };
-    Some(Quick::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
+    Some(Step::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
+}
+
+/// `[ FLAG...]\r\n`: flags with one space before each, and what follows.
+#[inline]
+fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
+    let (mut rest, mut count) = (text, 0);
+    loop {
+        match rest {
+            [b' ', letter, more @ ..] if letter.is_ascii_alphabetic() && count < FLAGS_MAX => {
+                (rest, count) = (more, count + 1);
+                while let [b'!'..=u8::MAX, more @ ..] = rest {
+                    rest = more;
+                }
+            }
+            [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
+                let text = &text[..text.len() - rest.len()];
+                return Some((Args { text: text.get(1..).unwrap_or(text), count }, behind));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// A meta command without a value, behind its two letters and a space.
+#[inline(always)]
+fn meta(input: &[u8], verb: MetaVerb) -> Option<Step<'_>> {
+    let (key, rest) = key(input)?;
+    let (flags, rest) = flags(rest)?;
+    let meta = Meta { verb, key, flags, value: &[], terminated: true };
+    Some(Step::Request(Request::Meta(meta), 3 + (input.len() - rest.len())))
+}
+
+#[inline]
+fn meta_set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
+    let (key, rest) = key(rest)?;
+    let (value_bytes, rest) = number(rest)?;
+    let (flags, rest) = flags(rest)?;
+    let meta = Meta { verb: MetaVerb::Set, key, flags, value: &[], terminated: true };
+    let header_bytes = input.len() - rest.len();
+    Some(with_value(input, Request::Meta(meta), header_bytes, value_bytes, LINE_END_BYTES))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse::{Parsed, parse};
+    use crate::session::{Session, Speak};
     use proptest::prelude::*;
 
-    /// What the general parser makes of it, in this module's terms.
-    fn general(line: &[u8]) -> Option<Quick<'_>> {
-        match parse(line) {
-            Parsed::Request(request) => Some(Quick::Request(request, line.len())),
-            Parsed::Value(request, bytes) => Some(Quick::Value(request, line.len(), bytes)),
-            Parsed::Keys { cas, exptime, keys_at } => {
-                let (key, _) = only_key(&line[keys_at..])?;
-                let get = Get { key, exptime, form: GetForm::Text { cas, last: true } };
-                Some(Quick::Request(Request::Get(get), line.len()))
-            }
-            Parsed::Swallow(..) | Parsed::Close => None,
+    fn quick(line: &[u8]) -> Option<Step<'_>> {
+        let get = get(line).map(|(get, bytes)| Step::Request(Request::Get(get), bytes));
+        get.or_else(|| step(line))
+    }
+
+    /// What the session makes of it on the long way.
+    fn general(line: &[u8]) -> Option<Step<'_>> {
+        let mut session = Session::new(Speak::Ascii);
+        match session.any_line(line) {
+            Step::Skip(skipped) => match session.next(&line[skipped..]) {
+                Step::Request(Request::Answer(_), _) => None,
+                Step::Request(request, bytes) => Some(Step::Request(request, skipped + bytes)),
+                _ => None,
+            },
+            step => Some(step),
         }
     }
 
@@ -156,24 +203,28 @@ mod tests {
             1 => "[-+]?[0-9]{0,3}",
             1 => "[\r\ta]{0,2}",
             1 => "k{249,252}",
+            2 => "[a-zA-Z@~_][a-z0-9]{0,3}",
         ]
     }
 
     proptest! {
         #[test]
         fn short_cuts_lead_where_the_road_leads(
-            name in "get|gets|set|delete|incr|decr|getx|se",
-            words in proptest::collection::vec(word(), 0..6),
-            gap in " {1,2}",
-            end in "( )?(\r)?\n",
+            name in "get|gets|set|delete|incr|decr|getx|se|mg|ms|md|ma|mn|me",
+            words in proptest::collection::vec(word(), 0..14),
+            gap in prop_oneof![9 => Just(" "), 1 => Just("  ")],
+            plain in 0..4,
+            odd_end in "( )?(\\r){0,2}\n",
+            value in prop_oneof![Just(""), Just("v\r\n"), Just("valuevalue\r\nget k\r\n")],
         ) {
             let mut line = name;
             for word in &words {
-                line.push_str(&gap);
+                line.push_str(gap);
                 line.push_str(word);
             }
-            line.push_str(&end);
-            if let Some(quick) = request(line.as_bytes()) {
+            line.push_str(if plain > 0 { "\r\n" } else { &odd_end });
+            line.push_str(value);
+            if let Some(quick) = quick(line.as_bytes()) {
                 prop_assert_eq!(Some(quick), general(line.as_bytes()));
             }
         }
@@ -189,12 +240,30 @@ mod tests {
             b"delete k\r\n",
             b"incr k 1\r\n",
             b"decr k 999999999 noreply\r\n",
+            b"mg k\r\n",
+            b"mg k v\n",
+            b"mg k s v Oopaque k t\r\n",
+            b"md k q\r\n",
+            b"ma k D5 q\r\n",
+            b"ms k 5\r\n",
+            b"ms k 5 T90 F7\r\n",
+            b"mn\r\n",
         ] {
-            assert!(request(line).is_some());
-            assert_eq!(request(line), general(line));
+            assert!(quick(line).is_some(), "{line:?}");
+            assert_eq!(quick(line), general(line));
             for cut in 0..line.len() {
-                assert_eq!(request(&line[..cut]), None);
+                assert_eq!(quick(&line[..cut]), None);
             }
+        }
+    }
+
+    #[test]
+    fn a_line_with_its_value_takes_them_too() {
+        for text in
+            [&b"set k 0 0 5\r\nvalue\r\nget"[..], b"ms k 5 T90\r\nvalue\r\n", b"ms k 0\r\n??"]
+        {
+            assert!(matches!(quick(text), Some(Step::Request(..))), "{text:?}");
+            assert_eq!(quick(text), general(text));
         }
     }
 }

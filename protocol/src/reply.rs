@@ -8,12 +8,17 @@
 use crate::KEY_BYTES_MAX;
 use crate::number;
 use crate::request::Args;
+use crate::short::Short;
 
 /// Longest line of a reply.
 pub const LINE_BYTES_MAX: usize = 2048;
 
 /// Longest first line of a value, its line end included.
 pub const VALUE_LINE_BYTES_MAX: usize = 6 + KEY_BYTES_MAX + 1 + 10 + 1 + 10 + 1 + 20 + 2;
+
+/// What follows a value, and what follows the last one.
+const LINE_END: &[u8; 2] = b"\r\n";
+const LAST_END: &[u8; 7] = b"\r\nEND\r\n";
 
 /// One reply. A retrieval is answered by any number of `Value`s and an `End`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +74,7 @@ pub enum Decoded<'a> {
 }
 
 /// Appends the line before a value.
-#[inline]
+#[inline(always)]
 pub fn value_line(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -79,13 +84,18 @@ pub fn value_line(
 ) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
-    if client_flags == 0 {
-        out.extend_from_slice(b" 0 ");
-    } else {
-        out.push(b' ');
-        number(out, client_flags);
-        out.push(b' ');
+    if let (0, None, Some(digits)) = (client_flags, cas, Short::digits(value_bytes)) {
+        return Short::of(b" 0 ").then(digits).then(Short::of(b"\r\n")).append(out);
     }
+    numbers(out, client_flags, value_bytes, cas);
+}
+
+/// Appends what stands between a key and its value.
+#[inline(never)]
+fn numbers(out: &mut Vec<u8>, client_flags: u32, value_bytes: u32, cas: Option<u64>) {
+    out.push(b' ');
+    number(out, client_flags);
+    out.push(b' ');
     number(out, value_bytes);
     if let Some(cas) = cas {
         out.push(b' ');
@@ -94,10 +104,34 @@ pub fn value_line(
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends a value's end; `last`: of the last value of a retrieval.
+#[inline(always)]
+pub fn value_end(out: &mut Vec<u8>, last: bool) {
+    let end = out.len() + LINE_END.len();
+    out.extend_from_slice(LAST_END);
+    if !last {
+        out.truncate(end);
+    }
+}
+
 /// Appends a number's digits.
 #[inline]
 pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends a few letters, and a number right behind them.
+#[inline(always)]
+pub fn number_after<const N: usize>(
+    out: &mut Vec<u8>,
+    letters: &[u8; N],
+    number: impl itoa::Integer + Copy + TryInto<u32>,
+) {
+    if let Some(digits) = number.try_into().ok().and_then(Short::digits) {
+        return Short::of(letters).then(digits).append(out);
+    }
+    out.extend_from_slice(letters);
+    self::number(out, number);
 }
 
 impl<'a> Reply<'a> {

@@ -247,9 +247,19 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The tokens in order.
+    /// The tokens in order; none is empty.
+    #[inline]
     pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.text.split(|&byte| byte == b' ').filter(|token| !token.is_empty())
+        let mut rest = self.text;
+        std::iter::from_fn(move || {
+            while let [b' ', more @ ..] = rest {
+                rest = more;
+            }
+            let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+            let (token, more) = rest.split_at(end);
+            rest = more;
+            (!token.is_empty()).then_some(token)
+        })
     }
 
     /// The token at `index`, if there are so many.

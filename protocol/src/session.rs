@@ -21,7 +21,7 @@ pub const LINE_BYTES_MAX: usize = 16384;
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Length of the line end behind a value.
-const LINE_END_BYTES: u32 = 2;
+pub(crate) const LINE_END_BYTES: u32 = 2;
 
 /// So many spaces may stand before the `get` of an endless line.
 const SPACES_MAX: usize = 100;
@@ -195,7 +195,7 @@ impl Session {
 
 /// A storage command with its value, if that is all here.
 #[inline]
-fn with_value<'a>(
+pub(crate) fn with_value<'a>(
     input: &'a [u8],
     mut request: Request<'a>,
     header_bytes: usize,

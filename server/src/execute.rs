@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use protocol::{
     Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Speak,
-    Step, answer, binary, reply,
+    Step, Tag, answer, binary, reply,
 };
 use store::{Appended, Body, Column, Deleted, Draft, Hit, MetaDelete, Prefetched, Value, Vivify};
 
@@ -70,22 +70,43 @@ pub fn execute_hashed(
     out: &mut Out,
 ) -> After {
     match request {
-        Request::Get(request) => get(context, request, hash, out),
+        Request::Get(request) => {
+            get(context, request, hash, out);
+            After::Continue
+        }
+        other => execute_other(context, other, hash, out),
+    }
+}
+
+/// All but retrievals, whose code is to have a processor's registers for itself.
+#[inline(never)]
+fn execute_other(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
+    match request {
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
             put::store(context, request, value, out);
         }
         Request::Delete(request) => delete(context, request, out),
         Request::Delta(request) => delta(context, request, out),
-        Request::Meta(request) => return execute_meta(context, request, out),
+        Request::Meta(request) => execute_meta(context, request, hash, out),
         other => return execute_rare(context, other, out),
     }
     After::Continue
 }
 
-fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+fn execute_meta(
+    context: &mut Context,
+    request: &Meta<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) {
     match request.verb {
-        MetaVerb::Get => meta::get(context, request, out),
+        MetaVerb::Get => meta::get(context, request, hash, out),
         MetaVerb::Set => {
             let value = Arrived::here(request.value, request.terminated);
             put::meta_store(context, request, value, out);
@@ -94,7 +115,6 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
         MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
         MetaVerb::Debug => meta::debug(context, request, out),
     }
-    After::Continue
 }
 
 #[cold]
@@ -184,40 +204,70 @@ fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut
     if let Some(exptime) = get.exptime {
         return get_and_touch(context, get, exptime, out);
     }
+    let hash = hash.unwrap_or_else(|| context.store.hashed(get.key));
+    match get.form {
+        GetForm::Text { cas, last } => get_text(context, get.key, hash, (cas, last), out),
+        GetForm::Binary(tag) => get_binary(context, get, hash, tag, out),
+    }
+}
+
+#[inline(always)]
+fn get_text(
+    context: &mut Context,
+    key: &[u8],
+    hash: Prefetched,
+    (cas, last): (bool, bool),
+    out: &mut Out,
+) {
     let Context { counters, store, .. } = context;
-    let key = get.key;
-    let hash = hash.unwrap_or_else(|| store.hashed(key));
-    let (hit, end): (_, &[u8]) = match get.form {
-        GetForm::Text { cas, last } => {
-            let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
-                let cas = cas.then(|| head.cas());
-                reply::value_line(buf, key, head.client_flags(), head.value_bytes(), cas);
-            });
-            (hit, if last { b"\r\nEND\r\n" } else { b"\r\n" })
-        }
-        GetForm::Binary(tag) => {
-            let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
-                let (client_flags, cas) = (head.client_flags(), head.cas());
-                // What is no touch is always followed by its value.
-                let _ = binary::write::value(buf, tag, key, client_flags, head.value_bytes(), cas);
-            });
-            (hit, b"")
-        }
-    };
+    let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+        let cas = cas.then(|| head.cas());
+        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), cas);
+    });
     counters.get_cmds.add(1);
     match hit {
         Some(appended) => {
             counters.get_hits.add(1);
-            if let Appended::Frames(pinned, tail) = appended {
-                out.pin(pinned);
-                out.buf.extend_from_slice(tail);
+            append_frames(out, appended);
+            reply::value_end(&mut out.buf, last);
+        }
+        None => {
+            counters.get_misses.add(1);
+            if last {
+                out.buf.extend_from_slice(answer::END.as_bytes());
             }
-            out.buf.extend_from_slice(end);
+        }
+    }
+}
+
+#[inline(never)]
+fn get_binary(context: &mut Context, get: &Get<'_>, hash: Prefetched, tag: Tag, out: &mut Out) {
+    let Context { counters, store, .. } = context;
+    let key = get.key;
+    let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+        let (client_flags, cas) = (head.client_flags(), head.cas());
+        // What is no touch is always followed by its value.
+        let _ = binary::write::value(buf, tag, key, client_flags, head.value_bytes(), cas);
+    });
+    counters.get_cmds.add(1);
+    match hit {
+        Some(appended) => {
+            counters.get_hits.add(1);
+            append_frames(out, appended);
         }
         None => {
             counters.get_misses.add(1);
             say_miss(get, out);
         }
+    }
+}
+
+/// Splices in a value whose body is in frames.
+#[inline]
+fn append_frames(out: &mut Out, appended: Appended<'_>) {
+    if let Appended::Frames(pinned, tail) = appended {
+        out.pin(pinned);
+        out.buf.extend_from_slice(tail);
     }
 }
 

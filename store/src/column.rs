@@ -10,7 +10,7 @@ use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
     Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,
-    Refused, Stored,
+    Refused, Stored, Wants,
 };
 use crate::{Draft, Store};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Column {
     ) -> Option<Appended<'_>> {
         let head = |out: &mut Vec<u8>, there: &Head<'_>| {
             head(out, there);
-            true
+            Wants::Value
         };
         match self.get_into_if(key, hash, out, head) {
             Looked::Hit(appended) => Some(appended),
@@ -127,15 +127,15 @@ impl Column {
         }
     }
 
-    /// As `get_into`, unless `head` says no: then it counts as no lookup of the key, and the caller
-    /// asks otherwise.
+    /// As `get_into`, but `head` says what is to follow. Where it calls the lookup off, that counts
+    /// as none, and the caller asks otherwise.
     #[inline]
     pub fn get_into_if(
         &mut self,
         key: &[u8],
         hash: Prefetched,
         out: &mut Vec<u8>,
-        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> bool,
+        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'_> {
         let Self { store, local } = self;
         local.get_into(store, (hash.0, key), out, head)

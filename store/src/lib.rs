@@ -35,7 +35,7 @@ pub use stats::Stats;
 pub use usage::Usage;
 pub use verbs::{
     Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit,
-    MetaStep, Put, Refused, Stored, Value, Verb, Vivify,
+    MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants,
 };
 
 use hash::KeyHash;

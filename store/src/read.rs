@@ -11,7 +11,7 @@ use crate::column::Local;
 use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
-use crate::verbs::{Head, Hit, Looked};
+use crate::verbs::{Appended, Head, Hit, Looked, Wants};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -21,7 +21,7 @@ impl Local {
         self.sample_lookup(store, hash);
         let (head, taken) = loop {
             let (found, item) = self.find_shown(store, hash, key)?;
-            let head = Head { store, item, slot: found.slot };
+            let head = Head { store, local: self, item, slot: found.slot };
             let head = (head.client_flags(), head.value_bytes(), head.cas());
             let taken = self.take(store, &item);
             // All that was read was one version's, and frames held are this item's.
@@ -34,14 +34,14 @@ impl Local {
     }
 
     /// As `get`, of the key with this hash; the value goes straight to the end of `out`, behind
-    /// what `head` appends, unless that says no.
+    /// what `head` appends, as that says.
     #[inline(always)]
     pub(crate) fn get_into<'s>(
         &mut self,
         store: &'s Store,
         (hash, key): (u64, &[u8]),
         out: &mut Vec<u8>,
-        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> bool,
+        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
         let before = out.len();
         loop {
@@ -49,11 +49,14 @@ impl Local {
                 self.sample_lookup(store, hash);
                 return Looked::Miss;
             };
-            if !head(out, &Head { store, item, slot: found.slot }) {
-                out.truncate(before);
-                return Looked::Left;
-            }
-            let appended = Self::append(store, &item, out);
+            let appended = match head(out, &Head { store, local: self, item, slot: found.slot }) {
+                Wants::Value => Self::append(store, &item, out),
+                Wants::NoValue => Some(Appended::Whole),
+                Wants::CallOff => {
+                    out.truncate(before);
+                    return Looked::Left;
+                }
+            };
             // As in `get`.
             if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
                 self.sample_lookup(store, hash);

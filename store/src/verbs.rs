@@ -7,6 +7,7 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
+use crate::column::Local;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::Item;
 use crate::{Draft, Pinned, Store};
@@ -133,6 +134,7 @@ pub struct Hit<'s> {
 /// What stands before a value, read as it is asked for.
 pub struct Head<'s> {
     pub(crate) store: &'s Store,
+    pub(crate) local: &'s Local,
     pub(crate) item: Item<'s>,
     pub(crate) slot: Slot,
 }
@@ -167,6 +169,15 @@ impl Head<'_> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
+    /// Seconds since its last access before this one (`l`), where that was in this minute. `None`:
+    /// it was not, and two who ask at once may not be told the same.
+    #[inline]
+    #[must_use]
+    pub fn idle_seconds(&self) -> Option<u32> {
+        let minute = self.item.minute();
+        (minute == self.local.minute()).then(|| self.local.idle_seconds(minute))
+    }
+
     /// Its key was given in base64.
     #[inline]
     #[must_use]
@@ -195,6 +206,17 @@ impl Head<'_> {
     pub fn token_sent(&self) -> bool {
         self.slot.has(WON)
     }
+}
+
+/// What is to follow what a lookup's `head` appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// The value.
+    Value,
+    /// Nothing.
+    NoValue,
+    /// The lookup is called off: what was appended goes.
+    CallOff,
 }
 
 /// What came of a lookup that `head` could call off.

@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use store::policy::Eviction;
-use store::{Appended, Body, Column, Config, Looked, MetaDelete, MetaGet, Put, Store, Verb};
+use store::{Appended, Body, Column, Config, Looked, MetaDelete, MetaGet, Put, Store, Verb, Wants};
 
 fn column() -> Column {
     let config = Config {
@@ -34,17 +34,23 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     let hash = column.hashed(b"key");
     let looked = column.get_into_if(b"key", hash, &mut out, |out, head| {
         out.extend_from_slice(b"head");
-        head.value_bytes() != 5
+        if head.value_bytes() == 5 { Wants::CallOff } else { Wants::Value }
     });
     assert!(matches!(looked, Looked::Left), "{looked:?}");
     assert_eq!(out, b"before");
     assert!(!column.meta_get(&meta(b"key")).expect("a hit").fetched);
     let looked = column.get_into_if(b"key", hash, &mut out, |out, _| {
         out.extend_from_slice(b" head ");
-        true
+        Wants::Value
     });
     assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value");
+    let looked = column.get_into_if(b"key", hash, &mut out, |out, _| {
+        out.extend_from_slice(b" alone");
+        Wants::NoValue
+    });
+    assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
+    assert_eq!(out, b"before head value alone");
     assert!(column.meta_get(&meta(b"key")).expect("a hit").fetched);
     let hash = column.hashed(b"none");
     let looked = column.get_into_if(b"none", hash, &mut out, |_, _| panic!("there is none"));
@@ -77,6 +83,7 @@ fn a_head_tells_what_a_locked_look_does() {
         let hit = column.meta_get(&meta(key)).expect("a hit");
         let exptime = if hit.exptime == 0 { Some(0) } else { None };
         let due = (hit.hit.client_flags, hit.hit.value_bytes, hit.hit.cas, exptime);
+        let idle_seconds = hit.idle_seconds;
         let marks = (hit.key_binary, hit.fetched, hit.stale, hit.token_sent);
         let hash = column.hashed(key);
         let looked = column.get_into_if(key, hash, &mut Vec::new(), |_, head| {
@@ -84,7 +91,24 @@ fn a_head_tells_what_a_locked_look_does() {
             assert_eq!(told, due);
             let told = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
             assert_eq!(told, marks);
-            false
+            assert_eq!(head.idle_seconds(), Some(idle_seconds));
+            Wants::CallOff
+        });
+        assert!(matches!(looked, Looked::Left));
+    }
+}
+
+#[test]
+fn how_long_an_item_lay_idle_is_told_within_its_minute_only() {
+    let mut column = column();
+    set(&mut column, &Put::new(Verb::Set, b"key"), b"value");
+    let hash = column.hashed(b"key");
+    for (now, due) in [(119, true), (120, false), (180, false)] {
+        column.set_now(now);
+        let locked = column.meta_get(&meta(b"key")).expect("a hit").idle_seconds;
+        let looked = column.get_into_if(b"key", hash, &mut Vec::new(), |_, head| {
+            assert_eq!(head.idle_seconds(), due.then_some(locked), "at {now}");
+            Wants::CallOff
         });
         assert!(matches!(looked, Looked::Left));
     }

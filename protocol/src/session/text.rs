@@ -18,16 +18,14 @@ use crate::request::{Get, Request};
 impl Session {
     #[inline]
     pub(super) fn line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        match quick::request(input) {
-            Some(quick::Quick::Request(request, bytes)) => Step::Request(request, bytes),
-            Some(quick::Quick::Value(request, header_bytes, value_bytes)) => {
-                with_value(input, request, header_bytes, value_bytes, LINE_END_BYTES)
-            }
-            None => self.any_line(input),
+        if let Some((get, bytes)) = quick::get(input) {
+            return Step::Request(Request::Get(get), bytes);
         }
+        quick::step(input).unwrap_or_else(|| self.any_line(input))
     }
 
-    fn any_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+    #[inline(never)]
+    pub(crate) fn any_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         let Some(end) = memchr::memchr(b'\n', input) else { return self.endless(input) };
         let line_bytes = end + 1;
         match parse(&input[..line_bytes]) {

@@ -120,13 +120,13 @@ fn append_number(context: &Context, asked: Asked<'_>, number: &Number, out: &mut
                 out.buf.extend_from_slice(b" c");
                 reply::number(&mut out.buf, number.cas);
             }
-            b't' => append_ttl(out, exptime, context.clock.now),
+            b't' => append_ttl(&mut out.buf, exptime, context.clock.now),
             b'T' => exptime = context.clock.realtime(flags.exptime.unwrap_or(0)),
             b'N' if number.vivified => {
                 exptime = context.clock.realtime(flags.vivify.unwrap_or(0));
             }
-            b'O' => append_opaque(out, token),
-            b'k' => append_key(out, key, flags.binary),
+            b'O' => append_opaque(&mut out.buf, token),
+            b'k' => append_key(&mut out.buf, key, flags.binary),
             _ => {}
         }
     }

@@ -4,26 +4,77 @@
 //! Invariant: flags are answered in the order they were given; `Z`, `X` and `W` follow.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
+mod told;
+
 use protocol::meta::Flags;
 use protocol::{Meta, answer, base64, reply};
-use store::{Deleted, MetaDelete, MetaGet, MetaHit, MetaStep};
+use store::{Deleted, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
-use super::{Context, append_value, say};
+use super::{Context, append_frames, append_value, say};
 use crate::clock::Clock;
 use crate::out::Out;
+use crate::shared::Counters;
+use told::append_head;
+pub(super) use told::{Asked, append_key, append_opaque, append_ttl};
 
 /// The slab class `me` names. There are none here; memcached numbers them from 1.
 const SLAB_CLASS: &str = " cls=1 size=";
 
 /// `mg`.
-pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+pub(super) fn get(
+    context: &mut Context,
+    request: &Meta<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let (steps, count) = steps(request, &flags, &context.clock);
+    let asked = (request, &flags, key);
+    if !flags.only_looks() {
+        return get_locked(context, asked, out);
+    }
+    // What was prefetched is the key as it was sent.
+    let hash = hash.filter(|_| !flags.binary).unwrap_or_else(|| context.store.hashed(key));
+    let clock = &context.clock;
+    let looked =
+        context.store.get_into_if(key, hash, &mut out.buf, |buf, head| {
+            match append_head(clock, asked, flags.value, head, buf) {
+                None => Wants::CallOff,
+                Some(()) if flags.value => Wants::Value,
+                Some(()) => Wants::NoValue,
+            }
+        });
+    match looked {
+        Looked::Left => get_locked(context, asked, out),
+        Looked::Miss => miss(&context.counters, asked, out),
+        Looked::Hit(appended) => {
+            context.counters.get_cmds.add(1);
+            context.counters.get_hits.add(1);
+            append_frames(out, appended);
+            if flags.value {
+                out.buf.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+fn miss(counters: &Counters, asked: Asked<'_>, out: &mut Out) {
+    counters.get_cmds.add(1);
+    counters.get_misses.add(1);
+    if !asked.1.quiet {
+        append_miss(b"EN", asked, out);
+    }
+}
+
+/// `mg` under the lock: it changes the item, or asks for what only the lock tells.
+#[inline(never)]
+fn get_locked(context: &mut Context, asked: Asked<'_>, out: &mut Out) {
+    let (request, flags, key) = asked;
+    let (steps, count) = steps(request, flags, &context.clock);
     // memcached gives up at an opaque that is too long, having done what the flags before it ask.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
@@ -38,7 +89,7 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let counters = &context.counters;
     match context.store.meta_get(&wanted) {
         Some(_) if failed => say(out, answer::OPAQUE_TOO_LONG),
-        Some(hit) => {
+        Some(found) => {
             if flags.exptime.is_some() {
                 counters.touch_cmds.add(1);
                 counters.touch_hits.add(1);
@@ -46,17 +97,20 @@ pub(super) fn get(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
                 counters.get_cmds.add(1);
                 counters.get_hits.add(1);
             }
-            append_hit(&context.clock, (request, &flags, key), hit, out);
-        }
-        None => {
-            counters.get_cmds.add(1);
-            counters.get_misses.add(1);
-            if failed {
-                say(out, answer::OPAQUE_TOO_LONG);
-            } else if !flags.quiet {
-                append_miss(b"EN", (request, &flags, key), out);
+            // `C` with the item's own unique: the client has this value.
+            let value = flags.value && flags.cas != Some(found.hit.cas);
+            // All is told under the lock.
+            let _ = append_head(&context.clock, asked, value, &found, &mut out.buf);
+            if value {
+                append_value(out, found.hit.value, b"\r\n");
             }
         }
+        None if failed => {
+            counters.get_cmds.add(1);
+            counters.get_misses.add(1);
+            say(out, answer::OPAQUE_TOO_LONG);
+        }
+        None => miss(counters, asked, out),
     }
 }
 
@@ -96,55 +150,14 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     (steps, count)
 }
 
-/// A request, its flags and its key.
-pub(super) type Asked<'a> = (&'a Meta<'a>, &'a Flags, &'a [u8]);
-
-fn append_hit(clock: &Clock, asked: Asked<'_>, found: MetaHit<'_>, out: &mut Out) {
-    let (request, flags, key) = asked;
-    let hit = found.hit;
-    // `C` with the item's own unique: the client has this value.
-    let value = flags.value && flags.cas != Some(hit.cas);
-    let buf = &mut out.buf;
-    if value {
-        buf.extend_from_slice(b"VA ");
-        reply::number(buf, hit.value_bytes);
-    } else {
-        buf.extend_from_slice(b"HD");
-    }
-    let mut exptime = found.exptime;
-    for token in request.flags.tokens() {
-        match token[0] {
-            b'T' => exptime = clock.realtime(flags.exptime.unwrap_or(0)),
-            b'N' if found.vivified => exptime = clock.realtime(flags.vivify.unwrap_or(0)),
-            b's' => append_number(out, b" s", hit.value_bytes),
-            b't' => append_ttl(out, exptime, clock.now),
-            b'c' => append_number(out, b" c", hit.cas),
-            b'f' => append_number(out, b" f", hit.client_flags),
-            b'l' => append_number(out, b" l", found.idle_seconds),
-            b'h' => append_number(out, b" h", u8::from(found.fetched)),
-            b'O' => append_opaque(out, token),
-            b'k' => append_key(out, key, found.key_binary),
-            _ => {}
-        }
-    }
-    let marks =
-        [(found.token_sent, &b" Z"[..]), (found.stale, b" X"), (found.won, b" W"), (true, b"\r\n")];
-    for (_, mark) in marks.iter().filter(|(set, _)| *set) {
-        out.buf.extend_from_slice(mark);
-    }
-    if value {
-        append_value(out, hit.value, b"\r\n");
-    }
-}
-
 /// A code, and the flags that need no item.
 pub(super) fn append_miss(code: &[u8; 2], asked: Asked<'_>, out: &mut Out) {
     let (request, flags, key) = asked;
     out.buf.extend_from_slice(code);
     for token in request.flags.tokens() {
         match token[0] {
-            b'O' => append_opaque(out, token),
-            b'k' => append_key(out, key, flags.binary),
+            b'O' => append_opaque(&mut out.buf, token),
+            b'k' => append_key(&mut out.buf, key, flags.binary),
             _ => {}
         }
     }
@@ -237,34 +250,8 @@ fn append_number(out: &mut Out, before: &[u8], number: impl itoa::Integer) {
     reply::number(&mut out.buf, number);
 }
 
-/// The time left; an item that is about to go wraps as in memcached.
-pub(super) fn append_ttl(out: &mut Out, exptime: u32, now: u32) {
-    if exptime == 0 {
-        out.buf.extend_from_slice(b" t-1");
-    } else {
-        append_number(out, b" t", exptime.wrapping_sub(now));
-    }
-}
-
 /// The time left with a sign, in 32 bits as in memcached: what is over 68 years away is negative.
 fn append_seconds(out: &mut Out, exptime: u32, now: u32) {
     let left = if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() };
     reply::number(&mut out.buf, left);
-}
-
-/// The opaque token, as it came.
-pub(super) fn append_opaque(out: &mut Out, token: &[u8]) {
-    out.buf.push(b' ');
-    out.buf.extend_from_slice(token);
-}
-
-/// The key, in base64 if it was given so.
-pub(super) fn append_key(out: &mut Out, key: &[u8], binary: bool) {
-    out.buf.extend_from_slice(b" k");
-    if binary {
-        base64::encode(key, &mut out.buf);
-        out.buf.extend_from_slice(b" b");
-    } else {
-        out.buf.extend_from_slice(key);
-    }
 }

@@ -274,8 +274,8 @@ fn append_stored(asked: Asked<'_>, stored: Stored, given_bytes: u32, out: &mut O
     out.buf.extend_from_slice(code);
     for token in request.flags.tokens() {
         match token[0] {
-            b'O' => append_opaque(out, token),
-            b'k' => append_key(out, key, flags.binary),
+            b'O' => append_opaque(&mut out.buf, token),
+            b'k' => append_key(&mut out.buf, key, flags.binary),
             b'c' => {
                 out.buf.extend_from_slice(b" c");
                 reply::number(&mut out.buf, cas);

@@ -1,0 +1,81 @@
+//! Where a word of a line ends, sixteen bytes at a time.
+//!
+//! Where: the session's short cuts look for the end of a key.
+//! Invariant: gives what a look at one byte after the other would; a test compares the two.
+//! Source: "Determine if a word has a byte less than n", S. E. Anderson, Bit Twiddling Hacks.
+
+/// Bytes looked at at once.
+const STEP: usize = 16;
+
+/// Each byte of a word.
+const ONES: u64 = u64::MAX / 0xff;
+
+/// Where the first byte is that is no higher than a space: nearly always the end of a word.
+#[inline(always)]
+pub(crate) fn blank(text: &[u8]) -> Option<usize> {
+    let (mut at, mut rest) = (0, text);
+    while let Some((step, behind)) = rest.split_first_chunk::<STEP>() {
+        if has_blank(step) {
+            return Some(at + first(step));
+        }
+        (at, rest) = (at + STEP, behind);
+    }
+    match text.last_chunk::<STEP>() {
+        // Those before `at` are looked at again.
+        Some(step) => has_blank(step).then(|| text.len() - STEP + first(step)),
+        None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
+    }
+}
+
+/// Compiled into a comparison of all bytes at once.
+#[inline(always)]
+fn has_blank(step: &[u8; STEP]) -> bool {
+    step.iter().fold(false, |found, &byte| found | (byte <= b' '))
+}
+
+/// The place of the first blank, of which there is one.
+#[inline(always)]
+fn first(step: &[u8; STEP]) -> usize {
+    let (low, high) = step.split_at(STEP / 2);
+    match blanks(low) {
+        0 => STEP / 2 + (blanks(high).trailing_zeros() / 8) as usize,
+        blanks => (blanks.trailing_zeros() / 8) as usize,
+    }
+}
+
+/// The high bit of the first byte that is no higher than a space, and perhaps of bytes behind it.
+#[inline(always)]
+fn blanks(half: &[u8]) -> u64 {
+    let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    word.wrapping_sub(ONES * (b' ' as u64 + 1)) & !word & (ONES * 0x80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn byte() -> impl Strategy<Value = u8> {
+        prop_oneof![8 => 0x21..=0xff_u8, 1 => 0..=0x20_u8, 1 => Just(0x21), 1 => Just(0x80)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_blank_is_found_wherever_it_stands(
+            text in proptest::collection::vec(byte(), 0..70),
+        ) {
+            prop_assert_eq!(blank(&text), text.iter().position(|&byte| byte <= b' '));
+        }
+    }
+
+    #[test]
+    fn every_byte_is_told_in_every_place() {
+        for byte in 0..=u8::MAX {
+            for (place, len) in (0..24).flat_map(|len| (0..len).map(move |place| (place, len))) {
+                let mut text = vec![b'a'; len];
+                text[place] = byte;
+                assert_eq!(blank(&text), (byte <= b' ').then_some(place), "{byte} in {text:?}");
+            }
+        }
+    }
+}
