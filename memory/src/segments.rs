@@ -19,7 +19,7 @@
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
 //!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
-//!           | touched 4
+//!           | touched 4 | due 4
 //! ```
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
@@ -27,7 +27,7 @@
 #[cfg(not(loom))]
 use crate::map::Map;
 use crate::quiescence::Quiescence;
-use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, wait_a_little};
+use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, fence, wait_a_little};
 use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
@@ -85,6 +85,7 @@ struct Lived {
     walked: AtomicU32,
     opened: AtomicU32,
     touched: AtomicU32,
+    due: AtomicU32,
 }
 
 /// One segment's entry.
@@ -145,6 +146,7 @@ impl Segment {
                 walked: zero(),
                 opened: zero(),
                 touched: zero(),
+                due: AtomicU32::new(u32::MAX),
             },
         }
     }
@@ -164,6 +166,7 @@ impl Segment {
         lived.max_exp.store(0, Ordering::Relaxed);
         lived.walked.store(0, Ordering::Relaxed);
         lived.opened.store(opening.now, Ordering::Relaxed);
+        lived.due.store(u32::MAX, Ordering::Relaxed);
         self.set_state(State::Open);
         // Last, for somebody may still know the number from its former life: until here it is full
         // to him, and from here on as open as to anyone. Release pairs with the Acquire in
@@ -316,14 +319,48 @@ impl Segment {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// Before a walk looks at all its items anew: forget the earliest exptime.
-    pub fn reset_min_exp(&self) {
-        self.lived.min_exp.store(u32::MAX, Ordering::Relaxed); // links meanwhile lower it again
+    /// Before a walk reads the exptimes of all its items anew: forgets the earliest, which is
+    /// returned. Nothing linked expires before that.
+    pub fn reset_min_exp(&self) -> u32 {
+        // Relaxed: ordered by the fence. An exchange, so that what others lower meanwhile is either
+        // returned or stays.
+        let earliest = self.lived.min_exp.swap(u32::MAX, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // pairs with the one in `shorten_exp`
+        earliest
     }
 
     /// Lowers the earliest exptime, where a walk found it.
     pub fn lower_min_exp(&self, exptime: u32) {
-        self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
+        if self.lived.min_exp.load(Ordering::Relaxed) > exptime {
+            self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
+        }
+    }
+
+    /// An item of it has got an earlier `exptime` than it had, and says so itself already.
+    ///
+    /// `raise_exp` before that is not enough: a walk may forget the earliest exptime after it, and
+    /// then read the item's old one. With a fence on both sides one of two holds. Where the walk's
+    /// comes first, this call lowers what the walk has reset; where this one does, the walk reads
+    /// the new exptime.
+    pub fn shorten_exp(&self, exptime: u32) {
+        fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
+        self.lower_min_exp(exptime);
+    }
+
+    /// The second in which it is to be looked at again for expired items; `u32::MAX`: never.
+    #[must_use]
+    pub fn due(&self) -> u32 {
+        self.lived.due.load(Ordering::Relaxed) // ordered by the calendar that it is noted in
+    }
+
+    /// Sets `due`.
+    pub fn set_due(&self, due: u32) {
+        self.lived.due.store(due, Ordering::Relaxed); // as `due`
+    }
+
+    /// Lowers `due`; false if it was as early before.
+    pub fn lower_due(&self, due: u32) -> bool {
+        self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as `due`
     }
 
     /// The second in which a background walk last went through it.
@@ -612,128 +649,5 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 #[cfg(all(test, loom))]
-mod under_loom {
-    use super::*;
-    use crate::sync::AtomicBool;
-    use loom::{sync::Arc, thread};
-
-    struct Shared {
-        segments: Segments,
-        quiescence: Quiescence,
-        owned: [AtomicBool; 2],
-    }
-
-    impl Shared {
-        fn own(&self, segment: u32) {
-            let owned = self.owned[segment as usize].swap(true, Ordering::Relaxed);
-            assert!(!owned, "segment {segment} handed out twice");
-        }
-
-        fn disown(&self, segment: u32) {
-            self.owned[segment as usize].store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Does `work` in two threads at once, with two free segments.
-    fn twice(work: fn(&Shared)) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(move || {
-            let owned = [AtomicBool::new(false), AtomicBool::new(false)];
-            let segments = Segments::new(2, 2).expect("no address space is needed");
-            let quiescence = Quiescence::new(0);
-            let shared = Arc::new(Shared { segments, quiescence, owned });
-            let other = {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || work(&shared))
-            };
-            work(&shared);
-            other.join().expect("works");
-            shared.segments.reclaim(&shared.quiescence, |_| ());
-            assert_eq!((shared.segments.free(), shared.segments.limbo()), (2, 0));
-            let taken = [shared.segments.take(0), shared.segments.take(0)];
-            assert!(taken == [Some(0), Some(1)] || taken == [Some(1), Some(0)], "{taken:?}");
-        });
-    }
-
-    #[test]
-    fn a_segment_is_handed_out_once() {
-        twice(|shared| {
-            for _ in 0..2 {
-                let Some(segment) = shared.segments.take(0) else { continue };
-                shared.own(segment);
-                shared.disown(segment);
-                shared.segments.give(segment);
-            }
-        });
-    }
-
-    #[test]
-    fn what_is_retired_is_freed_once() {
-        twice(|shared| {
-            let Some(segment) = shared.segments.take(0) else { return };
-            shared.own(segment);
-            shared.disown(segment);
-            shared.segments.retire(segment, &shared.quiescence);
-            shared.segments.reclaim(&shared.quiescence, |segment| {
-                shared.own(segment);
-                shared.disown(segment);
-            });
-        });
-    }
-
-    #[test]
-    fn what_is_withheld_comes_back_once() {
-        twice(|shared| {
-            if let Some(segment) = shared.segments.take(0) {
-                shared.own(segment);
-                shared.disown(segment);
-                shared.segments.withhold(segment);
-            }
-            while shared.segments.restore() {}
-        });
-    }
-
-    #[test]
-    fn the_last_kept_segment_is_taken_by_nobody() {
-        twice(|shared| {
-            if let Some(segment) = shared.segments.take(1) {
-                shared.own(segment);
-                assert!(shared.segments.free() <= 1, "one taken, one kept");
-                shared.disown(segment);
-                shared.segments.give(segment);
-            }
-        });
-    }
-
-    #[test]
-    fn a_segment_is_sealed_once_and_drainable_when_all_is_committed() {
-        loom::model(|| {
-            let segment = Arc::new(Segment::new());
-            segment.open(Opening::default());
-            let append = |segment: &Segment| {
-                let mut sealed = 0;
-                for bytes in [40, 40] {
-                    match segment.reserve(bytes, 64) {
-                        Reserved::At(_) => {
-                            assert!(!segment.drainable(), "a place not committed");
-                            segment.commit(bytes);
-                        }
-                        Reserved::Sealed => sealed += 1,
-                        Reserved::Full => {}
-                    }
-                }
-                sealed
-            };
-            let other = {
-                let segment = Arc::clone(&segment);
-                thread::spawn(move || append(&segment))
-            };
-            let sealed = append(&segment) + other.join().expect("appends");
-            assert_eq!(sealed, 1);
-            assert!(segment.drainable() && segment.end() == 40);
-        });
-    }
-}
+mod under_loom;

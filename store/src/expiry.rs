@@ -2,8 +2,8 @@
 //!
 //! Where: an idle moment of a column's loop, and once a second.
 //! Invariant: a lookup never returns a dead item, whatever the background walk has got to; the walk
-//! is cut into slices, and goes through a segment whose items expire one by one no more than every
-//! few seconds.
+//! is cut into slices, and goes through a segment when all of it has expired, or much of it may
+//! have.
 //! Source: memcached's LRU crawler and `process_flush_all_command` (1.6.45).
 //!
 //! ```text
@@ -18,10 +18,7 @@ use memory::sync::Ordering;
 
 /// A slice of background work, in bytes of records.
 const SLICE_BYTES: u32 = 32 << 10;
-/// A segment with some expired items is walked again after so many seconds; one with nothing else,
-/// at once.
-const WALK_SECONDS_MIN: u32 = 16;
-/// Segments looked at in one slice for one worth a walk.
+/// Segments looked at in one slice for one of before a flush.
 const LOOKS_MAX: u32 = 4096;
 const SWEEPING: u64 = 1 << 63;
 const EPOCH_MASK: u32 = 0x7fff_ffff;
@@ -93,50 +90,40 @@ impl Local {
         self.walk(store)
     }
 
-    /// Looks for a segment with dead items, and begins to walk it.
+    /// Begins to walk a segment with dead items. False: there is none left.
     fn walk(&mut self, store: &Store) -> bool {
-        let count = store.memory().segments.count();
-        let (second, next) = self.walk;
-        let mut next = next;
-        if second != self.now {
-            store.log.seal_expired(self.now);
-            self.walk = (self.now, 0);
-            next = 0;
-        }
-        if next >= count {
-            return false;
+        if self.sweep(store, |local| local.claim_due(store)) {
+            return true;
         }
         // pairs with `flush_now`
         let sweeping = store.flush.load(Ordering::Acquire) & SWEEPING != 0;
-        for _ in 0..LOOKS_MAX {
-            if next >= count {
-                self.walk.1 = count;
-                if sweeping {
-                    store.end_sweep();
-                }
-                return false;
-            }
-            if self.is_worth_a_walk(store, next, sweeping) && self.sweep(store, next) {
-                self.walk.1 = next + 1;
-                return true;
-            }
-            next += 1;
-        }
-        self.walk.1 = next;
-        true
+        sweeping && self.walk_flushed(store)
     }
 
-    fn is_worth_a_walk(&self, store: &Store, segment: u32, sweeping: bool) -> bool {
-        let there = store.log.segment(segment);
-        if !there.is(State::Sealed) {
+    /// Looks for a segment of before a flush.
+    fn walk_flushed(&mut self, store: &Store) -> bool {
+        let count = store.memory().segments.count();
+        if self.walk.0 != self.now {
+            self.walk = (self.now, 0);
+        }
+        let (first, epoch) = (self.walk.1, store.log.epoch());
+        if first >= count {
             return false;
         }
-        if sweeping && there.epoch() != store.log.epoch() {
-            return true;
+        for segment in first..count.min(first.saturating_add(LOOKS_MAX)) {
+            self.walk.1 = segment + 1;
+            let there = store.log.segment(segment);
+            if there.is(State::Sealed)
+                && there.epoch() != epoch
+                && self.sweep(store, |local| Some((segment, local.claim_to_sweep(store, segment)?)))
+            {
+                return true;
+            }
         }
-        let all = there.max_exp() <= self.now && there.max_exp() != 0;
-        let some = there.min_exp() <= self.now;
-        all || (some && self.now.saturating_sub(there.walked()) >= WALK_SECONDS_MIN)
+        if self.walk.1 == count {
+            store.end_sweep();
+        }
+        self.walk.1 < count
     }
 }
 

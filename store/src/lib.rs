@@ -5,6 +5,7 @@
 //! scans, grows or frees more than a bounded slice.
 //! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
 
+mod calendar;
 mod column;
 mod delta;
 mod draft;
@@ -24,6 +25,7 @@ mod read;
 mod rewrite;
 mod room;
 mod stats;
+mod sweep;
 mod usage;
 mod verbs;
 

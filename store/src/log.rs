@@ -6,6 +6,9 @@
 //! sees it.
 //! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
 
+mod timed;
+
+use crate::calendar::Calendar;
 use crate::policy;
 use crate::queue::Queue;
 use memory::frames::Memory;
@@ -13,11 +16,26 @@ use memory::segments::{NONE, Opening, Reserved, Segment, State};
 use memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence};
 use std::io;
 use std::sync::Arc;
+use timed::{CLASSES, Timed, class_of};
 
 /// Short CAS uniques reach this far before and behind a segment's base.
 const CAS_REACH: u64 = 1 << 31;
-/// The lowest bit of a segment's birth.
+/// The lowest bits of a segment's birth: its queue, whether its items expire, and their class.
 const PROBATION: u64 = 1;
+const TIMED: u64 = 2;
+const CLASS_AT: u32 = 2;
+const ORDER_AT: u32 = 8;
+/// All but the order.
+const KIND: u64 = (1 << ORDER_AT) - 1;
+/// An item stored without an exptime, or to get one later.
+const NEVER: [u32; 2] = [0, u32::MAX];
+/// Open segments of items that expire may be this part of all, and while this part of all is free,
+/// so much more.
+const TIMED_PART: u32 = 16;
+const TIMED_PART_WHILE_FREE: u32 = 8;
+const FREE_PART: u32 = 8;
+/// A segment is not walked sooner after a walk because an item's life was shortened.
+const WALK_SECONDS_MIN: u32 = 60;
 
 /// Bytes in an open segment, the caller's until committed.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +60,11 @@ struct Lane {
     queue: Queue,
     /// The open segment of each appender.
     appenders: Box<[Line<AtomicU32>]>,
-    /// The open segment that each drain token's compaction fills.
-    outs: Box<[Out]>,
+    /// The open segments of items that expire.
+    timed: Timed,
+    /// The open segments that each drain token's compaction fills: with items that do not expire,
+    /// and with those that do.
+    outs: Box<[[Out; 2]]>,
     count: Line<Count>,
 }
 
@@ -66,6 +87,7 @@ pub(crate) struct Log {
     lanes: [Lane; 2],
     /// The youngest part of a queue, in percent.
     window_percent: u32,
+    calendar: Calendar,
     /// The flush epoch: what lies in segments of earlier ones is gone.
     epoch: AtomicU32,
     /// The next CAS unique to hand out.
@@ -82,12 +104,14 @@ impl Log {
         window_percent: u32,
     ) -> io::Result<Self> {
         let segments_max = memory.segments.count_max();
-        let out = |_| Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
+        let stripes = (memory.segments.count() / TIMED_PART / CLASSES).clamp(1, appenders);
+        let out = || Out { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) };
         let lane = |number| -> io::Result<Lane> {
             Ok(Lane {
                 queue: Queue::new(segments_max, number)?,
                 appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
-                outs: (0..tokens).map(out).collect(),
+                timed: Timed::new(stripes),
+                outs: (0..tokens).map(|_| [out(), out()]).collect(),
                 count: Line(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
@@ -99,6 +123,7 @@ impl Log {
         Ok(Self {
             lanes: [lane(0)?, lane(1)?],
             window_percent,
+            calendar: Calendar::new(segments_max)?,
             epoch: AtomicU32::new(0),
             cas: Line(AtomicU64::new(1)),
             now: Line(AtomicU32::new(0)),
@@ -133,7 +158,7 @@ impl Log {
     pub(crate) fn is_young(&self, loc: u64) -> bool {
         let birth = self.segment_of(loc).birth();
         let count = &self.lanes[usize::from(birth & PROBATION != 0)].count;
-        birth >> 1 >= count.young_from.load(Ordering::Relaxed) // a hint
+        birth >> ORDER_AT >= count.young_from.load(Ordering::Relaxed) // a hint
     }
 
     /// Takes the oldest segment of a queue that can be drained, as `Queue::take_oldest`.
@@ -183,9 +208,29 @@ impl Log {
         }
     }
 
-    /// Takes `bytes` for an item from the appender's open segment of a queue; opens another if more
-    /// than `keep` are free.
+    /// Takes `bytes` for an item that will expire at `exptime` (0: never) from an open segment of a
+    /// queue; opens another if more than `keep` are free.
     pub(crate) fn reserve(
+        &self,
+        queue: policy::Queue,
+        (appender, exptime): (usize, u32),
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        if !NEVER.contains(&exptime)
+            && let Some(place) = self.reserve_timed(queue, (appender, exptime), bytes, keep)
+        {
+            return Some(place);
+        }
+        let place = self.reserve_untimed(queue, appender, bytes, keep)?;
+        if !NEVER.contains(&exptime) && self.segment(place.segment).due() == u32::MAX {
+            self.note_due(place.segment, exptime);
+        }
+        Some(place)
+    }
+
+    /// As `reserve`, among those that do not expire.
+    fn reserve_untimed(
         &self,
         queue: policy::Queue,
         appender: usize,
@@ -193,15 +238,17 @@ impl Log {
         keep: u32,
     ) -> Option<Place> {
         let open = &self.lane(queue).appenders[appender];
+        let kind = kind(queue);
         loop {
             // Acquire pairs with the Release below: the segment is seen as opened.
             let segment = open.load(Ordering::Acquire);
             if segment != NONE
+                && self.segment(segment).birth() & KIND == kind
                 && let Some(place) = self.reserve_in(segment, bytes)
             {
                 return Some(place);
             }
-            let fresh = self.open(queue, keep)?;
+            let fresh = self.open(queue, kind, keep)?;
             // AcqRel: Release pairs with the Acquire above.
             if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 // Sealed, not given back: a stale number elsewhere may have let somebody append to
@@ -211,8 +258,60 @@ impl Log {
         }
     }
 
+    /// As `reserve`, among those that expire: of the item's class, or of one that lives longer.
+    fn reserve_timed(
+        &self,
+        queue: policy::Queue,
+        (appender, exptime): (usize, u32),
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        let timed = &self.lane(queue).timed;
+        let stripe = appender % timed.stripes();
+        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        let own = class_of(exptime.saturating_sub(now));
+        let mut class = own;
+        loop {
+            let segment = timed.of(stripe, class);
+            let kind = kind(queue) | TIMED | (u64::from(class) << CLASS_AT);
+            if segment != NONE {
+                if self.segment(segment).birth() & KIND == kind
+                    && let Some(place) = self.reserve_in(segment, bytes)
+                {
+                    return Some(place);
+                }
+                // It is full or was another's all along: no more of this class.
+                timed.replace(stripe, class, segment, NONE);
+            }
+            if class == own
+                && self.may_open_timed(stripe)
+                && let Some(fresh) = self.open(queue, kind, keep)
+            {
+                if !timed.replace(stripe, class, NONE, fresh) {
+                    self.seal(fresh); // as in `reserve`
+                }
+                // The others will expire with this one, or a little later: then it is asked.
+                self.note_due(fresh, exptime);
+                continue;
+            }
+            // Each round closes a class, or goes on to a longer one.
+            class = timed.at_least(stripe, class + u32::from(segment == NONE))?;
+        }
+    }
+
+    /// May another segment be opened for a class of items that expire?
+    fn may_open_timed(&self, stripe: usize) -> bool {
+        let [main, probation] = &self.lanes;
+        let open = main.timed.count(stripe) + probation.timed.count(stripe);
+        let all = self.memory.present();
+        let much_is_free = self.memory.segments.free() > all / FREE_PART;
+        let part = if much_is_free { TIMED_PART_WHILE_FREE } else { TIMED_PART };
+        let stripes = u32::try_from(main.timed.stripes()).unwrap_or(u32::MAX);
+        open < all / part / stripes
+    }
+
     /// Opens a free segment of a queue if more than `keep` are.
-    fn open(&self, queue: policy::Queue, keep: u32) -> Option<u32> {
+    fn open(&self, queue: policy::Queue, kind: u64, keep: u32) -> Option<u32> {
         let segment = self.memory.segments.take(keep)?;
         let Lane { count, .. } = self.lane(queue);
         // Relaxed, here and below: counts, in no order.
@@ -220,8 +319,7 @@ impl Log {
         let segments = count.segments.fetch_add(1, Ordering::Relaxed) + 1;
         let window = u64::from(segments) * u64::from(self.window_percent) / 100;
         count.young_from.fetch_max((birth + 1).saturating_sub(window), Ordering::Relaxed);
-        let probation = if queue == policy::Queue::Probation { PROBATION } else { 0 };
-        self.begin(segment, (birth << 1) | probation);
+        self.begin(segment, (birth << ORDER_AT) | kind);
         Some(segment)
     }
 
@@ -257,7 +355,7 @@ impl Log {
     /// queue that the holder of `token` fills.
     pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
         let lane = self.lane_of(from);
-        let out = &lane.outs[token];
+        let out = self.out(token, from);
         loop {
             // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
             let segment = out.segment.load(Ordering::Relaxed);
@@ -276,7 +374,7 @@ impl Log {
     /// Bytes left in the segment that the holder of `token` fills from such as `from`.
     pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
         // Relaxed: as in `reserve_out`.
-        let out = &self.lane_of(from).outs[token];
+        let out = self.out(token, from);
         let segment = out.segment.load(Ordering::Relaxed);
         if segment == NONE || !self.segment(segment).is(State::Open) {
             return 0;
@@ -289,8 +387,7 @@ impl Log {
     /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
     /// is the older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
-        let Lane { queue, outs, .. } = self.lane_of(segment);
-        let out = &outs[token];
+        let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
         let mine = self.segment(segment).ticket();
         let kept = out.position.load(Ordering::Acquire); // pairs with the swaps below
@@ -303,6 +400,12 @@ impl Log {
         if before != u64::MAX {
             queue.release(before);
         }
+    }
+
+    /// What the holder of `token` fills from such as `from`.
+    fn out(&self, token: usize, from: u32) -> &Out {
+        let timed = self.segment(from).birth() & TIMED != 0;
+        &self.lane_of(from).outs[token][usize::from(timed)]
     }
 
     /// The queue of a segment.
@@ -334,6 +437,7 @@ impl Log {
             }
         }
         self.segment(segment).set_state(State::Sealed);
+        self.note_first_due(segment);
         self.retire_if_dead(segment);
     }
 
@@ -349,18 +453,35 @@ impl Log {
     pub(crate) fn seal_all(&self) {
         self.seal_open(|segment| segment.reserved() > 0);
         for lane in &self.lanes {
-            lane.outs.iter().for_each(|out| self.seal_out(lane, out));
+            lane.outs.iter().flatten().for_each(|out| self.seal_out(lane, out));
         }
     }
 
     /// Seals those of the appenders' segments that `which` says.
     fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
-        for open in self.lanes.iter().flat_map(|lane| &lane.appenders) {
-            // Acquire pairs with the Release in `reserve`.
-            let segment = open.load(Ordering::Acquire);
-            if segment != NONE && which(self.segment(segment)) {
-                self.seal(segment);
-            }
+        let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
+        // Acquire pairs with the Release in `reserve`.
+        let open = appenders.map(|open| open.load(Ordering::Acquire));
+        let open = open.filter(|segment| *segment != NONE);
+        let timed = self.lanes.iter().flat_map(|lane| lane.timed.all());
+        open.chain(timed)
+            .filter(|segment| which(self.segment(*segment)))
+            .for_each(|segment| self.seal(segment));
+    }
+
+    /// Seals one of the open segments of items that expire, if there are more than there may be
+    /// where memory is short: so that what is not filled of it can be used.
+    pub(crate) fn trim_timed(&self) {
+        let all = self.memory.present();
+        let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
+        let hints = self
+            .lanes
+            .iter()
+            .flat_map(|lane| (0..lane.timed.stripes()).map(|stripe| lane.timed.count(stripe)));
+        if hints.sum::<u32>() > (all / TIMED_PART).max(1)
+            && let Some(oldest) = open().min_by_key(|segment| self.segment(*segment).opened())
+        {
+            self.seal(oldest);
         }
     }
 
@@ -381,20 +502,82 @@ impl Log {
         Place { segment, loc, bytes }
     }
 
-    /// Seals the appenders' segments whose items have all expired, so that they can be walked.
-    pub(crate) fn seal_expired(&self, now: u32) {
-        self.seal_open(|segment| (1..=now).contains(&segment.max_exp()));
-    }
-
     fn sealed(&self, segment: u32) {
+        let birth = self.segment(segment).birth();
+        if birth & TIMED != 0 {
+            let class = u32::try_from((birth & KIND) >> CLASS_AT).unwrap_or(0);
+            self.lane_of(segment).timed.close(class, segment);
+        }
         self.queue(segment).push(&self.memory.segments, segment);
         self.segment(segment).set_state(State::Sealed);
+        self.note_first_due(segment);
         self.retire_if_dead(segment);
+    }
+
+    /// Notes when a sealed segment is to be walked: when all of it has expired, where its items do
+    /// so nearly together; else when about an eighth of those that expire has.
+    pub(crate) fn note_first_due(&self, segment: u32) {
+        let there = self.segment(segment);
+        let (first, last) = (there.min_exp(), there.max_exp());
+        if first == u32::MAX {
+            return;
+        }
+        let life = first.saturating_sub(there.opened());
+        let due = match last {
+            u32::MAX => first.saturating_add(life / 2),
+            _ if last.saturating_sub(first) <= life / 2 + 1 => last,
+            _ => first + last.saturating_sub(first) / 8,
+        };
+        self.note_due(segment, due);
+    }
+
+    /// The segment is to be looked at in second `due`.
+    pub(crate) fn note_due(&self, segment: u32, due: u32) {
+        self.calendar.note(&self.memory.segments, segment, due);
+    }
+
+    /// A segment to be walked in second `now`; it is due until it is claimed or noted anew.
+    pub(crate) fn due(&self, now: u32) -> Option<u32> {
+        loop {
+            // Each round gives one, or notes an open one for later.
+            let segment = self.calendar.due(&self.memory.segments, now)?;
+            let there = self.segment(segment);
+            if !there.is(State::Open) {
+                return Some(segment);
+            }
+            match there.max_exp() {
+                // Nothing is linked in it yet.
+                0 => self.note_due(segment, now + 1),
+                last if last > now => self.note_due(segment, last),
+                _ => {
+                    self.seal(segment);
+                    if there.is(State::Open) {
+                        // Somebody else is about to.
+                        self.note_due(segment, now + 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The exptime of the item at `loc`, which was `before`, is `exptime` now; 0: never. Under its
+    /// group's lock, and `raise_exp` came before.
+    pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
+        if exptime == 0 || (before != 0 && before <= exptime) {
+            return;
+        }
+        let segment = self.memory.region.segment_of(loc);
+        let there = self.segment(segment);
+        there.shorten_exp(exptime);
+        let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
+        self.calendar.note_earlier(&self.memory.segments, segment, exptime.max(rested));
     }
 
     /// The place holds a published item, or a void.
     pub(crate) fn commit(&self, place: Place) {
         if self.segment(place.segment).commit(place.bytes) {
+            // What was linked after it was sealed counts too.
+            self.note_first_due(place.segment);
             self.retire_if_dead(place.segment);
         }
     }
@@ -407,9 +590,10 @@ impl Log {
         }
     }
 
-    /// Bytes of memory that the queues take.
+    /// Bytes of memory that the queues and the calendar take.
     pub(crate) fn queue_bytes(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.queue.bytes()).sum()
+        let of_segments = self.calendar.bytes(&self.memory.segments);
+        of_segments + self.lanes.iter().map(|lane| lane.queue.bytes()).sum::<usize>()
     }
 
     /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
@@ -429,4 +613,9 @@ impl Log {
         count.segments.fetch_sub(1, Ordering::Relaxed); // a count
         self.memory.segments.retire(segment, &self.memory.quiescence);
     }
+}
+
+/// The lowest bits of the birth of a segment of items that do not expire.
+fn kind(queue: policy::Queue) -> u64 {
+    if queue == policy::Queue::Probation { PROBATION } else { 0 }
 }

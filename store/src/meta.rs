@@ -94,6 +94,7 @@ impl Local {
             let raised = if never { u32::MAX } else { exptime };
             store.log.segment_of(slot.loc()).raise_exp(raised);
             item.set_exptime(exptime);
+            store.log.changed_exp(slot.loc(), before, exptime);
         }
         won |= slot.has(STALE) && !slot.has(WON);
         won &= get.win;

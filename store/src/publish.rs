@@ -107,8 +107,8 @@ pub(crate) enum Modified<R> {
 /// How an attempt to modify without a place ended.
 enum Attempt<R> {
     Modified(Modified<R>),
-    /// An item of this shape is to be appended.
-    Append(Shape),
+    /// An item of this shape and exptime is to be appended.
+    Append(Shape, u32),
 }
 
 impl Store {
@@ -325,12 +325,12 @@ impl Local {
     ) -> Result<Modified<R>, Refused> {
         let hash = store.hash.hash(key);
         for _ in 0..ATTEMPTS_MAX {
-            let shape = match self.modify_over(store, hash, key, &mut plan) {
+            let (shape, exptime) = match self.modify_over(store, hash, key, &mut plan) {
                 Attempt::Modified(modified) => return Ok(modified),
-                Attempt::Append(shape) => shape,
+                Attempt::Append(shape, exptime) => (shape, exptime),
             };
             let queue = self.queue_for(store, hash, store.index.likely(hash));
-            let place = self.place(store, queue, shape.extent())?;
+            let place = self.place(store, (queue, exptime), shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, key);
             let seen = old.as_ref().filter(|old| old.fate == Fate::Live).map(|old| old.seen);
@@ -393,13 +393,13 @@ impl Local {
         };
         let shape = shape_of(store, key, seen.as_ref(), &new);
         let Some(old) = old.filter(|old| Self::can_rewrite(store, old, shape)) else {
-            return Attempt::Append(shape);
+            return Attempt::Append(shape, new.exptime);
         };
         let cas = self.cas_of(store, &new, old.seen.cas);
         let fields = fields_of(key, Some(&old.seen), &new, cas, self.minute());
         let change = |slot: Slot| slot.rewritten(new.keep_bits, new.set_bits);
         if !Self::rewrite(store, &locked, &old, &fields, change) {
-            return Attempt::Append(shape);
+            return Attempt::Append(shape, new.exptime);
         }
         drop(locked);
         self.counters(store).rewritten.add(1);

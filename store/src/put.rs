@@ -179,7 +179,7 @@ impl Local {
         }
         loop {
             let queue = self.queue_for(store, hash, there);
-            let place = self.place(store, queue, shape.extent())?;
+            let place = self.place(store, (queue, put.exptime), shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, put.key);
             let seen = live(old.as_ref());

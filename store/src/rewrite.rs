@@ -138,7 +138,9 @@ impl Local {
         // Before the item's own exptime says so: the background walk goes by it.
         segment.raise_exp(if fields.exptime == 0 { u32::MAX } else { fields.exptime });
         let item = &old.seen.item;
+        let before = item.exptime();
         locked.rewrite(old.at, change, || item.rewrite(fields, segment.cas_base()));
+        store.log.changed_exp(old.seen.slot.loc(), before, fields.exptime);
         true
     }
 }

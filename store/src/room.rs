@@ -15,8 +15,9 @@ use crate::item::{self, CasWidth, Fields, Item, Record};
 use crate::log::Place;
 use crate::policy::{self, Policy, Pressure, Queue, Verdict};
 use crate::publish::{Fate, item_bytes};
+use crate::sweep::Sweep;
 use crate::verbs::Refused;
-use memory::segments::State;
+use memory::segments::{Segment, State};
 use memory::sync::{Ordering, spin_loop, yield_now};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ const PAY_FACTOR_MORE: u32 = 10;
 const DEAD_PERCENT_MAX: u64 = 5;
 /// A segment with less dead bytes than this is not worth compacting, in percent.
 const COMPACT_DEAD_PERCENT_MIN: u64 = 10;
+/// A segment is walked for expired items first when this part of it may be such.
+const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
 /// Segments looked at to choose one to compact; in larger stores, so many at random.
@@ -70,13 +73,25 @@ pub(crate) struct Debt {
 /// A walk through a claimed segment.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    segment: u32,
-    at: u32,
+    pub(crate) segment: u32,
+    pub(crate) at: u32,
     aim: Aim,
     token: u32,
     freed_bytes: u64,
     /// The mean of all items when it began; 0 where nobody asks.
     mean_bytes: u32,
+    pub(crate) sweep: Sweep,
+}
+
+/// What a look at the sealed segments has found.
+struct Choice {
+    /// The one whose compaction frees most, if it frees enough.
+    best: Option<u32>,
+    /// An estimate of all dead bytes. What an item that did not fit left over at a segment's end is
+    /// not counted: compaction would leave as much, and never come to an end.
+    dead_bytes: u64,
+    /// One many of whose items are likely to have expired.
+    expired: Option<u32>,
 }
 
 /// How an item's drain went.
@@ -87,20 +102,21 @@ enum Drained {
 }
 
 impl Local {
-    /// A place for an item of `bytes` in `queue`, paying for room as it goes. A quiescent point:
-    /// the caller holds nothing.
+    /// A place for an item of `bytes` that will expire at `exptime` (0: never) in `queue`, paying
+    /// for room as it goes. A quiescent point: the caller holds nothing.
     ///
     /// # Errors
     /// `NoMemory`: nothing can be freed.
     pub(crate) fn place(
         &mut self,
         store: &Store,
-        queue: Queue,
+        (queue, exptime): (Queue, u32),
         bytes: u32,
     ) -> Result<Place, Refused> {
         self.pay(store, bytes);
-        let take =
-            |local: &mut Self| store.log.reserve(queue, local.appender(store), bytes, store.keep());
+        let take = |local: &mut Self| {
+            store.log.reserve(queue, (local.appender(store), exptime), bytes, store.keep())
+        };
         match take(self) {
             Some(place) => Ok(place),
             None => self.wait_for(store, take),
@@ -218,7 +234,7 @@ impl Local {
         let Some(token) = store.take_token() else { return false };
         let claimed = self.claim(store, token);
         match claimed {
-            Some((segment, aim)) => {
+            Some((segment, aim, sweep)) => {
                 let counters = self.counters(store);
                 match aim {
                     Aim::Compact => counters.compacted_segments.add(1),
@@ -226,7 +242,7 @@ impl Local {
                     Aim::Sweep => {}
                 }
                 let mean_bytes = if aim == Aim::Evict { store.mean_item_bytes() } else { 0 };
-                let drain = Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes };
+                let drain = Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes, sweep };
                 self.drain = Some(drain);
             }
             None => store.give_token(token),
@@ -234,7 +250,11 @@ impl Local {
         claimed.is_some()
     }
 
-    fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim)> {
+    fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim, Sweep)> {
+        if let Some((segment, sweep)) = self.claim_due(store) {
+            return Some((segment, Aim::Sweep, sweep));
+        }
+        store.log.trim_timed();
         let segments = &store.memory().segments;
         // Only with room for all that is to be moved.
         let room = |segment| {
@@ -244,7 +264,13 @@ impl Local {
         let all_bytes =
             u64::from(store.memory().present()) << store.memory().region.segment_bytes().ilog2();
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
-            let (best, dead_bytes) = self.choose(store);
+            let Choice { best, dead_bytes, expired } = self.choose(store);
+            // What it would move may be dead.
+            if let Some(segment) = expired
+                && let Some(sweep) = self.claim_to_sweep(store, segment)
+            {
+                return Some((segment, Aim::Sweep, sweep));
+            }
             let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
             let Some(segment) = best.filter(|_| much || store.config.eviction.is_none()) else {
                 break;
@@ -257,11 +283,12 @@ impl Local {
                 break;
             }
             if segments.get(segment).change(State::Sealed, State::Draining) {
-                return Some((segment, Aim::Compact));
+                return Some((segment, Aim::Compact, Sweep::default()));
             }
         }
         let Some(policy) = store.config.eviction else {
-            return self.claim_expired(store).map(|segment| (segment, Aim::Sweep));
+            let claimed = self.claim_expired(store);
+            return claimed.map(|(segment, sweep)| (segment, Aim::Sweep, sweep));
         };
         let (probation_bytes, main_bytes) = store.live_bytes();
         let (first, then) = match policy.victim(store.share(), probation_bytes, main_bytes) {
@@ -274,43 +301,29 @@ impl Local {
             store.log.seal_all();
             oldest()
         });
-        oldest.map(|segment| (segment, Aim::Evict))
+        oldest.map(|segment| (segment, Aim::Evict, Sweep::default()))
     }
 
     /// A segment with expired items, where nothing may be evicted; each once a second.
-    fn claim_expired(&mut self, store: &Store) -> Option<u32> {
+    fn claim_expired(&mut self, store: &Store) -> Option<(u32, Sweep)> {
         let count = store.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random(count) };
-        let looks = (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count);
-        looks.into_iter().find(|segment| {
-            let there = store.log.segment(*segment);
-            there.min_exp() <= self.now
-                && there.walked() != self.now
-                && self.claim_to_sweep(store, *segment)
+        (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find_map(|segment| {
+            let there = store.log.segment(segment);
+            let expired = there.min_exp() <= self.now && there.walked() != self.now;
+            Some((segment, expired.then(|| self.claim_to_sweep(store, segment))??))
         })
     }
 
-    /// Claims a segment for a walk that drops the dead and finds the earliest exptime anew.
-    fn claim_to_sweep(&self, store: &Store, segment: u32) -> bool {
-        let there = store.log.segment(segment);
-        let claimed = there.drainable() && there.change(State::Sealed, State::Draining);
-        if claimed {
-            there.set_walked(self.now);
-            there.reset_min_exp();
-        }
-        claimed
-    }
-
-    /// The segment whose compaction frees most, if any frees enough, and an estimate of all dead
-    /// bytes. What an item that did not fit left over at a segment's end is not counted: compaction
-    /// would leave as much, and never come to an end.
-    fn choose(&mut self, store: &Store) -> (Option<u32>, u64) {
+    /// Looks for segments to work on.
+    fn choose(&mut self, store: &Store) -> Choice {
         let segments = &store.memory().segments;
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
         let looks = if count <= CANDIDATES_MAX { count } else { CANDIDATES_SAMPLED };
         let left_over_max = u64::from(store.frame_bytes() + ITEM_HEAD_BYTES_MAX);
         let (mut best, mut best_dead, mut dead_bytes) = (None, 0, 0);
+        let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
         for look in 0..looks {
             let segment = if looks == count { look } else { self.random(count) };
             let there = segments.get(segment);
@@ -323,10 +336,25 @@ impl Local {
             if dead > best_dead {
                 (best, best_dead) = (Some(segment), dead);
             }
+            let bytes = self.expired_bytes(there);
+            if bytes > most_expired {
+                (expired, most_expired) = (Some(segment), bytes);
+            }
         }
         let worth = best_dead * 100 >= segment_bytes * COMPACT_DEAD_PERCENT_MIN;
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
-        (best.filter(|_| worth), dead_bytes)
+        Choice { best: best.filter(|_| worth), dead_bytes, expired }
+    }
+
+    /// About how many bytes of a segment's linked items have expired, if its items expire evenly
+    /// from the earliest exptime to the latest.
+    fn expired_bytes(&self, there: &Segment) -> u64 {
+        let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
+        let now = u64::from(self.now);
+        if first >= now || last == u64::from(u32::MAX) {
+            return 0;
+        }
+        u64::from(there.live()) * (now.min(last) - first) / last.saturating_sub(first).max(1)
     }
 
     fn random(&mut self, below: u32) -> u32 {
@@ -339,6 +367,9 @@ impl Local {
     /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
     pub(crate) fn slice(&mut self, store: &Store, budget: u32) -> u32 {
         let Some(mut drain) = self.drain.take() else { return 0 };
+        if drain.aim == Aim::Sweep {
+            return self.sweep_slice(store, drain, budget);
+        }
         let memory = store.memory();
         let end = memory.segments.get(drain.segment).end();
         let mut done = 0;
@@ -374,9 +405,6 @@ impl Local {
         item: &Item<'_>,
         loc: u64,
     ) -> Drained {
-        if drain.aim == Aim::Sweep {
-            self.counters(store).crawler_items_checked.add(1);
-        }
         let hash = store.hash.hash(item.key());
         let Some(found) = store.index.find(hash, |slot| slot.loc() == loc) else {
             return Drained::Done;
@@ -387,12 +415,7 @@ impl Local {
             return Drained::Done;
         }
         match drain.aim {
-            Aim::Sweep => {
-                if item.exptime() != 0 {
-                    store.log.segment(drain.segment).lower_min_exp(item.exptime());
-                }
-                Drained::Done
-            }
+            Aim::Sweep => Drained::Done,
             Aim::Compact => {
                 let (token, from) = (drain.token as usize, drain.segment);
                 let place = |bytes| store.log.reserve_out(token, from, bytes);
@@ -405,8 +428,8 @@ impl Local {
                         self.evict(store, drain, (hash, loc, bytes), remember);
                     }
                     Verdict::Spare(cnt) => {
-                        let appender = self.appender(store);
-                        let place = |bytes| store.log.reserve(Queue::Main, appender, bytes, 0);
+                        let to = (self.appender(store), item.exptime());
+                        let place = |bytes| store.log.reserve(Queue::Main, to, bytes, 0);
                         if self.relocate(store, hash, loc, item, Some(cnt.into()), place)
                             == Drained::NoRoom
                         {
@@ -436,15 +459,12 @@ impl Local {
     fn drop_dead(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
         match self.unlink_dead(store, hash, loc) {
             Fate::Live => return,
-            Fate::Expired if drain.aim == Aim::Sweep => {
-                self.counters(store).crawler_reclaimed.add(1);
-            }
             Fate::Expired | Fate::Flushed => self.counters(store).reclaimed.add(1),
         }
         self.freed(drain, bytes);
     }
 
-    fn freed(&mut self, drain: &mut Drain, bytes: u64) {
+    pub(crate) fn freed(&mut self, drain: &mut Drain, bytes: u64) {
         drain.freed_bytes += bytes;
         self.debt.bytes = self.debt.bytes.saturating_sub(3 * bytes);
         self.debt.stuck = false;
@@ -538,13 +558,9 @@ impl Local {
     }
 
     /// The walk is through.
-    fn finish(&mut self, store: &Store, drain: Drain) {
-        let segment = store.log.segment(drain.segment);
+    pub(crate) fn finish(&mut self, store: &Store, drain: Drain) {
         match drain.aim {
-            Aim::Sweep => {
-                segment.set_state(State::Sealed);
-                store.log.retire_if_dead(drain.segment);
-            }
+            Aim::Sweep => self.swept(store, &drain),
             Aim::Compact | Aim::Evict => {
                 if drain.aim == Aim::Compact {
                     store.log.inherit(drain.token as usize, drain.segment);
@@ -562,6 +578,7 @@ impl Local {
     /// The walk cannot go on: the segment is as any other again.
     fn stop(&self, store: &Store, drain: &Drain) {
         store.log.segment(drain.segment).set_state(State::Sealed);
+        store.log.note_first_due(drain.segment);
         store.log.retire_if_dead(drain.segment);
         store.give_token(drain.token);
     }
@@ -587,15 +604,21 @@ impl Local {
         self.drain.is_some()
     }
 
-    /// Begins a background walk through a segment, if it can be claimed.
-    pub(crate) fn sweep(&mut self, store: &Store, segment: u32) -> bool {
+    /// Begins a background walk through the segment that `claim` gives. False: there is none, or
+    /// too much else is under way.
+    pub(crate) fn sweep(
+        &mut self,
+        store: &Store,
+        claim: impl FnOnce(&Self) -> Option<(u32, Sweep)>,
+    ) -> bool {
         let Some(token) = store.take_token() else { return false };
-        if !self.claim_to_sweep(store, segment) {
+        let Some((segment, sweep)) = claim(self) else {
             store.give_token(token);
             return false;
-        }
+        };
         let aim = Aim::Sweep;
-        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes: 0 });
+        self.drain =
+            Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes: 0, sweep });
         true
     }
 }

@@ -370,7 +370,9 @@ impl Run {
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        let most = hash.next_multiple_of(segment) + segment * (2 + 2 * COLUMNS);
+        // Open: what columns append to, and an eighth of all for items that expire.
+        let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
+        let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {
             true => Ok(()),
             false => Err(format!("{} bytes in use, not {most}", self.store.used_bytes())),

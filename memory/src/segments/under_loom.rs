@@ -1,0 +1,151 @@
+//! Segments under every interleaving that loom can tell apart.
+//!
+//! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+//! Invariant: what runs is the shipped source.
+
+use super::*;
+use crate::sync::AtomicBool;
+use loom::{sync::Arc, thread};
+
+struct Shared {
+    segments: Segments,
+    quiescence: Quiescence,
+    owned: [AtomicBool; 2],
+}
+
+impl Shared {
+    fn own(&self, segment: u32) {
+        let owned = self.owned[segment as usize].swap(true, Ordering::Relaxed);
+        assert!(!owned, "segment {segment} handed out twice");
+    }
+
+    fn disown(&self, segment: u32) {
+        self.owned[segment as usize].store(false, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` in two threads at once, with two free segments.
+fn twice(work: fn(&Shared)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let owned = [AtomicBool::new(false), AtomicBool::new(false)];
+        let segments = Segments::new(2, 2).expect("no address space is needed");
+        let quiescence = Quiescence::new(0);
+        let shared = Arc::new(Shared { segments, quiescence, owned });
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || work(&shared))
+        };
+        work(&shared);
+        other.join().expect("works");
+        shared.segments.reclaim(&shared.quiescence, |_| ());
+        assert_eq!((shared.segments.free(), shared.segments.limbo()), (2, 0));
+        let taken = [shared.segments.take(0), shared.segments.take(0)];
+        assert!(taken == [Some(0), Some(1)] || taken == [Some(1), Some(0)], "{taken:?}");
+    });
+}
+
+#[test]
+fn a_segment_is_handed_out_once() {
+    twice(|shared| {
+        for _ in 0..2 {
+            let Some(segment) = shared.segments.take(0) else { continue };
+            shared.own(segment);
+            shared.disown(segment);
+            shared.segments.give(segment);
+        }
+    });
+}
+
+#[test]
+fn what_is_retired_is_freed_once() {
+    twice(|shared| {
+        let Some(segment) = shared.segments.take(0) else { return };
+        shared.own(segment);
+        shared.disown(segment);
+        shared.segments.retire(segment, &shared.quiescence);
+        shared.segments.reclaim(&shared.quiescence, |segment| {
+            shared.own(segment);
+            shared.disown(segment);
+        });
+    });
+}
+
+#[test]
+fn what_is_withheld_comes_back_once() {
+    twice(|shared| {
+        if let Some(segment) = shared.segments.take(0) {
+            shared.own(segment);
+            shared.disown(segment);
+            shared.segments.withhold(segment);
+        }
+        while shared.segments.restore() {}
+    });
+}
+
+#[test]
+fn the_last_kept_segment_is_taken_by_nobody() {
+    twice(|shared| {
+        if let Some(segment) = shared.segments.take(1) {
+            shared.own(segment);
+            assert!(shared.segments.free() <= 1, "one taken, one kept");
+            shared.disown(segment);
+            shared.segments.give(segment);
+        }
+    });
+}
+
+/// A touch shortens the item's life while a walk looks for the earliest exptime anew: however
+/// they meet, what the segment says is no later than what the item says.
+#[test]
+fn a_touch_during_a_walk_is_not_forgotten() {
+    loom::model(|| {
+        let shared = Arc::new((Segment::new(), AtomicU32::new(90)));
+        shared.0.open(Opening::default());
+        shared.0.link(10, 90);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (segment, exptime) = (&shared.0, &shared.1);
+                segment.raise_exp(20);
+                exptime.store(20, Ordering::Relaxed);
+                segment.shorten_exp(20);
+            })
+        };
+        let (segment, exptime) = (&shared.0, &shared.1);
+        assert!(segment.reset_min_exp() <= 90);
+        segment.lower_min_exp(exptime.load(Ordering::Relaxed));
+        other.join().expect("touches");
+        assert_eq!(segment.min_exp(), 20);
+    });
+}
+
+#[test]
+fn a_segment_is_sealed_once_and_drainable_when_all_is_committed() {
+    loom::model(|| {
+        let segment = Arc::new(Segment::new());
+        segment.open(Opening::default());
+        let append = |segment: &Segment| {
+            let mut sealed = 0;
+            for bytes in [40, 40] {
+                match segment.reserve(bytes, 64) {
+                    Reserved::At(_) => {
+                        assert!(!segment.drainable(), "a place not committed");
+                        segment.commit(bytes);
+                    }
+                    Reserved::Sealed => sealed += 1,
+                    Reserved::Full => {}
+                }
+            }
+            sealed
+        };
+        let other = {
+            let segment = Arc::clone(&segment);
+            thread::spawn(move || append(&segment))
+        };
+        let sealed = append(&segment) + other.join().expect("appends");
+        assert_eq!(sealed, 1);
+        assert!(segment.drainable() && segment.end() == 40);
+    });
+}

@@ -1,0 +1,208 @@
+//! The calendar: in which second which segments are to be looked at for expired items, so that no
+//! second costs a look at all of them.
+//!
+//! Where: sealing a segment notes it, and each column's background work asks once a second what is
+//! due.
+//! Invariant: a block's second is no later than that of any of its segments, and the next one no
+//! later than that of any block, once all notes under way are made. Too early is harmless: a
+//! segment says itself when it is due.
+//! Source: the idea of a timing wheel (Varghese and Lauck, 1987), with minima in place of lists, so
+//! that nobody waits.
+//!
+//! ```text
+//!   next: u32        block: u64 to every 64 segments, inverted        segment: its own due, u32
+//! ```
+
+use memory::segments::{Segments, State};
+use memory::sync::{AtomicU32, Line, Ordering};
+use memory::words::Words;
+use std::io;
+
+/// Segments in a block.
+const BLOCK: u32 = 64;
+/// Nothing is due.
+const NEVER: u32 = u32::MAX;
+
+/// When segments are due.
+#[derive(Debug)]
+pub(crate) struct Calendar {
+    next: Line<AtomicU32>,
+    /// How long before `NEVER` each is due: 0, as it is at first, is never.
+    blocks: Words,
+}
+
+impl Calendar {
+    /// For so many segments at most.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub(crate) fn new(segments_max: u32) -> io::Result<Self> {
+        let blocks = Words::new(segments_max.div_ceil(BLOCK) as usize)?;
+        Ok(Self { next: Line(AtomicU32::new(NEVER)), blocks })
+    }
+
+    /// Bytes of memory it takes.
+    pub(crate) fn bytes(&self, segments: &Segments) -> usize {
+        segments.count().div_ceil(BLOCK) as usize * 8
+    }
+
+    /// The segment is due at `due`, whatever was noted before.
+    pub(crate) fn note(&self, segments: &Segments, segment: u32, due: u32) {
+        segments.get(segment).set_due(due);
+        self.announce(segment, due);
+    }
+
+    /// The segment is due at `due` at the latest.
+    pub(crate) fn note_earlier(&self, segments: &Segments, segment: u32, due: u32) {
+        if segments.get(segment).lower_due(due) {
+            self.announce(segment, due);
+        }
+    }
+
+    fn announce(&self, segment: u32, due: u32) {
+        if due == NEVER {
+            return;
+        }
+        // Release pairs with the exchanges in `due`, from the top down: one that is ahead of a note
+        // leaves it be, and one that is behind sees what was noted before.
+        self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
+        self.next.fetch_min(due, Ordering::Release);
+    }
+
+    /// A segment that is due at `now`, open or sealed. It stays due until it is noted anew, but a
+    /// drained one need not be.
+    pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
+        if self.next.load(Ordering::Relaxed) > now {
+            return None; // a hint: what is noted this moment is seen the next time
+        }
+        self.next.swap(NEVER, Ordering::Acquire); // pairs with `announce`
+        let (mut found, mut next) = (None, 0);
+        for block in 0..segments.count().div_ceil(BLOCK) {
+            let at = self.blocks.word(block as usize);
+            if found.is_none() && at.load(Ordering::Relaxed) >= early(now) {
+                found = self.due_in(segments, block, now);
+            }
+            next = next.max(at.load(Ordering::Relaxed)); // `due_in` has ordered it
+        }
+        self.next.fetch_min(NEVER - u32::try_from(next).unwrap_or(NEVER), Ordering::Release);
+        found
+    }
+
+    fn due_in(&self, segments: &Segments, block: u32, now: u32) -> Option<u32> {
+        let at = self.blocks.word(block as usize);
+        at.swap(0, Ordering::Acquire); // pairs with `announce`
+        let first = block * BLOCK;
+        let (mut found, mut earliest) = (None, NEVER);
+        for segment in first..(first + BLOCK).min(segments.count()) {
+            let there = segments.get(segment);
+            let due = there.due();
+            if due == NEVER || !(there.is(State::Sealed) || there.is(State::Open)) {
+                continue; // who drains it notes it anew if it stays
+            }
+            if due <= now {
+                found = found.or(Some(segment));
+            }
+            earliest = earliest.min(due);
+        }
+        at.fetch_max(early(earliest), Ordering::Release); // as in `announce`
+        found
+    }
+}
+
+fn early(due: u32) -> u64 {
+    u64::from(NEVER - due)
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::expect_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use memory::segments::Opening;
+
+    fn open(count: u32) -> (Segments, Calendar) {
+        let segments = Segments::new(count, count).expect("address space");
+        let calendar = Calendar::new(count).expect("address space");
+        (0..count).for_each(|segment| segments.get(segment).open(Opening::default()));
+        (segments, calendar)
+    }
+
+    /// All that is due, in order, each noted anew for never.
+    fn take(segments: &Segments, calendar: &Calendar, now: u32) -> Vec<u32> {
+        let due = || {
+            let segment = calendar.due(segments, now)?;
+            calendar.note(segments, segment, NEVER);
+            Some(segment)
+        };
+        std::iter::from_fn(due).collect()
+    }
+
+    #[test]
+    fn each_is_due_in_its_second() {
+        let (segments, calendar) = open(200);
+        for segment in 0..200 {
+            calendar.note(&segments, segment, 10 + segment % 7);
+        }
+        assert_eq!(calendar.due(&segments, 9), None);
+        for second in 10..17 {
+            let due: Vec<_> = (0..200).filter(|segment| 10 + segment % 7 == second).collect();
+            assert_eq!(take(&segments, &calendar, second), due);
+        }
+        assert_eq!(calendar.next.load(Ordering::Relaxed), NEVER);
+    }
+
+    #[test]
+    fn the_latest_note_counts_and_earlier_ones_do_no_harm() {
+        let (segments, calendar) = open(70);
+        calendar.note(&segments, 65, 10);
+        calendar.note(&segments, 65, 20);
+        calendar.note_earlier(&segments, 65, 30);
+        calendar.note_earlier(&segments, 66, 15);
+        assert_eq!(take(&segments, &calendar, 14), []);
+        assert_eq!(take(&segments, &calendar, 15), [66]);
+        assert_eq!(take(&segments, &calendar, 100), [65]);
+    }
+
+    #[test]
+    fn what_is_drained_is_not_due() {
+        let (segments, calendar) = open(3);
+        calendar.note(&segments, 1, 10);
+        calendar.note(&segments, 2, 11);
+        segments.get(1).set_state(State::Draining);
+        assert_eq!(take(&segments, &calendar, 50), [2]);
+        calendar.note(&segments, 1, 12);
+        segments.get(1).set_state(State::Sealed);
+        assert_eq!(take(&segments, &calendar, 50), [1], "it stayed");
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use loom::{sync::Arc, thread};
+    use memory::segments::Opening;
+
+    /// A note made while another column looks is not lost: it is found then, or the next time.
+    #[test]
+    fn no_note_is_lost_to_a_look() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let segments = Segments::new(2, 2).expect("memory");
+            let shared = Arc::new((segments, Calendar::new(2).expect("memory")));
+            let (segments, calendar) = &*shared;
+            (0..2).for_each(|segment| segments.get(segment).open(Opening::default()));
+            calendar.note(segments, 0, 20);
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.1.note(&shared.0, 1, 10))
+            };
+            let early = calendar.due(segments, 10);
+            other.join().expect("notes");
+            assert_eq!(calendar.due(segments, 10), Some(1), "first {early:?}");
+            calendar.note(segments, 1, NEVER);
+            assert_eq!(calendar.due(segments, 19), None);
+            assert_eq!(calendar.due(segments, 20), Some(0));
+        });
+    }
+}

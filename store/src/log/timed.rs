@@ -1,0 +1,153 @@
+//! Open segments for items that expire, by how long they live: what is stored together dies
+//! together, and its segment is free without anything being moved.
+//!
+//! Where: the log asks here for the segment that an item with an exptime is appended to.
+//! Invariant: an item goes where it fits, else to those that live longer, so that it makes no
+//! segment last longer than its class does; only where there are none, to those that live for ever.
+//! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
+//!
+//! A class holds lives that differ by a quarter: a segment filled at once is all dead when about a
+//! ninth of its items' time is over that they might have been dead and were not. Up to 8 seconds
+//! each second is a class; from there on an octave is three, to 48 days and what is longer.
+
+use memory::segments::NONE;
+use memory::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// How many classes there are: a bit each.
+pub(super) const CLASSES: u32 = 64;
+/// Lives up to this many seconds have a class of their own.
+const SINGLE_SECONDS: u32 = 8;
+/// The first class of an octave's part.
+const FIRST_PART: u32 = SINGLE_SECONDS - 1;
+/// Where the second and the third part of an octave begin: cube roots of two, of `OCTAVE`.
+const OCTAVE: u64 = 1 << 16;
+const PARTS: [u64; 2] = [82_570, 104_032];
+
+/// The class of a life of so many seconds.
+pub(super) fn class_of(seconds: u32) -> u32 {
+    if seconds < SINGLE_SECONDS {
+        return seconds.max(1) - 1;
+    }
+    let octave = seconds.ilog2();
+    let within = (u64::from(seconds) * OCTAVE) >> octave;
+    let part = u32::from(within >= PARTS[0]) + u32::from(within >= PARTS[1]);
+    (FIRST_PART + 3 * (octave - SINGLE_SECONDS.ilog2()) + part).min(CLASSES - 1)
+}
+
+/// The open segments of one queue, by class, several of each where many columns append.
+#[derive(Debug)]
+pub(super) struct Timed {
+    open: Box<[AtomicU32]>,
+    /// The classes that have one, for each stripe: a hint.
+    some: Box<[AtomicU64]>,
+}
+
+impl Timed {
+    pub(super) fn new(stripes: u32) -> Self {
+        let classes = stripes * CLASSES;
+        Self {
+            open: (0..classes).map(|_| AtomicU32::new(NONE)).collect(),
+            some: (0..stripes).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    pub(super) fn stripes(&self) -> usize {
+        self.some.len()
+    }
+
+    /// The open segment of a class, or `NONE`.
+    pub(super) fn of(&self, stripe: usize, class: u32) -> u32 {
+        // Acquire pairs with the Release in `replace`: the segment is seen as opened.
+        self.at(stripe, class).load(Ordering::Acquire)
+    }
+
+    /// The shortest-lived class from this one on that has an open segment.
+    pub(super) fn at_least(&self, stripe: usize, class: u32) -> Option<u32> {
+        let some = self.some[stripe].load(Ordering::Relaxed); // a hint
+        let longer = some & u64::MAX.checked_shl(class).unwrap_or(0);
+        (longer != 0).then(|| longer.trailing_zeros())
+    }
+
+    /// How many are open.
+    pub(super) fn count(&self, stripe: usize) -> u32 {
+        self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
+    }
+
+    /// Has `segment` be a class's open one in place of `before`, unless others were faster.
+    pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
+        // AcqRel: Release pairs with the Acquire in `of`.
+        let at = self.at(stripe, class);
+        let replaced =
+            at.compare_exchange(before, segment, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if replaced {
+            self.mark(stripe, class);
+        }
+        replaced
+    }
+
+    /// A segment of this class is sealed.
+    pub(super) fn close(&self, class: u32, segment: u32) {
+        for stripe in 0..self.stripes() {
+            self.replace(stripe, class, segment, NONE);
+        }
+    }
+
+    /// Every open segment.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        // Acquire: as in `of`.
+        self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
+    }
+
+    /// Says whether a class has an open segment. Two who do so at once may leave the hint wrong
+    /// until the class's next segment is opened or sealed.
+    fn mark(&self, stripe: usize, class: u32) {
+        let some = &self.some[stripe];
+        // Relaxed: a hint.
+        match self.at(stripe, class).load(Ordering::Relaxed) {
+            NONE => some.fetch_and(!(1 << class), Ordering::Relaxed),
+            _ => some.fetch_or(1 << class, Ordering::Relaxed),
+        };
+    }
+
+    fn at(&self, stripe: usize, class: u32) -> &AtomicU32 {
+        &self.open[stripe * CLASSES as usize + class as usize]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_in_order_and_a_quarter_wide() {
+        assert_eq!((class_of(0), class_of(1), class_of(2)), (0, 0, 1));
+        assert_eq!((class_of(7), class_of(8)), (6, 7));
+        assert_eq!(class_of(u32::MAX), CLASSES - 1);
+        let month = 30 * 86_400;
+        assert!(class_of(month) < CLASSES - 1);
+        let (mut class, mut first) = (0, 1);
+        for seconds in 1..month {
+            let next = class_of(seconds);
+            assert!(next == class || next == class + 1, "{seconds}: {class}, then {next}");
+            if next != class {
+                (class, first) = (next, seconds);
+            }
+            // A whole number of seconds is the most that a class may be wider.
+            assert!(seconds < first + 1 + first * 27 / 100, "{seconds} with {first}");
+        }
+    }
+
+    #[test]
+    fn those_that_live_longer_are_found() {
+        let timed = Timed::new(2);
+        assert_eq!(timed.at_least(0, 0), None);
+        assert!(timed.replace(0, 5, NONE, 70) && timed.replace(0, 63, NONE, 71));
+        assert!(!timed.replace(0, 5, NONE, 72), "70 is there");
+        assert_eq!((timed.at_least(0, 0), timed.at_least(0, 5)), (Some(5), Some(5)));
+        assert_eq!((timed.at_least(0, 6), timed.at_least(1, 0)), (Some(63), None));
+        assert_eq!((timed.of(0, 5), timed.count(0), timed.count(1)), (70, 2, 0));
+        timed.close(5, 70);
+        assert_eq!((timed.of(0, 5), timed.at_least(0, 0)), (NONE, Some(63)));
+        assert_eq!(timed.all().collect::<Vec<_>>(), [71]);
+    }
+}
