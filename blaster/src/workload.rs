@@ -4,20 +4,44 @@
 //! Invariant: what could make a later step fail or run away is refused here, by name.
 //! Source: the paper, section 5.2.2 and table 2.
 
-pub mod names;
-pub mod stream;
+mod alias;
+mod curve;
+mod draw;
+mod file;
+mod gaps;
+mod histogram;
+mod law;
+mod mix;
+mod names;
+mod popularity;
+pub mod presets;
+mod random;
+mod replay;
+pub mod settings;
+mod stream;
+mod zipf;
 
 pub use names::Names;
 pub use stream::Stream;
 
+use gaps::{Gap, Pace};
+use mix::Mix;
+use popularity::{Popularity, Table};
+use replay::Replay;
+use settings::{Drawn, SETTINGS};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Most keys of a workload.
 pub const KEYS_MAX: u64 = 1 << 40;
 /// Most keys of one multiget.
 pub const BATCH_MAX: u32 = 1024;
-/// Longest value.
+/// The longest value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
+/// The longest key.
+pub const KEY_BYTES_MAX: usize = 250;
+/// The longest time to live: thirty days, for memcached takes more as a date.
+pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,11 +77,11 @@ impl Verb {
 pub struct Ask {
     /// What is to be done.
     pub verb: Verb,
-    /// The numbers of the keys: one, or several for a multiget.
+    /// The numbers of the keys: one, or several for a multiget, in which one may come twice.
     pub keys: Vec<u64>,
     /// Bytes of the value that is written; 0 where none is.
     pub value_bytes: u32,
-    /// Seconds that what is written lives; 0: for ever.
+    /// Seconds from now that what is written lives; 0: for ever.
     pub exptime_s: u32,
 }
 
@@ -76,7 +100,7 @@ impl Default for Ask {
 }
 
 /// Why a workload cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkloadError(pub String);
 
@@ -84,44 +108,112 @@ pub struct WorkloadError(pub String);
 #[derive(Clone, Debug)]
 pub struct Workload {
     keys: u64,
-    value_bytes: u32,
+    popularity: Popularity,
+    table: Arc<Table>,
+    key_size: Drawn,
+    key_prefix: String,
+    value_size: Drawn,
+    size_per_request: bool,
+    mix: Mix,
+    is_dealt: bool,
+    batch: Drawn,
+    gap: Gap,
+    pace: Pace,
+    ttl: Drawn,
     cache_aside: bool,
+    trace: Option<Arc<Replay>>,
+    trace_requests: u64,
+    trace_loops: u64,
+}
+
+impl Default for Workload {
+    /// What presets and files start from; not much of a workload in itself.
+    fn default() -> Workload {
+        Workload {
+            keys: 1_000_000,
+            popularity: Popularity::Uniform,
+            table: Arc::new(Table::Uniform),
+            key_size: Drawn::fixed(32),
+            key_prefix: String::new(),
+            value_size: Drawn::fixed(128),
+            size_per_request: false,
+            mix: Mix([9.0, 1.0, 0.0, 0.0]),
+            is_dealt: false,
+            batch: Drawn::fixed(1),
+            gap: Gap::Exponential,
+            pace: Pace::Exponential,
+            ttl: Drawn::fixed(0),
+            cache_aside: false,
+            trace: None,
+            trace_requests: 0,
+            trace_loops: 1,
+        }
+    }
 }
 
 impl Workload {
-    /// A workload by its name.
+    /// A workload by its name (see `presets`).
     #[must_use]
     pub fn preset(name: &str) -> Option<Workload> {
-        let plain = Workload { keys: 1_000_000, value_bytes: 64, cache_aside: false };
-        (name == "uniform").then_some(plain)
+        let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
+        let mut workload = Workload::default();
+        let mut rows = preset.settings.iter();
+        rows.try_for_each(|(name, value)| workload.set(name, value)).ok()?;
+        Some(workload)
     }
 
-    /// Reads a TOML file. Paths in it are relative to its folder.
+    /// Reads a TOML file of settings; `preset = "NAME"` among them is what the others change.
+    /// Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// It cannot be read, or something in it is unknown or wrong.
+    /// It cannot be read, or something in it is unknown or wrong; the line is told.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
-        Err(WorkloadError(format!("{}: not a workload", path.display())))
+        file::read(path)
     }
 
-    /// Changes one setting, as a flag `--name value` does.
+    /// Changes one setting, as a flag `--name value` does. Paths are relative to the working
+    /// directory.
     ///
     /// # Errors
-    /// There is no such setting, or it cannot have that value.
+    /// There is no such setting, or it cannot have that value. Nothing has changed then.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
-        let wrong = || WorkloadError(format!("{name}: {value} is out of range"));
-        match name {
-            "keys" => self.keys = value.parse().map_err(|_| wrong())?,
-            "value-size" => self.value_bytes = value.parse().map_err(|_| wrong())?,
-            _ => return Err(WorkloadError(format!("{name}: no such setting"))),
+        self.set_from(name, value, Path::new(""))
+    }
+
+    fn set_from(&mut self, name: &str, value: &str, base: &Path) -> Result<(), WorkloadError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            let names = SETTINGS.map(|setting| setting.name).join(", ");
+            return Err(WorkloadError(format!("{name}: no such setting; there are {names}")));
+        };
+        // A manifest is to name its files wherever it is read.
+        let base = std::path::absolute(base.join("."));
+        let base = base.map_err(|error| WorkloadError(format!("{name}: {value}: {error}")))?;
+        (setting.set)(self, value.trim(), &base)
+    }
+
+    /// What flags and files can make of settings that each are right: is it a workload?
+    ///
+    /// # Errors
+    /// Two settings contradict each other.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        let has_times = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
+        if self.gap == Gap::Trace && !has_times {
+            let why = "gap: trace: there is no trace, or it does not record times";
+            return Err(WorkloadError(why.to_owned()));
         }
         Ok(())
+    }
+
+    /// All settings, for a manifest: `read` gives the same workload.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        file::print(self)
     }
 
     /// How many keys there are, numbered from 0.
     #[must_use]
     pub fn keys(&self) -> u64 {
-        self.keys
+        self.trace.as_ref().map_or(self.keys, |trace| u64::from(trace.keys))
     }
 
     /// Is a miss followed by a SET of what was missed?
@@ -130,9 +222,45 @@ impl Workload {
         self.cache_aside
     }
 
-    /// The mean gap between one thread's requests where the workload itself fixes it, in ns.
+    /// The share of requests that each verb has, in the order of `VERBS`; none where a trace
+    /// decides that.
     #[must_use]
-    pub fn own_gap_ns(&self) -> Option<f64> {
-        None
+    pub fn shares(&self) -> Option<[f64; VERBS.len()]> {
+        let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
+        (!is_recorded).then(|| self.mix.shares(self.keys_per_get()))
+    }
+
+    /// The mean number of keys that a GET asks for.
+    #[must_use]
+    pub fn keys_per_get(&self) -> f64 {
+        draw::mean(&self.batch.law).max(1.0)
+    }
+
+    /// The mean of the values' sizes in bytes, as they are drawn.
+    #[must_use]
+    pub fn value_bytes_mean(&self) -> f64 {
+        draw::mean(&self.value_size.law)
+    }
+
+    /// The mean gap between the requests of one of so many threads where the workload itself
+    /// decides it, in ns: a distribution does so for each thread, a recording for all together.
+    #[must_use]
+    pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
+        if self.gap == Gap::Trace {
+            let trace = self.trace.as_ref()?;
+            let each = trace.length_ns()? as f64 / trace.requests.len().max(1) as f64;
+            return Some(each * f64::from(threads));
+        }
+        self.pace.own_ns()
+    }
+
+    /// Operations of a trace that there is no verb for, and that are made as the nearest one.
+    #[must_use]
+    pub fn replaced_operations(&self) -> u64 {
+        let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
+        details.map_or(0, |details| details.replaced)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,14 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
 //! Where: the drive asks for the next request, and for when it is due.
-//! Invariant: the same workload, seed, thread and number of threads give the same sequence.
+//! Invariant: the same workload, seed, thread and number of threads give the same sequence; the
+//! threads of a run draw from disjoint parts of one random sequence, and share a trace.
 
+use super::gaps::{Gap, Rounding};
+use super::mix::Choice;
+use super::popularity::Picks;
+use super::random::{hash, seed_for, usage};
+use super::replay::Replay;
 use super::{Ask, Verb, Workload};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -13,32 +19,178 @@ use std::sync::Arc;
 pub struct Stream {
     workload: Arc<Workload>,
     random: Xoshiro256PlusPlus,
+    /// Gaps have numbers of their own: the requests are then the same at every rate.
+    gap_random: Xoshiro256PlusPlus,
+    rounding: Rounding,
+    /// The gap that the first request waits besides, so that threads with equal gaps take turns.
+    turn: f64,
+    choice: Choice,
+    picks: Picks,
+    value_size_seed: u64,
+    replaying: Option<Replaying>,
+}
+
+/// Where in a trace a thread is.
+#[derive(Debug)]
+struct Replaying {
+    trace: Arc<Replay>,
+    /// The next request that is this thread's, and how far it is to the one after that.
+    next: u64,
+    step: u64,
+    /// One behind the last; none if it is replayed for ever.
+    end: Option<u64>,
+    second: usize,
+    /// When the request that was made last, and the one before it, are due.
+    due_ns: u64,
+    before_ns: u64,
 }
 
 impl Stream {
     /// The sequence of thread `thread` of `threads`.
     #[must_use]
-    pub fn new(workload: &Arc<Workload>, seed: u64, thread: u32, _threads: u32) -> Stream {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        (0..thread).for_each(|_| random.jump());
-        Stream { workload: Arc::clone(workload), random }
+    pub fn new(workload: &Arc<Workload>, seed: u64, thread: u32, threads: u32) -> Stream {
+        let threads = threads.max(1);
+        let random = |usage| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed_for(seed, usage));
+            // Each jump is 2^128 numbers long.
+            (0..thread).for_each(|_| random.jump());
+            random
+        };
+        let shares = workload.mix.shares(workload.keys_per_get());
+        Stream {
+            workload: Arc::clone(workload),
+            random: random(usage::REQUEST),
+            gap_random: random(usage::GAP),
+            rounding: Rounding::default(),
+            turn: f64::from(thread) / f64::from(threads),
+            choice: Choice::new(shares, workload.is_dealt),
+            picks: Picks::new(workload.keys(), seed, thread, threads),
+            value_size_seed: seed_for(seed, usage::VALUE_SIZE),
+            replaying: workload
+                .trace
+                .as_ref()
+                .map(|trace| Replaying::new(trace, workload.trace_loops, thread, threads)),
+        }
     }
 
     /// Makes `ask` the next request; false: there is none, for a replayed trace has ended.
     pub fn next(&mut self, ask: &mut Ask) -> bool {
-        ask.verb = Verb::Get;
         ask.keys.clear();
-        ask.keys.push(self.random.next_u64() % self.workload.keys.max(1));
-        ask.value_bytes = 0;
-        ask.exptime_s = 0;
+        (ask.value_bytes, ask.exptime_s) = (0, 0);
+        let recorded = match &mut self.replaying {
+            None => None,
+            Some(replaying) => match replaying.advance() {
+                None => return false,
+                Some(at) => Some(at),
+            },
+        };
+        let operation = match (&self.replaying, recorded) {
+            (Some(replaying), Some(at)) => {
+                ask.keys.push(u64::from(replaying.trace.requests[at]));
+                replaying.trace.details.as_ref().map(|details| details.operations[at])
+            }
+            _ => None,
+        };
+        if let Some(operation) = operation {
+            ask.verb = operation.verb;
+            (ask.value_bytes, ask.exptime_s) = (operation.value_bytes, operation.exptime_s);
+            return true;
+        }
+        ask.verb = self.choice.next(self.random.next_u64());
+        match ask.verb {
+            Verb::Get => self.fill(ask),
+            Verb::Delete => self.first(ask),
+            Verb::Set | Verb::Append => {
+                self.first(ask);
+                self.sizes(ask);
+            }
+        }
         true
+    }
+
+    /// The key of a request that has one, if a trace has not given it.
+    fn first(&mut self, ask: &mut Ask) {
+        if ask.keys.is_empty() {
+            ask.keys.push(self.picks.draw(&self.workload.table, &mut self.random));
+        }
+    }
+
+    /// The keys of a get; where a trace has given the first, its next ones.
+    fn fill(&mut self, ask: &mut Ask) {
+        let batch = &self.workload.batch.whole;
+        let count = match batch.fixed() {
+            Some(count) => count as usize,
+            None => batch.draw(self.random.next_u64()) as usize,
+        };
+        while ask.keys.len() < count {
+            let key = match &mut self.replaying {
+                None => self.picks.draw(&self.workload.table, &mut self.random),
+                Some(replaying) => match replaying.advance() {
+                    None => return,
+                    Some(at) => u64::from(replaying.trace.requests[at]),
+                },
+            };
+            ask.keys.push(key);
+        }
+    }
+
+    /// Size and time to live of what is written.
+    fn sizes(&mut self, ask: &mut Ask) {
+        let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
+        let key = ask.keys.first().copied().unwrap_or(0);
+        ask.value_bytes = match value_size.whole.fixed() {
+            Some(bytes) => bytes,
+            None if *size_per_request => value_size.whole.draw(self.random.next_u64()),
+            None => value_size.whole.draw(hash(self.value_size_seed, key)),
+        };
+        ask.exptime_s = match ttl.whole.fixed() {
+            Some(seconds) => seconds,
+            None => ttl.whole.draw(self.random.next_u64()),
+        };
     }
 
     /// The time from the departure of the request before to that of the request that `next` has
     /// made last (for the first one: from the start), in ns. The workload's shape is scaled to the
-    /// mean asked for; a mean of NaN leaves it as it is (see `Workload::own_gap_ns`).
+    /// mean asked for; a mean of NaN leaves it as it is (see `Workload::own_gap_ns`), and where the
+    /// workload decides no gaps of its own, there are none then.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
-        let gap = std::time::Duration::try_from_secs_f64(mean_ns / 1e9);
-        gap.map_or(0, |gap| u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX))
+        if self.workload.gap == Gap::Trace
+            && let Some(replaying) = &self.replaying
+        {
+            let gap_ns = replaying.due_ns.saturating_sub(replaying.before_ns) as f64;
+            let own_ns = self.workload.own_gap_ns(u32::try_from(replaying.step).unwrap_or(1));
+            let scale = if mean_ns.is_nan() { 1.0 } else { mean_ns / own_ns.unwrap_or(mean_ns) };
+            return self.rounding.whole(gap_ns * scale);
+        }
+        let turn = std::mem::replace(&mut self.turn, 0.0);
+        let gap_ns = self.workload.pace.draw(mean_ns, self.gap_random.next_u64());
+        let turn_ns = if self.workload.gap == Gap::Fixed { turn * mean_ns } else { 0.0 };
+        self.rounding.whole(gap_ns + turn_ns)
+    }
+}
+
+impl Replaying {
+    fn new(trace: &Arc<Replay>, loops: u64, thread: u32, threads: u32) -> Replaying {
+        let end = (loops > 0).then(|| (trace.requests.len() as u64).saturating_mul(loops));
+        let (next, step) = (u64::from(thread), u64::from(threads));
+        let trace = Arc::clone(trace);
+        Replaying { trace, next, step, end, second: 0, due_ns: 0, before_ns: 0 }
+    }
+
+    /// The place in the trace of this thread's next request.
+    fn advance(&mut self) -> Option<usize> {
+        if self.end.is_some_and(|end| self.next >= end) {
+            return None;
+        }
+        let requests = self.trace.requests.len() as u64;
+        let (round, at) = (self.next / requests, usize::try_from(self.next % requests).ok()?);
+        self.next = self.next.saturating_add(self.step);
+        if let (Some(due_ns), Some(length_ns)) =
+            (self.trace.due_ns(at, &mut self.second), self.trace.length_ns())
+        {
+            self.before_ns = self.due_ns;
+            self.due_ns = round.saturating_mul(length_ns).saturating_add(due_ns);
+        }
+        Some(at)
     }
 }

@@ -1,0 +1,203 @@
+//! Continuous distributions between two bounds, by their inverse.
+//!
+//! Where: sizes and gaps are drawn from them. Invariant: what is drawn lies within the bounds, and
+//! a greater fraction never gives less.
+//! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012,
+//! section 5; the exact shares of ETC's shortest values as in mutilate and Lancet.
+
+use std::fmt;
+
+/// The form of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Form {
+    /// Generalized Pareto.
+    Pareto { location: f64, scale: f64, shape: f64 },
+    /// Generalized extreme value.
+    Gev { location: f64, scale: f64, shape: f64 },
+    /// Exponential.
+    Exponential { mean: f64 },
+    /// Sizes of the values in Facebook's ETC pool: shares of the shortest ones, then Pareto.
+    Facebook,
+}
+
+/// The share of each ETC value of 0 to 14 bytes.
+const FACEBOOK_SHORT: [f64; 15] = [
+    0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
+    0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
+];
+/// All others.
+const FACEBOOK_LONG: Form = Form::Pareto { location: 15.0, scale: 214.476, shape: 0.348_238 };
+/// Half a unit below the least of those.
+const FACEBOOK_LONG_FROM: f64 = 14.5;
+/// A distribution must have at least this share between its bounds.
+const MASS_MIN: f64 = 1e-9;
+/// Intervals that a mean is integrated over; even.
+const INTERVALS: u32 = 1 << 14;
+
+/// A form cut off at its bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Curve {
+    form: Form,
+    min: f64,
+    max: f64,
+    /// The form's share below `min`, and between the bounds.
+    below: f64,
+    mass: f64,
+}
+
+impl Curve {
+    /// A form between bounds; an error says what is wrong with them.
+    pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
+        let is_sane = match form {
+            Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
+                location.abs() <= 1e12 && 0.0 < scale && scale <= 1e12 && shape.abs() <= 1e4
+            }
+            Form::Exponential { mean } => 0.0 < mean && mean <= 1e12,
+            Form::Facebook => true,
+        };
+        if !is_sane {
+            return Err("a parameter is out of range");
+        }
+        if !(min <= max && min.abs() <= 1e12 && max.abs() <= 1e12) {
+            return Err("the greatest value is less than the least, or out of range");
+        }
+        let below = form.share_below(min);
+        let mass = form.share_below(max) - below;
+        if mass < MASS_MIN {
+            return Err("next to nothing of the distribution lies between the bounds");
+        }
+        Ok(Curve { form, min, max, below, mass })
+    }
+
+    /// The least and the greatest value.
+    pub(crate) fn bounds(&self) -> (f64, f64) {
+        (self.min, self.max)
+    }
+
+    /// The same between bounds that are farther apart by so much on each side.
+    pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
+        Curve::new(self.form, self.min - by, self.max + by).ok()
+    }
+
+    /// The part above a value; none if next to nothing is.
+    pub(crate) fn above(&self, value: f64) -> Option<Curve> {
+        Curve::new(self.form, value, self.max).ok()
+    }
+
+    /// The share below `value`.
+    pub(crate) fn share_below(&self, value: f64) -> f64 {
+        let share = (self.form.share_below(value) - self.below) / self.mass;
+        if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
+    }
+
+    /// The value that has `fraction` of all below it.
+    pub(crate) fn at(&self, fraction: f64) -> f64 {
+        self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
+    }
+
+    /// The mean: the least value, and the share above each one integrated. Steps grow with the
+    /// distance from the least value, since all the curvature is there.
+    pub(crate) fn mean(&self) -> f64 {
+        let last = (self.max - self.min).ln_1p();
+        let step = last / f64::from(INTERVALS);
+        let term = |n: u32| {
+            let weight = match n {
+                0 | INTERVALS => 1.0,
+                n if n % 2 == 1 => 4.0,
+                _ => 2.0,
+            };
+            let along = f64::from(n) * step;
+            let above = 1.0 - self.share_below(self.min + along.exp_m1());
+            weight * above * along.exp()
+        };
+        self.min + (0..=INTERVALS).map(term).sum::<f64>() * step / 3.0
+    }
+}
+
+impl Form {
+    fn share_below(self, value: f64) -> f64 {
+        match self {
+            Form::Pareto { location, scale, shape } => {
+                let z = (value - location) / scale;
+                if z <= 0.0 {
+                    0.0
+                } else if shape == 0.0 {
+                    -(-z).exp_m1()
+                } else if 1.0 + shape * z <= 0.0 {
+                    1.0
+                } else {
+                    -(-(shape * z).ln_1p() / shape).exp_m1()
+                }
+            }
+            Form::Gev { location, scale, shape } => {
+                let z = (value - location) / scale;
+                if shape == 0.0 {
+                    (-(-z).exp()).exp()
+                } else if 1.0 + shape * z <= 0.0 {
+                    if shape > 0.0 { 0.0 } else { 1.0 }
+                } else {
+                    (-(-(shape * z).ln_1p() / shape).exp()).exp()
+                }
+            }
+            Form::Exponential { mean } => -(-value.max(0.0) / mean).exp_m1(),
+            Form::Facebook => {
+                let short = (0..).zip(FACEBOOK_SHORT).filter(|(bytes, _)| {
+                    // A size is all the values that are rounded to it.
+                    f64::from(*bytes) + 0.5 <= value
+                });
+                let short: f64 = short.map(|(_, share)| share).sum();
+                let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
+                // Half a unit lower: the least of them then has a whole unit's share.
+                short + long * FACEBOOK_LONG.share_below(value.max(FACEBOOK_LONG_FROM) + 0.5)
+            }
+        }
+    }
+
+    fn at(self, fraction: f64) -> f64 {
+        match self {
+            Form::Pareto { location, scale, shape } => {
+                let exponent = -(-fraction).ln_1p();
+                location + scale * stretched(exponent, shape)
+            }
+            Form::Gev { location, scale, shape } => {
+                location + scale * stretched(-(-fraction.ln()).ln(), shape)
+            }
+            Form::Exponential { mean } => -mean * (-fraction).ln_1p(),
+            Form::Facebook => {
+                let mut left = fraction;
+                for (bytes, share) in (0..).zip(FACEBOOK_SHORT) {
+                    if left < share {
+                        return f64::from(bytes);
+                    }
+                    left -= share;
+                }
+                let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
+                FACEBOOK_LONG.at((left / long).clamp(0.0, 1.0)) - 0.5
+            }
+        }
+    }
+}
+
+/// (e^(shape * exponent) - 1) / shape, and its limit where the shape is 0.
+fn stretched(exponent: f64, shape: f64) -> f64 {
+    if shape == 0.0 { exponent } else { (shape * exponent).exp_m1() / shape }
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Curve { min, max, .. } = self;
+        match self.form {
+            Form::Pareto { location: 0.0, scale, shape } => {
+                write!(out, "pareto:{scale},{shape},{min},{max}")
+            }
+            Form::Pareto { location, scale, shape } => {
+                write!(out, "pareto:{scale},{shape},{min},{max},{location}")
+            }
+            Form::Gev { location, scale, shape } => {
+                write!(out, "gev:{location},{scale},{shape},{min},{max}")
+            }
+            Form::Exponential { mean } => write!(out, "exponential:{mean},{min},{max}"),
+            Form::Facebook => write!(out, "facebook:{min},{max}"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Workloads as TOML files: settings by their names.
+//!
+//! Where: `Workload::read` and `Workload::to_toml`. Invariant: what is wrong is told with its line;
+//! what is printed is read back as the same.
+
+use super::settings::SETTINGS;
+use super::{Workload, WorkloadError, presets};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The setting that all others change.
+const PRESET: &str = "preset";
+
+pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
+    let wrong = |why: String| WorkloadError(format!("{}: {why}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
+    }
+    let base = path.parent().unwrap_or(Path::new(""));
+    parse(&text, base)
+        .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
+}
+
+/// Reads the text of a file; an error comes with its line.
+pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)> {
+    let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+    let table = DeTable::parse(text).map_err(|error| {
+        (line(error.span().map_or(0, |span| span.start)), error.message().to_owned())
+    })?;
+    let table = table.get_ref();
+    let mut workload = Workload::default();
+    if let Some(name) = table.get(PRESET) {
+        let wrong = |why: String| (line(name.span().start), why);
+        let asked = written(name).map_err(wrong)?;
+        workload = Workload::preset(&asked).ok_or_else(|| {
+            wrong(format!("preset: {asked}: no such preset; there are {}", presets::names()))
+        })?;
+    }
+    let mut rows: Vec<_> = table.iter().filter(|(name, _)| name.get_ref() != PRESET).collect();
+    rows.sort_by_key(|(name, _)| name.span().start);
+    for (name, value) in rows {
+        let wrong = |why: String| (line(name.span().start), why);
+        let value = written(value).map_err(|why| wrong(format!("{}: {why}", name.get_ref())))?;
+        let set = workload.set_from(name.get_ref(), &value, base);
+        set.map_err(|WorkloadError(why)| wrong(why))?;
+    }
+    workload.check().map_err(|WorkloadError(why)| (line(0), why))?;
+    Ok(workload)
+}
+
+/// A value as a flag would have it: `{ get = 9, set = 1 }` as `get=9,set=1`.
+fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Boolean(is_so) => Ok(is_so.to_string()),
+        DeValue::Table(rows) => {
+            let mut pairs = Vec::new();
+            for (name, value) in rows {
+                if matches!(value.get_ref(), DeValue::Table(_)) {
+                    return Err("a table in a table means nothing here".to_owned());
+                }
+                pairs.push(format!("{}={}", name.get_ref(), written(value)?));
+            }
+            Ok(pairs.join(","))
+        }
+        other => Err(format!("a string or a number is expected, not this {}", other.type_str())),
+    }
+}
+
+/// A workload as a file.
+pub(super) fn print(workload: &Workload) -> String {
+    let mut text = String::new();
+    for setting in &SETTINGS {
+        let Some(value) = (setting.get)(workload) else { continue };
+        let is_bare = value.parse::<i64>().is_ok_and(|number| number.to_string() == value)
+            || value == "true"
+            || value == "false";
+        let value = if is_bare { value } else { toml::Value::String(value).to_string() };
+        text += &format!("{} = {value}\n", setting.name);
+    }
+    text
+}

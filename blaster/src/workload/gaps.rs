@@ -1,0 +1,130 @@
+//! The times between requests.
+//!
+//! Where: after `stream` has made a request, for when it is due. Invariant: over many requests the
+//! gaps have the mean that was asked for: what rounding to nanoseconds takes is given back.
+//! Source: the paper, table 2.
+
+use super::WorkloadError;
+use super::draw::{self, Real};
+use super::law::{Law, Usage};
+use super::random::fraction;
+use std::fmt;
+use std::path::Path;
+
+/// How gaps are written, for `--help`.
+pub(crate) const GRAMMAR: &str = "\
+  fixed                          all equal (also a number: so many microseconds)
+  exponential                    Poisson arrivals: independent of each other
+  trace                          as recorded in the trace
+  pareto:... gev:... list:... file:PATH ...
+                                 any distribution below, in microseconds (curves in whole ones, as
+                                 in the paper). Scaled to the rate where one is asked for; else it
+                                 decides the rate itself
+";
+
+/// The longest gap that is made: a year, in ns.
+const GAP_NS_MAX: f64 = 3.2e16;
+
+/// What a gap's law may be.
+const USAGE: Usage = Usage {
+    name: "gap",
+    unit: "microseconds",
+    min: 0.0,
+    max: 1e9,
+    is_whole: false,
+    etc: Some(["pareto:16.0292,0.154971,1,1000", "pareto:0.154971,16.0292,1,1000"]),
+};
+
+/// A shape of gaps.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Gap {
+    Fixed,
+    Exponential,
+    Trace,
+    /// In microseconds.
+    Law(Law),
+}
+
+impl Gap {
+    pub(crate) fn parse(text: &str, base: &Path) -> Result<Gap, WorkloadError> {
+        match text {
+            "fixed" => Ok(Gap::Fixed),
+            "exponential" => Ok(Gap::Exponential),
+            "trace" => Ok(Gap::Trace),
+            _ => {
+                let law = Law::parse(text, &USAGE, base)?;
+                if law.bounds().1 <= 0.0 {
+                    return Err(WorkloadError(format!("gap: {text}: all gaps would be 0")));
+                }
+                Ok(Gap::Law(law))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Gap::Fixed => out.write_str("fixed"),
+            Gap::Exponential => out.write_str("exponential"),
+            Gap::Trace => out.write_str("trace"),
+            Gap::Law(law) => write!(out, "{law}"),
+        }
+    }
+}
+
+/// A gap's sampler, shared by all threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Pace {
+    Fixed,
+    Exponential,
+    /// Microseconds, and their mean in ns.
+    Real(Real, f64),
+}
+
+impl Pace {
+    pub(crate) fn new(gap: &Gap) -> Option<Pace> {
+        match gap {
+            Gap::Fixed | Gap::Trace => Some(Pace::Fixed),
+            Gap::Exponential => Some(Pace::Exponential),
+            Gap::Law(law) => Some(Pace::Real(Real::new(law)?, draw::mean(law) * 1e3)),
+        }
+    }
+
+    /// The mean where the law decides it, in ns.
+    pub(crate) fn own_ns(&self) -> Option<f64> {
+        if let Pace::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
+    }
+
+    /// The next gap in ns. A mean of NaN leaves a law as it is.
+    pub(crate) fn draw(&self, mean_ns: f64, bits: u64) -> f64 {
+        match self {
+            Pace::Fixed => mean_ns,
+            Pace::Exponential => -mean_ns * fraction(bits).ln(),
+            Pace::Real(real, own_ns) => {
+                let gap_ns = real.draw(bits) * 1e3;
+                if mean_ns.is_nan() { gap_ns } else { gap_ns * (mean_ns / own_ns) }
+            }
+        }
+    }
+}
+
+/// Rounds gaps to whole nanoseconds without losing any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rounding {
+    left: f64,
+}
+
+impl Rounding {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to a year first, and NaN becomes 0"
+    )]
+    pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
+        let exact = gap_ns.clamp(0.0, GAP_NS_MAX) + self.left;
+        let rounded = exact.floor();
+        self.left = if exact.is_nan() { 0.0 } else { exact - rounded };
+        rounded as u64
+    }
+}

@@ -1,0 +1,198 @@
+//! Distributions of numbers, as users write them: of sizes, seconds, batches and gaps.
+//!
+//! Where: settings are parsed to laws, and `draw` makes samplers of them.
+//! Invariant: a law that is parsed can be drawn from, and is read back as it is printed.
+//! Source: the paper, table 2; which prints scale and shape of both Pareto rows in each other's
+//! place, compared with the publication they are from (see `curve`).
+
+use super::WorkloadError;
+use super::curve::{Curve, Form};
+use super::histogram::Histogram;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most values of a list.
+const LIST_MAX: usize = 1024;
+
+/// How laws are written, for `--help`.
+pub(crate) const GRAMMAR: &str = "\
+  N, fixed:N                     always N
+  A-B, uniform:A,B               each whole number from A to B equally often
+  list:N=WEIGHT,N=WEIGHT,...     those numbers, by their weights
+  pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]
+                                 generalized Pareto, cut off at MIN and MAX
+  gev:LOCATION,SCALE,SHAPE,MIN,MAX
+                                 generalized extreme value, cut off at MIN and MAX
+  exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
+  facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
+                                 of 0 to 14 bytes, else generalized Pareto
+  etc                            the setting's row of the KV-Cache paper's table 2
+  etc-as-printed                 the same with scale and shape as the paper prints them,
+                                 which is in each other's place
+  file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) a line
+";
+
+/// A distribution of numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Law {
+    Fixed(f64),
+    Uniform(f64, f64),
+    List(Vec<(f64, f64)>),
+    Curve(Curve),
+    File(PathBuf, Arc<Histogram>),
+}
+
+/// What a law is for: what its numbers may be, and what its named forms mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Usage {
+    /// The setting.
+    pub(crate) name: &'static str,
+    /// Its unit.
+    pub(crate) unit: &'static str,
+    /// The least and greatest number.
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// Must they be whole?
+    pub(crate) is_whole: bool,
+    /// What `etc` and `etc-as-printed` mean.
+    pub(crate) etc: Option<[&'static str; 2]>,
+}
+
+impl Law {
+    /// Reads a law. Files are looked for from `base`.
+    pub(crate) fn parse(text: &str, usage: &Usage, base: &Path) -> Result<Law, WorkloadError> {
+        let wrong = |why: &str| WorkloadError(format!("{}: {text}: {why}", usage.name));
+        let named = match (text, usage.etc) {
+            ("etc", Some([corrected, _])) => corrected,
+            ("etc-as-printed", Some([_, printed])) => printed,
+            _ => text,
+        };
+        if let Some(path) = named.strip_prefix("file:") {
+            let path = base.join(path);
+            let histogram = Histogram::read(&path, usage.name)?;
+            histogram.within(usage.min, usage.max, usage.is_whole).map_err(|error| {
+                WorkloadError(format!("{}: {}: {error}", usage.name, path.display()))
+            })?;
+            return Ok(Law::File(path, Arc::new(histogram)));
+        }
+        let law = match (named.split_once(':'), named.split_once('-')) {
+            (Some((kind, rest)), _) => Law::of(kind, rest).map_err(|why| wrong(&why))?,
+            (None, Some((from, to))) if number(from).is_some() && number(to).is_some() => {
+                Law::Uniform(number(from).unwrap_or(0.0), number(to).unwrap_or(0.0))
+            }
+            (None, _) if named == "facebook" => {
+                Law::of("facebook", "0,1000000").map_err(|why| wrong(&why))?
+            }
+            (None, _) => {
+                let fixed = number(named).map(Law::Fixed);
+                fixed.ok_or_else(|| wrong("not a number, nor a distribution known here"))?
+            }
+        };
+        law.check(usage).map_err(|why| wrong(&why))?;
+        Ok(law)
+    }
+
+    fn of(kind: &str, rest: &str) -> Result<Law, String> {
+        if kind == "list" {
+            return list(rest);
+        }
+        let numbers: Option<Vec<f64>> = rest.split(',').map(number).collect();
+        let numbers = numbers.ok_or("numbers are expected, with commas between them")?;
+        let curve = |form, min, max| Ok(Law::Curve(Curve::new(form, min, max)?));
+        match (kind, numbers.as_slice()) {
+            ("fixed", &[value]) => Ok(Law::Fixed(value)),
+            ("uniform", &[from, to]) => Ok(Law::Uniform(from, to)),
+            ("pareto", &[scale, shape, min, max]) => {
+                curve(Form::Pareto { location: 0.0, scale, shape }, min, max)
+            }
+            ("pareto", &[scale, shape, min, max, location]) => {
+                curve(Form::Pareto { location, scale, shape }, min, max)
+            }
+            ("gev", &[location, scale, shape, min, max]) => {
+                curve(Form::Gev { location, scale, shape }, min, max)
+            }
+            ("exponential", &[mean, min, max]) => curve(Form::Exponential { mean }, min, max),
+            ("facebook", &[min, max]) => curve(Form::Facebook, min, max),
+            ("fixed" | "uniform" | "pareto" | "gev" | "exponential" | "facebook", _) => {
+                Err("wrong count of numbers".to_owned())
+            }
+            _ => Err("no such distribution".to_owned()),
+        }
+    }
+
+    /// Are all its numbers such as the usage takes?
+    fn check(&self, usage: &Usage) -> Result<(), String> {
+        let Usage { min, max, unit, is_whole, .. } = *usage;
+        let (least, greatest) = self.bounds();
+        if !(min <= least && greatest <= max && least <= greatest) {
+            return Err(format!("must be {min} to {max} {unit}"));
+        }
+        let fractional = |value: &f64| is_whole && value.fract() != 0.0;
+        let some = match self {
+            Law::List(pairs) => pairs.iter().map(|(value, _)| value).find(|one| fractional(one)),
+            _ => [&least, &greatest].into_iter().find(|one| fractional(one)),
+        };
+        match some {
+            Some(value) => Err(format!("{value} is not a whole number of {unit}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The least and the greatest number that can be drawn.
+    pub(crate) fn bounds(&self) -> (f64, f64) {
+        let ends = |pairs: &[(f64, f64)]| {
+            let drawn = || pairs.iter().filter(|(_, weight)| *weight > 0.0).map(|pair| pair.0);
+            (drawn().fold(f64::INFINITY, f64::min), drawn().fold(f64::NEG_INFINITY, f64::max))
+        };
+        match self {
+            Law::Fixed(value) => (*value, *value),
+            Law::Uniform(from, to) => (*from, *to),
+            Law::List(pairs) => ends(pairs),
+            Law::Curve(curve) => curve.bounds(),
+            Law::File(_, histogram) => ends(histogram.pairs()),
+        }
+    }
+}
+
+/// A finite number.
+pub(crate) fn number(text: &str) -> Option<f64> {
+    let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
+    text.parse().ok().filter(|value: &f64| starts && value.is_finite())
+}
+
+fn list(text: &str) -> Result<Law, String> {
+    let mut pairs = Vec::new();
+    for pair in text.split(',') {
+        let split = pair.split_once('=').unwrap_or((pair, "1"));
+        let (Some(value), Some(weight)) = (number(split.0), number(split.1)) else {
+            return Err(format!("{pair}: NUMBER=WEIGHT is expected"));
+        };
+        if !(0.0..=1e12).contains(&weight) {
+            return Err(format!("{pair}: a weight is 0 to 1e12"));
+        }
+        pairs.push((value, weight));
+    }
+    if pairs.len() > LIST_MAX {
+        return Err(format!("more than {LIST_MAX} numbers; file:PATH takes more"));
+    }
+    if pairs.iter().all(|(_, weight)| *weight == 0.0) {
+        return Err("no weight is above 0".to_owned());
+    }
+    Ok(Law::List(pairs))
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Law::Fixed(value) => write!(out, "{value}"),
+            Law::Uniform(from, to) => write!(out, "uniform:{from},{to}"),
+            Law::List(pairs) => {
+                let pairs = pairs.iter().map(|(value, weight)| format!("{value}={weight}"));
+                write!(out, "list:{}", pairs.collect::<Vec<_>>().join(","))
+            }
+            Law::Curve(curve) => write!(out, "{curve}"),
+            Law::File(path, _) => write!(out, "file:{}", path.display()),
+        }
+    }
+}

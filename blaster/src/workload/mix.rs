@@ -1,0 +1,166 @@
+//! Which kind of request comes next.
+//!
+//! Where: first of all that `stream` draws. Invariant: shares count keys, so that a multiget of 48
+//! keys counts 48 times.
+//! Source: the paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
+
+use super::histogram::Histogram;
+use super::law::number;
+use super::{VERBS, Verb, WorkloadError};
+use std::fmt;
+use std::path::Path;
+
+/// The greatest weight of a verb.
+const WEIGHT_MAX: f64 = 1e12;
+
+/// The weight of each verb.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mix(pub(crate) [f64; VERBS.len()]);
+
+impl Mix {
+    /// Reads `get=9,set=1` or `file:PATH` with such rows.
+    pub(crate) fn parse(text: &str, base: &Path) -> Result<Mix, WorkloadError> {
+        let wrong = |why: String| WorkloadError(format!("mix: {text}: {why}"));
+        let mut mix = Mix([0.0; VERBS.len()]);
+        if let Some(path) = text.strip_prefix("file:") {
+            let histogram = Histogram::read(&base.join(path), "mix")?;
+            for (word, weight) in histogram.words() {
+                mix.add(word, weight).map_err(wrong)?;
+            }
+        } else {
+            for pair in text.split(',') {
+                let (word, weight) = pair.split_once('=').unwrap_or((pair, "1"));
+                let weight = number(weight).filter(|weight| (0.0..=WEIGHT_MAX).contains(weight));
+                let weight = weight.ok_or_else(|| wrong(format!("{pair}: wrong weight")))?;
+                mix.add(word, weight).map_err(wrong)?;
+            }
+        }
+        if mix.0.iter().all(|weight| *weight == 0.0) {
+            return Err(wrong("no weight is above 0".to_owned()));
+        }
+        Ok(mix)
+    }
+
+    fn add(&mut self, word: &str, weight: f64) -> Result<(), String> {
+        let verb = VERBS.iter().find(|verb| verb.name() == word.trim());
+        let names = VERBS.map(Verb::name).join(", ");
+        let verb = verb.ok_or_else(|| format!("{word} is none of {names}"))?;
+        self.0[*verb as usize] += weight;
+        Ok(())
+    }
+
+    /// The share of requests that each verb has, where a GET is of so many keys on average.
+    pub(crate) fn shares(&self, batch_mean: f64) -> [f64; VERBS.len()] {
+        let mut shares = self.0;
+        shares[Verb::Get as usize] /= batch_mean.max(1.0);
+        let sum: f64 = shares.iter().sum();
+        shares.map(|share| share / sum)
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let some = VERBS.iter().zip(self.0).filter(|(_, weight)| *weight > 0.0);
+        let pairs: Vec<_> =
+            some.map(|(verb, weight)| format!("{}={weight}", verb.name())).collect();
+        out.write_str(&pairs.join(","))
+    }
+}
+
+/// Chooses verbs by their shares.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// At random: up to which of 2^32 each verb goes.
+    Drawn([u64; VERBS.len()]),
+    /// In turn, as evenly as the shares allow: what each verb is behind, and gains each time.
+    Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
+}
+
+impl Choice {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "sums of shares of 1, times 2^32"
+    )]
+    pub(crate) fn new(shares: [f64; VERBS.len()], is_dealt: bool) -> Choice {
+        if is_dealt {
+            return Choice::Dealt { behind: [0.0; VERBS.len()], shares };
+        }
+        let mut sum = 0.0;
+        let mut limits = shares.map(|share| {
+            sum += share;
+            (sum * 2_f64.powi(32)).round() as u64
+        });
+        // Rounding must not leave a gap above the last verb that has a share.
+        if let Some(last) = shares.iter().rposition(|share| *share > 0.0) {
+            limits[last..].fill(1 << 32);
+        }
+        Choice::Drawn(limits)
+    }
+
+    /// The next verb. Of 64 random bits the upper half is used.
+    pub(crate) fn next(&mut self, bits: u64) -> Verb {
+        match self {
+            Choice::Drawn(limits) => {
+                let at = limits.iter().position(|limit| bits >> 32 < *limit);
+                at.map_or(Verb::Get, |at| VERBS[at])
+            }
+            Choice::Dealt { behind, shares } => {
+                let mut first = 0;
+                for at in 0..VERBS.len() {
+                    behind[at] += shares[at];
+                    if behind[at] > behind[first] {
+                        first = at;
+                    }
+                }
+                behind[first] -= 1.0;
+                VERBS[first]
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(text: &str, batch_mean: f64, is_dealt: bool, draws: u64) -> [u64; VERBS.len()] {
+        let mix = Mix::parse(text, Path::new("")).unwrap();
+        let mut choice = Choice::new(mix.shares(batch_mean), is_dealt);
+        let mut counts = [0; VERBS.len()];
+        (0..draws).for_each(|n| counts[choice.next(crate::sizes::mix(n)) as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn verbs_are_drawn_by_their_shares() {
+        let drawn = counts("get=70,set=25,delete=5", 1.0, false, 1_000_000);
+        for (count, share) in drawn.iter().zip([70, 25, 5, 0]) {
+            assert!(count.abs_diff(share * 10_000) < 2_000, "{drawn:?}");
+        }
+        assert_eq!(counts("append", 1.0, false, 1000), [0, 0, 0, 1000]);
+    }
+
+    #[test]
+    fn dealt_verbs_come_in_turn() {
+        assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0]);
+        let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
+        // 48 keys read at once to 5 or 6 writes.
+        let mut choice = Choice::new(mix.shares(48.0), true);
+        let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
+        let runs: Vec<usize> = verbs.split(|verb| *verb == Verb::Get).map(<[_]>::len).collect();
+        assert_eq!(runs.len(), 301);
+        assert!(runs[1..300].iter().all(|run| [5, 6].contains(run)), "{runs:?}");
+    }
+
+    #[test]
+    fn a_mix_is_printed_as_it_is_read() {
+        for text in ["get=9,set=1", "get=70.5,set=25,delete=4.5", "set=1"] {
+            assert_eq!(Mix::parse(text, Path::new("")).unwrap().to_string(), text);
+        }
+        for text in ["", "get=0", "put=1", "get=-1", "get=x", "get=1,,set=2", "get=inf"] {
+            let error = Mix::parse(text, Path::new("")).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("mix: {text}: ")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Which keys are asked for how often.
+//!
+//! Where: `stream` draws a request's keys. Invariant: every key that is drawn is below the number
+//! of keys; which key has which rank is shuffled by the seed: popular keys are not neighbours.
+//! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
+//! (Gaussian); see `zipf` for Zipf.
+
+use super::WorkloadError;
+use super::alias::{Alias, WEIGHTS_MAX};
+use super::histogram::Histogram;
+use super::law::number;
+use super::random::{Shuffle, below, fraction, seed_for, usage};
+use super::zipf::Zipf;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
+use std::f64::consts::TAU;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How popularity is written, for `--help`.
+pub(crate) const GRAMMAR: &str = "\
+  uniform                        all keys equally
+  zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
+  power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
+                                 density a x^(a-1) from FROM to 1, in 10000 BUCKETS of equally
+                                 popular keys; with GROUPS, that many disjoint sets of keys with
+                                 such a law each (the KV-Cache paper: power-law:0.01,0.001,10000,4)
+  gaussian[:DEVIATION[,MIDDLE]]  normal around MIDDLE (0 to 1, default 0.5) of the key numbers;
+                                 DEVIATION (default 1/6) is a part of them as well, at most 1
+  sequential                     one key after the other, shared out among the threads
+  file:PATH                      a histogram: each row a bucket of as many keys as the others
+";
+
+/// Buckets of a power law that does not say.
+const BUCKETS: u64 = 10_000;
+/// Most groups of keys, and buckets of all groups together.
+const GROUPS_MAX: u64 = 1024;
+const ALL_BUCKETS_MAX: u64 = 1 << 23;
+/// The greatest exponent of Zipf.
+const EXPONENT_MAX: f64 = 10.0;
+/// Memtier's deviation: a sixth of the range.
+const DEVIATION: f64 = 1.0 / 6.0;
+/// Draws that may fall outside the range before one is taken from a uniform distribution: at the
+/// greatest deviation a third falls inside, so that it never comes to this.
+const TRIES_MAX: usize = 64;
+
+/// A distribution over keys.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Popularity {
+    Uniform,
+    Zipf(f64),
+    PowerLaw { alpha: f64, from: f64, buckets: u64, groups: u64 },
+    Gaussian { deviation: f64, middle: f64 },
+    Sequential,
+    File(PathBuf, Arc<Histogram>),
+}
+
+impl Popularity {
+    /// Reads a popularity. Files are looked for from `base`.
+    pub(crate) fn parse(text: &str, base: &Path) -> Result<Popularity, WorkloadError> {
+        let wrong = |why: &str| WorkloadError(format!("popularity: {text}: {why}"));
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        if kind == "file" {
+            let path = base.join(rest);
+            let histogram = Histogram::read(&path, "popularity")?;
+            histogram.within(f64::MIN, f64::MAX, false).map_err(|error| {
+                WorkloadError(format!("popularity: {}: {error}", path.display()))
+            })?;
+            return Ok(Popularity::File(path, Arc::new(histogram)));
+        }
+        let numbers = rest.split(',').filter(|part| !part.is_empty()).map(number);
+        let numbers: Option<Vec<f64>> = numbers.collect();
+        let numbers = numbers.ok_or_else(|| wrong("numbers are expected behind the colon"))?;
+        match (kind, numbers.as_slice()) {
+            ("uniform", &[]) => Ok(Popularity::Uniform),
+            ("sequential", &[]) => Ok(Popularity::Sequential),
+            ("zipf", &[s]) if (0.0..=EXPONENT_MAX).contains(&s) => Ok(Popularity::Zipf(s)),
+            ("zipf", &[_]) => Err(wrong("the exponent is 0 to 10")),
+            ("gaussian", &[] | &[_] | &[_, _]) => {
+                let deviation = numbers.first().copied().unwrap_or(DEVIATION);
+                let middle = numbers.get(1).copied().unwrap_or(0.5);
+                if !(1e-9..=1.0).contains(&deviation) || !(0.0..=1.0).contains(&middle) {
+                    return Err(wrong("the deviation is 1e-9 to 1 and the middle 0 to 1"));
+                }
+                Ok(Popularity::Gaussian { deviation, middle })
+            }
+            ("power-law", &[alpha, from, ..]) if numbers.len() <= 4 => {
+                let count = |at, default, max: u64| match numbers.get(at) {
+                    None => Some(default),
+                    Some(count) => (1..=max).find(|whole| *whole as f64 == *count),
+                };
+                let buckets = count(2, BUCKETS, WEIGHTS_MAX as u64);
+                let groups = count(3, 1, GROUPS_MAX);
+                match (buckets, groups) {
+                    (Some(buckets), Some(groups))
+                        if buckets * groups <= ALL_BUCKETS_MAX
+                            && (1e-6..=100.0).contains(&alpha)
+                            && (1e-12..=0.999).contains(&from) =>
+                    {
+                        Ok(Popularity::PowerLaw { alpha, from, buckets, groups })
+                    }
+                    _ => Err(wrong(
+                        "ALPHA is 1e-6 to 100, FROM 1e-12 to 0.999, BUCKETS at most 1048576, \
+                         GROUPS at most 1024, and both together at most 2^23",
+                    )),
+                }
+            }
+            ("uniform" | "sequential" | "zipf" | "gaussian" | "power-law", _) => {
+                Err(wrong("wrong count of numbers"))
+            }
+            _ => Err(wrong("no such distribution of keys")),
+        }
+    }
+
+    /// A table of it for so many keys.
+    pub(crate) fn table(&self, keys: u64) -> Option<Table> {
+        match self {
+            Popularity::Uniform => Some(Table::Uniform),
+            Popularity::Sequential => Some(Table::Sequential),
+            Popularity::Zipf(s) => Some(Table::Zipf(Zipf::new(*s, keys)?)),
+            Popularity::Gaussian { deviation, middle } => {
+                Some(Table::Gaussian { deviation: *deviation, middle: *middle })
+            }
+            Popularity::PowerLaw { alpha, from, buckets, groups } => {
+                let groups = (*groups).min(keys);
+                let buckets = (*buckets).min(keys / groups.max(1)).max(1);
+                let alias = Alias::new(&power_law(*alpha, *from, buckets))?;
+                Some(Table::Buckets { alias, buckets, groups })
+            }
+            Popularity::File(_, histogram) => {
+                let weights = histogram.ordered_weights();
+                let alias = Alias::new(&weights)?;
+                Some(Table::Buckets { alias, buckets: weights.len() as u64, groups: 1 })
+            }
+        }
+    }
+}
+
+/// The share of each of so many buckets, equally wide over the law's range.
+pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
+    let edge = |n: u64| from + (1.0 - from) * n as f64 / buckets as f64;
+    let below = |x: f64| (x.powf(alpha) - from.powf(alpha)) / (1.0 - from.powf(alpha));
+    (0..buckets).map(|n| (below(edge(n + 1)) - below(edge(n))).max(0.0)).collect()
+}
+
+/// What all threads share.
+#[derive(Clone, Debug)]
+pub(crate) enum Table {
+    Uniform,
+    Sequential,
+    Zipf(Zipf),
+    Gaussian { deviation: f64, middle: f64 },
+    Buckets { alias: Alias, buckets: u64, groups: u64 },
+}
+
+/// What one thread draws keys with.
+#[derive(Clone, Debug)]
+pub(crate) struct Picks {
+    keys: u64,
+    shuffle: Shuffle,
+    /// The next key in order, and how far it is to the one after that.
+    next: u64,
+    step: u64,
+}
+
+impl Picks {
+    /// Those of thread `thread` of `threads`.
+    pub(crate) fn new(keys: u64, seed: u64, thread: u32, threads: u32) -> Picks {
+        let shuffle = Shuffle::new(keys, seed_for(seed, usage::SHUFFLE));
+        let step = u64::from(threads) % keys.max(1);
+        Picks { keys, shuffle, next: u64::from(thread) % keys.max(1), step }
+    }
+
+    /// Draws a key.
+    pub(crate) fn draw(&mut self, table: &Table, random: &mut Xoshiro256PlusPlus) -> u64 {
+        match table {
+            Table::Uniform => below(random.next_u64(), self.keys),
+            Table::Sequential => {
+                let key = self.next;
+                self.next = (key + self.step) % self.keys.max(1);
+                key
+            }
+            Table::Zipf(zipf) => self.shuffle.at(zipf.draw(random)),
+            Table::Gaussian { deviation, middle } => self.gaussian(*deviation, *middle, random),
+            Table::Buckets { alias, buckets, groups } => {
+                let group = if *groups == 1 { 0 } else { below(random.next_u64(), *groups) };
+                let bucket = group * buckets + u64::from(alias.draw(random.next_u64()));
+                // Where they do not divide evenly, buckets differ by one key. The product is at
+                // most 2^40 * 2^23.
+                let edge = |bucket| self.keys * bucket / (buckets * groups);
+                let (from, to) = (edge(bucket), edge(bucket + 1));
+                let rank = from + below(random.next_u64(), (to - from).max(1));
+                self.shuffle.at(rank.min(self.keys.saturating_sub(1)))
+            }
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at least 0 and below the number of keys, which is at most 2^40"
+    )]
+    fn gaussian(&self, deviation: f64, middle: f64, random: &mut Xoshiro256PlusPlus) -> u64 {
+        for _ in 0..TRIES_MAX {
+            let radius = (-2.0 * fraction(random.next_u64()).ln()).sqrt();
+            let normal = radius * (TAU * fraction(random.next_u64())).cos();
+            let place = middle + deviation * normal;
+            if (0.0..1.0).contains(&place) {
+                return ((place * self.keys as f64) as u64).min(self.keys.saturating_sub(1));
+            }
+        }
+        below(random.next_u64(), self.keys)
+    }
+}
+
+impl fmt::Display for Popularity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Popularity::Uniform => out.write_str("uniform"),
+            Popularity::Sequential => out.write_str("sequential"),
+            Popularity::Zipf(s) => write!(out, "zipf:{s}"),
+            Popularity::PowerLaw { alpha, from, buckets, groups } => {
+                write!(out, "power-law:{alpha},{from},{buckets},{groups}")
+            }
+            Popularity::Gaussian { deviation, middle } => {
+                write!(out, "gaussian:{deviation},{middle}")
+            }
+            Popularity::File(path, _) => write!(out, "file:{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Random numbers: seeded hashes, fractions, and a shuffled order that takes no memory.
+//!
+//! Where: under every distribution. Invariant: the same seed gives the same numbers everywhere.
+//! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014 (`mix`);
+//! Black and Rogaway, "Ciphers with arbitrary finite domains", 2002 (cycle walking).
+
+use crate::sizes::mix;
+
+/// A hash of a number, under a seed and for one use.
+#[must_use]
+pub(crate) fn hash(seed: u64, number: u64) -> u64 {
+    mix(number ^ seed)
+}
+
+/// The seed of one use of a seed, so that uses do not depend on each other.
+#[must_use]
+pub(crate) fn seed_for(seed: u64, usage: u64) -> u64 {
+    mix(mix(seed) ^ usage)
+}
+
+/// 64 random bits as a fraction of 1: never 0 and never 1.
+#[must_use]
+pub(crate) fn fraction(bits: u64) -> f64 {
+    ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
+}
+
+/// 64 random bits as a number below `end` (0 if that is 0).
+#[must_use]
+pub(crate) fn below(bits: u64, end: u64) -> u64 {
+    ((u128::from(bits) * u128::from(end)) >> 64) as u64
+}
+
+/// What the seeds of the parts of a workload are derived with.
+pub(crate) mod usage {
+    pub(crate) const SHUFFLE: u64 = 1;
+    pub(crate) const KEY_SIZE: u64 = 2;
+    pub(crate) const VALUE_SIZE: u64 = 3;
+    pub(crate) const VALUE: u64 = 4;
+    pub(crate) const POOL: u64 = 5;
+    pub(crate) const REQUEST: u64 = 6;
+    pub(crate) const GAP: u64 = 7;
+}
+
+/// Rounds of a shuffle: with fewer, neighbours stay near each other.
+const ROUNDS: usize = 3;
+
+/// The numbers below `end` in another order: computed, for a table of them would not stay in the
+/// cache and might not fit the memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Shuffle {
+    end: u64,
+    mask: u64,
+    shift: u32,
+    rounds: [(u64, u64); ROUNDS],
+}
+
+impl Shuffle {
+    /// An order that the seed decides. `end` is at most 2^63.
+    pub(crate) fn new(end: u64, seed: u64) -> Shuffle {
+        let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
+        let mask = (1_u64 << bits.min(63)) - 1;
+        let round = |n: u64| (seed_for(seed, 2 * n) | 1, seed_for(seed, 2 * n + 1));
+        Shuffle { end, mask, shift: (bits / 2).max(1), rounds: [0, 1, 2].map(round) }
+    }
+
+    /// What stands at `place`, which is below `end`.
+    pub(crate) fn at(&self, place: u64) -> u64 {
+        debug_assert!(place < self.end);
+        let mut number = place;
+        // Each round is a bijection of the numbers up to the mask: multiplying by an odd number,
+        // adding, and folding a higher part into the lower. Walking on from a number below `end`
+        // comes back below it, at the latest where it began; the mask is less than twice `end`, so
+        // that two steps are the mean.
+        loop {
+            for (factor, addend) in self.rounds {
+                number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;
+                number ^= number >> self.shift;
+            }
+            if number < self.end || self.end == 0 {
+                return number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shuffle_has_every_number_once() {
+        for end in [1, 2, 3, 5, 64, 65, 1000, 4095, 10_000, 65_537] {
+            let shuffle = Shuffle::new(end, 7);
+            let mut seen = vec![false; usize::try_from(end).unwrap()];
+            for place in 0..end {
+                let at = usize::try_from(shuffle.at(place)).unwrap();
+                assert!(!std::mem::replace(&mut seen[at], true), "{at} of {end} twice");
+            }
+        }
+        assert_eq!(Shuffle::new(1 << 40, 1).end, 1 << 40);
+        assert!(Shuffle::new(1 << 40, 1).at((1 << 40) - 1) < 1 << 40);
+    }
+
+    #[test]
+    fn a_shuffle_leaves_nothing_in_its_place_and_differs_by_seed() {
+        let end = 100_000;
+        let (one, other) = (Shuffle::new(end, 1), Shuffle::new(end, 2));
+        let same = (0..end).filter(|place| one.at(*place) == other.at(*place)).count();
+        assert!(same < 20, "{same} places are equal");
+        // Neighbours land far apart: the mean distance of two random places is a third of all.
+        let distance = |place| one.at(place).abs_diff(one.at(place + 1));
+        let mean = (0..end - 1).map(distance).sum::<u64>() / (end - 1);
+        assert!((30_000..37_000).contains(&mean), "{mean}");
+        // The first tenth is spread over all ten tenths.
+        let mut tenths = [0; 10];
+        (0..end / 10)
+            .for_each(|place| tenths[usize::try_from(one.at(place) / 10_000).unwrap()] += 1);
+        assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn fractions_and_bounds() {
+        assert!(fraction(0) > 0.0 && fraction(u64::MAX) < 1.0);
+        assert_eq!((below(u64::MAX, 10), below(0, 10), below(u64::MAX, 0)), (9, 0, 0));
+    }
+}

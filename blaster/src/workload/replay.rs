@@ -1,0 +1,231 @@
+//! Requests as they were recorded.
+//!
+//! Where: in place of drawn ones, when a workload names a trace.
+//! Invariant: keys are numbered without gaps in order of first appearance; there is a request, and
+//! at most `REQUESTS_MAX`.
+//! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `crate::trace`.
+
+mod unpacked;
+
+use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
+use crate::trace::Trace;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use unpacked::Unpacked;
+
+/// More requests are not taken, so that a small file cannot fill the memory.
+pub(crate) const REQUESTS_MAX: usize = 1 << 26;
+/// The longest line of a CSV.
+const LINE_BYTES_MAX: u64 = 4096;
+/// The longest key.
+const KEY_BYTES_MAX: u8 = 250;
+
+/// A recorded sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Replay {
+    /// Where it was read.
+    pub(crate) path: PathBuf,
+    /// How many different keys there are.
+    pub(crate) keys: u32,
+    /// The key of each request.
+    pub(crate) requests: Vec<u32>,
+    /// All else, where it was recorded.
+    pub(crate) details: Option<Details>,
+}
+
+/// What a cache-trace records besides keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Details {
+    /// What each request does.
+    pub(crate) operations: Vec<Operation>,
+    /// The seconds in which there are requests, and the first request of each.
+    pub(crate) seconds: Vec<(u32, u32)>,
+    /// Bytes of each key, and of its value: of the first that is not empty.
+    pub(crate) key_bytes: Vec<u8>,
+    pub(crate) value_bytes: Vec<u32>,
+    /// Requests whose operation we do not have, and made the nearest we have.
+    pub(crate) replaced: u64,
+}
+
+/// One recorded request but for its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) verb: Verb,
+    pub(crate) value_bytes: u32,
+    pub(crate) exptime_s: u32,
+}
+
+impl Replay {
+    /// Reads a trace, or its first `requests` requests if that is not 0.
+    pub(crate) fn read(path: &Path, requests: u64) -> Result<Replay, WorkloadError> {
+        let wrong = |why: String| WorkloadError(format!("trace: {}: {why}", path.display()));
+        let most = usize::try_from(requests).unwrap_or(REQUESTS_MAX).min(REQUESTS_MAX);
+        if path.to_string_lossy().ends_with(".u32.zst") {
+            let mut trace =
+                Trace::read(path).map_err(|error| WorkloadError(format!("trace: {error}")))?;
+            if requests > 0 && most < trace.requests.len() {
+                trace.requests.truncate(most);
+                trace = Trace::new(&trace.name, trace.requests);
+            }
+            let Trace { keys, requests, .. } = trace;
+            return Ok(Replay { path: path.to_owned(), keys, requests, details: None });
+        }
+        let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let source =
+            Unpacked::new(BufReader::new(file)).map_err(|error| wrong(error.to_string()))?;
+        Replay::decode(path, BufReader::new(source), requests)
+            .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
+    }
+
+    /// Reads a CSV; an error comes with its line.
+    fn decode(path: &Path, source: impl Read, most: u64) -> Result<Replay, (u64, String)> {
+        let mut source = BufReader::new(source);
+        let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
+        let (mut requests, mut details) = (Vec::new(), Details::default());
+        let (mut row, mut line) = (Vec::new(), 0);
+        while most == 0 || (requests.len() as u64) < most {
+            row.clear();
+            line += 1;
+            let mut limited = (&mut source).take(LINE_BYTES_MAX);
+            let read = limited.read_until(b'\n', &mut row);
+            read.map_err(|error| (line, error.to_string()))?;
+            if row.is_empty() {
+                break;
+            }
+            if row.len() as u64 == LINE_BYTES_MAX {
+                return Err((line, format!("more than {LINE_BYTES_MAX} bytes")));
+            }
+            if line == 1 && row.starts_with(b"timestamp") {
+                continue;
+            }
+            let fields = Fields::of(&row).ok_or_else(|| (line, expected(&row)))?;
+            if requests.len() == REQUESTS_MAX {
+                let why = format!("more than {REQUESTS_MAX} requests; trace-requests takes fewer");
+                return Err((line, why));
+            }
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            let key = match numbers.get(fields.key) {
+                Some(key) => *key,
+                None => {
+                    numbers.insert(fields.key.to_vec(), next);
+                    next
+                }
+            };
+            details.add(key, &fields, u32::try_from(requests.len()).unwrap_or(u32::MAX));
+            requests.push(key);
+        }
+        if requests.is_empty() {
+            return Err((line, "no requests".to_owned()));
+        }
+        let keys = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        Ok(Replay { path: path.to_owned(), keys, requests, details: Some(details) })
+    }
+
+    /// When a request was made, in ns from the start: those of one second are spread over it.
+    /// `cursor` remembers the second, for the next request is near.
+    pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
+        let seconds = &self.details.as_ref()?.seconds;
+        let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
+        if request < first(*cursor) {
+            *cursor = 0;
+        }
+        while *cursor + 1 < seconds.len() && first(*cursor + 1) <= request {
+            *cursor += 1;
+        }
+        let second = u64::from(seconds.get(*cursor)?.0 - seconds.first()?.0);
+        let count = (first(*cursor + 1) - first(*cursor)).max(1) as u64;
+        Some(second * 1_000_000_000 + (request - first(*cursor)) as u64 * 1_000_000_000 / count)
+    }
+
+    /// How long the recording lasted, in ns.
+    pub(crate) fn length_ns(&self) -> Option<u64> {
+        let seconds = &self.details.as_ref()?.seconds;
+        Some((u64::from(seconds.last()?.0 - seconds.first()?.0) + 1) * 1_000_000_000)
+    }
+}
+
+impl Details {
+    fn add(&mut self, key: u32, fields: &Fields, request: u32) {
+        let Fields { second, key_bytes, value_bytes, exptime_s, .. } = *fields;
+        let (verb, is_exact) = fields.verb;
+        self.replaced += u64::from(!is_exact);
+        let writes = matches!(verb, Verb::Set | Verb::Append);
+        let bytes = if writes { value_bytes } else { 0 };
+        self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
+        // A clock that is set back stands still instead.
+        let second = second.max(self.seconds.last().map_or(0, |last| last.0));
+        if self.seconds.last().is_none_or(|last| last.0 < second) {
+            self.seconds.push((second, request));
+        }
+        if key as usize == self.key_bytes.len() {
+            self.key_bytes.push(key_bytes);
+            self.value_bytes.push(0);
+        }
+        if let Some(known) = self.value_bytes.get_mut(key as usize)
+            && *known == 0
+        {
+            *known = value_bytes;
+        }
+    }
+}
+
+/// A line of a CSV.
+struct Fields<'a> {
+    second: u32,
+    key: &'a [u8],
+    key_bytes: u8,
+    value_bytes: u32,
+    /// What it does, and whether it is the very operation.
+    verb: (Verb, bool),
+    exptime_s: u32,
+}
+
+impl<'a> Fields<'a> {
+    /// A key may have commas in it: the other fields are counted from both ends.
+    fn of(row: &'a [u8]) -> Option<Fields<'a>> {
+        let row = row.trim_ascii_end();
+        let comma = row.iter().position(|byte| *byte == b',')?;
+        let (second, rest) = (&row[..comma], &row[comma + 1..]);
+        let mut parts = rest.rsplitn(6, |byte| *byte == b',');
+        let mut part = || parts.next().and_then(|part| std::str::from_utf8(part).ok());
+        let (ttl, verb, client) = (part()?, part()?, part()?);
+        let (value_bytes, key_bytes) = (part()?, part()?);
+        let key = parts.next()?;
+        let _: u64 = client.parse().ok()?;
+        let exptime_s: u64 = ttl.parse().ok()?;
+        let bytes: u64 = value_bytes.parse().ok()?;
+        let key_bytes: u64 = key_bytes.parse().ok()?;
+        Some(Fields {
+            second: std::str::from_utf8(second).ok()?.parse().ok()?,
+            key,
+            key_bytes: u8::try_from(key_bytes).unwrap_or(KEY_BYTES_MAX).clamp(1, KEY_BYTES_MAX),
+            value_bytes: u32::try_from(bytes).unwrap_or(u32::MAX).min(VALUE_BYTES_MAX),
+            verb: verb_of(verb)?,
+            exptime_s: u32::try_from(exptime_s).unwrap_or(u32::MAX).min(EXPTIME_S_MAX),
+        })
+    }
+}
+
+/// The verb of an operation of memcached, or the nearest: what writes is a SET.
+fn verb_of(name: &str) -> Option<(Verb, bool)> {
+    match name {
+        "get" => Some((Verb::Get, true)),
+        "gets" => Some((Verb::Get, false)),
+        "set" => Some((Verb::Set, true)),
+        "add" | "replace" | "cas" | "incr" | "decr" => Some((Verb::Set, false)),
+        "append" => Some((Verb::Append, true)),
+        "prepend" => Some((Verb::Append, false)),
+        "delete" => Some((Verb::Delete, true)),
+        _ => None,
+    }
+}
+
+fn expected(row: &[u8]) -> String {
+    let row = String::from_utf8_lossy(row.trim_ascii_end());
+    let row: String = row.chars().take(80).collect();
+    format!("timestamp,key,key size,value size,client,operation,ttl is expected: {row}")
+}
+
+#[cfg(test)]
+mod tests;

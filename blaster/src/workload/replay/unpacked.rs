@@ -1,0 +1,59 @@
+//! A file's bytes, unpacked if they are packed with zstd.
+//!
+//! Where: under a trace's lines. Invariant: several frames, one behind the other, are read as one;
+//! what is damaged is an error.
+
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use std::io::{self, BufRead, Read};
+
+/// What a file of zstd begins with.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A reader of what is in a file.
+pub(super) enum Unpacked<R: BufRead> {
+    /// As it is.
+    Plain(R),
+    /// In a frame.
+    Frame(Box<StreamingDecoder<R, FrameDecoder>>),
+    /// Behind the last frame.
+    End,
+}
+
+impl<R: BufRead> Unpacked<R> {
+    /// Looks at the first bytes.
+    pub(super) fn new(mut source: R) -> io::Result<Unpacked<R>> {
+        if source.fill_buf()?.starts_with(&ZSTD_MAGIC) {
+            Unpacked::frame(source)
+        } else {
+            Ok(Unpacked::Plain(source))
+        }
+    }
+
+    fn frame(source: R) -> io::Result<Unpacked<R>> {
+        let frame = StreamingDecoder::new(source).map_err(io::Error::other)?;
+        Ok(Unpacked::Frame(Box::new(frame)))
+    }
+}
+
+impl<R: BufRead> Read for Unpacked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        // A frame may be empty; each one takes bytes of the file, so that this ends.
+        loop {
+            let frame = match self {
+                Unpacked::Plain(source) => return source.read(out),
+                Unpacked::End => return Ok(0),
+                Unpacked::Frame(frame) => frame,
+            };
+            let got = frame.read(out)?;
+            if got > 0 || out.is_empty() {
+                return Ok(got);
+            }
+            if let Unpacked::Frame(frame) = std::mem::replace(self, Unpacked::End) {
+                let mut source = frame.into_inner();
+                if !source.fill_buf()?.is_empty() {
+                    *self = Unpacked::frame(source)?;
+                }
+            }
+        }
+    }
+}

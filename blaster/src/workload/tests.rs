@@ -1,0 +1,56 @@
+//! Workloads against references: statistics at fixed seeds, files, and the sequences themselves.
+//!
+//! Where: unit tests. Invariant: nothing is left to chance: every draw has a seed, so that a test
+//! that passes once passes always.
+
+mod files;
+mod keys;
+mod names;
+mod sequence;
+mod sizes;
+
+use super::{Ask, Stream, Workload};
+use std::sync::Arc;
+
+/// A preset or the default, changed by some settings.
+fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
+    let mut workload = Workload::preset(preset).unwrap();
+    for (name, value) in settings {
+        workload.set(name, value).unwrap();
+    }
+    Arc::new(workload)
+}
+
+/// The first requests of one thread.
+fn asks(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<Ask> {
+    let mut stream = Stream::new(workload, seed, 0, 1);
+    let mut ask = Ask::new();
+    (0..count).map_while(|_| stream.next(&mut ask).then(|| ask.clone())).collect()
+}
+
+/// The greatest distance between the samples' distribution and the one given (Kolmogorov and
+/// Smirnov), times the square root of their number: above 1.63 in one case of a hundred.
+fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let count = samples.len() as f64;
+    let apart = |(n, value): (usize, &f64)| {
+        let share = share_below(*value);
+        (share - n as f64 / count).abs().max((share - (n as f64 + 1.0) / count).abs())
+    };
+    samples.iter().enumerate().map(apart).fold(0.0, f64::max) * count.sqrt()
+}
+
+/// The same for whole numbers: only where they end, for between them both stand still.
+fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
+    let mut counts = std::collections::BTreeMap::new();
+    samples.iter().for_each(|value| *counts.entry(*value).or_insert(0_u64) += 1);
+    let (mut seen, mut most) = (0, 0.0_f64);
+    for (value, count) in counts {
+        seen += count;
+        most = most.max((share_to(value) - seen as f64 / samples.len() as f64).abs());
+    }
+    most * (samples.len() as f64).sqrt()
+}
+
+/// What one sample in a hundred would exceed.
+const DISTANCE_MAX: f64 = 1.63;

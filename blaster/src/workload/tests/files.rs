@@ -1,0 +1,206 @@
+//! Workload files: what is read, what is printed, and what is told of mistakes.
+//!
+//! Where: unit tests. Invariant: see `tests`.
+
+use super::super::settings::{self, SETTINGS};
+use super::super::{Workload, WorkloadError, file, presets};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn parse(text: &str) -> Result<Workload, (usize, String)> {
+    file::parse(text, Path::new(""))
+}
+
+/// A folder that is gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("kvblaster-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        fs::create_dir_all(&folder.0).unwrap();
+        folder
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_preset_is_made_and_printed_and_read_back() {
+    for preset in &presets::PRESETS {
+        let workload = Workload::preset(preset.name).unwrap();
+        workload.check().unwrap();
+        let text = workload.to_toml();
+        let again = parse(&text).unwrap();
+        assert_eq!(again.to_toml(), text, "{}", preset.name);
+        for (name, _) in preset.settings {
+            assert!(text.contains(&format!("{name} = ")), "{name}:\n{text}");
+        }
+    }
+    assert!(Workload::preset("mix-d").is_none());
+    assert_eq!(Workload::preset("solarflare-48").unwrap().keys(), 983_040);
+}
+
+#[test]
+fn every_setting_is_printed_as_it_is_read() {
+    let folder = Folder::new("printed");
+    let sizes = folder.file("sizes", "64 1\n128 3\n");
+    let trace = folder.file("trace.csv", "1,k,1,1,1,get,0\n2,k,1,1,1,get,0\n");
+    let sizes = format!("file:{}", sizes.display());
+    let others = [
+        ("keys", "12345"),
+        ("popularity", "gaussian:0.1,0.25"),
+        ("key-size", &sizes),
+        ("key-prefix", "\"007\\"),
+        ("value-size", "list:0=1,9=2.5"),
+        ("value-size-per", "request"),
+        ("mix", "get=70,append=30"),
+        ("mix-order", "dealt"),
+        ("batch", "uniform:1,9"),
+        ("gap", "trace"),
+        ("ttl", "exponential:60,1,3600"),
+        ("cache-aside", "yes"),
+        ("trace", trace.to_str().unwrap()),
+        ("trace-requests", "1"),
+        ("trace-loops", "0"),
+    ];
+    let mut workload = Workload::default();
+    for (name, value) in others {
+        let before = workload.to_toml();
+        workload.set(name, value).unwrap();
+        assert_ne!(workload.to_toml(), before, "{name}");
+    }
+    assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
+    let text = workload.to_toml();
+    assert_eq!(parse(&text).unwrap().to_toml(), text, "{text}");
+    assert_eq!(workload.keys(), 1, "the trace's");
+}
+
+#[test]
+fn files_change_presets_and_find_their_histograms_beside_them() {
+    let folder = Folder::new("files");
+    folder.file("sizes.csv", "bytes,count\n10,1\n20,1\n");
+    let text = "# mine\npreset = \"mix-c\"\nkeys = 1_000\nvalue-size = \"file:sizes.csv\"\n\
+                mix = { get = 3, set = 1.5 }\ncache-aside = true\nbatch = 4\n";
+    let path = folder.file("mine.toml", text);
+    let workload = Workload::read(&path).unwrap();
+    assert_eq!((workload.keys(), workload.cache_aside()), (1000, true));
+    let printed = workload.to_toml();
+    assert!(printed.contains("mix = \"get=3,set=1.5\"\n"), "{printed}");
+    assert!(printed.contains("popularity = \"power-law:0.01,0.001,10000,4\"\n"), "{printed}");
+    assert!((workload.value_bytes_mean() - 15.0).abs() < 1e-9);
+    // Wherever the manifest is read, it finds the same histogram.
+    let copied = Folder::new("elsewhere");
+    let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
+    assert_eq!(again.to_toml(), printed);
+    // Four keys each: a GET is a quarter of what its share of the keys says.
+    let shares = workload.shares().unwrap();
+    assert!((shares[0] - 0.75 / 2.25).abs() < 1e-9, "{shares:?}");
+}
+
+#[test]
+fn mistakes_in_files_are_told_with_their_line() {
+    for (text, line, why) in [
+        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, popularity, "),
+        ("\n\nkeys = 0\n", 3, "keys: 0: must be a whole number from 1 to 1099511627776"),
+        ("keys = [1]\n", 1, "keys: a string or a number is expected, not this array"),
+        ("keys = 1\nkeys = 2\n", 2, "duplicate key"),
+        ("keys = \n", 1, ""),
+        ("keys = 1\npreset = \"no\"\n", 2, "preset: no: no such preset; there are uniform, zipf,"),
+        ("value-size = \"64\"\nmix = { put = 1 }", 2, "mix: put=1: put is none of get, set,"),
+        ("gap = \"trace\"", 1, "gap: trace: there is no trace, or it does not record times"),
+        ("ttl = { a = { b = 1 } }", 1, "ttl: a table in a table means nothing here"),
+    ] {
+        let (at, told) = parse(text).unwrap_err();
+        assert_eq!(at, line, "{text:?}: {told}");
+        assert!(told.starts_with(why), "{text:?}: {told}");
+    }
+    let folder = Folder::new("mistakes");
+    let path = folder.file("bad.toml", "keys = 5\nttl = -1\n");
+    let error = Workload::read(&path).unwrap_err().to_string();
+    assert_eq!(error, format!("{}:2: ttl: -1: must be 0 to 2592000 seconds", path.display()));
+    let missing = Workload::read(&folder.0.join("none.toml")).unwrap_err().to_string();
+    assert!(missing.contains("none.toml: "), "{missing}");
+    folder.file("sizes", "64 1\nbig 2\n");
+    let path = folder.file("sizes.toml", "value-size = \"file:sizes\"");
+    let error = Workload::read(&path).unwrap_err().to_string();
+    assert!(error.ends_with("/sizes: line 2: big is not a number"), "{error}");
+}
+
+#[test]
+fn values_that_a_setting_cannot_have_are_refused_and_change_nothing() {
+    let mut workload = Workload::default();
+    let before = workload.to_toml();
+    for (name, value) in [
+        ("keys", "1099511627777"),
+        ("keys", "-1"),
+        ("keys", "many"),
+        ("keys", ""),
+        ("key-size", "0"),
+        ("key-size", "251"),
+        ("key-size", "1-251"),
+        ("key-size", "8.5"),
+        ("key-size", "20-10"),
+        ("key-prefix", "a b"),
+        ("key-prefix", "\u{e9}"),
+        ("value-size", "134217729"),
+        ("value-size", "-1"),
+        ("value-size", "etc-"),
+        ("value-size", "pareto:1,2"),
+        ("value-size", "pareto:0,1,1,9"),
+        ("value-size", "pareto:1,1,9,1"),
+        ("value-size", "pareto:1,0.1,1000000,2000000"),
+        ("value-size", "list:"),
+        ("value-size", "list:1=0"),
+        ("value-size", "list:1=-1"),
+        ("value-size", "list:1.5=1"),
+        ("value-size", "file:/no/such/file"),
+        ("value-size", "uniform:1"),
+        ("value-size", "nan"),
+        ("value-size", "1e999"),
+        ("value-size", "triangle:1,2"),
+        ("value-size-per", "thread"),
+        ("mix", "get=0"),
+        ("mix-order", "random"),
+        ("batch", "0"),
+        ("batch", "1025"),
+        ("batch", "etc"),
+        ("gap", "0"),
+        ("gap", "-5"),
+        ("gap", "pareto"),
+        ("ttl", "2592001"),
+        ("ttl", "etc"),
+        ("cache-aside", "maybe"),
+        ("trace", "/no/such/file"),
+        ("trace-loops", "x"),
+        ("trace-requests", "1.5"),
+        ("popularity", "zipf"),
+        ("seed", "1"),
+    ] {
+        let WorkloadError(why) = workload.set(name, value).unwrap_err();
+        assert!(why.starts_with(&format!("{name}: ")), "{name} {value}: {why}");
+        assert_eq!(workload.to_toml(), before, "{name} {value}");
+    }
+    let long = format!("list:{}", ["1=1"; 1025].join(","));
+    assert!(workload.set("value-size", &long).is_err());
+}
+
+#[test]
+fn help_names_every_setting_and_fits_a_terminal() {
+    let help = settings::help();
+    for setting in &SETTINGS {
+        assert!(help.contains(&format!("  --{} {}", setting.name, setting.value)));
+    }
+    let long: Vec<&str> = help.lines().filter(|line| line.len() > 100).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}

@@ -1,0 +1,208 @@
+//! Which keys are asked for, against the laws' own formulas.
+//!
+//! Where: unit tests. Invariant: see `tests`.
+
+use super::super::popularity::{Picks, Popularity, power_law};
+use super::super::random;
+use super::super::zipf::Zipf;
+use super::{DISTANCE_MAX, distance, made};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use statrs::distribution::{ContinuousCDF, Normal};
+use std::path::Path;
+
+fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
+    let table = Popularity::parse(text, Path::new("")).unwrap().table(keys).unwrap();
+    let mut picks = Picks::new(keys, 1, 0, 1);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(21);
+    (0..draws).map(|_| picks.draw(&table, &mut random)).collect()
+}
+
+/// How often each key was drawn, the most often first.
+fn ranked(keys: u64, drawn: &[u64]) -> Vec<u64> {
+    let mut counts = vec![0; usize::try_from(keys).unwrap()];
+    drawn.iter().for_each(|key| counts[usize::try_from(*key).unwrap()] += 1);
+    counts.sort_unstable_by(|one, other| other.cmp(one));
+    counts
+}
+
+#[test]
+fn the_papers_buckets_have_the_papers_shares() {
+    let shares = power_law(0.01, 0.001, 10_000);
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    assert!(shares.is_sorted_by(|one, other| one >= other));
+    let top = |count: usize| format!("{:.3}", shares[..count].iter().sum::<f64>());
+    assert_eq!((top(100), top(1000)), ("0.339".to_owned(), "0.660".to_owned()));
+    assert_eq!(format!("{:.4}", shares[0]), "0.0133");
+}
+
+#[test]
+fn the_papers_keys_are_drawn_by_those_shares() {
+    // Four generators of 250,000 keys in 10,000 buckets of 25.
+    let (keys, draws) = (1_000_000, 2_000_000);
+    let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
+    let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
+    // The top bucket of each of the four; then the top 1 % of all buckets, and the top 10 %. The
+    // most drawn keys are a little more than the most popular ones, for chance chooses them.
+    assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
+    assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
+    assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
+}
+
+#[test]
+fn popular_keys_are_no_neighbours() {
+    for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
+        let keys = drawn(text, 1_000_000, 20_000);
+        let low = keys.iter().filter(|key| **key < 100_000).count();
+        // A tenth of the keys gets a tenth of the requests, give or take a few popular ones.
+        assert!((1_000..3_600).contains(&low), "{text}: {low}");
+        assert!(keys.iter().all(|key| *key < 1_000_000));
+    }
+}
+
+/// The share of each rank by the law's formula.
+fn zipf_shares(exponent: f64, keys: u32) -> Vec<f64> {
+    let weight = |rank: u32| f64::from(rank).powf(-exponent);
+    let sum: f64 = (1..=keys).map(weight).sum();
+    (1..=keys).map(|rank| weight(rank) / sum).collect()
+}
+
+#[test]
+fn zipf_is_zipf_at_every_exponent() {
+    let draws = 300_000;
+    for (exponent, keys) in [
+        (0.0, 100),
+        (0.5, 50_000),
+        (0.99, 100_000),
+        (1.0, 100_000),
+        (1.0, 1),
+        (1.01, 4096),
+        (1.0001, 4097),
+        (1.5, 1_000_000),
+        (2.0, 10_000),
+        (5.0, 1000),
+        (10.0, 100_000),
+    ] {
+        let zipf = Zipf::new(exponent, u64::from(keys)).unwrap();
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(22);
+        let mut counts = vec![0_u64; keys as usize];
+        for _ in 0..draws {
+            counts[usize::try_from(zipf.draw(&mut random)).unwrap()] += 1;
+        }
+        let (mut seen, mut expected, mut most) = (0, 0.0, 0.0_f64);
+        for (count, share) in counts.iter().zip(zipf_shares(exponent, keys)) {
+            seen += count;
+            expected += share;
+            most = most.max((seen as f64 / f64::from(draws) - expected).abs());
+        }
+        let distance = most * f64::from(draws).sqrt();
+        assert!(distance < DISTANCE_MAX, "exponent {exponent}, {keys} keys: {distance}");
+    }
+}
+
+#[test]
+fn zipf_holds_beyond_any_table() {
+    // Exponent 1 over 2^40 keys: ranks are uniform on a logarithmic scale, but for the first few.
+    let keys = 1_u64 << 40;
+    let zipf = Zipf::new(1.0, keys).unwrap();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(23);
+    let sum = |rank: f64| rank.ln() + 0.577_215_664_9 + 1.0 / (2.0 * rank);
+    let all = sum(keys as f64);
+    let mut ranks: Vec<f64> = (0..100_000).map(|_| zipf.draw(&mut random) as f64 + 1.0).collect();
+    assert!(ranks.iter().all(|rank| *rank <= keys as f64));
+    ranks.retain(|rank| *rank > 1000.0);
+    let share = 1.0 - sum(1000.0) / all;
+    assert!((ranks.len() as f64 / 1e5 - share).abs() < 0.006, "{} above 1000", ranks.len());
+    let below = |rank: f64| (sum(rank) - sum(1000.0)) / (all - sum(1000.0));
+    assert!(distance(&mut ranks, below) < DISTANCE_MAX);
+}
+
+#[test]
+fn gaussian_is_statrs_normal_cut_off() {
+    for (text, deviation, middle) in
+        [("gaussian", 1.0 / 6.0, 0.5), ("gaussian:0.05,0.2", 0.05, 0.2), ("gaussian:1,0", 1.0, 0.0)]
+    {
+        let keys = 1_000_000_000;
+        let normal = Normal::new(middle, deviation).unwrap();
+        let places = drawn(text, keys, 100_000);
+        let mut places: Vec<f64> = places.iter().map(|key| *key as f64 / keys as f64).collect();
+        let (low, high) = (normal.cdf(0.0), normal.cdf(1.0));
+        let below = |place: f64| (normal.cdf(place) - low) / (high - low);
+        let distance = distance(&mut places, below);
+        assert!(distance < DISTANCE_MAX, "{text}: {distance}");
+    }
+}
+
+#[test]
+fn uniform_is_uniform() {
+    let keys = drawn("uniform", 1000, 200_000);
+    let mut places: Vec<f64> = keys
+        .iter()
+        .zip(0..)
+        // A random place within the key, so that the distribution is continuous.
+        .map(|(key, n)| (*key as f64 + random::fraction(random::hash(9, n))) / 1000.0)
+        .collect();
+    assert!(distance(&mut places, |place| place) < DISTANCE_MAX);
+}
+
+#[test]
+fn sequential_threads_share_the_keys_out() {
+    let workload = made("uniform", &[("popularity", "sequential"), ("keys", "10"), ("mix", "set")]);
+    let mut seen = vec![0; 10];
+    for thread in 0..3 {
+        let mut stream = super::Stream::new(&workload, 1, thread, 3);
+        let mut ask = super::Ask::new();
+        let keys: Vec<u64> = (0..10)
+            .map(|_| {
+                assert!(stream.next(&mut ask));
+                ask.keys[0]
+            })
+            .collect();
+        let first = u64::from(thread);
+        assert_eq!(keys[..4], [first, first + 3, first + 6, (first + 9) % 10]);
+        keys.iter().for_each(|key| seen[usize::try_from(*key).unwrap()] += 1);
+    }
+    assert_eq!(seen, [3; 10]);
+}
+
+#[test]
+fn few_keys_are_enough_for_any_popularity() {
+    for text in
+        ["uniform", "zipf:1.2", "power-law:0.01,0.001,10000,4", "gaussian", "sequential", "zipf:0"]
+    {
+        for keys in [1, 2, 3, 7] {
+            let drawn = drawn(text, keys, 2000);
+            assert!(drawn.iter().all(|key| *key < keys), "{text}, {keys} keys");
+            assert!((0..keys).all(|key| drawn.contains(&key)), "{text}, {keys} keys");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_popularity_is_refused() {
+    for text in [
+        "",
+        "zip",
+        "zipf",
+        "zipf:-1",
+        "zipf:11",
+        "zipf:nan",
+        "zipf:1,2",
+        "uniform:1",
+        "gaussian:0",
+        "gaussian:2",
+        "gaussian:0.1,1.1",
+        "power-law",
+        "power-law:0.01",
+        "power-law:0,0.001",
+        "power-law:0.01,1",
+        "power-law:0.01,0.001,0",
+        "power-law:0.01,0.001,2.5",
+        "power-law:0.01,0.001,10000,1025",
+        "power-law:0.01,0.001,1048576,9",
+        "file:/no/such/file",
+    ] {
+        let error = Popularity::parse(text, Path::new("")).unwrap_err();
+        assert!(error.to_string().contains(text.split(':').next_back().unwrap()), "{error}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The sequences themselves: the same for the same seed, of the right shares, and replayed.
+//!
+//! Where: unit tests. Invariant: see `tests`.
+
+use super::super::random::hash;
+use super::super::{Ask, Names, Stream, VERBS, Verb, Workload, presets};
+use super::{asks, made};
+use crate::trace::Trace;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use std::sync::Arc;
+
+/// What the first requests of two threads are, names, values and gaps included, as one number.
+fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
+    let names = Names::new(workload, seed);
+    let (mut sum, mut bytes, mut ask) = (0, Vec::new(), Ask::new());
+    for thread in 0..2 {
+        let mut stream = Stream::new(workload, seed, thread, 2);
+        for _ in 0..2000 {
+            assert!(stream.next(&mut ask));
+            bytes.clear();
+            bytes.extend_from_slice(ask.verb.name().as_bytes());
+            for key in &ask.keys {
+                names.key(*key, &mut bytes);
+                names.value(*key, ask.value_bytes, &mut bytes);
+            }
+            bytes.extend_from_slice(&ask.exptime_s.to_le_bytes());
+            bytes.extend_from_slice(&stream.gap_ns(10_000.0).to_le_bytes());
+            for piece in bytes.chunks(8) {
+                let mut word = [0; 8];
+                word[..piece.len()].copy_from_slice(piece);
+                sum = hash(sum, u64::from_le_bytes(word)).rotate_left(7);
+            }
+        }
+    }
+    sum
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    // Written down when the format was settled: a change means that runs of before and after cannot
+    // be compared, and is to be told in the changelog.
+    let expected = [
+        ("uniform", 9_986_405_229_045_657_884),
+        ("zipf", 14_746_053_962_819_381_292),
+        ("mix-a", 3_626_990_617_293_163_217),
+        ("mix-b", 11_362_969_760_913_762_382),
+        ("mix-c", 2_654_159_815_098_555_950),
+        ("etc", 17_405_162_533_855_170_869),
+        ("facebook", 16_994_988_390_221_124_442),
+        ("thesis", 14_139_564_506_797_122_338),
+        ("solarflare-48", 6_809_932_178_764_419_855),
+    ];
+    let made = presets::PRESETS.map(|preset| (preset.name, digest(&made(preset.name, &[]), 1)));
+    assert_eq!(made.as_slice(), expected);
+    let zipf = super::made("zipf", &[]);
+    assert_eq!(digest(&zipf, 7), digest(&zipf, 7));
+    assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
+}
+
+#[test]
+fn threads_do_not_repeat_each_other() {
+    let workload = made("uniform", &[("keys", "1099511627776")]);
+    let keys = |thread| {
+        let mut stream = Stream::new(&workload, 1, thread, 4);
+        let mut ask = Ask::new();
+        let mut next = || stream.next(&mut ask).then(|| ask.keys[0]).unwrap();
+        (0..20_000).map(|_| next()).collect::<Vec<_>>()
+    };
+    let mut all: Vec<u64> = (0..4).flat_map(keys).collect();
+    all.sort_unstable();
+    // Of 80,000 keys out of 2^40 two are equal with a probability of 1 in 300.
+    assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+#[test]
+fn a_rate_does_not_change_the_requests() {
+    let workload = made("etc", &[]);
+    let run = |mean_ns: Option<f64>| {
+        let mut stream = Stream::new(&workload, 1, 0, 1);
+        let mut ask = Ask::new();
+        let mut next = |_| {
+            assert!(stream.next(&mut ask));
+            mean_ns.map(|mean_ns| stream.gap_ns(mean_ns));
+            ask.clone()
+        };
+        (0..1000).map(&mut next).collect::<Vec<_>>()
+    };
+    assert_eq!(run(None), run(Some(5.0)));
+}
+
+#[test]
+fn mixes_have_their_shares() {
+    for (preset, shares) in [
+        ("mix-a", [100.0, 0.0, 0.0, 0.0]),
+        ("mix-b", [96.77, 3.23, 0.0, 0.0]),
+        ("mix-c", [70.0, 25.0, 5.0, 0.0]),
+        ("thesis", [100.0 / 1.1, 10.0 / 1.1, 0.0, 0.0]),
+        ("solarflare-48", [90.0, 10.0, 0.0, 0.0]),
+    ] {
+        let (mut keys, mut all) = ([0; VERBS.len()], 0);
+        for ask in asks(&made(preset, &[]), 1, 100_000) {
+            keys[ask.verb as usize] += ask.keys.len();
+            all += ask.keys.len();
+            assert!((ask.verb == Verb::Set) == (ask.value_bytes > 0), "{preset}: {ask:?}");
+            assert!(ask.keys.len() == 1 || (preset == "solarflare-48" && ask.keys.len() == 48));
+        }
+        for (count, share) in keys.iter().zip(shares) {
+            let percent = *count as f64 * 100.0 / all as f64;
+            assert!((percent - share).abs() < 0.5, "{preset}: {keys:?}");
+        }
+    }
+}
+
+#[test]
+fn sizes_and_times_to_live_are_drawn() {
+    let settings = [("mix", "set"), ("value-size", "10-20"), ("ttl", "60-90"), ("keys", "50")];
+    let by_key = made("uniform", &settings);
+    let names = Names::new(&by_key, 1);
+    for ask in asks(&by_key, 1, 1000) {
+        assert_eq!(ask.value_bytes, names.value_bytes(ask.keys[0]), "the same at every use");
+        assert!((60..=90).contains(&ask.exptime_s));
+    }
+    let by_request = made("uniform", &[&settings[..], &[("value-size-per", "request")]].concat());
+    let mut first_key = asks(&by_request, 1, 1000);
+    first_key.retain(|ask| ask.keys == [0]);
+    assert!(first_key.windows(2).any(|pair| pair[0].value_bytes != pair[1].value_bytes));
+    let batches = made("uniform", &[("batch", "1-3"), ("mix", "get")]);
+    let mut counts = [0; 4];
+    asks(&batches, 1, 3000).iter().for_each(|ask| counts[ask.keys.len()] += 1);
+    assert!(counts[0] == 0 && counts[1..].iter().all(|count| (900..1100).contains(count)));
+}
+
+#[test]
+fn steady_streams_take_no_memory() {
+    let workload = made("solarflare-48", &[("popularity", "zipf:1")]);
+    let mut stream = Stream::new(&workload, 1, 0, 1);
+    let mut ask = Ask::new();
+    (0..100).for_each(|_| assert!(stream.next(&mut ask)));
+    let (place, room) = (ask.keys.as_ptr(), ask.keys.capacity());
+    (0..10_000).for_each(|_| assert!(stream.next(&mut ask)));
+    assert_eq!((ask.keys.as_ptr(), ask.keys.capacity()), (place, room));
+}
+
+/// A file that is gone when the test is.
+struct Recorded(std::path::PathBuf);
+
+impl Recorded {
+    fn new(name: &str, bytes: &[u8]) -> Recorded {
+        let path = std::env::temp_dir().join(format!("kvblaster-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Recorded(path)
+    }
+
+    fn workload(&self, settings: &[(&str, &str)]) -> Arc<Workload> {
+        made("uniform", &[&[("trace", self.0.to_str().unwrap())], settings].concat())
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const ROWS: &str = "\
+5,a,20,7,1,get,0
+5,b,30,8,1,set,60
+6,a,20,7,1,delete,0
+6,b,30,9,1,append,0
+";
+
+#[test]
+fn a_recording_is_replayed_as_it_was() {
+    let recorded = Recorded::new("rows.csv", ROWS.as_bytes());
+    let workload = recorded.workload(&[("gap", "trace"), ("trace-loops", "2")]);
+    let all = asks(&workload, 1, 100);
+    let told: Vec<_> = all.iter().map(|ask| (ask.verb, ask.keys[0], ask.value_bytes)).collect();
+    let once = [(Verb::Get, 0, 0), (Verb::Set, 1, 8), (Verb::Delete, 0, 0), (Verb::Append, 1, 9)];
+    assert_eq!(told, [once, once].concat());
+    assert_eq!(all[1].exptime_s, 60);
+    let names = Names::new(&workload, 1);
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    names.key(0, &mut a);
+    names.key(1, &mut b);
+    assert_eq!((a.len(), b.len()), (20, 30));
+    assert_eq!((names.value_bytes(0), names.value_bytes(1)), (7, 8));
+    // Two a second, and half a second each; twice as fast where that is asked for.
+    assert_eq!(workload.own_gap_ns(1), Some(5e8));
+    let gaps = |mean_ns: f64| {
+        let mut stream = Stream::new(&workload, 1, 0, 1);
+        let mut ask = Ask::new();
+        let mut gaps = Vec::new();
+        while stream.next(&mut ask) {
+            gaps.push(stream.gap_ns(mean_ns) / 1_000_000);
+        }
+        gaps
+    };
+    assert_eq!(gaps(f64::NAN), [0, 500, 500, 500, 500, 500, 500, 500]);
+    assert_eq!(gaps(2.5e8)[1..4], [250, 250, 250]);
+}
+
+#[test]
+fn threads_share_a_recording() {
+    let recorded = Recorded::new("shared.csv", ROWS.as_bytes());
+    let workload = recorded.workload(&[("gap", "trace")]);
+    let mut seen = Vec::new();
+    for thread in 0..3 {
+        let mut stream = Stream::new(&workload, 1, thread, 3);
+        let (mut ask, mut due_ns) = (Ask::new(), 0);
+        while stream.next(&mut ask) {
+            due_ns += stream.gap_ns(f64::NAN);
+            seen.push((due_ns / 1_000_000, ask.verb));
+        }
+    }
+    seen.sort_unstable_by_key(|one| one.0);
+    let whole = [(0, Verb::Get), (500, Verb::Set), (1000, Verb::Delete), (1500, Verb::Append)];
+    assert_eq!(seen, whole);
+}
+
+#[test]
+fn recorded_keys_take_the_rest_from_the_workload() {
+    let keys: Vec<u8> = [3_u32, 5, 3, 9, 5].iter().flat_map(|key| key.to_le_bytes()).collect();
+    let packed = compress_to_vec(keys.as_slice(), CompressionLevel::Fastest);
+    let recorded = Recorded::new("keys.u32.zst", &packed);
+    assert_eq!(Trace::read(&recorded.0).unwrap().requests, [0, 1, 0, 2, 1]);
+    let singly = recorded.workload(&[("mix", "set"), ("value-size", "100")]);
+    let told: Vec<_> =
+        asks(&singly, 1, 99).iter().map(|ask| (ask.keys[0], ask.value_bytes)).collect();
+    assert_eq!(told, [(0, 100), (1, 100), (0, 100), (2, 100), (1, 100)]);
+    let batched = recorded.workload(&[("mix", "get"), ("batch", "2")]);
+    let told: Vec<_> = asks(&batched, 1, 99).into_iter().map(|ask| ask.keys).collect();
+    assert_eq!(told, [vec![0, 1], vec![0, 2], vec![1]]);
+    // Without end where that is asked for.
+    let endless = recorded.workload(&[("trace-loops", "0")]);
+    assert_eq!(asks(&endless, 1, 1234).len(), 1234);
+    assert_eq!(endless.keys(), 3);
+}
