@@ -18,6 +18,8 @@ use crate::measure::check::{ACHIEVED_SHARE_MIN, Loop, check};
 use crate::measure::objective::{Objective, ObjectiveError};
 use bracket::{Bracket, Limit, Next};
 use curve::Point;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub const GOALS_MAX: usize = 16;
 pub const TRIALS_MAX: u32 = 100_000;
 /// Resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
-/// Growth of the rate while no bracket is closed: at first, and when the capacity is known about.
+/// Growth of the rate while it is not known about where the capacity lies.
 const GROWTH: f64 = 2.0;
 
 /// What is searched for.
@@ -54,7 +56,8 @@ pub struct Aim {
     pub precision: f64,
     /// Trials at one rate, of which the majority decides.
     pub votes: u32,
-    /// Searches, each from the result of the one before: what confidence intervals come from.
+    /// Searches that count, each from the result of the one before: what confidence intervals come
+    /// from. If there are several, one more goes before them.
     pub rounds: u32,
     /// Trials in all.
     pub trials_max: u32,
@@ -62,7 +65,7 @@ pub struct Aim {
     pub errors_max: f64,
     /// Share of confidence intervals.
     pub confidence: f64,
-    /// For the resampling.
+    /// For the resampling, and for where rounds start.
     pub seed: u64,
 }
 
@@ -196,15 +199,23 @@ pub fn search<T: Trial>(
     let aim = aim.bounded();
     let mut search = Search { aim: &aim, trial, curve: Vec::new(), tell: &mut tell };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
+    // The first finds out where to look. Bad luck there may lead it far astray, so that it counts
+    // only if there is no other.
+    let searches = if aim.rounds == 1 { 1 } else { aim.rounds + 1 };
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(aim.seed);
     let mut is_complete = true;
-    for _ in 0..aim.rounds {
-        let mut brackets = search.brackets(rounds.last());
-        let ended = search.round(&mut brackets)?;
-        if ended || rounds.is_empty() {
-            rounds.push(brackets);
+    for nth in 0..searches {
+        let jitter = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let mut brackets = search.brackets(rounds.last(), jitter);
+        is_complete = search.round(&mut brackets)?;
+        if !is_complete && nth > 0 {
+            break;
         }
-        if !ended {
-            is_complete = false;
+        if nth == 1 {
+            rounds.clear();
+        }
+        rounds.push(brackets);
+        if !is_complete {
             break;
         }
     }
@@ -239,25 +250,21 @@ struct Search<'a, T, F> {
 }
 
 impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
-    /// Where a round starts: at what the one before found, with smaller steps.
-    fn brackets(&self, before: Option<&Vec<Bracket>>) -> Vec<Bracket> {
+    /// Where a round starts: near what the one before found, with smaller steps. Not exactly
+    /// there: rounds that try the very same rates would agree more than they know.
+    fn brackets(&self, before: Option<&Vec<Bracket>>, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
-        let small = 1.0 + 2.0 * aim.precision;
-        match before {
-            None => aim
-                .goals
-                .iter()
-                .map(|_| Bracket::new(aim.start_per_s, GROWTH, range, aim.precision))
-                .collect(),
-            Some(before) => before
-                .iter()
-                .map(|bracket| {
-                    let start = bracket.low.unwrap_or(aim.rate_per_s_min);
-                    Bracket::new(start, small, range, aim.precision)
-                })
-                .collect(),
-        }
+        let Some(before) = before else {
+            let first = Bracket::new(aim.start_per_s, GROWTH, range, aim.precision);
+            return vec![first; aim.goals.len()];
+        };
+        let near = |bracket: &Bracket| {
+            let found = bracket.low.unwrap_or(aim.rate_per_s_min);
+            let start = found * (1.0 + aim.precision * (2.0 * jitter - 1.0));
+            Bracket::new(start, 1.0 + 2.0 * aim.precision, range, aim.precision)
+        };
+        before.iter().map(near).collect()
     }
 
     /// Narrows all brackets; false if it was stopped, or out of trials.

@@ -73,18 +73,21 @@ fn noise_is_averaged_and_shows_in_the_interval() {
 }
 
 #[test]
-fn a_stall_now_and_then_costs_a_vote_and_not_the_capacity() {
-    for seed in 0..5 {
-        let mut server = Simulated::new(20.0, seed);
-        let known = known(&server);
-        server.stalls = 0.1;
-        let mut aim = aim();
-        aim.votes = 5;
-        let found = found(&aim, &mut server);
-        // Of the best rounds, for a stall may still outvote; never more than the truth.
-        let best = found.capacities[2].rounds_per_s.iter().copied().fold(0.0, f64::max);
-        assert!((0.97..=1.001).contains(&(best / known[2])), "seed {seed}: {found:?}");
-    }
+fn a_stall_now_and_then_is_outvoted() {
+    // How far the worst of some searches is from the truth.
+    let worst = |votes| {
+        let off = (0..3).map(|seed| {
+            let mut server = Simulated::new(20.0, seed);
+            let known = known(&server)[2];
+            server.stalls = 0.1;
+            let found = found(&Aim { votes, trials_max: 3000, ..aim() }, &mut server);
+            rate(&found.capacities[2]) / known
+        });
+        off.fold(f64::INFINITY, f64::min)
+    };
+    let (one, nine) = (worst(1), worst(9));
+    assert!(one < 0.97, "a single vote was not misled: {one}");
+    assert!((0.98..=1.001).contains(&nine), "{nine}");
 }
 
 #[test]
@@ -152,7 +155,9 @@ fn the_curve_says_what_was_met_where() {
     let cap = rate(&found.capacities[1]);
     for point in &found.curve {
         let meets = point.met.iter().any(|name| name == "p99");
-        assert_eq!(meets, point.asked_per_s < 1.01 * cap, "{point:?} at {cap}");
+        let (below, above) = (point.asked_per_s < 0.97 * cap, point.asked_per_s > 1.03 * cap);
+        assert!(meets || !below, "{point:?} at {cap}");
+        assert!(!meets || !above, "{point:?} at {cap}");
     }
     let table = super::curve::table(&found.curve);
     assert_eq!(table.lines().count(), found.curve.len() + 1);
