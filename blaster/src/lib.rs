@@ -12,6 +12,7 @@ pub mod live;
 mod made;
 pub mod measure;
 pub mod reference;
+pub mod result;
 pub mod search;
 pub mod simulate;
 pub mod sizes;

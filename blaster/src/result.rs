@@ -1,0 +1,139 @@
+//! A result: everything that was measured, with all that it rests on, in one folder.
+//!
+//! Where: behind the measurements; `kvblaster report` reads what this writes.
+//! Invariant: what is read back equals what was written; a file of a newer schema is refused, not
+//! half understood. The fields are described in RESULTS.md, all of them, as a test says.
+//! Source: rows A40, A61; HdrHistogram's interval logs; RFC 4180 for CSV.
+
+pub mod csv;
+pub mod logs;
+pub mod machine;
+pub mod manifest;
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;
+pub mod version;
+
+use crate::measure::Interval;
+use crate::measure::check::Verdict;
+use crate::measure::objective::Judgement;
+use crate::search::Found;
+use manifest::Manifest;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The schema that is written. It is raised when a field changes its meaning or goes; a field that
+/// is added does not raise it.
+pub const SCHEMA: u32 = 1;
+/// The longest result that is read.
+const RESULT_BYTES_MAX: u64 = 256 << 20;
+/// The result's file in its folder.
+pub const FILE: &str = "result.json";
+
+/// A result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Which schema it is in: `SCHEMA`.
+    pub schema: u32,
+    /// What it rests on.
+    pub manifest: Manifest,
+    /// Whether it was ended before its schedule was over.
+    pub is_interrupted: bool,
+    /// What the self-check says of the whole.
+    pub verdict: Verdict,
+    /// What `--assert` asked for, and whether it holds.
+    pub judgements: Vec<Judgement>,
+    /// All reports together; none if there was none.
+    pub merged: Option<Interval>,
+    /// Each report, in the order of time.
+    pub reports: Vec<Interval>,
+    /// What a search for capacities found, if it was one.
+    pub search: Option<Found>,
+}
+
+/// Why a result cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// A file or folder.
+    #[error("{0}: {1}")]
+    File(PathBuf, #[source] io::Error),
+    /// The contents.
+    #[error("{0} is not a result of kvblaster: {1}")]
+    Contents(PathBuf, #[source] serde_json::Error),
+    /// A newer schema, or none.
+    #[error(
+        "{0} is in schema {1}, and this kvblaster reads up to {SCHEMA}: use the kvblaster that \
+             wrote it, or a newer one"
+    )]
+    Schema(PathBuf, u64),
+    /// A histogram that cannot be encoded.
+    #[error("a histogram cannot be written: {0}")]
+    Histogram(String),
+}
+
+impl RunResult {
+    /// Writes all files into a folder, which is made if it is not there:
+    /// `result.json`, `reports.csv`, `curve.csv` of a search, `response.hlog`, `service.hlog`.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
+        fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
+        let path = folder.join(FILE);
+        let mut json = serde_json::to_string_pretty(self)
+            .map_err(|error| ResultError::Contents(path.clone(), error))?;
+        json.push('\n');
+        put(&folder.join("reports.csv"), csv::reports(&self.reports).as_bytes())?;
+        if let Some(search) = &self.search {
+            put(&folder.join("curve.csv"), csv::curve(&search.curve).as_bytes())?;
+        }
+        for (name, times) in
+            [("response.hlog", logs::Kind::Response), ("service.hlog", logs::Kind::Service)]
+        {
+            put(&folder.join(name), &logs::log(self, times)?)?;
+        }
+        // Last, so that a folder that has it has the rest.
+        put(&path, json.as_bytes())
+    }
+
+    /// Reads a result from its folder, or from the file itself.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not one.
+    pub fn read(path: &Path) -> Result<RunResult, ResultError> {
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let failed = |error| ResultError::File(path.clone(), error);
+        let file = fs::File::open(&path).map_err(failed)?;
+        let mut text = String::new();
+        file.take(RESULT_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > RESULT_BYTES_MAX {
+            return Err(failed(io::Error::other("it is longer than 256 MiB")));
+        }
+        let wrong = |error| ResultError::Contents(path.clone(), error);
+        // The schema first: another one's fields would only be told as missing.
+        let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
+        if any.schema != u64::from(SCHEMA) {
+            return Err(ResultError::Schema(path, any.schema));
+        }
+        serde_json::from_str(&text).map_err(wrong)
+    }
+}
+
+/// What every schema has.
+#[derive(Deserialize)]
+struct AnySchema {
+    schema: u64,
+}
+
+/// Writes a file whole or not at all.
+fn put(path: &Path, bytes: &[u8]) -> Result<(), ResultError> {
+    let failed = |error| ResultError::File(path.to_owned(), error);
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    fs::write(&new, bytes).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}

@@ -1,0 +1,127 @@
+//! The figures as tables for spreadsheets and scripts.
+//!
+//! Where: beside the JSON. Invariant: a row a report and type of request, `all` last; the columns
+//! of a schema keep their order; what is not known is empty.
+//! Source: RFC 4180.
+
+use crate::measure::{Interval, VerbTally};
+use crate::search::curve::Point;
+use crate::workload::VERBS;
+use std::fmt::Write;
+
+/// Columns of `reports.csv`: times in microseconds, CPU in CPUs.
+const REPORTS: &str = "run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,\
+answered_per_s,keys,hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,\
+p90_us,p95_us,p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,\
+service_max_us,server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,\
+machine_softirq";
+
+/// Columns of `curve.csv`.
+const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
+p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met";
+
+/// Each report.
+#[must_use]
+pub fn reports(reports: &[Interval]) -> String {
+    let mut out = format!("{REPORTS}\r\n");
+    for (nth, report) in reports.iter().enumerate() {
+        for verb in VERBS {
+            let tally = report.tally.verb(verb);
+            if tally.sent > 0 || tally.answered > 0 {
+                row(&mut out, nth, report, verb.name(), tally);
+            }
+        }
+        row(&mut out, nth, report, "all", &report.tally.total());
+    }
+    out
+}
+
+fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &VerbTally) {
+    let Interval { run, start_s, seconds, .. } = report;
+    let _ = write!(
+        out,
+        "{run},{},{start_s:.3},{seconds:.3},{verb},{},{:.1},{},{},{:.1},{},{},{},{},{},{},{},{}",
+        nth + 1,
+        cell(report.asked_per_s, 1),
+        report.offered_per_s(),
+        tally.sent,
+        tally.answered,
+        report.per_s(tally.answered),
+        tally.keys,
+        tally.hits,
+        tally.misses,
+        tally.not_done,
+        tally.errors,
+        tally.corrupt,
+        tally.late,
+        tally.timeouts
+    );
+    let (response, service) = (&tally.response_ns, &tally.service_ns);
+    let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    let mut times = vec![whole(response.min_ns()), response.mean_ns(), response.sd_ns()];
+    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
+    times.extend(quantiles.map(|quantile| whole(response.quantile_ns(quantile))));
+    times.extend([whole(response.max_ns()), service.mean_ns()]);
+    times.extend([0.5, 0.99].map(|quantile| whole(service.quantile_ns(quantile))));
+    times.push(whole(service.max_ns()));
+    for time in times {
+        let _ = write!(out, ",{}", cell(time.map(|ns| ns / 1000.0), 3));
+    }
+    let usage = &report.usage;
+    let rss = usage.server.and_then(|server| server.rss_bytes);
+    let machine = usage.machine.as_ref().map(|machine| machine.total);
+    let _ = write!(
+        out,
+        ",{},{},{},{},{},{}\r\n",
+        cell(usage.server.map(|server| server.usr_cpus), 4),
+        cell(usage.server.map(|server| server.sys_cpus), 4),
+        rss.map_or(String::new(), |bytes| bytes.to_string()),
+        cell(usage.client.map(|client| client.cpus()), 4),
+        cell(machine.map(|machine| machine.idle), 4),
+        cell(machine.map(|machine| machine.softirq), 4)
+    );
+}
+
+/// Latency against throughput, trial by trial.
+#[must_use]
+pub fn curve(curve: &[Point]) -> String {
+    let mut out = format!("{CURVE}\r\n");
+    for (nth, point) in curve.iter().enumerate() {
+        let us = |ns: Option<u64>| cell(ns.map(|ns| ns as f64 / 1000.0), 3);
+        let _ = write!(
+            out,
+            "{},{:.1},{:.1},{:.1},{},{},{},{},{},{:.6},{:.6},{},{},{:.4},{},{}\r\n",
+            nth + 1,
+            point.asked_per_s,
+            point.offered_per_s,
+            point.achieved_per_s,
+            cell(point.mean_ns.map(|ns| ns / 1000.0), 3),
+            us(point.p50_ns),
+            us(point.p99_ns),
+            us(point.p99_9_ns),
+            us(point.max_ns),
+            point.late_ratio,
+            point.failure_ratio,
+            cell(point.hit_ratio, 6),
+            cell(point.server_cpus, 4),
+            point.busiest,
+            quoted(point.client_bound.as_deref().unwrap_or_default()),
+            quoted(&point.met.join(" "))
+        );
+    }
+    out
+}
+
+/// A figure; nothing where it is not known.
+fn cell(value: Option<f64>, decimals: usize) -> String {
+    value.map_or(String::new(), |value| format!("{value:.decimals$}"))
+}
+
+/// Text in one cell.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

@@ -1,0 +1,65 @@
+//! The times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
+//!
+//! Where: beside the JSON. Invariant: an interval a report and type of request, its tag the type;
+//! times in nanoseconds, the interval's longest in milliseconds, as the Java tools print it.
+//! Source: HdrHistogram's interval log format 1.3.
+
+use super::{ResultError, RunResult};
+use crate::workload::VERBS;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Nanoseconds in a millisecond.
+const DIVISOR: f64 = 1e6;
+
+/// Which times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// From the intended time.
+    Response,
+    /// From the sending.
+    Service,
+}
+
+/// A log of all reports.
+///
+/// # Errors
+/// A histogram cannot be encoded.
+pub fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
+    let failed = |error: &dyn std::fmt::Debug| ResultError::Histogram(format!("{error:?}"));
+    let mut bytes = Vec::new();
+    let mut encoder = V2DeflateSerializer::new();
+    let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let start = UNIX_EPOCH + span(result.manifest.started_unix_s);
+    let name = match kind {
+        Kind::Response => "response times, from the intended time of sending",
+        Kind::Service => "service times, from the sending",
+    };
+    let mut log = IntervalLogWriterBuilder::new()
+        .add_comment(&format!("[Logged with kvblaster {}: {name}]", env!("CARGO_PKG_VERSION")))
+        .with_start_time(start)
+        .with_base_time(start)
+        .with_max_value_divisor(DIVISOR)
+        .begin_log_with(&mut bytes, &mut encoder)
+        .map_err(|error| failed(&error))?;
+    for report in &result.reports {
+        for verb in VERBS {
+            let tally = report.tally.verb(verb);
+            let times = match kind {
+                Kind::Response => &tally.response_ns,
+                Kind::Service => &tally.service_ns,
+            };
+            if let Some(histogram) = times.histogram() {
+                log.write_histogram(
+                    histogram,
+                    span(report.start_s),
+                    span(report.seconds),
+                    Tag::new(verb.name()),
+                )
+                .map_err(|error| failed(&error))?;
+            }
+        }
+    }
+    Ok(bytes)
+}

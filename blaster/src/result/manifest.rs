@@ -1,0 +1,134 @@
+//! What a result rests on: who measured what, on which machine, and how.
+//!
+//! Where: made before the traffic. Invariant: from it alone the run can be repeated: the command
+//! line, the seed and the whole workload are in it.
+//! Source: row A63 (same seed), and what published figures lacked.
+
+use super::machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What a result rests on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// What the run is called in reports: the user's word, or the servers' names.
+    pub label: String,
+    /// The version of kvblaster.
+    pub kvblaster: String,
+    /// When it began: Unix time in seconds.
+    pub started_unix_s: f64,
+    /// The same for people, in UTC.
+    pub started: String,
+    /// The command line, word by word.
+    pub command_line: Vec<String>,
+    /// Where it was given.
+    pub machine: Machine,
+    /// Of all that was drawn.
+    pub seed: u64,
+    /// The workload, as a file that can be read back.
+    pub workload_toml: String,
+    /// The servers.
+    pub targets: Vec<TargetRecord>,
+    /// `text`, `meta`, `binary` or `resp`.
+    pub protocol: String,
+    /// `open` or `closed`.
+    pub driven: String,
+    /// Settling time and reports, as `10s+6x10s`.
+    pub schedule: String,
+    /// Threads that drove.
+    pub threads: u32,
+    /// Answers later than this are late.
+    pub late_limit_ns: u64,
+    /// All other settings by name: connections, depth, rate, timeout.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name, as of the flag.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetRecord {
+    /// As it was named.
+    pub name: String,
+    /// Where that is: `tcp 127.0.0.1:11211`.
+    pub place: String,
+    /// Its share of the keys.
+    pub weight: u32,
+    /// What it says its version is; none if it says nothing.
+    pub version: Option<String>,
+    /// Its processes, if it is on this machine.
+    pub pids: Vec<u32>,
+    /// What they were started with.
+    pub command_line: Option<String>,
+}
+
+impl Manifest {
+    /// One of this machine, this moment and this command line; the rest is the caller's.
+    #[must_use]
+    pub fn here() -> Manifest {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        Manifest {
+            kvblaster: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: now.as_secs_f64(),
+            started: utc(now.as_secs()),
+            command_line: words.collect(),
+            machine: Machine::here(),
+            ..Manifest::default()
+        }
+    }
+
+    /// Adds a setting.
+    pub fn set(&mut self, name: &str, value: impl ToString) {
+        self.settings.push(Setting { name: name.to_owned(), value: value.to_string() });
+    }
+}
+
+/// A moment in UTC, as RFC 3339 writes it.
+#[must_use]
+pub fn utc(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Days in cycles of 400 years from 1 March 0000 (Howard Hinnant, "chrono-compatible low-level
+    // date algorithms").
+    let days = days + 719_468;
+    let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
+    let year_of_cycle = (day_of_cycle - day_of_cycle / 1_460 + day_of_cycle / 36_524
+        - day_of_cycle / 146_096)
+        / 365;
+    let day_of_year =
+        day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = 400 * cycle + year_of_cycle + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_in_utc() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_795_240_800), "2026-11-21T06:00:00Z");
+        assert_eq!(utc(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn this_run_knows_where_and_when_it_is() {
+        let manifest = Manifest::here();
+        assert!(manifest.started.starts_with("20") && manifest.started_unix_s > 1.7e9);
+        assert!(!manifest.command_line.is_empty() && manifest.machine.cpus >= 1);
+    }
+}

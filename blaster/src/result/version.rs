@@ -1,0 +1,148 @@
+//! What a server says its version is.
+//!
+//! Where: in the manifest, before the traffic. Invariant: a server that does not answer, or not
+//! with a version, has none; that takes a second at most and fails nothing.
+//! Source: memcached's `version`, over UDP in its frame; Redis's `INFO server`.
+
+use crate::target::{Place, Target};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long a server has.
+const WAIT: Duration = Duration::from_secs(1);
+/// The longest answer that is read: `INFO server` is about 700 bytes.
+const ANSWER_BYTES_MAX: usize = 4096;
+/// The longest version.
+const VERSION_CHARS_MAX: usize = 100;
+/// memcached's UDP frame: request 1, datagram 0 of 1.
+const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
+
+/// Asks a server; `is_resp` if it speaks Redis's protocol.
+#[must_use]
+pub fn ask(target: &Target, is_resp: bool) -> Option<String> {
+    let question: &[u8] =
+        if is_resp { b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n" } else { b"version\r\n" };
+    let answer = match &target.place {
+        Place::Tcp(address) => tcp(*address, question),
+        Place::Unix(path) => UnixStream::connect(path).and_then(|mut stream| {
+            stream.set_read_timeout(Some(WAIT))?;
+            stream.set_write_timeout(Some(WAIT))?;
+            stream.write_all(question)?;
+            Ok(until_version(&mut stream))
+        }),
+        Place::Udp(address) => udp(*address, question),
+    };
+    version(&String::from_utf8_lossy(&answer.ok()?))
+}
+
+fn tcp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, WAIT)?;
+    stream.set_read_timeout(Some(WAIT))?;
+    stream.set_write_timeout(Some(WAIT))?;
+    stream.write_all(question)?;
+    Ok(until_version(&mut stream))
+}
+
+fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_read_timeout(Some(WAIT))?;
+    socket.connect(address)?;
+    socket.send(&[&FRAME, question].concat())?;
+    let mut answer = [0; ANSWER_BYTES_MAX];
+    let bytes = socket.recv(&mut answer)?;
+    Ok(answer.get(FRAME.len()..bytes).unwrap_or_default().to_vec())
+}
+
+/// Reads until there is a version, or no more, or no time.
+fn until_version(stream: &mut impl Read) -> Vec<u8> {
+    let end = Instant::now() + WAIT;
+    let mut answer = Vec::new();
+    let mut part = [0; 512];
+    while answer.len() < ANSWER_BYTES_MAX && Instant::now() < end {
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(bytes) => answer.extend_from_slice(&part[..bytes]),
+        }
+        let text = String::from_utf8_lossy(&answer);
+        let is_error = text.starts_with("ERROR") || text.starts_with('-');
+        if is_error || version(&text).is_some() {
+            break;
+        }
+    }
+    answer
+}
+
+/// The version in an answer, once its line has come whole.
+fn version(answer: &str) -> Option<String> {
+    let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.find_map(|line| {
+        let (name, version) = ["VERSION ", "redis_version:", "valkey_version:"]
+            .iter()
+            .find_map(|name| Some((*name, line.strip_prefix(name)?)))?;
+        let version: String = version
+            .trim()
+            .chars()
+            .filter(|one| !one.is_control())
+            .take(VERSION_CHARS_MAX)
+            .collect();
+        let of = name.strip_suffix("_version:").map_or(String::new(), |of| format!("{of} "));
+        (!version.is_empty()).then(|| of + &version)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Family, parse};
+    use std::net::TcpListener;
+    use std::thread;
+
+    #[test]
+    fn versions_are_found_in_answers() {
+        assert_eq!(version("VERSION 1.6.45\r\n").as_deref(), Some("1.6.45"));
+        let redis = "$700\r\n# Server\r\nredis_version:8.0.2\r\nredis_mode:standalone\r\n";
+        assert_eq!(version(redis).as_deref(), Some("redis 8.0.2"));
+        for nothing in ["", "VERSION 1.6", "VERSION \r\n", "ERROR\r\n", "-NOAUTH\r\n", "\u{fffd}\n"]
+        {
+            assert_eq!(version(nothing), None, "{nothing:?}");
+        }
+        let long = format!("VERSION {}\u{1b}[31m\r\n", "1".repeat(500));
+        assert_eq!(version(&long).unwrap().len(), VERSION_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_server_is_asked_and_one_that_is_gone_has_no_version() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut question = [0; 9];
+            stream.read_exact(&mut question).unwrap();
+            stream.write_all(b"VERS").unwrap();
+            stream.write_all(b"ION 1.2.3\r\n").unwrap();
+            question
+        });
+        let target = parse(&address, Family::Any).unwrap();
+        assert_eq!(ask(&target, false).as_deref(), Some("1.2.3"));
+        assert_eq!(&server.join().unwrap(), b"version\r\n");
+    }
+
+    #[test]
+    fn a_server_is_asked_over_udp() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let name = format!("udp://{}", socket.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let mut question = [0; 64];
+            let (bytes, from) = socket.recv_from(&mut question).unwrap();
+            let answer = [&question[..8], b"VERSION 1.6.45\r\n"].concat();
+            socket.send_to(&answer, from).unwrap();
+            question[8..bytes].to_vec()
+        });
+        let target = parse(&name, Family::Any).unwrap();
+        assert_eq!(ask(&target, false).as_deref(), Some("1.6.45"));
+        assert_eq!(server.join().unwrap(), b"version\r\n");
+    }
+}
