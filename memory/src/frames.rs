@@ -43,12 +43,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reserves `bytes` for items, read by at most `columns` columns.
+    /// Reserves `bytes` for items, read by at most `columns` columns, and address space for
+    /// `growth` times as many.
     ///
     /// # Errors
     /// A size out of range, or the system refuses the address space.
-    pub fn new(bytes: usize, columns: usize) -> io::Result<Self> {
-        let region = Region::new(bytes)?;
+    pub fn new(bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
+        let region = Region::new(bytes, growth)?;
         let segments = Segments::new(region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
         let allowed = Line(AtomicU32::new(region.segments()));
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn frames_fill_segments_from_the_lowest_and_give_them_back() {
-        let memory = Memory::new(1 << 20, 1).expect("address space");
+        let memory = Memory::new(1 << 20, 1, 1).expect("address space");
         let free = memory.segments.free();
         let per_segment = memory.frames.per_segment;
         let taken: Vec<u32> =
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_chain_goes_with_its_last_reference() {
-        let memory = Arc::new(Memory::new(1 << 20, 1).expect("address space"));
+        let memory = Arc::new(Memory::new(1 << 20, 1, 1).expect("address space"));
         let free = memory.segments.free();
         let (head, second) = (memory.take_frame(0).unwrap(), memory.take_frame(0).unwrap());
         memory.chain(head, second);
@@ -370,7 +371,7 @@ mod under_loom {
 
     /// `segments` segments of two frames each.
     fn memory(segments: u32) -> Memory {
-        let region = Region::new(REGION_BYTES_MIN).expect("address space");
+        let region = Region::new(REGION_BYTES_MIN, 1).expect("address space");
         let words = |count| Words::new(count).expect("small");
         let frames = Frames {
             frame_bytes: region.segment_bytes() / 2,

@@ -20,11 +20,12 @@ impl Memory {
     /// emptied.
     ///
     /// # Errors
-    /// More than there is address space for, or the system refuses.
+    /// More than there is address space for.
     pub fn allow(&self, segments: u32) -> io::Result<()> {
-        self.region.open(segments)?;
-        // Release pairs with the Acquire in `allowed`: who adds a segment finds it open.
-        self.allowed.store(segments, Ordering::Release);
+        if segments > self.segments.count_max() {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        }
+        self.allowed.store(segments, Ordering::Relaxed); // a number by itself
         Ok(())
     }
 
@@ -32,7 +33,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn allowed(&self) -> u32 {
-        self.allowed.load(Ordering::Acquire) // pairs with the Release in `allow`
+        self.allowed.load(Ordering::Relaxed) // a number by itself
     }
 
     /// How many may be in use when there is room for `bytes`, at most.
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn fewer_segments_go_as_they_come_free_and_more_are_there_at_once() {
-        let memory = Memory::new(1 << 20, 1).expect("address space");
+        let memory = Memory::new(1 << 20, 16, 1).expect("address space");
         let taken: Vec<u32> = (0..60).filter_map(|_| memory.segments.take(0)).collect();
         memory.allow(16).expect("fewer");
         assert!(memory.adjust(1) && memory.excess() == 45, "three of four free ones");
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_is_withheld_has_given_its_memory_back() {
-        let memory = Memory::new(1 << 20, 1).expect("address space");
+        let memory = Memory::new(1 << 20, 16, 1).expect("address space");
         for segment in 0..64 {
             // SAFETY: free, and this test's alone.
             unsafe { memory.region.at(memory.region.start(segment)).write(7) };

@@ -1,17 +1,12 @@
-//! Address space from the system: reserved at once, opened from its beginning as far as it is
-//! wanted, backed by memory as it is touched.
+//! Address space from the system: reserved at once, backed by memory as it is touched.
 //!
-//! Where: under the region of segments, the table of segments and the index's words.
-//! Invariant: a `Map` is private, zero where never written, and at one address from `new` to
-//! `drop`; its first `opened` bytes may be read and written, the rest may not be touched and counts
-//! as nobody's memory, even where the system promises no more than it has.
+//! Where: under the region of segments and the index's words.
+//! Invariant: a `Map` is private, readable and writable, zero where never written, and at one
+//! address from `new` to `drop`.
 
-#![allow(unsafe_code, reason = "mmap, mprotect and madvise")]
+#![allow(unsafe_code, reason = "mmap and madvise")]
 
-use crate::sync::{AtomicUsize, Ordering};
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
-};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{io, ptr::NonNull};
 
 /// Huge pages on x86-64; mappings are aligned to it so that the kernel may use them.
@@ -22,7 +17,6 @@ const HUGE_BYTES: usize = 2 << 20;
 pub struct Map {
     base: NonNull<u8>,
     bytes: usize,
-    opened: AtomicUsize,
     mapped: (NonNull<u8>, usize),
 }
 
@@ -33,60 +27,25 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, aligned to a huge page, to be backed by small ones, all open.
+    /// Reserves `bytes`, aligned to a huge page, to be backed by small ones.
     ///
     /// # Errors
     /// The system's, when it refuses the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        Self::reserve(bytes, bytes)
-    }
-
-    /// As `new`, of which the first `open_bytes` are open.
-    ///
-    /// # Errors
-    /// As `new`.
-    pub fn reserve(bytes: usize, open_bytes: usize) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let whole = bytes.max(1).checked_next_multiple_of(HUGE_BYTES).ok_or_else(too_much)?;
-        let whole = whole.checked_add(HUGE_BYTES).ok_or_else(too_much)?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let whole = bytes.max(1).checked_add(HUGE_BYTES).ok_or_else(too_much)?;
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
-        let start =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)? };
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, prot, flags)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(too_much)?;
         let skip = start.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: `skip` is below HUGE_BYTES, and the mapping is longer than that by `bytes`.
+        // SAFETY: `skip` is below HUGE_BYTES, and the mapping is `bytes + HUGE_BYTES` long.
         let base = unsafe { start.add(skip) };
-        let map = Self { base, bytes, opened: AtomicUsize::new(0), mapped: (start, whole) };
+        let map = Self { base, bytes, mapped: (start, whole) };
         // Else the kernel, in time, makes whole huge pages of what was given back in part.
         map.advise(Advice::LinuxNoHugepage);
-        map.open(open_bytes)?;
         Ok(map)
-    }
-
-    /// Opens the first `bytes`, if fewer are open. What is open stays so.
-    ///
-    /// # Errors
-    /// More than was reserved, or the system refuses.
-    pub fn open(&self, bytes: usize) -> io::Result<()> {
-        if bytes > self.bytes {
-            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
-        }
-        if bytes > self.opened() {
-            let both = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: the range is ours, and to permit more takes nothing from anybody.
-            unsafe { mprotect(self.base.as_ptr().cast(), bytes, both)? };
-            // Release pairs with the Acquire in `opened`.
-            self.opened.fetch_max(bytes, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// How much of it may be touched.
-    #[inline]
-    #[must_use]
-    pub fn opened(&self) -> usize {
-        self.opened.load(Ordering::Acquire) // pairs with the Release in `open`
     }
 
     /// Its first byte.
@@ -158,26 +117,6 @@ mod tests {
             }
         }
         None
-    }
-
-    #[test]
-    fn what_is_not_open_is_no_memory_and_may_be_opened() {
-        let map = Map::reserve(8 << 20, 1 << 20).unwrap();
-        assert_eq!(map.opened(), 1 << 20);
-        let permitted = |at: usize| {
-            let address = format!("{:x}", map.base().as_ptr() as usize + at);
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            let line = maps.lines().find(|line| line.starts_with(&address)).unwrap_or("");
-            line.split(' ').nth(1).unwrap_or("").to_owned()
-        };
-        assert_eq!((permitted(0), permitted(1 << 20)), ("rw-p".into(), "---p".into()));
-        map.open(2 << 20).unwrap();
-        assert_eq!((permitted(1 << 20), permitted(2 << 20)), (String::new(), "---p".into()));
-        // SAFETY: open, and this test's alone.
-        unsafe { map.base().as_ptr().add((2 << 20) - 1).write(1) };
-        map.open(1 << 20).unwrap();
-        assert_eq!(map.opened(), 2 << 20, "what is open stays so");
-        assert!(map.open((8 << 20) + 1).is_err());
     }
 
     #[test]

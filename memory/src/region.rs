@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
 
 use crate::map::Map;
+use rustix::process::{Resource, getrlimit};
 use std::io;
 
 /// About as many segments as a region is cut into.
@@ -17,11 +18,8 @@ const SEGMENTS: usize = 256;
 const SEGMENT_BYTES_MIN: usize = 16 << 10;
 /// The largest segment: what a huge page holds.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
-/// What is read by whole words may reach so far beyond the last segment.
-const READ_PAST_BYTES: usize = 4 << 10;
-/// The address space is for so many times the memory that a region begins with, where the system
-/// gives as much.
-pub const GROWTH_MAX: usize = 16;
+/// Address space is wanted for so many times the memory that a region begins with.
+const GROWTH: usize = 16;
 /// Locations have 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
 /// The smallest region: 64 of the smallest segments.
@@ -37,11 +35,12 @@ pub struct Region {
 }
 
 impl Region {
-    /// Reserves `bytes`, rounded down to whole segments, with address space for more.
+    /// Reserves `bytes`, rounded down to whole segments, and address space for `growth` times as
+    /// many.
     ///
     /// # Errors
     /// `bytes` outside `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
-    pub fn new(bytes: usize) -> io::Result<Self> {
+    pub fn new(bytes: usize, growth: usize) -> io::Result<Self> {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
@@ -49,27 +48,16 @@ impl Region {
         let about = bytes / SEGMENTS * 3 / 2;
         let segment_bytes = (1_usize << about.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         let shift = segment_bytes.ilog2();
-        let reserved = |bytes_max: usize| -> io::Result<Self> {
-            let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput);
-            let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
-            let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
-            let mapped = |segments: u32| ((segments as usize) << shift) + READ_PAST_BYTES;
-            let map = Map::reserve(mapped(segments_max), mapped(segments))?;
-            Ok(Self { map, shift, segments, segments_max })
-        };
-        // Less address space where there is a limit on it.
-        let mut bytes_max = bytes.saturating_mul(GROWTH_MAX).min(REGION_BYTES_MAX);
-        let region = loop {
-            match reserved(bytes_max) {
-                Err(_) if bytes_max > bytes => bytes_max = (bytes_max / 2).max(bytes),
-                done => break done?,
-            }
-        };
+        let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
+        let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
+        let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
+        let map = Map::new((segments_max as usize) << shift)?;
         // Where a huge page holds several segments, the kernel would fill those given back again.
         if segment_bytes == SEGMENT_BYTES_MAX {
-            region.map.want_huge();
+            map.want_huge();
         }
-        Ok(region)
+        Ok(Self { map, shift, segments, segments_max })
     }
 
     /// Number of segments it begins with.
@@ -82,14 +70,6 @@ impl Region {
     #[must_use]
     pub fn segments_max(&self) -> u32 {
         self.segments_max
-    }
-
-    /// Opens the first `segments` for use, if fewer are open.
-    ///
-    /// # Errors
-    /// More than there is address space for, or the system refuses.
-    pub fn open(&self, segments: u32) -> io::Result<()> {
-        self.map.open(((segments as usize) << self.shift) + READ_PAST_BYTES)
     }
 
     /// Bytes of a segment, a power of two from 16 KiB to 2 MiB.
@@ -118,16 +98,15 @@ impl Region {
     }
 
     /// The address of an offset. Whoever follows it proves that the bytes are his to read or write.
-    /// Behind the last byte of a segment there are more that may be read, of no meaning.
     ///
     /// # Panics
-    /// Outside what is open of the region.
+    /// Outside the region's address space.
     #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits here; checked below")]
     pub fn at(&self, loc: u64) -> *mut u8 {
-        assert!(loc < self.map.opened() as u64, "loc outside the region");
-        // SAFETY: in bounds of what is open of the mapping, checked just above.
+        assert!(loc < self.map.bytes() as u64, "loc outside the region");
+        // SAFETY: in bounds of the mapping, checked just above.
         unsafe { self.map.base().as_ptr().add(loc as usize) }
     }
 
@@ -152,6 +131,17 @@ impl Region {
     }
 }
 
+/// For how many times its memory a region should have address space: for no more than once where
+/// that is scarce, by a limit of the process, or because the system promises no more memory than it
+/// has (`vm.overcommit_memory` is 2) and counts what is reserved.
+#[must_use]
+pub fn growth() -> usize {
+    let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    let counted = mode.is_ok_and(|mode| mode.trim() == "2");
+    let limited = getrlimit(Resource::As).current.is_some();
+    if counted || limited { 1 } else { GROWTH }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -161,36 +151,34 @@ mod tests {
         for (megabytes, segment_bytes, segments) in
             [(1, 16 << 10, 64), (2, 16 << 10, 128), (8, 32 << 10, 256), (64, 256 << 10, 256)]
         {
-            let region = Region::new(megabytes << 20).expect("address space");
+            let region = Region::new(megabytes << 20, 1).expect("address space");
             assert_eq!(region.segment_bytes(), segment_bytes);
             assert_eq!(region.segments(), segments);
         }
-        let large = Region::new(10 << 30).expect("address space");
+        let large = Region::new(10 << 30, 1).expect("address space");
         assert_eq!((large.segment_bytes(), large.segments()), (2 << 20, 5120));
-        assert!(Region::new(1000).is_err());
-        assert!(Region::new(usize::MAX).is_err());
+        assert!(Region::new(1000, 1).is_err());
+        assert!(Region::new(usize::MAX, 1).is_err());
     }
 
     #[test]
-    fn a_region_opens_up_to_its_address_space_and_no_further() {
-        let region = Region::new(1 << 20).expect("address space");
+    fn there_is_address_space_to_grow_into() {
+        let region = Region::new(1 << 20, 16).expect("address space");
         assert_eq!((region.segments(), region.segments_max()), (64, 1024));
-        region.open(1024).expect("address space");
-        assert!(region.open(1025).is_err());
         // SAFETY: the segment is this test's alone.
         unsafe { region.at(region.start(1023)).write(7) };
     }
 
     #[test]
     #[should_panic(expected = "outside the region")]
-    fn a_segment_that_is_not_open_is_not_touched() {
-        let region = Region::new(1 << 20).expect("address space");
-        let _ = region.at(region.start(65));
+    fn there_is_no_address_outside() {
+        let region = Region::new(1 << 20, 1).expect("address space");
+        let _ = region.at(region.start(region.segments_max()));
     }
 
     #[test]
     fn what_is_given_back_reads_as_zero() {
-        let region = Region::new(1 << 20).expect("address space");
+        let region = Region::new(1 << 20, 1).expect("address space");
         let at = region.at(region.start(3));
         // SAFETY: the segment is this test's alone.
         unsafe {

@@ -480,7 +480,7 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment to the free ones, below `count_max`. The caller has opened its memory.
+    /// Adds a segment to the free ones, where there are fewer than `count_max`.
     pub(crate) fn add(&self, count_max: u32) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);

@@ -2,7 +2,7 @@
 //!
 //! Where: under the index (lines, group words, overflow lines).
 //! Invariant: a word is zero until first written, and its address never changes; memory is used
-//! only for pages that were touched. There may be more words later, never fewer.
+//! only for pages that were touched.
 
 #[cfg(not(loom))]
 pub use mapped::Words;
@@ -12,8 +12,7 @@ pub use modelled::Words;
 #[cfg(not(loom))]
 #[allow(unsafe_code, reason = "atomics inside a mapping")]
 mod mapped {
-    use crate::map::Map;
-    use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+    use crate::{map::Map, sync::AtomicU64};
     use std::io;
 
     /// Atomic words, at most a fixed number of them.
@@ -21,8 +20,7 @@ mod mapped {
     pub struct Words {
         map: Map,
         base: *const AtomicU64,
-        /// As many as the map has open.
-        words: AtomicUsize,
+        words: usize,
     }
 
     // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be
@@ -37,30 +35,10 @@ mod mapped {
         /// # Errors
         /// The system's, when it refuses the address space.
         pub fn new(words: usize) -> io::Result<Self> {
-            Self::reserve(words, words)
-        }
-
-        /// As `new`, with address space for `words_max`.
-        ///
-        /// # Errors
-        /// As `new`.
-        pub fn reserve(words: usize, words_max: usize) -> io::Result<Self> {
             let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
-            let bytes = |words: usize| words.checked_mul(8).ok_or_else(too_much);
-            let map = Map::reserve(bytes(words_max)?, bytes(words)?)?;
+            let map = Map::new(words.checked_mul(8).ok_or_else(too_much)?)?;
             let base = map.base().as_ptr().cast::<AtomicU64>().cast_const();
-            Ok(Self { map, base, words: AtomicUsize::new(words) })
-        }
-
-        /// Makes it `words` long, if it is shorter.
-        ///
-        /// # Errors
-        /// More than there is address space for, or the system refuses.
-        pub fn extend(&self, words: usize) -> io::Result<()> {
-            self.map.open(words.saturating_mul(8))?;
-            // Release pairs with the Acquire in `len`.
-            self.words.fetch_max(words, Ordering::Release);
-            Ok(())
+            Ok(Self { map, base, words })
         }
 
         /// Word `at`.
@@ -70,23 +48,22 @@ mod mapped {
         #[inline]
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
-            assert!(at < self.len(), "word outside the array");
-            // SAFETY: in bounds of what is open (just checked), aligned (the map is page-aligned),
-            // alive as long as `self.map`, and only ever accessed as an atomic.
+            assert!(at < self.words, "word outside the array");
+            // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as
+            // `self.map`, and only ever accessed as an atomic.
             unsafe { &*self.base.add(at) }
         }
 
-        /// How many words there are.
-        #[inline]
+        /// How many words there may be.
         #[must_use]
         pub fn len(&self) -> usize {
-            self.words.load(Ordering::Acquire) // pairs with the Release in `extend`
+            self.words
         }
 
         /// Has it no words at all?
         #[must_use]
         pub fn is_empty(&self) -> bool {
-            self.len() == 0
+            self.words == 0
         }
 
         /// Eight neighbouring words, a cache line.
@@ -96,7 +73,7 @@ mod mapped {
         #[inline]
         #[must_use]
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
-            assert!(line < self.len() / 8, "line outside the array");
+            assert!(line < self.words / 8, "line outside the array");
             // SAFETY: as in `word`, for eight words; an array has its element's alignment.
             unsafe { &*self.base.add(line * 8).cast::<[AtomicU64; 8]>() }
         }
@@ -132,24 +109,8 @@ mod modelled {
         /// # Errors
         /// Never.
         pub fn new(words: usize) -> io::Result<Self> {
-            Self::reserve(words, words)
-        }
-
-        /// As `new`: there are never more.
-        ///
-        /// # Errors
-        /// Never.
-        pub fn reserve(words: usize, _words_max: usize) -> io::Result<Self> {
             let line = |_| std::array::from_fn(|_| AtomicU64::new(0));
             Ok(Self { lines: (0..words.div_ceil(8)).map(line).collect(), words })
-        }
-
-        /// There are never more.
-        ///
-        /// # Errors
-        /// When there would have to be.
-        pub fn extend(&self, words: usize) -> io::Result<()> {
-            if words <= self.words { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
         }
 
         /// Word `at`.
@@ -157,7 +118,7 @@ mod modelled {
             &self.lines[at / 8][at % 8]
         }
 
-        /// How many words there are.
+        /// How many words there may be.
         pub fn len(&self) -> usize {
             self.words
         }

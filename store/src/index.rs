@@ -159,27 +159,9 @@ impl Found<'_> {
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// Words to have room for, of each kind.
-struct Room {
-    lines: usize,
-    groups: usize,
-    overflow: usize,
-}
-
-impl Room {
-    /// Where there is memory for `bytes` of index, and at least `lines_min` words of lines.
-    fn new(bytes: usize, lines_min: usize) -> Self {
-        let lines = (bytes / 8).max(lines_min).next_multiple_of(8);
-        let groups = (lines / 32).max(lines_min / 8 / index(LINES_MIN));
-        Self { lines, groups, overflow: (lines / 2).next_multiple_of(8) }
-    }
-}
-
 /// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Words of lines it starts with.
-    lines_min: usize,
     lines: Words,
     groups: Words,
     overflow: Words,
@@ -197,23 +179,21 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes`, and within `bytes_max` if that is allowed later, with a ghost
-    /// of some evictions; starts with `2^groups_log` groups of 8 lines, granted.
-    pub(crate) fn reserve(
-        bytes: usize,
+    /// Room to grow within `bytes_max`, with a ghost of some evictions; starts with `2^groups_log`
+    /// groups of 8 lines, granted.
+    pub(crate) fn new(
         bytes_max: usize,
         groups_log: u32,
         remembered: Remembered,
     ) -> io::Result<Self> {
         let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
-        let lines_min = index(width.total_lines()) * 8;
-        let (now, most) = (Room::new(bytes, lines_min), Room::new(bytes_max, lines_min));
+        let lines = (bytes_max / 8).max(index(width.total_lines()) * 8);
+        let groups = (lines / 32).max(1 << groups_log);
         let index = Self {
-            lines_min,
-            lines: Words::reserve(now.lines, most.lines)?,
-            groups: Words::reserve(now.groups, most.groups)?,
-            overflow: Words::reserve(now.overflow, most.overflow)?,
-            ghost: Ghost::new(remembered, now.groups, most.groups)?,
+            lines: Words::new(lines.next_multiple_of(8))?,
+            groups: Words::new(groups)?,
+            overflow: Words::new((lines / 2).next_multiple_of(8))?,
+            ghost: Ghost::new(remembered, groups)?,
             width: Line(AtomicU64::new(width.pack())),
             items: Line(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
@@ -223,24 +203,6 @@ impl Index {
         };
         index.grant(index.bytes());
         Ok(index)
-    }
-
-    /// As `reserve`, with room for no more.
-    #[cfg(test)]
-    fn new(bytes: usize, groups_log: u32, remembered: Remembered) -> io::Result<Self> {
-        Self::reserve(bytes, bytes, groups_log, remembered)
-    }
-
-    /// There is room to grow within `bytes` from now on.
-    ///
-    /// # Errors
-    /// More than there is address space for, or the system refuses.
-    pub(crate) fn allow(&self, bytes: usize) -> io::Result<()> {
-        let room = Room::new(bytes, self.lines_min);
-        self.lines.extend(room.lines)?;
-        self.groups.extend(room.groups)?;
-        self.overflow.extend(room.overflow)?;
-        self.ghost.allow(room.groups)
     }
 
     /// Asks for huge pages under the lines.

@@ -118,20 +118,14 @@ impl Store {
     pub fn new(config: &Config) -> Result<Arc<Store>, MakeError> {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
-        let memory = Memory::new(config.memory_bytes, columns).map_err(failed)?;
+        let (memory, index) = Self::reserve(config).map_err(failed)?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
         let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
         let limit = Limit::new(config, has_probation, memory.segments.count());
         let tokens_most = limit.tokens_most();
-        // Half of the first segment's worth in lines, so that group words and overflow fit too.
-        let groups_log = (segment_bytes / 1024).ilog2();
         let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
         let window_percent = u32::try_from(window_percent).unwrap_or(100);
-        let remembered = remembered(config.eviction);
-        let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        let index = Index::reserve(config.memory_bytes, bytes_max, groups_log, remembered);
-        let index = index.map_err(failed)?;
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
             index.want_huge();
         }
@@ -158,6 +152,18 @@ impl Store {
             mrc: Mrc::new(),
             config: config.clone(),
         }))
+    }
+
+    /// Address space, for more memory than is asked for.
+    fn reserve(config: &Config) -> io::Result<(Memory, Index)> {
+        let growth = memory::region::growth();
+        let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
+        let segment_bytes = memory.region.segment_bytes() as usize;
+        let bytes_max = memory.segments.count_max() as usize * segment_bytes;
+        // Half of the first segment's worth in lines, so that group words and overflow fit too.
+        let groups_log = (segment_bytes / 1024).ilog2();
+        let index = Index::new(bytes_max, groups_log, remembered(config.eviction))?;
+        Ok((memory, index))
     }
 
     /// Takes the next column.

@@ -137,7 +137,6 @@ impl Column {
             return Err(OutOfBounds);
         }
         let _alone = limit.changing.lock();
-        store.index.allow(memory_bytes).map_err(|_| OutOfBounds)?;
         memory.allow(segments).map_err(|_| OutOfBounds)?;
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         limit.set_tokens(segments);

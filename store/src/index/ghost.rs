@@ -63,25 +63,15 @@ struct Tags {
 }
 
 impl Ghost {
-    /// For so many groups, and `groups_max` in time.
-    pub(super) fn new(
-        remembered: Remembered,
-        groups: usize,
-        groups_max: usize,
-    ) -> io::Result<Self> {
+    /// For at most so many groups.
+    pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
         let (wanted, probation_tags) = match remembered {
             Remembered::None => (false, TAGS),
             Remembered::Probation => (true, TAGS),
             Remembered::Both => (true, TAGS / 2),
         };
-        let reserve = || Words::reserve(groups * WORDS, groups_max * WORDS);
-        let words = if wanted { Some(reserve()?) } else { None };
+        let words = if wanted { Some(Words::new(groups * WORDS)?) } else { None };
         Ok(Self { words, probation_bits: probation_tags * TAG_BITS })
-    }
-
-    /// For so many groups from now on.
-    pub(super) fn allow(&self, groups: usize) -> io::Result<()> {
-        self.words.as_ref().map_or(Ok(()), |words| words.extend(groups * WORDS))
     }
 
     /// Bytes it takes for so many groups.
@@ -179,7 +169,7 @@ mod tests {
 
     #[test]
     fn six_are_remembered_and_the_oldest_is_forgotten() {
-        let ghost = Ghost::new(Remembered::Probation, 2, 2).expect("address space");
+        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
         for key in 1..=7 {
             ghost.push(1, hash(key), Queue::Probation);
             assert!(ghost.knows(1, hash(key)) && !ghost.knows(0, hash(key)));
@@ -211,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_left_which_queue_is_told_and_neither_crowds_the_other_out() {
-        let ghost = Ghost::new(Remembered::Both, 1, 1).expect("address space");
+        let ghost = Ghost::new(Remembered::Both, 1).expect("address space");
         ghost.push(0, hash(50), Queue::Main);
         (1..=9).for_each(|key| ghost.push(0, hash(key), Queue::Probation));
         let known: Vec<u64> = (1..=50).filter(|key| ghost.knows(0, hash(*key))).collect();
@@ -230,17 +220,17 @@ mod tests {
 
     #[test]
     fn a_split_forgets_nothing_and_a_store_without_a_ghost_knows_nothing() {
-        let ghost = Ghost::new(Remembered::Probation, 2, 2).expect("address space");
+        let ghost = Ghost::new(Remembered::Probation, 2).expect("address space");
         let word = |word: u64| ((word << 15) / WORDS as u64 + 1) << 49;
         let keys: Vec<u64> = (0..WORDS as u64).map(|key| word(key) | hash(77)).collect();
         keys.iter().for_each(|key| ghost.push(0, *key, Queue::Probation));
         ghost.copy(0, 1);
         assert!(keys.iter().all(|key| ghost.take(0, *key).is_some() && ghost.knows(1, *key)));
         assert_eq!(
-            (ghost.bytes(2), Ghost::new(Remembered::None, 2, 2).expect("none").bytes(2)),
+            (ghost.bytes(2), Ghost::new(Remembered::None, 2).expect("none").bytes(2)),
             (176, 0)
         );
-        let none = Ghost::new(Remembered::None, 2, 2).expect("none");
+        let none = Ghost::new(Remembered::None, 2).expect("none");
         none.push(0, hash(1), Queue::Main);
         assert!(!none.knows(0, hash(1)) && none.take(0, hash(1)).is_none());
     }

@@ -12,7 +12,7 @@ const LAYOUTS: [Layout; 2] =
 const BASE: u64 = 1_000_000_000_000;
 
 fn region() -> Region {
-    Region::new(1 << 20).expect("address space")
+    Region::new(1 << 20, 1).expect("address space")
 }
 
 fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
