@@ -15,6 +15,7 @@
 pub mod frame;
 pub mod opcode;
 pub(crate) mod parse;
+pub(crate) mod quick;
 pub mod write;
 
 /// First byte of a request.

@@ -128,15 +128,6 @@ impl Flags {
         place.as_ref().map_or(meta.key, Decoded::key)
     }
 
-    /// An `mg` with these changes nothing, but that it counts as a use of the item; and what it is
-    /// answered does not hang on them.
-    #[inline]
-    #[must_use]
-    pub fn only_looks(&self) -> bool {
-        let steps = (self.exptime, self.vivify, self.recache);
-        steps == (None, None, None) && self.cas.is_none() && !self.no_bump && !self.opaque_too_long
-    }
-
     fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), &'static str> {
         match letter {
             b'b' => {
@@ -171,6 +162,61 @@ impl Flags {
         Ok(())
     }
 }
+
+/// The flags of an `mg` that changes nothing, but that it counts as a use of the item, and whose
+/// answer hangs on no number that came with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// `v`: return the value.
+    pub value: bool,
+    /// `q`: no answer in the ordinary case.
+    pub quiet: bool,
+}
+
+impl Looks {
+    /// The bits of the flags that are small letters.
+    const SMALL: u32 = bit(b'c')
+        | bit(b'f')
+        | bit(b'h')
+        | bit(b'k')
+        | bit(b'l')
+        | QUIET
+        | bit(b's')
+        | bit(b't')
+        | VALUE;
+
+    /// Reads the flags of `meta`. `None`: `Flags::parse` is to be asked what they are, or what is
+    /// wrong with them.
+    #[inline]
+    #[must_use]
+    pub fn of(meta: &Meta<'_>) -> Option<Looks> {
+        if meta.key.len() > KEY_BYTES_MAX || meta.flags.count > LOOKS_MAX {
+            return None;
+        }
+        let mut seen = 0;
+        for token in meta.flags.tokens() {
+            let letter = bit(token[0]);
+            let is_small = token[0] & 0xe0 == 0x60 && letter & Looks::SMALL != 0;
+            let is_known = is_small || token[0] == b'O' && token.len() <= OPAQUE_BYTES_MAX;
+            if !is_known || seen & letter != 0 {
+                return None;
+            }
+            seen |= letter;
+        }
+        Some(Looks { value: seen & VALUE != 0, quiet: seen & QUIET != 0 })
+    }
+}
+
+/// More flags are not `Looks`.
+const LOOKS_MAX: usize = 10;
+
+/// A letter's place in its case's alphabet.
+const fn bit(letter: u8) -> u32 {
+    1 << (letter & 0x1f)
+}
+
+const VALUE: u32 = bit(b'v');
+const QUIET: u32 = bit(b'q');
 
 /// `ma` has one answer for all that is wrong with its flags.
 fn by_verb(verb: MetaVerb, answer: &'static str) -> &'static str {
@@ -239,6 +285,30 @@ mod tests {
         assert_eq!(wrong(MetaVerb::Arithmetic, b"Jx"), answer::FLAG_ARITHMETIC);
         assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(19)), answer::FLAGS_TOO_LONG);
         assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(18)), answer::FLAG_DUPLICATE);
+    }
+
+    #[test]
+    fn what_only_looks_is_what_the_flags_are_without_the_rest() {
+        let looks = |text: &[u8]| {
+            let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
+            Looks::of(&meta(MetaVerb::Get, Args { text, count }))
+        };
+        let all = [b"c f h k l s t v q O".to_vec(), vec![b'x'; 31]].concat();
+        assert_eq!(looks(&all), Some(Looks { value: true, quiet: true }));
+        assert_eq!(looks(b""), Some(Looks { value: false, quiet: false }));
+        for letter in 0x21..=u8::MAX {
+            for text in [vec![letter], vec![b'v', b' ', letter], vec![letter, b'7']] {
+                let looked = looks(&text);
+                let flags = parse(MetaVerb::Get, &text);
+                if let Some(looked) = looked {
+                    let flags = flags.unwrap();
+                    assert_eq!((flags.value, flags.quiet), (looked.value, looked.quiet));
+                }
+                let plain = b"cfhklstvqO".contains(&letter) && text != b"v v";
+                assert_eq!(looked.is_some(), plain, "{text:?}");
+            }
+        }
+        assert_eq!(looks(&[all, b"x".to_vec()].concat()), None);
     }
 
     #[test]

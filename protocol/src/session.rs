@@ -9,6 +9,7 @@
 mod text;
 
 use crate::binary::parse::{Framed, parse as parse_frame};
+use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
 use crate::form::Answer;
 use crate::request::Request;
@@ -170,6 +171,14 @@ impl Session {
 
     #[inline]
     fn frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        match quick_frame(input) {
+            Some((get, bytes)) => Step::Request(Request::Get(get), bytes),
+            None => self.any_frame(input),
+        }
+    }
+
+    #[inline(never)]
+    fn any_frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match parse_frame(input) {
             Framed::Request(request, bytes) => Step::Request(request, bytes),
             Framed::Value(request, header_bytes, value_bytes) => {

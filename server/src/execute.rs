@@ -74,18 +74,17 @@ pub fn execute_hashed(
             get(context, request, hash, out);
             After::Continue
         }
-        other => execute_other(context, other, hash, out),
+        Request::Meta(request) if request.verb == MetaVerb::Get => {
+            meta::get(context, request, hash, out);
+            After::Continue
+        }
+        other => execute_other(context, other, out),
     }
 }
 
-/// All but retrievals, whose code is to have a processor's registers for itself.
+/// All but retrievals, whose code is to have the processor's registers for itself.
 #[inline(never)]
-fn execute_other(
-    context: &mut Context,
-    request: &Request<'_>,
-    hash: Option<Prefetched>,
-    out: &mut Out,
-) -> After {
+fn execute_other(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
     match request {
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
@@ -93,20 +92,15 @@ fn execute_other(
         }
         Request::Delete(request) => delete(context, request, out),
         Request::Delta(request) => delta(context, request, out),
-        Request::Meta(request) => execute_meta(context, request, hash, out),
+        Request::Meta(request) => execute_meta(context, request, out),
         other => return execute_rare(context, other, out),
     }
     After::Continue
 }
 
-fn execute_meta(
-    context: &mut Context,
-    request: &Meta<'_>,
-    hash: Option<Prefetched>,
-    out: &mut Out,
-) {
+fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     match request.verb {
-        MetaVerb::Get => meta::get(context, request, hash, out),
+        MetaVerb::Get => meta::get(context, request, None, out),
         MetaVerb::Set => {
             let value = Arrived::here(request.value, request.terminated);
             put::meta_store(context, request, value, out);
@@ -211,7 +205,7 @@ fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 fn get_text(
     context: &mut Context,
     key: &[u8],
@@ -246,8 +240,7 @@ fn get_binary(context: &mut Context, get: &Get<'_>, hash: Prefetched, tag: Tag, 
     let key = get.key;
     let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
         let (client_flags, cas) = (head.client_flags(), head.cas());
-        // What is no touch is always followed by its value.
-        let _ = binary::write::value(buf, tag, key, client_flags, head.value_bytes(), cas);
+        binary::write::got(buf, tag, key, client_flags, head.value_bytes(), cas);
     });
     counters.get_cmds.add(1);
     match hit {

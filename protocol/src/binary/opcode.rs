@@ -70,9 +70,15 @@ const fn quiet(code: u8, name: &'static str, shape: Shape) -> Opcode {
     Opcode { code, name, shape, quiet: true }
 }
 
+/// The forms of GET: plain, quiet on a miss, with the key, and both.
+pub(crate) const GET: u8 = 0x00;
+pub(crate) const GETQ: u8 = 0x09;
+pub(crate) const GETK: u8 = 0x0c;
+pub(crate) const GETKQ: u8 = 0x0d;
+
 /// All binary commands, by code.
 pub const OPCODES: [Opcode; 35] = [
-    loud(0x00, "get", Shape::Get { key: false }),
+    loud(GET, "get", Shape::Get { key: false }),
     loud(0x01, "set", Shape::Store(StoreVerb::Set)),
     loud(0x02, "add", Shape::Store(StoreVerb::Add)),
     loud(0x03, "replace", Shape::Store(StoreVerb::Replace)),
@@ -81,11 +87,11 @@ pub const OPCODES: [Opcode; 35] = [
     loud(0x06, "decrement", Shape::Delta { incr: false }),
     loud(0x07, "quit", Shape::Quit),
     loud(0x08, "flush", Shape::Flush),
-    quiet(0x09, "getq", Shape::Get { key: false }),
+    quiet(GETQ, "getq", Shape::Get { key: false }),
     loud(0x0a, "noop", Shape::Noop),
     loud(0x0b, "version", Shape::Version),
-    loud(0x0c, "getk", Shape::Get { key: true }),
-    quiet(0x0d, "getkq", Shape::Get { key: true }),
+    loud(GETK, "getk", Shape::Get { key: true }),
+    quiet(GETKQ, "getkq", Shape::Get { key: true }),
     loud(0x0e, "append", Shape::Extend(StoreVerb::Append)),
     loud(0x0f, "prepend", Shape::Extend(StoreVerb::Prepend)),
     loud(0x10, "stat", Shape::Stat),

@@ -80,6 +80,13 @@ pub fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: impl FnOnce(&mut Vec
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
+/// Appends what stands before the value of a hit of GET, in whichever form.
+#[inline(always)]
+pub fn got(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
+    let key = if matches!(tag.opcode, opcode::GETK | opcode::GETKQ) { key } else { &[] };
+    hit(out, tag, key, client_flags, value_bytes, cas);
+}
+
 /// Appends what stands before the value of a hit. True: the value is to follow; it has bytes.
 #[inline]
 pub fn value(
@@ -95,18 +102,26 @@ pub fn value(
         Some(Shape::Touch) => (&[][..], 0),
         _ => (&[][..], value_bytes),
     };
-    let head = Header {
+    hit(out, tag, key, client_flags, value_bytes, cas);
+    value_bytes > 0
+}
+
+#[inline(always)]
+fn hit(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
+    let header = Header {
         extras_bytes: FLAGS_BYTES,
         key_bytes: u16::try_from(key.len()).unwrap_or(u16::MAX),
         body_bytes: u32::from(FLAGS_BYTES) + length(key.len()) + value_bytes,
         cas,
         ..header(tag)
     };
-    out.reserve(HEADER_BYTES + usize::from(FLAGS_BYTES) + key.len());
-    out.extend_from_slice(&head.to_bytes());
-    out.extend_from_slice(&client_flags.to_be_bytes());
-    out.extend_from_slice(key);
-    value_bytes > 0
+    let mut head = [0; HEADER_BYTES + FLAGS_BYTES as usize];
+    head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+    head[HEADER_BYTES..].copy_from_slice(&client_flags.to_be_bytes());
+    out.extend_from_slice(&head);
+    if !key.is_empty() {
+        out.extend_from_slice(key);
+    }
 }
 
 /// Appends the answer to a miss.

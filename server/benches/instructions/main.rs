@@ -38,7 +38,7 @@ nothing and less what this program's own lines cost. Rows `store` are calls of t
   --count N          N above (20000)
   --keys N           keys stored beforehand (20000)
   --value-bytes N    length of each value (64); keys have 36
-  --protocol NAME    of the requests: text (get, set), meta (mg, ms) or binary (GETK, SET) (text)
+  --protocol NAME    of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET) (text)
   --eviction NAME    policy of the store (the server's default)
   --only TEXT        only rows whose name has TEXT in it
   --breakdown N      shows, for each row, the N functions with most instructions (0)

@@ -104,7 +104,7 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
 
 /// What a client would send, and what it would hear if every GET hit.
 fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
-    let form = Form::new(options.protocol, options.value_bytes);
+    let form = Form::new(op.protocol().unwrap_or(options.protocol), options.value_bytes);
     let mut batch = Batch::default();
     for key in keys {
         if op.is_get() {
@@ -172,7 +172,11 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
         | Op::RequestSetSame
         | Op::RequestSetNew
         | Op::RequestSetSameEvicting
-        | Op::RequestSetNewEvicting => {
+        | Op::RequestSetNewEvicting
+        | Op::RequestMetaGetHit
+        | Op::RequestMetaSetSame
+        | Op::RequestBinaryGetHit
+        | Op::RequestBinarySetSame => {
             answer_all(context, requests, out, Some(requests.reply.len() / keys.len()))
         }
     }

@@ -3,6 +3,8 @@
 //! Where: a row of the table; the run under callgrind is told the name.
 //! Invariant: each operation has one name.
 
+use crate::measure::requests::Protocol;
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -26,11 +28,15 @@ pub(crate) enum Op {
     RequestSetNew,
     RequestSetSameEvicting,
     RequestSetNewEvicting,
+    RequestMetaGetHit,
+    RequestMetaSetSame,
+    RequestBinaryGetHit,
+    RequestBinarySetSame,
 }
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 17] = [
+    pub(crate) const ALL: [(&'static str, Op); 21] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -48,6 +54,10 @@ impl Op {
         ("request: set, new key", Op::RequestSetNew),
         ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
         ("request: set, new key, evicting", Op::RequestSetNewEvicting),
+        ("request, meta: mg, hit", Op::RequestMetaGetHit),
+        ("request, meta: ms, same size over", Op::RequestMetaSetSame),
+        ("request, binary: getk, hit", Op::RequestBinaryGetHit),
+        ("request, binary: set, same size over", Op::RequestBinarySetSame),
     ];
 
     /// Whether its store must evict.
@@ -88,11 +98,28 @@ impl Op {
                     | Op::RequestSetNew
                     | Op::RequestSetSameEvicting
                     | Op::RequestSetNewEvicting
+                    | Op::RequestMetaSetSame
+                    | Op::RequestBinarySetSame
             )
     }
 
     /// Whether its requests are GETs.
     pub(crate) fn is_get(self) -> bool {
-        matches!(self, Op::RequestGetHit | Op::RequestGetMiss)
+        matches!(
+            self,
+            Op::RequestGetHit
+                | Op::RequestGetMiss
+                | Op::RequestMetaGetHit
+                | Op::RequestBinaryGetHit
+        )
+    }
+
+    /// What its requests speak, whatever is asked for.
+    pub(crate) fn protocol(self) -> Option<Protocol> {
+        match self {
+            Op::RequestMetaGetHit | Op::RequestMetaSetSame => Some(Protocol::Meta),
+            Op::RequestBinaryGetHit | Op::RequestBinarySetSame => Some(Protocol::Binary),
+            _ => None,
+        }
     }
 }

@@ -70,8 +70,8 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let asked = (request, &flags, key);
     match &number {
         Ok(number) => append_number(context, asked, number, out),
-        Err(Refusal::NotFound) => append_miss(b"NF", asked, out),
-        Err(Refusal::Exists) => append_miss(b"EX", asked, out),
+        Err(Refusal::NotFound) => append_miss(b"NF", (request.flags, key, flags.binary), out),
+        Err(Refusal::Exists) => append_miss(b"EX", (request.flags, key, flags.binary), out),
         Err(refusal) => say(out, refusal.line()),
     }
 }

@@ -6,75 +6,68 @@
 
 mod told;
 
-use protocol::meta::Flags;
-use protocol::{Meta, answer, base64, reply};
+use protocol::meta::{Flags, Looks};
+use protocol::{Args, Meta, answer, base64, reply};
 use store::{Deleted, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
 use super::{Context, append_frames, append_value, say};
 use crate::clock::Clock;
 use crate::out::Out;
-use crate::shared::Counters;
-use told::append_head;
 pub(super) use told::{Asked, append_key, append_opaque, append_ttl};
+use told::{Locked, append_head};
 
 /// The slab class `me` names. There are none here; memcached numbers them from 1.
 const SLAB_CLASS: &str = " cls=1 size=";
 
 /// `mg`.
+#[inline(never)]
 pub(super) fn get(
     context: &mut Context,
     request: &Meta<'_>,
     hash: Option<Prefetched>,
     out: &mut Out,
 ) {
-    let flags = match Flags::parse(request) {
-        Ok(flags) => flags,
-        Err(answer) => return say(out, answer),
-    };
-    let mut place = None;
-    let key = flags.key(request, &mut place);
-    let asked = (request, &flags, key);
-    if !flags.only_looks() {
-        return get_locked(context, asked, out);
-    }
-    // What was prefetched is the key as it was sent.
-    let hash = hash.filter(|_| !flags.binary).unwrap_or_else(|| context.store.hashed(key));
-    let clock = &context.clock;
+    let Some(looks) = Looks::of(request) else { return get_by_flags(context, request, out) };
+    let (key, now) = (request.key, context.clock.now);
+    let hash = hash.unwrap_or_else(|| context.store.hashed(key));
     let looked =
         context.store.get_into_if(key, hash, &mut out.buf, |buf, head| {
-            match append_head(clock, asked, flags.value, head, buf) {
+            match append_head(now, (request.flags, key), looks.value, head, buf) {
                 None => Wants::CallOff,
-                Some(()) if flags.value => Wants::Value,
+                Some(()) if looks.value => Wants::Value,
                 Some(()) => Wants::NoValue,
             }
         });
     match looked {
-        Looked::Left => get_locked(context, asked, out),
-        Looked::Miss => miss(&context.counters, asked, out),
+        Looked::Left => get_by_flags(context, request, out),
+        Looked::Miss => {
+            context.counters.get_cmds.add(1);
+            context.counters.get_misses.add(1);
+            if !looks.quiet {
+                append_miss(b"EN", (request.flags, key, false), out);
+            }
+        }
         Looked::Hit(appended) => {
             context.counters.get_cmds.add(1);
             context.counters.get_hits.add(1);
             append_frames(out, appended);
-            if flags.value {
+            if looks.value {
                 out.buf.extend_from_slice(b"\r\n");
             }
         }
     }
 }
 
-fn miss(counters: &Counters, asked: Asked<'_>, out: &mut Out) {
-    counters.get_cmds.add(1);
-    counters.get_misses.add(1);
-    if !asked.1.quiet {
-        append_miss(b"EN", asked, out);
-    }
-}
-
 /// `mg` under the lock: it changes the item, or asks for what only the lock tells.
 #[inline(never)]
-fn get_locked(context: &mut Context, asked: Asked<'_>, out: &mut Out) {
-    let (request, flags, key) = asked;
-    let (steps, count) = steps(request, flags, &context.clock);
+fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+    let flags = match Flags::parse(request) {
+        Ok(flags) => flags,
+        Err(answer) => return say(out, answer),
+    };
+    let mut place = None;
+    let key = flags.key(request, &mut place);
+    let (steps, count) = steps(request, &flags, &context.clock);
     // memcached gives up at an opaque that is too long, having done what the flags before it ask.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
@@ -99,18 +92,23 @@ fn get_locked(context: &mut Context, asked: Asked<'_>, out: &mut Out) {
             }
             // `C` with the item's own unique: the client has this value.
             let value = flags.value && flags.cas != Some(found.hit.cas);
+            let told = Locked { hit: &found, flags: &flags, clock: &context.clock };
             // All is told under the lock.
-            let _ = append_head(&context.clock, asked, value, &found, &mut out.buf);
+            let asked = (request.flags, key);
+            let _ = append_head(context.clock.now, asked, value, &told, &mut out.buf);
             if value {
                 append_value(out, found.hit.value, b"\r\n");
             }
         }
-        None if failed => {
+        None => {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
-            say(out, answer::OPAQUE_TOO_LONG);
+            if failed {
+                say(out, answer::OPAQUE_TOO_LONG);
+            } else if !flags.quiet {
+                append_miss(b"EN", (request.flags, key, flags.binary), out);
+            }
         }
-        None => miss(counters, asked, out),
     }
 }
 
@@ -150,14 +148,17 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     (steps, count)
 }
 
-/// A code, and the flags that need no item.
-pub(super) fn append_miss(code: &[u8; 2], asked: Asked<'_>, out: &mut Out) {
-    let (request, flags, key) = asked;
+/// A code, and the flags that need no item: all flags, the key, and whether it came in base64.
+pub(super) fn append_miss(
+    code: &[u8; 2],
+    (flags, key, binary): (Args<'_>, &[u8], bool),
+    out: &mut Out,
+) {
     out.buf.extend_from_slice(code);
-    for token in request.flags.tokens() {
+    for token in flags.tokens() {
         match token[0] {
             b'O' => append_opaque(&mut out.buf, token),
-            b'k' => append_key(&mut out.buf, key, flags.binary),
+            b'k' => append_key(&mut out.buf, key, binary),
             _ => {}
         }
     }
@@ -205,7 +206,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         }
         Err(_) => return say(out, answer::NO_MEMORY_DELTA),
     };
-    append_miss(code, (request, &flags, key), out);
+    append_miss(code, (request.flags, key, flags.binary), out);
 }
 
 /// `me`. As in memcached, `b` counts only if another flag follows it.

@@ -6,7 +6,7 @@
 //! Source: memcached 1.6.45 `process_mget_cmd`.
 
 use protocol::meta::Flags;
-use protocol::{Meta, base64, reply};
+use protocol::{Args, Meta, base64, reply};
 use store::{Head, MetaHit};
 
 use crate::clock::Clock;
@@ -26,7 +26,8 @@ pub(super) trait Told {
     fn token_sent(&self) -> bool;
     fn stale(&self) -> bool;
     fn won(&self) -> Option<bool>;
-    fn vivified(&self) -> bool;
+    /// The exptime that a flag of this letter has set.
+    fn exptime_by(&self, letter: u8) -> Option<u32>;
 }
 
 impl Told for Head<'_> {
@@ -72,44 +73,56 @@ impl Told for Head<'_> {
         (!self.stale() || self.token_sent()).then_some(false)
     }
     #[inline(always)]
-    fn vivified(&self) -> bool {
-        false
+    fn exptime_by(&self, _letter: u8) -> Option<u32> {
+        None
     }
 }
 
-impl Told for MetaHit<'_> {
+/// A hit under the lock, and what was asked for.
+pub(super) struct Locked<'a> {
+    pub(super) hit: &'a MetaHit<'a>,
+    pub(super) flags: &'a Flags,
+    pub(super) clock: &'a Clock,
+}
+
+impl Told for Locked<'_> {
     fn client_flags(&self) -> u32 {
-        self.hit.client_flags
+        self.hit.hit.client_flags
     }
     fn value_bytes(&self) -> u32 {
-        self.hit.value_bytes
+        self.hit.hit.value_bytes
     }
     fn cas(&self) -> u64 {
-        self.hit.cas
+        self.hit.hit.cas
     }
     fn key_binary(&self) -> bool {
-        self.key_binary
+        self.hit.key_binary
     }
     fn exptime(&self) -> Option<u32> {
-        Some(self.exptime)
+        Some(self.hit.exptime)
     }
     fn idle_seconds(&self) -> Option<u32> {
-        Some(self.idle_seconds)
+        Some(self.hit.idle_seconds)
     }
     fn fetched(&self) -> Option<bool> {
-        Some(self.fetched)
+        Some(self.hit.fetched)
     }
     fn token_sent(&self) -> bool {
-        self.token_sent
+        self.hit.token_sent
     }
     fn stale(&self) -> bool {
-        self.stale
+        self.hit.stale
     }
     fn won(&self) -> Option<bool> {
-        Some(self.won)
+        Some(self.hit.won)
     }
-    fn vivified(&self) -> bool {
-        self.vivified
+    fn exptime_by(&self, letter: u8) -> Option<u32> {
+        let exptime = match letter {
+            b'N' if self.hit.vivified => self.flags.vivify,
+            b'T' => self.flags.exptime,
+            _ => None,
+        };
+        exptime.map(|exptime| self.clock.realtime(exptime))
     }
 }
 
@@ -117,13 +130,12 @@ impl Told for MetaHit<'_> {
 /// is not told without the lock.
 #[inline(always)]
 pub(super) fn append_head(
-    clock: &Clock,
-    asked: Asked<'_>,
+    now: u32,
+    (tokens, key): (Args<'_>, &[u8]),
     value: bool,
     told: &impl Told,
     buf: &mut Vec<u8>,
 ) -> Option<()> {
-    let (request, flags, key) = asked;
     let won = told.won()?;
     if value {
         reply::number_after(buf, b"VA ", told.value_bytes());
@@ -131,12 +143,11 @@ pub(super) fn append_head(
         buf.extend_from_slice(b"HD");
     }
     let mut exptime = None;
-    for token in request.flags.tokens() {
+    for token in tokens.tokens() {
         match token[0] {
-            b'T' => exptime = Some(clock.realtime(flags.exptime.unwrap_or(0))),
-            b'N' if told.vivified() => exptime = Some(clock.realtime(flags.vivify.unwrap_or(0))),
+            letter @ (b'T' | b'N') => exptime = told.exptime_by(letter).or(exptime),
             b's' => reply::number_after(buf, b" s", told.value_bytes()),
-            b't' => append_ttl(buf, exptime.or_else(|| told.exptime())?, clock.now),
+            b't' => append_ttl(buf, exptime.or_else(|| told.exptime())?, now),
             b'c' => reply::number_after(buf, b" c", told.cas()),
             b'f' => reply::number_after(buf, b" f", told.client_flags()),
             b'l' => reply::number_after(buf, b" l", told.idle_seconds()?),
@@ -146,9 +157,11 @@ pub(super) fn append_head(
             _ => {}
         }
     }
-    let marks = [(told.token_sent(), b" Z"), (told.stale(), b" X"), (won, b" W")];
-    for (_, mark) in marks.iter().filter(|(set, _)| *set) {
-        buf.extend_from_slice(*mark);
+    if told.token_sent() || told.stale() || won {
+        let marks = [(told.token_sent(), b" Z"), (told.stale(), b" X"), (won, b" W")];
+        for (_, mark) in marks.iter().filter(|(set, _)| *set) {
+            buf.extend_from_slice(*mark);
+        }
     }
     buf.extend_from_slice(b"\r\n");
     Some(())
