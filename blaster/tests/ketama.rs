@@ -1,8 +1,8 @@
 //! Keys are placed on several servers as libmemcached places them.
 //!
-//! Path: beside the servers; nobody is connected to. Invariant: all of 10,000 keys agree, for every
-//! list of servers: against libmemcached itself where it is installed (`make peers`), and everywhere
-//! against what it said when these tests were written.
+//! Path: beside the servers; nobody is connected to. Invariant: all of 10,000 keys agree, for each
+//! list of servers: against libmemcached itself where it is installed (`make peers`), and
+//! everywhere against what it said when these tests were written.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

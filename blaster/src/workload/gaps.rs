@@ -119,12 +119,13 @@ impl Rounding {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to a year first, and NaN becomes 0"
+        reason = "clamped to a year first, and not NaN"
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
-        let exact = gap_ns.clamp(0.0, GAP_NS_MAX) + self.left;
-        let rounded = exact.floor();
-        self.left = if exact.is_nan() { 0.0 } else { exact - rounded };
+        let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
+        // By way of i64, which the processor converts in one step; the range allows it.
+        let rounded = exact as i64;
+        self.left = exact - rounded as f64;
         rounded as u64
     }
 }

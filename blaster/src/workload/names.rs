@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! key:    prefix | filler .................. | number, all names of a size with as many digits
-//! value:  8 letters: hash of key and size | letters of the pool, from a place chosen by that hash
+//! value:  8 letters of the pool | letters of the pool, each from a place chosen by a hash of key
+//!                                 and size: 31 bits that tell values apart
 //! ```
 //!
 //! Names of different sizes differ; those of one size differ in their number. It is written in
@@ -22,23 +23,25 @@ use std::sync::Arc;
 /// What values are cut from: small enough to stay in a core's cache. The first half is where they
 /// begin.
 const POOL_BYTES: usize = 1 << 16;
-/// Letters of a value that tell key and size.
+/// Letters that a value begins with.
 const STAMP_BYTES: usize = 8;
 /// What values are written with: 6 bits a letter, so that one can look at them.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
 /// The digits of base 94: what may stand in a key.
 const FIRST_DIGIT: u8 = 0x21;
-const DIGITS: u64 = 94;
+const WIDE: u64 = 94;
+/// Digits of the greatest number, in either base: 2^40 has 13 decimal ones.
+const DIGITS_MAX: usize = 16;
 /// Fills keys up.
 const FILLER: u8 = b'.';
 
 /// How names of one size are written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
-    /// Bytes of filler, and of digits behind it.
-    filler: u8,
+    /// Bytes of prefix and filler, and of digits behind them.
+    lead: u8,
     digits: u8,
-    base: u8,
+    is_decimal: bool,
 }
 
 /// Names and values. Cheap to clone.
@@ -47,7 +50,8 @@ pub struct Names(Arc<Made>);
 
 #[derive(Debug)]
 struct Made {
-    prefix: Vec<u8>,
+    /// The prefix, and filler for the longest name.
+    lead: Vec<u8>,
     /// By the size that was drawn.
     forms: Vec<Form>,
     key_size: Whole,
@@ -70,12 +74,14 @@ impl Names {
         let prefix = workload.key_prefix.clone().into_bytes();
         let form = |bytes| Form::new(bytes, prefix.len(), workload.keys());
         let forms = (0..=KEY_BYTES_MAX).map(form).collect();
+        let mut lead = prefix;
+        lead.resize(KEY_BYTES_MAX, FILLER);
         let pool_seed = seed_for(seed, usage::POOL);
         let letter = |n: u64| LETTERS[(hash(pool_seed, n) >> 58) as usize];
         let recorded = workload.trace.as_ref().filter(|trace| trace.details.is_some());
         let appends = workload.shares().map_or(1.0, |shares| shares[super::Verb::Append as usize]);
         Names(Arc::new(Made {
-            prefix,
+            lead,
             forms,
             key_size: workload.key_size.whole.clone(),
             key_size_seed: seed_for(seed, usage::KEY_SIZE),
@@ -84,7 +90,7 @@ impl Names {
             value_seed: seed_for(seed, usage::VALUE),
             is_sized_by_key: !workload.size_per_request && recorded.is_none(),
             appends: appends > 0.0,
-            pool: (0..POOL_BYTES as u64).map(letter).collect(),
+            pool: (0..(POOL_BYTES + STAMP_BYTES) as u64).map(letter).collect(),
             trace: recorded.cloned(),
         }))
     }
@@ -94,33 +100,21 @@ impl Names {
         let made = &*self.0;
         let bytes = match &made.trace {
             Some(trace) => recorded(trace, key).map_or(0, |(key_bytes, _)| u32::from(key_bytes)),
-            None => made.key_size.draw(hash(made.key_size_seed, key)),
+            None => match made.key_size.fixed() {
+                Some(bytes) => bytes,
+                None => made.key_size.draw(hash(made.key_size_seed, key)),
+            },
         };
         let form = made.forms.get(bytes as usize).or(made.forms.last()).copied();
-        let Form { filler, digits, base } = form.unwrap_or_default();
-        out.extend_from_slice(&made.prefix);
-        out.resize(out.len() + usize::from(filler), FILLER);
-        let from = out.len();
-        out.resize(from + usize::from(digits), 0);
-        let mut left = key;
-        for place in out[from..].iter_mut().rev() {
-            // Constant bases, so that no division is made.
-            let (digit, first) = if base == 10 {
-                let digit = left % 10;
-                left /= 10;
-                (digit, b'0')
-            } else {
-                let digit = left % DIGITS;
-                left /= DIGITS;
-                (digit, FIRST_DIGIT)
-            };
-            *place = first + u8::try_from(digit).unwrap_or(0);
-        }
+        let Form { lead, digits, is_decimal } = form.unwrap_or_default();
+        let number = if is_decimal { decimal(key) } else { wide(key) };
+        out.extend_from_slice(&made.lead[..usize::from(lead)]);
+        out.extend_from_slice(&number[DIGITS_MAX - usize::from(digits).min(DIGITS_MAX)..]);
     }
 
     /// Appends the value of `bytes` bytes that the key has.
     pub fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
-        let (stamp, mut from) = self.0.stamp(key, bytes);
+        let (stamp, mut from) = self.0.beginning(key, bytes);
         let mut left = bytes as usize;
         out.reserve(left);
         let first = left.min(STAMP_BYTES);
@@ -177,18 +171,15 @@ fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
 impl Made {
     /// What a value begins with, and where in the pool it goes on.
     #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are wanted")]
-    fn stamp(&self, key: u64, bytes: u32) -> ([u8; STAMP_BYTES], usize) {
+    fn beginning(&self, key: u64, bytes: u32) -> (&[u8], usize) {
         let hash = hash(self.value_seed ^ (u64::from(bytes) << 32), key);
-        let mut letters = [0; STAMP_BYTES];
-        for (n, letter) in (0..).zip(&mut letters) {
-            *letter = LETTERS[(hash >> (6 * n)) as usize % LETTERS.len()];
-        }
-        (letters, (hash >> 48) as usize % (POOL_BYTES / 2))
+        let at = hash as usize % POOL_BYTES;
+        (&self.pool[at..at + STAMP_BYTES], (hash >> 32) as usize % (POOL_BYTES / 2))
     }
 
     fn is_value(&self, key: u64, value: &[u8]) -> bool {
         let Ok(bytes) = u32::try_from(value.len()) else { return false };
-        let (stamp, from) = self.stamp(key, bytes);
+        let (stamp, from) = self.beginning(key, bytes);
         let (first, mut rest) = value.split_at(value.len().min(STAMP_BYTES));
         if first != &stamp[..first.len()] {
             return false;
@@ -208,15 +199,19 @@ impl Made {
 impl Form {
     /// How `keys` names of `bytes` bytes, or as few more as it takes, are written.
     fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Form {
-        let room = bytes.saturating_sub(prefix_bytes);
-        let decimal = digits(10, keys);
-        if decimal <= room {
-            let small = |bytes| u8::try_from(bytes).unwrap_or(u8::MAX);
-            return Form { filler: small(room - decimal), digits: small(decimal), base: 10 };
+        let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
+        let form = |bytes: usize, digits: usize, is_decimal| Form {
+            lead: small((bytes - digits).min(KEY_BYTES_MAX - digits)),
+            digits: small(digits),
+            is_decimal,
+        };
+        let (decimal, wide) = (digits(10, keys), digits(WIDE, keys));
+        if prefix_bytes + decimal <= bytes {
+            return form(bytes, decimal, true);
         }
-        let most = KEY_BYTES_MAX.saturating_sub(prefix_bytes);
-        let wide = room.max(digits(DIGITS, keys)).min(most);
-        Form { filler: 0, digits: u8::try_from(wide).unwrap_or(u8::MAX), base: 94 }
+        // Every byte of room is a digit, so that names of one size are written in one way.
+        let digits = bytes.saturating_sub(prefix_bytes).max(wide).min(DIGITS_MAX);
+        form(prefix_bytes + digits, digits, false)
     }
 }
 
@@ -226,4 +221,35 @@ fn digits(base: u64, count: u64) -> usize {
         .take_while(|left| *left > 0)
         .count()
         .max(1)
+}
+
+/// The decimal digits of a number below 10^16, with zeros before them.
+fn decimal(number: u64) -> [u8; DIGITS_MAX] {
+    let (mut digits, mut lower) = ([b'0'; DIGITS_MAX], number);
+    if number >= 100_000_000 {
+        digits[..8].copy_from_slice(&eight_digits(number / 100_000_000).to_le_bytes());
+        lower %= 100_000_000;
+    }
+    digits[8..].copy_from_slice(&eight_digits(lower).to_le_bytes());
+    digits
+}
+
+/// The digits of a number below 10^8, the first in the lowest byte. Halves, then quarters, then
+/// eighths are divided side by side: the factors are 1/100 and 1/10 in fixed point.
+fn eight_digits(number: u64) -> u64 {
+    let halves = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((halves * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let quarters = hundreds | ((halves - hundreds * 100) << 16);
+    let tens = ((quarters * 103) >> 10) & 0x000f_000f_000f_000f;
+    (tens | ((quarters - tens * 10) << 8)) + 0x3030_3030_3030_3030
+}
+
+/// The digits of a number in base 94.
+fn wide(number: u64) -> [u8; DIGITS_MAX] {
+    let (mut left, mut digits) = (number, [FIRST_DIGIT; DIGITS_MAX]);
+    for place in digits.iter_mut().rev() {
+        *place += u8::try_from(left % WIDE).unwrap_or(0);
+        left /= WIDE;
+    }
+    digits
 }

@@ -126,3 +126,15 @@ fn values_can_be_looked_at() {
     let all = value(&names, 9, 100_000);
     assert!(all.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(byte)));
 }
+
+#[test]
+fn numbers_are_written_in_decimal() {
+    let workload = made("uniform", &[("keys", &KEYS_MAX.to_string()), ("key-size", "13")]);
+    let names = Names::new(&workload, 1);
+    let powers = (0..13).map(|n| 10_u64.pow(n));
+    let near = powers.flat_map(|power| [power - 1, power, power + 1, power * 7 / 3]);
+    let spread = (0..200_000).map(|n| n * 5_497_533);
+    for number in near.chain(spread).chain([KEYS_MAX - 1]).filter(|number| *number < KEYS_MAX) {
+        assert_eq!(key(&names, number), format!("{number:013}").into_bytes());
+    }
+}
