@@ -28,9 +28,10 @@ pub(crate) const SLICE_BYTES_MAX: u32 = 32 << 10;
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all segments is dead, in percent.
-const DEAD_PERCENT_MAX: u64 = 5;
-/// A segment with less dead bytes than this is not worth compacting, in percent.
-const COMPACT_DEAD_PERCENT_MIN: u64 = 10;
+const DEAD_PERCENT_MAX: u64 = 3;
+/// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
+/// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
+const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// A segment is walked for expired items first when this part of it may be such.
 const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
