@@ -30,7 +30,7 @@ pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
 use crate::rewrite::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
-use pieces::{copy_in, copy_out};
+use pieces::{copy_in, copy_out, load_2, load_4, load_8};
 use std::marker::PhantomData;
 
 /// The longest key.
@@ -82,7 +82,11 @@ impl<'r> Item<'r> {
         let at = region.at(loc).cast_const();
         // SAFETY: an item was written here before the slot was published; it is not reused before
         // the column's next quiescent point.
-        let shape::Read { shape, fields_at, key_at } = unsafe { shape::read(at, layout) };
+        Self::of(at, unsafe { shape::read(at, layout) })
+    }
+
+    #[inline(always)]
+    fn of(at: *const u8, shape::Read { shape, fields_at, key_at }: shape::Read) -> Self {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
@@ -90,7 +94,7 @@ impl<'r> Item<'r> {
     ///
     /// # Safety
     /// As `at`.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn with_key(
         region: &'r Region,
         loc: u64,
@@ -99,6 +103,23 @@ impl<'r> Item<'r> {
     ) -> Option<Self> {
         // SAFETY: the caller's.
         let item = unsafe { Self::at(region, loc, layout) };
+        is_same(item.key(), key).then_some(item)
+    }
+
+    /// As `with_key`, if besides it is of one of the shorter forms, as nearly all are.
+    ///
+    /// # Safety
+    /// As `at`.
+    #[inline(always)]
+    pub(crate) unsafe fn shorter_with_key(
+        region: &'r Region,
+        loc: u64,
+        layout: Layout,
+        key: &[u8],
+    ) -> Option<Self> {
+        let at = region.at(loc).cast_const();
+        // SAFETY: as in `at`.
+        let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
         is_same(item.key(), key).then_some(item)
     }
 
@@ -169,7 +190,7 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
         match self.shape.has_flags() {
-            true => u32::from_le_bytes(self.load(self.flags_at())),
+            true => self.load_4(self.flags_at()),
             false => 0,
         }
     }
@@ -179,8 +200,9 @@ impl<'r> Item<'r> {
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
             CasWidth::None => 0,
-            CasWidth::Short => base() + u64::from(u32::from_le_bytes(self.load(self.fields_at))),
-            CasWidth::Long => u64::from_le_bytes(self.load(self.fields_at)),
+            CasWidth::Short => base() + u64::from(self.load_4(self.fields_at)),
+            // SAFETY: as in `load_4`.
+            CasWidth::Long => unsafe { load_8(self.at.add(self.fields_at as usize)) },
         }
     }
 
@@ -191,7 +213,7 @@ impl<'r> Item<'r> {
         if !self.shape.has_exp() {
             return 0;
         }
-        match u32::from_le_bytes(self.load(self.exp_at())) {
+        match self.load_4(self.exp_at()) {
             EXPTIME_TO_COME => 0,
             exptime => exptime,
         }
@@ -206,7 +228,8 @@ impl<'r> Item<'r> {
     /// The minute of its last access.
     #[inline]
     pub(crate) fn minute(&self) -> u16 {
-        u16::from_le_bytes(self.load(self.fields_at - 2))
+        // SAFETY: as in `load_4`.
+        unsafe { load_2(self.at.add(self.fields_at as usize - 2)) }
     }
 
     /// Sets it; under the group's lock.
@@ -215,16 +238,15 @@ impl<'r> Item<'r> {
     }
 
     #[inline]
-    fn load<const N: usize>(&self, from: u32) -> [u8; N] {
-        let mut bytes = [0; N];
-        // SAFETY: `from..from + N` lies before the item's key (see `at`), and these bytes are only
-        // ever accessed by these copies once the item is published. Each value stands alone.
-        unsafe { copy_out(self.at.add(from as usize), bytes.as_mut_ptr(), N) };
-        bytes
+    fn load_4(&self, from: u32) -> u32 {
+        // SAFETY: `from` and the bytes behind it lie before the item's key (see `at`), and they are
+        // only ever accessed by these loads and copies once the item is published. Each value
+        // stands alone.
+        unsafe { load_4(self.at.add(from as usize)) }
     }
 
     fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
-        // SAFETY: as in `load`; the mapping is writable.
+        // SAFETY: as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
@@ -240,7 +262,7 @@ impl<'r> Item<'r> {
     }
 
     /// As `copy_value`, to the end of `out`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append_value(&self, out: &mut Vec<u8>) {
         let bytes = self.shape.log_bytes as usize;
         out.reserve(bytes);

@@ -125,10 +125,17 @@ impl Store {
     }
 
     /// The item of a slot if it has this key.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn with_key(&self, slot: Slot, key: &[u8]) -> Option<Item<'_>> {
         // SAFETY: the slot was read since this column's last quiescent point.
         unsafe { Item::with_key(&self.memory().region, slot.loc(), self.layout, key) }
+    }
+
+    /// As `with_key`, if it is of one of the shorter forms.
+    #[inline(always)]
+    pub(crate) fn shorter_with_key(&self, slot: Slot, key: &[u8]) -> Option<Item<'_>> {
+        // SAFETY: as in `with_key`.
+        unsafe { Item::shorter_with_key(&self.memory().region, slot.loc(), self.layout, key) }
     }
 
     #[inline]
@@ -169,11 +176,17 @@ impl Local {
     /// Is the item at `loc` to be seen at this column's time?
     #[inline]
     pub(crate) fn fate(&self, store: &Store, item: &Item<'_>, loc: u64) -> Fate {
-        let exptime = item.exptime();
-        if exptime != 0 && exptime <= self.now {
+        if self.has_expired(item) {
             return Fate::Expired;
         }
         if self.is_flushed(store, loc) { Fate::Flushed } else { Fate::Live }
+    }
+
+    /// Has it expired at this column's time?
+    #[inline]
+    pub(crate) fn has_expired(&self, item: &Item<'_>) -> bool {
+        let exptime = item.exptime();
+        exptime != 0 && exptime <= self.now
     }
 
     /// What has `key`, under its group's lock.

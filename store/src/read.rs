@@ -11,7 +11,8 @@ use crate::column::Local;
 use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
-use crate::verbs::{Appended, Head, Hit, Looked, Wants};
+use crate::rewrite::is_short;
+use crate::verbs::{Appended, Head, Hit, Looked, Value, Wants};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -19,15 +20,46 @@ impl Local {
     pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
         self.sample_lookup(store, hash);
-        let (head, taken) = loop {
-            let (found, item) = self.find_shown(store, hash, key)?;
+        if let Some((found, item)) = self.find_at_once(store, hash, key)
+            && is_short(item.shape())
+        {
+            let value_bytes = item.value_bytes().0;
+            item.copy_value(&mut self.copied[..value_bytes as usize]);
             let head = Head { store, local: self, item, slot: found.slot };
-            let head = (head.client_flags(), head.value_bytes(), head.cas());
-            let taken = self.take(store, &item);
-            // All that was read was one version's, and frames held are this item's.
-            let Some(taken) = taken.filter(|_| found.is_unchanged()) else { continue };
-            self.note_use(store, hash, &found, &item);
-            break (head, taken);
+            let (client_flags, cas) = (head.client_flags(), head.cas());
+            // All that was read was one version's.
+            if found.is_unchanged() {
+                self.note_use(store, hash, &found, &item);
+                let value = Value::Log(&self.copied[..value_bytes as usize]);
+                return Some(Hit { client_flags, cas, value_bytes, value });
+            }
+        }
+        let found = self.find(store, hash, key)?;
+        self.get_found(store, hash, key, found)
+    }
+
+    /// As `get`, of what was found, whatever comes of it.
+    #[inline(never)]
+    fn get_found<'s>(
+        &'s mut self,
+        store: &'s Store,
+        hash: u64,
+        key: &[u8],
+        mut found: Found<'s>,
+    ) -> Option<Hit<'s>> {
+        let mut rounds = 0;
+        let (head, taken) = loop {
+            if let Some(item) = self.shown(store, hash, &found, &mut rounds) {
+                let head = Head { store, local: self, item, slot: found.slot };
+                let head = (head.client_flags(), head.value_bytes(), head.cas());
+                let taken = self.take(store, &item);
+                // As in `get`, and frames held are this item's.
+                if let Some(taken) = taken.filter(|_| found.is_unchanged()) {
+                    self.note_use(store, hash, &found, &item);
+                    break (head, taken);
+                }
+            }
+            found = self.find(store, hash, key)?;
         };
         let (client_flags, value_bytes, cas) = head;
         Some(Hit { client_flags, cas, value_bytes, value: self.show(taken) })
@@ -43,57 +75,110 @@ impl Local {
         out: &mut Vec<u8>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
-        let before = out.len();
-        loop {
-            let Some((found, item)) = self.find_shown(store, hash, key) else {
-                self.sample_lookup(store, hash);
-                return Looked::Miss;
-            };
-            let appended = match head(out, &Head { store, local: self, item, slot: found.slot }) {
-                Wants::Value => Self::append(store, &item, out),
-                Wants::NoValue => Some(Appended::Whole),
+        if let Some((found, item)) = self.find_at_once(store, hash, key)
+            && is_short(item.shape())
+        {
+            let before = out.len();
+            match head(out, &Head { store, local: self, item, slot: found.slot }) {
+                Wants::Value => item.append_value(out),
+                Wants::NoValue => {}
                 Wants::CallOff => {
                     out.truncate(before);
                     return Looked::Left;
                 }
-            };
+            }
             // As in `get`.
-            if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
+            if found.is_unchanged() {
                 self.sample_lookup(store, hash);
                 self.note_use(store, hash, &found, &item);
-                return Looked::Hit(appended);
+                return Looked::Hit(Appended::Whole);
             }
             out.truncate(before);
         }
+        let looked = match self.find(store, hash, key) {
+            Some(found) => self.get_found_into(store, (hash, key, found), out, &mut head),
+            None => Looked::Miss,
+        };
+        if !matches!(looked, Looked::Left) {
+            self.sample_lookup(store, hash);
+        }
+        looked
     }
 
-    /// What has `key` and is live, in a slot that is not busy, without a lock.
-    #[inline(always)]
-    fn find_shown<'s>(
+    /// As `get_into`, of what was found, whatever comes of it.
+    #[inline(never)]
+    fn get_found_into<'s>(
         &mut self,
+        store: &'s Store,
+        (hash, key, mut found): (u64, &[u8], Found<'s>),
+        out: &mut Vec<u8>,
+        head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
+    ) -> Looked<'s> {
+        let (before, mut rounds) = (out.len(), 0);
+        loop {
+            if let Some(item) = self.shown(store, hash, &found, &mut rounds) {
+                let appended = match head(out, &Head { store, local: self, item, slot: found.slot })
+                {
+                    Wants::Value => Self::append(store, &item, out),
+                    Wants::NoValue => Some(Appended::Whole),
+                    Wants::CallOff => {
+                        out.truncate(before);
+                        return Looked::Left;
+                    }
+                };
+                // As in `get_found`.
+                if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
+                    self.note_use(store, hash, &found, &item);
+                    return Looked::Hit(appended);
+                }
+                out.truncate(before);
+            }
+            let Some(again) = self.find(store, hash, key) else { return Looked::Miss };
+            found = again;
+        }
+    }
+
+    /// What has `key`, if it is where and as it nearly always is, and needs no second look to be
+    /// known as live and not busy.
+    #[inline(always)]
+    fn find_at_once<'s>(
+        &self,
         store: &'s Store,
         hash: u64,
         key: &[u8],
     ) -> Option<(Found<'s>, Item<'s>)> {
-        let mut rounds = 0;
-        loop {
-            let (found, item) = 'found: {
-                if let Some(found) = store.index.first(hash)
-                    && let Some(item) = store.with_key(found.slot, key)
-                {
-                    break 'found (found, item);
-                }
-                let found = store.index.find_validated(hash, |slot| store.has_key(slot, key))?;
-                let item = store.item(found.slot.loc());
-                (found, item)
-            };
-            if found.is_busy() {
-                wait_a_little(&mut rounds);
-            } else if self.fate(store, &item, found.slot.loc()) == Fate::Live {
-                return Some((found, item));
-            } else {
-                self.reap(store, hash, found.slot.loc());
-            }
+        let found = store.index.first(hash)?;
+        let item = store.shorter_with_key(found.slot, key)?;
+        let is_shown = !found.is_busy()
+            && !self.has_expired(&item)
+            && !self.is_flushed(store, found.slot.loc());
+        is_shown.then_some((found, item))
+    }
+
+    /// What has `key`, dead or live, in a slot that may be busy.
+    #[inline(always)]
+    fn find<'s>(&self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Found<'s>> {
+        store.index.find_validated(hash, |slot| store.has_key(slot, key))
+    }
+
+    /// The item found, if it is live and its slot not busy. Otherwise it is to be looked for again:
+    /// what is dead is gone by then.
+    fn shown<'s>(
+        &mut self,
+        store: &'s Store,
+        hash: u64,
+        found: &Found<'s>,
+        rounds: &mut u32,
+    ) -> Option<Item<'s>> {
+        let (item, loc) = (store.item(found.slot.loc()), found.slot.loc());
+        if found.is_busy() {
+            wait_a_little(rounds);
+            None
+        } else if self.fate(store, &item, loc) == Fate::Live {
+            Some(item)
+        } else {
+            self.reap(store, hash, loc);
+            None
         }
     }
 
@@ -130,8 +215,10 @@ impl Local {
         hash: u64,
         key: &[u8],
     ) -> Option<Seen<'s>> {
+        let mut rounds = 0;
         loop {
-            let (found, item) = self.find_shown(store, hash, key)?;
+            let found = self.find(store, hash, key)?;
+            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
             let slot = found.slot;
             let cas = item.cas(|| store.log.segment_of(slot.loc()).cas_base());
             if found.is_unchanged() {

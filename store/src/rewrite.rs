@@ -44,7 +44,8 @@ pub(crate) enum Taken<'s> {
 }
 
 /// Might an item of this shape be rewritten, or be what is?
-fn is_short(shape: Shape) -> bool {
+#[inline]
+pub(crate) fn is_short(shape: Shape) -> bool {
     !shape.is_chained() && shape.log_bytes as usize <= REWRITTEN_BYTES_MAX
 }
 

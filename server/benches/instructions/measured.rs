@@ -13,7 +13,7 @@ use hypostyle::out::Out;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
 use protocol::{Session, Speak, Step};
-use store::Column;
+use store::{Appended, Column};
 
 use crate::Options;
 use crate::measure::in_process::{
@@ -159,6 +159,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             }
             Ok(())
         }
+        Op::GetInto => append_all(batches, column, &mut out.buf, value_bytes),
         Op::GetMiss => batched(batches, column, true, |column, key| miss(column, key)),
         Op::SetSame | Op::SetNew | Op::SetSameEvicting | Op::SetNewEvicting => {
             batched(batches, column, true, |column, key| set(column, key, value))
@@ -199,6 +200,30 @@ fn batched<'k>(
         if rests {
             between_batches(column);
         }
+    }
+    Ok(())
+}
+
+/// GETs that must hit, and of whose heads what a reply to `get` shows is read.
+fn append_all<'k>(
+    batches: impl Iterator<Item = &'k [Key]>,
+    column: &mut Column,
+    out: &mut Vec<u8>,
+    value_bytes: usize,
+) -> Outcome<()> {
+    for batch in batches {
+        for key in batch {
+            let (hash, before) = (column.hashed(key), out.len());
+            let appended = column.get_into(key, hash, out, |_, head| {
+                black_box((head.client_flags(), head.value_bytes()));
+            });
+            let is_whole = matches!(appended, Some(Appended::Whole));
+            if !is_whole || out.len() - before != value_bytes {
+                return fail("a key that was stored is missing or has another value".to_owned());
+            }
+        }
+        out.clear();
+        between_batches(column);
     }
     Ok(())
 }

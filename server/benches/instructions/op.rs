@@ -16,6 +16,8 @@ pub(crate) enum Op {
     /// Of a key that has not been read yet.
     GetHitFirst,
     GetHitAhead,
+    /// To the end of a buffer, as replies are made.
+    GetInto,
     GetMiss,
     SetSame,
     SetNew,
@@ -36,12 +38,13 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 21] = [
+    pub(crate) const ALL: [(&'static str, Op); 22] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
         ("store: get, hit, key not read before", Op::GetHitFirst),
         ("store: get, hit, 16 read ahead", Op::GetHitAhead),
+        ("store: get into a buffer, hit", Op::GetInto),
         ("store: get, miss", Op::GetMiss),
         ("store: set, same size over", Op::SetSame),
         ("store: set, new key", Op::SetNew),

@@ -9,10 +9,10 @@
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(super) use whole::{copy as copy_in, copy as copy_out};
+pub(super) use whole::{copy as copy_in, copy as copy_out, load_2, load_4, load_8};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(super) use cut::{copy_in, copy_out};
+pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 
 /// What a loop of relaxed loads and stores of single bytes does, in the processor's own words.
 ///
@@ -22,12 +22,12 @@ pub(super) use cut::{copy_in, copy_out};
 mod whole {
     use std::arch::asm;
 
-    /// One load and one store of a register, at two addresses.
+    /// One load and one store of a register, at two addresses, each so many bytes further.
     macro_rules! step {
-        ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr) => {
+        ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr, $more:literal) => {
             asm!(
-                concat!($move, " ", $register, ", [{from}]"),
-                concat!($move, " [{to}], ", $register),
+                concat!($move, " ", $register, ", [{from} + ", $more, "]"),
+                concat!($move, " [{to} + ", $more, "], ", $register),
                 from = in(reg) $from,
                 to = in(reg) $to,
                 piece = out($class) _,
@@ -36,6 +36,34 @@ mod whole {
         };
     }
 
+    /// A load into a register, of a little-endian number.
+    macro_rules! load {
+        ($name:ident, $number:ty, $move:literal) => {
+            /// What `copy` would copy of so many bytes.
+            ///
+            /// # Safety
+            /// As `copy`, for `from`.
+            #[inline(always)]
+            pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
+                let piece: $number;
+                // SAFETY: as in `copy`, with one access.
+                unsafe {
+                    asm!(
+                        $move,
+                        from = in(reg) from,
+                        piece = out(reg) piece,
+                        options(nostack, preserves_flags, readonly),
+                    );
+                }
+                piece
+            }
+        };
+    }
+
+    load!(load_2, u16, "mov {piece:x}, [{from}]");
+    load!(load_4, u32, "mov {piece:e}, [{from}]");
+    load!(load_8, u64, "mov {piece}, [{from}]");
+
     /// Copies `bytes` bytes, of which others may load those at `from`, and load or store those at
     /// `to`, or the other way round. Some are copied twice.
     ///
@@ -43,31 +71,38 @@ mod whole {
     /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
     /// they do not overlap.
     #[inline(always)]
-    pub(in super::super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: every access lies within the `bytes` bytes: `at` stays at least a step's width
-        // below `bytes`, and each branch knows that there are as many bytes as its steps take. The
-        // assembler does what relaxed atomics of single bytes might do: each byte is loaded and
-        // stored, twice at most, and x86-64 tears none. SSE2 is part of x86-64.
+    pub(in super::super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
+        // SAFETY: every access lies within the `bytes` bytes: each branch knows that there are as
+        // many as its steps take from the start and before the end, and the loop stops while the
+        // end is no further than the last steps reach. The assembler does what relaxed atomics of
+        // single bytes might do: each byte is loaded and stored, twice at most, and x86-64 tears
+        // none. SSE2 is part of x86-64.
         unsafe {
-            if bytes >= 16 {
-                let last = bytes - 16;
-                let mut at = 0;
-                while at < last {
-                    step!(xmm_reg, "movdqu", "{piece}", from.add(at), to.add(at));
-                    at += 16;
+            let (from_end, to_end) = (from.add(bytes), to.add(bytes));
+            if bytes >= 32 {
+                while from_end.offset_from(from) > 64 {
+                    step!(xmm_reg, "movdqu", "{piece}", from, to, 0);
+                    step!(xmm_reg, "movdqu", "{piece}", from, to, 16);
+                    (from, to) = (from.add(32), to.add(32));
                 }
-                step!(xmm_reg, "movdqu", "{piece}", from.add(last), to.add(last));
+                step!(xmm_reg, "movdqu", "{piece}", from, to, 0);
+                step!(xmm_reg, "movdqu", "{piece}", from, to, 16);
+                step!(xmm_reg, "movdqu", "{piece}", from_end, to_end, -32);
+                step!(xmm_reg, "movdqu", "{piece}", from_end, to_end, -16);
+            } else if bytes >= 16 {
+                step!(xmm_reg, "movdqu", "{piece}", from, to, 0);
+                step!(xmm_reg, "movdqu", "{piece}", from_end, to_end, -16);
             } else if bytes >= 8 {
-                step!(reg, "mov", "{piece}", from, to);
-                step!(reg, "mov", "{piece}", from.add(bytes - 8), to.add(bytes - 8));
+                step!(reg, "mov", "{piece}", from, to, 0);
+                step!(reg, "mov", "{piece}", from_end, to_end, -8);
             } else if bytes >= 4 {
-                step!(reg, "mov", "{piece:e}", from, to);
-                step!(reg, "mov", "{piece:e}", from.add(bytes - 4), to.add(bytes - 4));
+                step!(reg, "mov", "{piece:e}", from, to, 0);
+                step!(reg, "mov", "{piece:e}", from_end, to_end, -4);
             } else if bytes >= 2 {
-                step!(reg, "mov", "{piece:x}", from, to);
-                step!(reg, "mov", "{piece:x}", from.add(bytes - 2), to.add(bytes - 2));
+                step!(reg, "mov", "{piece:x}", from, to, 0);
+                step!(reg, "mov", "{piece:x}", from_end, to_end, -2);
             } else if bytes == 1 {
-                step!(reg_byte, "mov", "{piece}", from, to);
+                step!(reg_byte, "mov", "{piece}", from, to, 0);
             }
         }
     }
@@ -175,6 +210,25 @@ mod cut {
         }
     }
 
+    /// A little-endian number, copied by `copy_out`.
+    macro_rules! load {
+        ($name:ident, $number:ty) => {
+            /// # Safety
+            /// As `copy_out`, for `from`.
+            #[inline]
+            pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
+                let mut bytes = [0; size_of::<$number>()];
+                // SAFETY: the caller's; the array is as long.
+                unsafe { copy_out(from, bytes.as_mut_ptr(), bytes.len()) };
+                <$number>::from_le_bytes(bytes)
+            }
+        };
+    }
+
+    load!(load_2, u16);
+    load!(load_4, u32);
+    load!(load_8, u64);
+
     /// Copies `bytes` bytes to where others may be loading by `copy_out`.
     ///
     /// # Safety
@@ -206,7 +260,7 @@ mod cut {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::cut::{self, Piece, pieces};
-    use super::{copy_in, copy_out};
+    use super::{copy_in, copy_out, load_2, load_4, load_8};
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
@@ -226,6 +280,25 @@ mod tests {
                 unsafe { copy(given.as_ptr(), got.as_mut_ptr().add(offset), bytes) };
                 assert_eq!(got[offset..offset + bytes], given[..bytes], "to {offset}");
             }
+        }
+    }
+
+    #[test]
+    fn numbers_are_little_endian_wherever_they_lie() {
+        let given: Vec<u8> = (1..=32).collect();
+        for at in 0..16 {
+            let from = given[at..].as_ptr();
+            let mut due = [0; 8];
+            due.copy_from_slice(&given[at..at + 8]);
+            let due = u64::from_le_bytes(due);
+            // SAFETY: eight bytes of this test's own.
+            let got = unsafe {
+                let cut = (cut::load_2(from), cut::load_4(from), cut::load_8(from));
+                assert_eq!(cut, (load_2(from), load_4(from), load_8(from)));
+                cut
+            };
+            assert_eq!((u64::from(got.0), u64::from(got.1)), (due & 0xffff, due & 0xffff_ffff));
+            assert_eq!(got.2, due);
         }
     }
 

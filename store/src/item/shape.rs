@@ -218,11 +218,8 @@ impl Read {
     #[inline(always)]
     fn new(layout: Layout, (key_bytes, value_bytes, opts): (u32, u32, u32), first: u32) -> Self {
         let opts = opts.to_le_bytes()[0];
-        let mut log_bytes = value_bytes;
-        if opts & CHAINED != 0 {
-            log_bytes %= layout.frame_bytes.max(1);
-        }
-        let shape = Shape { key_bytes, value_bytes, log_bytes, opts, has_cas: layout.cas };
+        let (log_bytes, has_cas) = (value_bytes, layout.cas);
+        let shape = Shape { key_bytes, value_bytes, log_bytes, opts, has_cas };
         let fields_at = first + MINUTE_BYTES;
         Self { shape, fields_at, key_at: fields_at + shape.field_bytes() }
     }
@@ -232,35 +229,53 @@ impl Read {
 ///
 /// # Safety
 /// An item was written there and is not reused meanwhile. (Its first bytes are never rewritten.)
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
+    // SAFETY: the caller's, and the form is the long one where it is none of the others.
+    unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
+}
+
+/// As `read`, of an item in any form but the long one, which has its value in the log.
+///
+/// # Safety
+/// As `read`.
+#[inline(always)]
+pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read> {
     // SAFETY: every form has two bytes.
     let word = u32::from(u16::from_le(unsafe { at.cast::<u16>().read_unaligned() }));
     if word & SHORT != 0 {
-        return Read::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2);
+        return Some(Read::new(layout, ((word >> 1) & SHORT_KLEN_MAX, word >> 7, 0), 2));
     }
     // SAFETY: every other form has three.
     let word = word | (u32::from(unsafe { at.add(2).read() }) << 16);
     if word & MEDIUM != 0 {
         let lengths = ((word >> 2) & SHORT_KLEN_MAX, (word >> 8) & MEDIUM_VLEN_MAX, word >> 20);
-        return Read::new(layout, lengths, 3);
+        return Some(Read::new(layout, lengths, 3));
     }
-    let key_bytes = (word >> 3) & 0xff;
-    if word & WIDE != 0 {
-        return Read::new(layout, (key_bytes, (word >> 11) & SHORT_VLEN_MAX, word >> 20), 3);
+    let lengths = ((word >> 3) & 0xff, (word >> 11) & SHORT_VLEN_MAX, word >> 20);
+    (word & WIDE != 0).then(|| Read::new(layout, lengths, 3))
+}
+
+/// As `read`, of an item in the long form.
+///
+/// # Safety
+/// As `read`.
+#[inline(never)]
+unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
+    // SAFETY: the long form has four bytes, and its value's length behind them where they say so.
+    let (word, follows) = unsafe {
+        let word = u32::from_le(at.cast::<u32>().read_unaligned());
+        (word, || u32::from_le(at.add(4).cast::<u32>().read_unaligned()))
+    };
+    let (key_bytes, opts) = ((word >> 3) & 0xff, (word >> 11) & 31);
+    let mut read = match word >> 16 {
+        VLEN_FOLLOWS => Read::new(layout, (key_bytes, follows(), opts), 8),
+        vlen => Read::new(layout, (key_bytes, vlen, opts), 4),
+    };
+    if read.shape.is_chained() {
+        read.shape.log_bytes %= layout.frame_bytes.max(1);
     }
-    // SAFETY: the long form has four, and its value's length behind them where they say so.
-    unsafe {
-        let vlen = u32::from(u16::from_le(at.add(2).cast::<u16>().read_unaligned()));
-        let opts = (word >> 11) & 31;
-        match vlen {
-            VLEN_FOLLOWS => {
-                let vlen = u32::from_le(at.add(4).cast::<u32>().read_unaligned());
-                Read::new(layout, (key_bytes, vlen, opts), 8)
-            }
-            _ => Read::new(layout, (key_bytes, vlen, opts), 4),
-        }
-    }
+    read
 }
 
 /// The extent of the void at `at`. `None`: an item is there.
