@@ -5,17 +5,21 @@
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod cache;
+pub mod drive;
 pub mod engine;
 pub mod flags;
+pub mod line;
 pub mod live;
 #[cfg(test)]
 mod made;
 pub mod measure;
 pub mod reference;
+pub mod reflect;
 pub mod result;
 pub mod search;
 pub mod simulate;
 pub mod sizes;
 pub mod target;
 pub mod trace;
+pub mod wire;
 pub mod workload;

@@ -3,7 +3,8 @@
 //! Where: `cargo fuzz run --sanitizer none replies -- -max_total_time=20`.
 //! Invariant: no panic; a reply is never longer than what is there; a text reply that was read,
 //! written again, is read as the same.
-//! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs`, `protocol/src/resp.rs`.
+//! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs` and
+//! `protocol/src/resp.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! UDP: many datagrams with one system call, both ways.
 //!
 //! ```text
-//! Outbox  | datagram | datagram | ...      back to back, so that a run of equal ones is one GSO send
-//! Inbox   | slot     | slot     | ...      one datagram each
+//! Outbox  | datagram | datagram | ...    back to back, so that a run of equal ones is one GSO send
+//! Inbox   | slot     | slot     | ...    one datagram each
 //! ```
 //!
 //! Where: beside `stream`, for a load generator and the test servers it is checked against.
@@ -128,7 +128,7 @@ impl Datagrams {
         {
             piece.iov_base = slot.as_mut_ptr().cast();
             piece.iov_len = slot.len();
-            // SAFETY: every field of an mmsghdr is an integer or a pointer, for which zero is valid.
+            // SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
             let header = unsafe { header.assume_init_mut() };
             header.msg_hdr.msg_iov = piece;
             header.msg_hdr.msg_iovlen = 1;
@@ -177,7 +177,7 @@ impl Datagrams {
             let bytes = &outbox.bytes[letter.start..run.end_byte];
             piece.iov_base = bytes.as_ptr().cast_mut().cast();
             piece.iov_len = bytes.len();
-            // SAFETY: every field of an mmsghdr is an integer or a pointer, for which zero is valid.
+            // SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
             let header = unsafe { headers[sends].assume_init_mut() };
             header.msg_hdr.msg_iov = piece;
             header.msg_hdr.msg_iovlen = 1;
@@ -196,9 +196,9 @@ impl Datagrams {
         }
         for _ in 0..REFUSALS_MAX {
             calls.writes.add(1);
-            // SAFETY: the first `sends` headers are filled in above; each points to one piece, which
-            // lies in `outbox.bytes`, and perhaps to an address in `outbox.letters` and to its own
-            // control message: all borrowed as long as the call lasts, and only read by it.
+            // SAFETY: the first `sends` headers are filled in above; each points to one piece,
+            // which lies in `outbox.bytes`, and perhaps to an address in `outbox.letters` and to
+            // its own control message: all borrowed as long as the call lasts, and only read by it.
             let count = unsafe {
                 libc::sendmmsg(
                     self.0.as_raw_fd(),

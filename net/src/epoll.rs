@@ -13,7 +13,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -89,6 +89,13 @@ pub struct Epoll {
 // SAFETY: what keeps `Epoll` from being `Send` is the pointer variant of the union in an event. The
 // only values ever stored there are the integer tokens given to `add` and `change`.
 unsafe impl Send for Epoll {}
+
+impl AsFd for Epoll {
+    /// It is readable when it has events: another instance may watch it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
 
 impl Epoll {
     /// Makes an instance whose `wait` takes at most `events_max` events.

@@ -9,7 +9,8 @@
 //! Invariant: reading what was written gives it back; any bytes are read without a panic, and
 //! nothing asks for more than the limits below. An array is its head alone: its elements are
 //! replies like any other, so that a long one need not be here at once.
-//! Source: the Redis serialization protocol specification, version 2; `networking.c` for the limits.
+//! Source: the Redis serialization protocol specification, version 2; for the limits its
+//! `networking.c`.
 
 use crate::reply::number;
 

@@ -1,0 +1,235 @@
+//! One driving thread: when to send, what is outstanding, and what came of it.
+//!
+//! ```text
+//! workload -> outward (draw, route, write) -> sockets -> inward (read, match, time) -> tally
+//!                ^ feedback: tokens, fills, broken lines      notes: what was sent |
+//!                +------------------------------------------------------------------+
+//! ```
+//!
+//! Where: between the workload and the measurements; it owns its connections.
+//! Invariant: both halves talk through notes and feedback only, so that they run on one thread or
+//! on two, as the paper's Tx and Rx threads do. A request is counted once however it ends.
+//! Source: the paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open Versus
+//! Closed: A Cautionary Tale" (2006).
+
+mod departures;
+mod inward;
+mod outward;
+mod pending;
+mod score;
+mod threads;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::measure::Tally;
+use crate::target::{Place, Ring, Target};
+use crate::wire::Speech;
+use crate::workload::{Names, Workload};
+
+/// Events one look at the sockets reports at most.
+const EVENTS_MAX: usize = 256;
+/// Most connections of one thread to one target.
+pub const CONNECTIONS_MAX: u32 = 60_000;
+/// Most requests in flight on one connection of a closed loop.
+pub const DEPTH_MAX: u32 = 10_000;
+/// Most requests of an open loop that wait for their answers.
+pub const OUTSTANDING_MAX: u32 = 1 << 20;
+
+/// What a thread is to do.
+#[derive(Clone, Debug)]
+pub struct Drive {
+    /// What is asked.
+    pub workload: Arc<Workload>,
+    /// The bytes of keys and values.
+    pub names: Names,
+    /// Of everything that is drawn.
+    pub seed: u64,
+    /// This thread's number, from 0.
+    pub thread: u32,
+    /// How many there are.
+    pub threads: u32,
+    /// The servers, at least one.
+    pub targets: Arc<[Target]>,
+    /// Which of them has a key.
+    pub ring: Arc<Ring>,
+    /// How they are spoken to.
+    pub speech: Speech,
+    /// The processor to run on.
+    pub cpu: Option<usize>,
+    /// Receive on a thread of its own, on this processor.
+    pub receive_apart: Option<usize>,
+    /// When to send.
+    pub pace: Pace,
+    /// A request that has no answer after this long is given up, and with it its stream.
+    pub timeout: Duration,
+    /// An answer that takes longer is counted as late.
+    pub late_limit: Duration,
+    /// Leave a connection and open it again after so many requests.
+    pub churn_requests: Option<u64>,
+    /// Compare values with what is stored under their keys.
+    pub verify: bool,
+    /// A miss is followed by a set.
+    pub fill_on_miss: bool,
+    /// UDP: hand equally long requests over as one.
+    pub gso: bool,
+    /// Traffic, or filling the cache.
+    pub mode: Mode,
+    /// When to end.
+    pub until: Until,
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// By a schedule, whatever comes back.
+    Open {
+        /// Of this thread. NaN: when the workload itself says.
+        rate_per_s: f64,
+        /// To each target.
+        connections: u32,
+        /// Of all connections together; what is due beyond waits, and its time counts.
+        outstanding_max: u32,
+    },
+    /// One for each answer.
+    Closed {
+        /// To each target.
+        connections: u32,
+        /// Requests in flight on each.
+        depth: u32,
+    },
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The workload's requests.
+    Traffic,
+    /// A set for each key of this thread's share, once.
+    Populate,
+}
+
+/// When a thread ends: whichever comes first.
+#[derive(Clone, Debug)]
+pub struct Until {
+    /// Somebody says so.
+    pub stop: Arc<AtomicBool>,
+    /// The time is up.
+    pub deadline: Option<Instant>,
+    /// So many requests of this thread were sent.
+    pub requests: Option<u64>,
+}
+
+/// Why a thread could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// A target does not take connections.
+    #[error("cannot connect to {name}: {error}; is the server running and listening there?")]
+    Connect {
+        /// The target.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Requests over UDP are one datagram.
+    #[error(
+        "a request does not fit one UDP datagram of 65,507 bytes (a value of {value_bytes} bytes, \
+         {keys} keys): choose smaller values or fewer keys a request, or use TCP"
+    )]
+    TooLarge {
+        /// Bytes of its value.
+        value_bytes: u32,
+        /// How many keys.
+        keys: usize,
+    },
+    /// Something in the plan cannot be.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// The thread cannot run where it should.
+    #[error("cannot run on processor {0}: {1}")]
+    Pin(usize, io::Error),
+    /// The system refuses something.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+/// Time since the start of the run.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drive {
+    /// How many tallies it hands over for each epoch: two, if it receives apart.
+    #[must_use]
+    pub fn reporters(&self) -> usize {
+        1 + usize::from(self.receive_apart.is_some())
+    }
+
+    /// The keys that this thread stores when it populates.
+    #[must_use]
+    pub fn share(&self) -> Range<u64> {
+        let (keys, threads) = (u128::from(self.workload.keys()), u128::from(self.threads.max(1)));
+        let edge = |thread: u32| {
+            let edge = keys * u128::from(thread.min(self.threads)) / threads;
+            u64::try_from(edge).unwrap_or(u64::MAX)
+        };
+        edge(self.thread)..edge(self.thread.saturating_add(1))
+    }
+
+    fn check(&self) -> Result<(), DriveError> {
+        let is_udp = |target: &Target| matches!(target.place, Place::Udp(_));
+        if self.targets.is_empty() {
+            return Err(DriveError::Plan("there is no target"));
+        }
+        if self.speech == Speech::Resp && self.targets.iter().any(is_udp) {
+            return Err(DriveError::Plan("Redis's protocol is not spoken over UDP: use TCP"));
+        }
+        let (connections, is_right) = match self.pace {
+            Pace::Open { rate_per_s, connections, outstanding_max } => {
+                let is_rate = rate_per_s.is_nan() || (rate_per_s > 0.0 && rate_per_s.is_finite());
+                let is_bound = (1..=OUTSTANDING_MAX).contains(&outstanding_max);
+                (connections, is_rate && is_bound)
+            }
+            Pace::Closed { connections, depth } => (connections, (1..=DEPTH_MAX).contains(&depth)),
+        };
+        if !is_right || !(1..=CONNECTIONS_MAX).contains(&connections) {
+            return Err(DriveError::Plan(
+                "rate, connections, depth or outstanding requests out of range",
+            ));
+        }
+        if self.timeout.is_zero() {
+            return Err(DriveError::Plan("a timeout of nothing"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs to its end. A tally goes out through `sink` whenever `epoch` has moved on, and at the end;
+/// with it the thread's number and the epoch that it belongs to.
+///
+/// # Errors
+/// A target cannot be reached at the start, a request can never be sent, or the plan cannot be.
+pub fn run(
+    drive: Drive,
+    start: Instant,
+    epoch: &AtomicU32,
+    sink: &mpsc::Sender<(u32, u32, Tally)>,
+) -> Result<(), DriveError> {
+    drive.check()?;
+    threads::run(&drive, Clock { start }, epoch, sink)
+}

@@ -1,0 +1,510 @@
+//! The receiving half: answers read, matched with what was asked, timed and counted.
+//!
+//! Where: after the sockets; on the sending half's thread, or on one of its own.
+//! Invariant: each request that is entered ends once: answered, out of time or failed with its
+//! connection. What the sending half must do about it goes into `Feedback`.
+//! Source: memcached's `protocol.txt`, "UDP protocol"; it answers a multiget over UDP with messages
+//! of one datagram each, all with the request's id, so that only the protocol's own end tells when
+//! all is there.
+
+mod datagrams;
+mod endings;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use net::{Calls, Epoll, Event, Got, Inbox, Interest, Stream, Timeout};
+
+use super::pending::{Cause, Entry, Ring, STRUCK, Sent, State};
+use super::score::{Books, Outcome};
+use super::{Clock, EVENTS_MAX};
+use crate::line::Socket;
+use crate::wire::{Found, Piece, Reader, Said, Speech};
+use crate::workload::{Names, VALUE_BYTES_MAX, Verb};
+use datagrams::Assemblies;
+
+/// Bytes one read takes at most.
+const READ_BYTES: usize = 256 << 10;
+/// Most bytes of an answer that is not whole.
+const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
+/// Reads of one connection before the others have their turn.
+const READS_MAX: usize = 16;
+/// Longest datagram that is read whole; memcached's are 1,400 bytes.
+const DATAGRAM_BYTES_MAX: usize = 9216;
+/// Most multigets that are spread over several targets at a time: far above any outstanding limit.
+const WHOLES_MAX: usize = 1 << 20;
+
+/// What the sending half tells the receiving one, in the order in which it happened.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// A line has a new socket.
+    Opened(u32, Socket),
+    /// A request goes out.
+    Sent(Sent),
+    /// Tell when nothing waits on this line: it is to be closed then.
+    Leave(u32),
+    /// Writing to this line has failed.
+    Fallen(u32),
+}
+
+/// Notes, and the keys of the multigets among them.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) notes: Vec<Note>,
+    pub(super) keys: Vec<u64>,
+}
+
+/// What the receiving half tells the sending one.
+#[derive(Debug, Default)]
+pub(super) struct Feedback {
+    /// Requests that are over, fills not counted.
+    pub(super) over: u64,
+    /// Lines of requests that are over, whose token may be used again.
+    pub(super) tokens: Vec<u32>,
+    /// Keys that were missed: line, key, and whether the token goes on with its set.
+    pub(super) fills: Vec<(u32, u64, bool)>,
+    /// Lines that are broken.
+    pub(super) broken: Vec<u32>,
+    /// Lines that were to be left and have nothing waiting.
+    pub(super) left: Vec<u32>,
+}
+
+impl Feedback {
+    /// Something in it has to be acted upon.
+    pub(super) fn is_urgent(&self) -> bool {
+        !(self.tokens.is_empty()
+            && self.fills.is_empty()
+            && self.broken.is_empty()
+            && self.left.is_empty())
+    }
+
+    /// Takes over another's, which is empty then.
+    pub(super) fn add(&mut self, other: &mut Feedback) {
+        self.over += std::mem::take(&mut other.over);
+        self.tokens.append(&mut other.tokens);
+        self.fills.append(&mut other.fills);
+        self.broken.append(&mut other.broken);
+        self.left.append(&mut other.left);
+    }
+}
+
+/// A line, as it is read.
+#[derive(Debug)]
+struct InLine {
+    socket: Option<Socket>,
+    reader: Reader,
+    held: Vec<u8>,
+    ring: Ring,
+    /// UDP: the latest request that was answered.
+    newest: u16,
+    assemblies: Assemblies,
+    leaving: bool,
+    /// How often it was opened.
+    birth: u64,
+}
+
+impl InLine {
+    /// It is what it was, and open.
+    fn is(&self, birth: u64) -> bool {
+        self.socket.is_some() && self.birth == birth
+    }
+}
+
+/// A multiget over several targets.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    left: u16,
+    outcome: Outcome,
+}
+
+/// What is to be looked at in answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) speech: Speech,
+    pub(super) timeout_ns: u64,
+    pub(super) verify: bool,
+    pub(super) fill: bool,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(super) struct Inward {
+    pub(super) epoll: Epoll,
+    pub(super) calls: Calls,
+    options: Options,
+    names: Names,
+    lines: Vec<InLine>,
+    wholes: Vec<Whole>,
+    free_wholes: Vec<u32>,
+    /// The multiget whose parts are being entered.
+    entering: Option<u32>,
+    scratch: Vec<u8>,
+    inbox: Option<Inbox>,
+    key: Vec<u8>,
+    ready: Vec<u32>,
+    /// Lines with more to read than one turn allowed.
+    unread: Vec<u32>,
+    pub(super) waiting: u64,
+    /// Apart: where the sending half puts its notes. What it tells of a request is there before the
+    /// request goes out, so it is read after each look at a socket, before answers are.
+    mail: Option<Arc<Mutex<Notes>>>,
+    letters: Notes,
+}
+
+impl Inward {
+    pub(super) fn new(options: Options, names: Names, lines: usize) -> std::io::Result<Inward> {
+        let line = || InLine {
+            socket: None,
+            reader: Reader::new(options.speech),
+            held: Vec::new(),
+            ring: Ring::new(),
+            newest: 0,
+            assemblies: Assemblies::new(),
+            leaving: false,
+            birth: 0,
+        };
+        Ok(Inward {
+            epoll: Epoll::new(EVENTS_MAX)?,
+            calls: Calls::default(),
+            options,
+            names,
+            lines: std::iter::repeat_with(line).take(lines).collect(),
+            wholes: Vec::new(),
+            free_wholes: Vec::new(),
+            entering: None,
+            scratch: vec![0; READ_BYTES],
+            inbox: Some(Inbox::new(DATAGRAM_BYTES_MAX)),
+            key: Vec::new(),
+            ready: Vec::new(),
+            unread: Vec::new(),
+            waiting: 0,
+            mail: None,
+            letters: Notes::default(),
+        })
+    }
+
+    /// Enters what the sending half has to say.
+    #[inline]
+    pub(super) fn take(&mut self, notes: &mut Notes, books: &mut Books) {
+        let mut keys = &notes.keys[..];
+        for note in notes.notes.drain(..) {
+            match note {
+                Note::Sent(sent) => {
+                    let several = if sent.keys > 1 { sent.keys as usize } else { 0 };
+                    let (own, rest) = keys.split_at_checked(several).unwrap_or((&[], keys));
+                    keys = rest;
+                    self.enter(&sent, own, books);
+                }
+                Note::Opened(line, socket) => self.opened(line, socket, books),
+                Note::Leave(line) => {
+                    let Some(at) = self.lines.get_mut(line as usize) else { continue };
+                    at.leaving = true;
+                    self.leave_if_idle(line, books);
+                }
+                Note::Fallen(line) => self.broken(line, books),
+            }
+        }
+        notes.keys.clear();
+    }
+
+    /// Notes come by mail from now on.
+    pub(super) fn expect_mail(&mut self, mail: Arc<Mutex<Notes>>) {
+        self.mail = Some(mail);
+    }
+
+    /// Enters what has come by mail.
+    #[inline]
+    pub(super) fn open_mail(&mut self, books: &mut Books) {
+        let Some(mail) = &self.mail else { return };
+        let mut notes = std::mem::take(&mut self.letters);
+        std::mem::swap(&mut *mail.lock().unwrap_or_else(PoisonError::into_inner), &mut notes);
+        self.take(&mut notes, books);
+        self.letters = notes;
+    }
+
+    fn opened(&mut self, line: u32, socket: Socket, books: &mut Books) {
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        let watched = socket.watch(&self.epoll, line.into(), Interest::Read, &self.calls);
+        at.ring.clear(true);
+        at.held.clear();
+        at.reader = Reader::new(self.options.speech);
+        at.newest = u16::MAX;
+        at.leaving = false;
+        at.birth += 1;
+        at.socket = Some(socket);
+        if watched.is_err() {
+            at.socket = None;
+            books.back.broken.push(line);
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, sent: &Sent, keys: &[u64], books: &mut Books) {
+        let whole = match sent.parts {
+            1 => None,
+            0 => self.entering,
+            parts => self.new_whole(parts),
+        };
+        self.entering = whole;
+        self.waiting += 1;
+        let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
+        if line.socket.is_none() {
+            // It broke before the sending half knew.
+            let index = Entry::failed(sent, whole);
+            return self.over(&index, Outcome::GIVEN_UP, None, books);
+        }
+        if line.ring.is_full() {
+            match line.socket {
+                // Sixteen bits of its number come round again: its answer could not be told.
+                Some(Socket::Udp(_)) => self.expire_oldest(sent.line, books),
+                _ => self.broken(sent.line, books),
+            }
+        }
+        let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
+        if line.socket.is_none() {
+            let entry = Entry::failed(sent, whole);
+            return self.over(&entry, Outcome::GIVEN_UP, None, books);
+        }
+        if line.ring.push(sent, whole, keys) == State::TimedOut {
+            books.score.lost();
+        }
+    }
+
+    fn new_whole(&mut self, parts: u16) -> Option<u32> {
+        let whole = Whole { left: parts, outcome: Outcome::default() };
+        if let Some(free) = self.free_wholes.pop() {
+            self.wholes[free as usize] = whole;
+            return Some(free);
+        }
+        if self.wholes.len() >= WHOLES_MAX {
+            return None;
+        }
+        self.wholes.push(whole);
+        u32::try_from(self.wholes.len() - 1).ok()
+    }
+
+    /// Sleeps until something comes or `limit` is over. True if `aside`, a token that is no line's,
+    /// is among it.
+    #[inline]
+    pub(super) fn wait(&mut self, limit: Timeout, aside: u64) -> std::io::Result<bool> {
+        let mut is_aside = false;
+        self.ready.clear();
+        std::mem::swap(&mut self.ready, &mut self.unread);
+        let limit = if self.ready.is_empty() { limit } else { Timeout::Zero };
+        for Event { token, .. } in self.epoll.wait(limit, &self.calls)? {
+            match u32::try_from(token) {
+                Ok(line) if token != aside => self.ready.push(line),
+                _ => is_aside = true,
+            }
+        }
+        Ok(is_aside)
+    }
+
+    /// Takes what has come.
+    #[inline]
+    pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) {
+        let ready = std::mem::take(&mut self.ready);
+        for &line in &ready {
+            match self.lines.get(line as usize).and_then(|at| at.socket.clone()) {
+                Some(Socket::Stream(stream)) => self.read(line, &stream, clock, books),
+                Some(Socket::Udp(socket)) => self.gather(line, &socket, clock, books),
+                None => {}
+            }
+        }
+        self.ready = ready;
+    }
+
+    /// Reads a stream until it is drained, or has had its share.
+    fn read(&mut self, line: u32, stream: &Stream, clock: &Clock, books: &mut Books) {
+        let mut buffer = std::mem::take(&mut self.scratch);
+        let mut is_drained = false;
+        for _ in 0..READS_MAX {
+            let mut held = std::mem::take(&mut self.lines[line as usize].held);
+            // A long answer grows where it is; the beginning of a short one moves to the buffer.
+            let is_long = held.len() > buffer.len() / 2;
+            let before = held.len();
+            let room = if is_long {
+                held.resize(before + READ_BYTES, 0);
+                &mut held[..]
+            } else {
+                buffer[..before].copy_from_slice(&held);
+                &mut buffer[..]
+            };
+            let asked = room.len() - before;
+            let came = match stream.read(&mut room[before..], &self.calls) {
+                Got::Bytes(bytes) => bytes,
+                Got::Empty => {
+                    held.truncate(before);
+                    self.lines[line as usize].held = held;
+                    is_drained = true;
+                    break;
+                }
+                Got::End | Got::Broken => {
+                    is_drained = true;
+                    self.broken(line, books);
+                    break;
+                }
+            };
+            books.score.received(came);
+            let now_ns = clock.now_ns();
+            let birth = self.lines[line as usize].birth;
+            self.open_mail(books);
+            if !self.lines[line as usize].is(birth) {
+                // It was given up meanwhile, and may have been opened again.
+                is_drained = true;
+                break;
+            }
+            let input = &room[..before + came];
+            let used = self.decode(line, input, now_ns, books);
+            let rest = input.len() - used.unwrap_or(input.len());
+            if used.is_none() || rest > HELD_BYTES_MAX {
+                books.score.broken();
+                is_drained = true;
+                self.broken(line, books);
+                break;
+            }
+            if is_long {
+                held.truncate(before + came);
+                held.drain(..before + came - rest);
+            } else {
+                held.clear();
+                held.extend_from_slice(&buffer[before + came - rest..before + came]);
+            }
+            self.lines[line as usize].held = held;
+            if came < asked {
+                is_drained = true;
+                break;
+            }
+        }
+        self.scratch = buffer;
+        if !is_drained {
+            self.unread.push(line);
+        }
+        self.leave_if_idle(line, books);
+    }
+
+    /// Takes all whole pieces; their bytes, or none if this is no answer.
+    #[inline]
+    fn decode(&mut self, line: u32, input: &[u8], now_ns: u64, books: &mut Books) -> Option<usize> {
+        let mut at = 0;
+        while at < input.len() {
+            let own = &mut self.lines[line as usize];
+            let (piece, used) = match own.reader.next(&input[at..]) {
+                Found::Piece(piece, used) => (piece, used),
+                Found::More => break,
+                Found::Broken => return None,
+            };
+            at += used;
+            let index = match piece.tag {
+                None => own.ring.oldest(),
+                Some(tag) => own.ring.find(tag.number()),
+            };
+            let index = index.filter(|&index| own.ring.entry(index).state == State::Waiting)?;
+            self.piece(line, index, &piece, now_ns, books);
+        }
+        Some(at)
+    }
+
+    /// What a piece says to the request that waits at `index`.
+    #[inline]
+    fn piece(
+        &mut self,
+        line: u32,
+        index: usize,
+        piece: &Piece<'_>,
+        now_ns: u64,
+        books: &mut Books,
+    ) {
+        let ring = &mut self.lines[line as usize].ring;
+        let entry = ring.entry(index);
+        if entry.sent.verb != Verb::Get {
+            let mut outcome = Outcome::default();
+            outcome.tell(piece.said.outcome(entry.sent.verb));
+            let entry = *entry;
+            ring.settle(index, State::Answered);
+            return self.over(&entry, outcome, Some(now_ns), books);
+        }
+        let place = piece.tag.map_or(entry.told as usize, |tag| tag.index());
+        match piece.said {
+            Said::Value(name, value) => {
+                entry.told += 1;
+                entry.hits += 1;
+                if self.options.verify || (self.options.fill && entry.sent.keys > 1) {
+                    self.look_at(line, index, place, name, value);
+                }
+            }
+            Said::Absent => entry.told += 1,
+            Said::End => {}
+            _ => entry.refused = true,
+        }
+        if piece.ends {
+            let ring = &mut self.lines[line as usize].ring;
+            let entry = *ring.entry(index);
+            ring.settle(index, State::Answered);
+            let outcome = Outcome::of_get(&entry);
+            if self.options.fill && outcome.misses > 0 && self.fill(line, index, &entry, books) {
+                let entry = Entry { sent: Sent { cause: Cause::Due, ..entry.sent }, ..entry };
+                return self.over(&entry, outcome, Some(now_ns), books);
+            }
+            self.over(&entry, outcome, Some(now_ns), books);
+        }
+    }
+
+    /// Which key a value is of, and whether it is what was stored under it.
+    fn look_at(
+        &mut self,
+        line: u32,
+        index: usize,
+        place: usize,
+        name: Option<&[u8]>,
+        value: &[u8],
+    ) {
+        let ring = &mut self.lines[line as usize].ring;
+        let several = ring.entry(index).sent.keys > 1;
+        let first = ring.entry(index).sent.key;
+        let keys = if several { &mut ring.keys(index)[..] } else { &mut [first][..] };
+        let (names, scratch) = (&self.names, &mut self.key);
+        let mut is = |key: u64| {
+            scratch.clear();
+            names.key(key, scratch);
+            name.is_none_or(|name| name.is_empty() || name == scratch.as_slice())
+        };
+        // In text, values come in the order of the keys, but those that were missed are left out.
+        let found = match keys.get(place) {
+            Some(&key) if key != STRUCK && is(key) => Some(place),
+            _ => keys.iter().position(|&key| key != STRUCK && is(key)),
+        };
+        let is_right = match found {
+            Some(at) => {
+                let key = std::mem::replace(&mut keys[at], STRUCK);
+                !self.options.verify || self.names.verify(key, value)
+            }
+            None => false,
+        };
+        if !is_right {
+            self.lines[line as usize].ring.entry(index).corrupt += 1;
+        }
+    }
+
+    /// Asks for sets of what was missed; true if the last of them carries the get's token.
+    fn fill(&mut self, line: u32, index: usize, entry: &Entry, books: &mut Books) -> bool {
+        if entry.refused {
+            return false;
+        }
+        let before = books.back.fills.len();
+        if entry.sent.keys == 1 {
+            books.back.fills.push((line, entry.sent.key, false));
+        } else {
+            let keys = self.lines[line as usize].ring.keys(index);
+            let missed = keys.iter().filter(|key| **key != STRUCK);
+            books.back.fills.extend(missed.map(|&key| (line, key, false)));
+        }
+        let token = entry.sent.cause == Cause::Token && entry.whole.is_none();
+        match books.back.fills[before..].last_mut() {
+            Some(last) => {
+                last.2 = token;
+                token
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Answers in datagrams: put together, and told apart from lost, late, double and swapped ones.
+//!
+//! Where: the receiving half, for lines over UDP.
+//! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are put together at a time on a
+//! line, each of at most `PARTS_MAX`; a part counts once.
+//! Source: memcached's `protocol.txt`, "UDP protocol".
+
+use net::Datagrams;
+use protocol::udp::Header;
+
+use super::super::Clock;
+use super::super::pending::{Entry, State};
+use super::super::score::{Books, Outcome};
+use super::Inward;
+use crate::wire::{Found, Reader};
+
+/// Answers of several datagrams that may be incomplete at a time.
+const ASSEMBLIES_MAX: usize = 256;
+/// Most datagrams of one answer: with memcached's 1,392 bytes in each, more than a megabyte.
+const PARTS_MAX: usize = 1024;
+/// Batches of one socket before the others have their turn.
+const BATCHES_MAX: usize = 16;
+
+/// An answer that is being put together.
+#[derive(Debug, Default)]
+struct Assembly {
+    number: u16,
+    total: usize,
+    came: usize,
+    /// Where each part lies in `bytes`; none before it has come.
+    parts: Vec<Option<(usize, usize)>>,
+    bytes: Vec<u8>,
+}
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Others are missing.
+    Kept,
+    /// It was there.
+    Double,
+    /// It was the last that was missing.
+    Last,
+    /// It contradicts others, or there are too many.
+    Refused,
+}
+
+/// All of a line.
+#[derive(Debug)]
+pub(super) struct Assemblies {
+    open: Vec<Assembly>,
+    spare: Vec<Assembly>,
+    whole: Vec<u8>,
+}
+
+impl Assemblies {
+    pub(super) fn new() -> Assemblies {
+        Assemblies { open: Vec::new(), spare: Vec::new(), whole: Vec::new() }
+    }
+
+    /// Adds a part. After the last one `whole` has the answer.
+    fn add(&mut self, header: Header, bytes: &[u8]) -> Part {
+        let total = usize::from(header.total);
+        let at = self.open.iter().position(|one| one.number == header.id);
+        let at = match at {
+            Some(at) => at,
+            None if total > PARTS_MAX || self.open.len() >= ASSEMBLIES_MAX => return Part::Refused,
+            None => {
+                let mut fresh = self.spare.pop().unwrap_or_default();
+                fresh.number = header.id;
+                (fresh.total, fresh.came) = (total, 0);
+                fresh.parts.clear();
+                fresh.parts.resize(total, None);
+                fresh.bytes.clear();
+                self.open.push(fresh);
+                self.open.len() - 1
+            }
+        };
+        let assembly = &mut self.open[at];
+        let place = usize::from(header.number);
+        if assembly.total != total || place >= total {
+            return Part::Refused;
+        }
+        if assembly.parts[place].is_some() {
+            return Part::Double;
+        }
+        let start = assembly.bytes.len();
+        assembly.bytes.extend_from_slice(bytes);
+        assembly.parts[place] = Some((start, start + bytes.len()));
+        assembly.came += 1;
+        if assembly.came < total {
+            return Part::Kept;
+        }
+        self.whole.clear();
+        for &(start, end) in assembly.parts.iter().flatten() {
+            self.whole.extend_from_slice(&assembly.bytes[start..end]);
+        }
+        self.drop(header.id);
+        Part::Last
+    }
+
+    /// Forgets an answer.
+    pub(super) fn drop(&mut self, number: u16) {
+        if let Some(at) = self.open.iter().position(|one| one.number == number) {
+            self.spare.push(self.open.swap_remove(at));
+        }
+    }
+}
+
+impl Inward {
+    /// Takes the datagrams that are there, as many as are this line's share.
+    pub(super) fn gather(
+        &mut self,
+        line: u32,
+        socket: &Datagrams,
+        clock: &Clock,
+        books: &mut Books,
+    ) {
+        let Some(mut inbox) = self.inbox.take() else { return };
+        let mut is_drained = false;
+        for _ in 0..BATCHES_MAX {
+            let received = socket.receive(&mut inbox, &self.calls);
+            let now_ns = clock.now_ns();
+            let birth = self.lines[line as usize].birth;
+            self.open_mail(books);
+            if !self.lines[line as usize].is(birth) {
+                is_drained = true;
+                break;
+            }
+            for index in 0..received.datagrams {
+                let Some(datagram) = inbox.datagram(index) else { break };
+                books.score.received(datagram.bytes.len());
+                match Header::read(datagram.bytes) {
+                    Some((header, bytes)) if !datagram.is_cut => {
+                        self.datagram(line, header, bytes, now_ns, books);
+                    }
+                    _ => books.score.broken(),
+                }
+            }
+            if received.is_drained {
+                is_drained = true;
+                break;
+            }
+        }
+        self.inbox = Some(inbox);
+        if !is_drained {
+            self.unread.push(line);
+        }
+        self.leave_if_idle(line, books);
+    }
+
+    fn datagram(
+        &mut self,
+        line: u32,
+        header: Header,
+        bytes: &[u8],
+        now_ns: u64,
+        books: &mut Books,
+    ) {
+        let own = &mut self.lines[line as usize];
+        let Some(index) = own.ring.find(header.id) else { return books.score.broken() };
+        let entry = own.ring.entry(index);
+        match entry.state {
+            State::Waiting => {}
+            State::Answered | State::Late => return books.score.duplicate(),
+            State::TimedOut => {
+                entry.state = State::Late;
+                return;
+            }
+            State::Free => return books.score.broken(),
+        }
+        if header.total == 1 {
+            return self.answer(line, index, header.id, bytes, now_ns, books);
+        }
+        entry.has_parts = true;
+        match own.assemblies.add(header, bytes) {
+            Part::Kept => {}
+            Part::Double => books.score.duplicate(),
+            Part::Last => {
+                let whole = std::mem::take(&mut own.assemblies.whole);
+                self.answer(line, index, header.id, &whole, now_ns, books);
+                self.lines[line as usize].assemblies.whole = whole;
+            }
+            Part::Refused => books.score.broken(),
+        }
+    }
+
+    /// An answer's bytes, or some of them. They hold whole pieces.
+    #[inline]
+    fn answer(
+        &mut self,
+        line: u32,
+        index: usize,
+        number: u16,
+        bytes: &[u8],
+        now_ns: u64,
+        books: &mut Books,
+    ) {
+        let mut reader = Reader::new(self.options.speech);
+        let mut at = 0;
+        while at < bytes.len() {
+            let is_waiting = self.lines[line as usize].ring.entry(index).state == State::Waiting;
+            match reader.next(&bytes[at..]) {
+                Found::Piece(piece, used)
+                    if is_waiting && piece.tag.is_none_or(|tag| tag.number() == number) =>
+                {
+                    at += used;
+                    self.piece(line, index, &piece, now_ns, books);
+                }
+                _ => {
+                    books.score.broken();
+                    if is_waiting {
+                        let ring = &mut self.lines[line as usize].ring;
+                        let entry: Entry = *ring.entry(index);
+                        ring.settle(index, State::Answered);
+                        self.over(&entry, Outcome::GIVEN_UP, None, books);
+                    }
+                    return;
+                }
+            }
+        }
+        let own = &mut self.lines[line as usize];
+        if own.ring.entry(index).state == State::Waiting {
+            return;
+        }
+        // Numbers go round: later is less than half the way ahead.
+        let ahead = number.wrapping_sub(own.newest);
+        if ahead < 1 << 15 {
+            own.newest = number;
+        } else {
+            books.score.reordered();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_put_together_in_any_order_and_a_part_counts_once() {
+        let mut assemblies = Assemblies::new();
+        let mut add = |id, number, total, bytes: &[u8]| {
+            let part = assemblies.add(Header { id, number, total }, bytes);
+            (part, assemblies.whole.clone())
+        };
+        assert_eq!(add(7, 2, 3, b"c").0, Part::Kept);
+        assert_eq!(add(8, 1, 2, b"B").0, Part::Kept);
+        assert_eq!(add(7, 2, 3, b"c").0, Part::Double);
+        assert_eq!(add(7, 0, 3, b"a").0, Part::Kept);
+        assert_eq!(add(7, 1, 4, b"b").0, Part::Refused);
+        assert_eq!(add(7, 1, 3, b"b"), (Part::Last, b"abc".to_vec()));
+        assert_eq!(add(8, 0, 2, b"A"), (Part::Last, b"AB".to_vec()));
+        assert_eq!(add(9, 0, u16::MAX, b"").0, Part::Refused);
+        for id in 0..300 {
+            let kept = add(id, 0, 2, b"").0;
+            assert_eq!(kept == Part::Kept, usize::from(id) < ASSEMBLIES_MAX);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! How requests end that are not answered, and what follows when any ends.
+//!
+//! Where: called by the receiving half. Invariant: `over` is called once for each request, and is
+//! the only place that counts it as over.
+
+use super::super::pending::{Cause, Entry, Sent, State};
+use super::super::score::{Books, Outcome};
+use super::Inward;
+use crate::line::Socket;
+
+impl Entry {
+    /// What a request is whose line is not there.
+    pub(super) fn failed(sent: &Sent, whole: Option<u32>) -> Entry {
+        Entry {
+            sent: *sent,
+            state: State::Free,
+            told: 0,
+            hits: 0,
+            corrupt: 0,
+            refused: false,
+            whole,
+            has_parts: false,
+        }
+    }
+}
+
+impl Inward {
+    /// A request is over: counted, and its token given back. Without a time it was not answered.
+    #[inline]
+    pub(super) fn over(
+        &mut self,
+        entry: &Entry,
+        outcome: Outcome,
+        now_ns: Option<u64>,
+        books: &mut Books,
+    ) {
+        self.waiting -= 1;
+        let mut outcome = outcome;
+        if let Some(whole) = entry.whole {
+            let at = &mut self.wholes[whole as usize];
+            at.outcome.add(&outcome);
+            at.left = at.left.saturating_sub(1);
+            if at.left > 0 {
+                return;
+            }
+            outcome = at.outcome;
+            self.free_wholes.push(whole);
+        }
+        let sent = &entry.sent;
+        books.score.over(sent.verb, &outcome, sent.intended_ns, sent.sent_ns, now_ns);
+        if !matches!(sent.cause, Cause::Fill { .. }) {
+            books.back.over += 1;
+        }
+        if matches!(sent.cause, Cause::Token | Cause::Fill { token: true }) {
+            books.back.tokens.push(sent.line);
+        }
+    }
+
+    /// A line is broken: what waits on it has failed, and it is to be opened again.
+    pub(super) fn broken(&mut self, line: u32, books: &mut Books) {
+        let own = &mut self.lines[line as usize];
+        let Some(socket) = own.socket.take() else { return };
+        socket.forget(&self.epoll, &self.calls);
+        own.held.clear();
+        own.leaving = false;
+        books.back.broken.push(line);
+        self.fail_all(line, books);
+    }
+
+    /// Ends all that waits on a line.
+    fn fail_all(&mut self, line: u32, books: &mut Books) {
+        while let Some(index) = self.lines[line as usize].ring.oldest() {
+            let ring = &mut self.lines[line as usize].ring;
+            let entry = *ring.entry(index);
+            ring.settle(index, State::Answered);
+            self.over(&entry, Outcome::GIVEN_UP, None, books);
+        }
+    }
+
+    /// Ends what has waited too long. A stream whose answers do not come is given up: they would
+    /// come before any other. A datagram's answer is simply not there.
+    pub(in super::super) fn expire(&mut self, now_ns: u64, books: &mut Books) {
+        let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
+        for line in 0..self.lines.len() {
+            let Ok(line) = u32::try_from(line) else { return };
+            loop {
+                let own = &mut self.lines[line as usize];
+                let Some(index) = own.ring.oldest() else { break };
+                if own.ring.entry(index).sent.sent_ns > late_ns {
+                    break;
+                }
+                match own.socket {
+                    Some(Socket::Udp(_)) => self.expire_oldest(line, books),
+                    _ => {
+                        self.fail_all(line, books);
+                        self.broken(line, books);
+                    }
+                }
+            }
+        }
+    }
+
+    /// UDP: the oldest request has run out of time; it is lost, unless its answer comes yet.
+    pub(super) fn expire_oldest(&mut self, line: u32, books: &mut Books) {
+        let own = &mut self.lines[line as usize];
+        let Some(index) = own.ring.oldest() else { return };
+        let entry = *own.ring.entry(index);
+        own.ring.settle(index, State::TimedOut);
+        if entry.has_parts {
+            own.assemblies.drop(entry.sent.number);
+        }
+        books.score.udp_timeout();
+        self.over(&entry, Outcome::GIVEN_UP, None, books);
+        self.leave_if_idle(line, books);
+    }
+
+    /// A line that is to be left is, once nothing waits on it.
+    #[inline]
+    pub(super) fn leave_if_idle(&mut self, line: u32, books: &mut Books) {
+        let own = &mut self.lines[line as usize];
+        if !own.leaving || own.ring.waiting() > 0 {
+            return;
+        }
+        own.leaving = false;
+        if let Some(socket) = own.socket.take() {
+            socket.forget(&self.epoll, &self.calls);
+            books.back.left.push(line);
+        }
+    }
+
+    /// The end: nothing more is waited for.
+    pub(in super::super) fn finish(&mut self, books: &mut Books) {
+        for line in 0..self.lines.len() {
+            let Ok(line) = u32::try_from(line) else { return };
+            while matches!(self.lines[line as usize].socket, Some(Socket::Udp(_)))
+                && self.lines[line as usize].ring.waiting() > 0
+            {
+                self.expire_oldest(line, books);
+            }
+            self.fail_all(line, books);
+            let lost = self.lines[line as usize].ring.count(State::TimedOut);
+            (0..lost).for_each(|_| books.score.lost());
+        }
+    }
+}

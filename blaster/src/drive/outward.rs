@@ -1,0 +1,491 @@
+//! The sending half: draws requests, routes them, writes them, and keeps the connections up.
+//!
+//! Where: before the sockets. Invariant: a request that was drawn is sent before the next one is
+//! drawn, however long that takes: what is late is late in the figures too. A line that breaks is
+//! opened again after a pause that grows up to `PAUSE_MAX`.
+
+mod lines;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use net::{Calls, Epoll, Event, Interest, Waker};
+
+use super::departures::Departures;
+use super::inward::{Note, Notes};
+use super::pending::Cause;
+use super::score::Books;
+use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
+use crate::target::{Ring, Target};
+use crate::wire::{Part, Writer};
+use crate::workload::{Ask, Names, Stream, Verb};
+use lines::OutLine;
+
+/// Requests drawn between two looks at the clock.
+const BURST_MAX: usize = 16;
+/// Requests drawn before answers are looked at.
+const TURN_MAX: usize = 256;
+/// The token of the doorbell in the sending half's epoll.
+const BELL: u64 = u64::MAX;
+
+/// Where requests come from.
+#[derive(Debug)]
+enum Source {
+    /// The workload.
+    Stream(Box<Stream>),
+    /// One set for each key.
+    Fill(Range<u64>, Names),
+}
+
+/// Whether `ask` waits to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drawn {
+    No,
+    /// It is not yet due, or not yet counted as such.
+    Yes,
+    /// It is counted as due.
+    Due,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(super) struct Outward {
+    pub(super) epoll: Epoll,
+    pub(super) calls: Calls,
+    bell: Arc<Waker>,
+    targets: Arc<[Target]>,
+    ring: Arc<Ring>,
+    writer: Writer,
+    names: Names,
+    source: Source,
+    gso: bool,
+    churn_requests: Option<u64>,
+    lines: Vec<OutLine>,
+    /// Of each target.
+    lines_each: usize,
+    /// Of each target: the line that has its turn.
+    turns: Vec<usize>,
+    ask: Ask,
+    drawn: Drawn,
+    departures: Departures,
+    is_open: bool,
+    /// Lines whose token waits to be used.
+    tokens: Vec<u32>,
+    outstanding_max: u64,
+    pub(super) outstanding: u64,
+    requests_left: u64,
+    pub(super) is_ended: bool,
+    /// Lines with something to be flushed.
+    dirty: Vec<u32>,
+    key: Vec<u8>,
+    /// Of each target, the keys of a multiget that go there.
+    split: Vec<Vec<u64>>,
+    /// And the lines that take them.
+    chosen: Vec<Option<u32>>,
+    /// Nothing could be sent at the last try.
+    pub(super) is_stuck: bool,
+    /// Why a line could not be opened, the last time.
+    pub(super) trouble: Option<io::Error>,
+    events: Vec<Event>,
+}
+
+impl Outward {
+    pub(super) fn new(drive: &Drive, bell: Arc<Waker>, now_ns: u64) -> io::Result<Outward> {
+        let (mean_ns, connections, depth, outstanding_max) = match drive.pace {
+            Pace::Open { rate_per_s, connections, outstanding_max } => {
+                (1e9 / rate_per_s, connections, 0, outstanding_max)
+            }
+            Pace::Closed { connections, depth } => (f64::NAN, connections, depth, u32::MAX),
+        };
+        let lines_each = (connections as usize).max(1);
+        let source = match drive.mode {
+            Mode::Traffic => Source::Stream(Box::new(Stream::new(
+                &drive.workload,
+                drive.seed,
+                drive.thread,
+                drive.threads,
+            ))),
+            Mode::Populate => Source::Fill(drive.share(), drive.names.clone()),
+        };
+        let epoll = Epoll::new(EVENTS_MAX)?;
+        let calls = Calls::default();
+        epoll.add(&*bell, BELL, Interest::Wake, &calls)?;
+        let mut lines = Vec::new();
+        for target in 0..drive.targets.len() {
+            lines.extend((0..lines_each).map(|_| OutLine::new(target)));
+        }
+        // Depth is of a connection; with several targets, placement decides who gets how many.
+        let tokens = (0..lines.len())
+            .flat_map(|line| std::iter::repeat_n(u32::try_from(line).unwrap_or(0), depth as usize));
+        Ok(Outward {
+            epoll,
+            calls,
+            bell,
+            tokens: tokens.collect(),
+            lines,
+            lines_each,
+            turns: vec![0; drive.targets.len()],
+            split: vec![Vec::new(); drive.targets.len()],
+            targets: Arc::clone(&drive.targets),
+            ring: Arc::clone(&drive.ring),
+            writer: Writer::new(drive.speech, drive.names.clone()),
+            names: drive.names.clone(),
+            source,
+            gso: drive.gso,
+            churn_requests: drive.churn_requests,
+            ask: Ask::new(),
+            drawn: Drawn::No,
+            departures: Departures::new(mean_ns, now_ns),
+            is_open: depth == 0,
+            outstanding_max: outstanding_max.max(1).into(),
+            outstanding: 0,
+            requests_left: drive.until.requests.unwrap_or(u64::MAX),
+            is_ended: false,
+            dirty: Vec::new(),
+            key: Vec::new(),
+            chosen: Vec::new(),
+            is_stuck: false,
+            trouble: None,
+            events: Vec::new(),
+        })
+    }
+
+    /// How many lines there are.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The schedule begins now: connecting took its time.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.departures.begin(now_ns);
+    }
+
+    /// Does what answers have called for.
+    #[inline]
+    pub(super) fn heed(&mut self, clock: &Clock, books: &mut Books, notes: &mut Notes) {
+        self.outstanding -= books.back.over;
+        books.back.over = 0;
+        self.tokens.append(&mut books.back.tokens);
+        if books.back.fills.is_empty() && books.back.broken.is_empty() && books.back.left.is_empty()
+        {
+            return;
+        }
+        for line in std::mem::take(&mut books.back.left) {
+            books.score.disconnected();
+            self.reopen(line, clock.now_ns(), books, notes);
+        }
+        for line in std::mem::take(&mut books.back.broken) {
+            books.score.disconnected();
+            self.lines[line as usize].fall(clock.now_ns());
+        }
+        let mut fills = std::mem::take(&mut books.back.fills);
+        let now_ns = if fills.is_empty() { 0 } else { clock.now_ns() };
+        for (line, key, token) in fills.drain(..) {
+            self.fill(line, key, token, now_ns, books, notes);
+        }
+        books.back.fills = fills;
+    }
+
+    /// A miss is followed by a set, on the connection that missed.
+    fn fill(
+        &mut self,
+        line: u32,
+        key: u64,
+        token: bool,
+        now_ns: u64,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) {
+        let own = &self.lines[line as usize];
+        if !own.is_up() || !own.has_room() {
+            if token {
+                self.tokens.push(line);
+            }
+            return;
+        }
+        let value_bytes = self.names.value_bytes(key);
+        let cause = Cause::Fill { token };
+        let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s: 0, number: 0 };
+        let times = (now_ns, now_ns);
+        let sent = self.lines[line as usize].send(line, part, cause, 1, times, &mut self.writer);
+        let Some((sent, bytes)) = sent else {
+            if token {
+                self.tokens.push(line);
+            }
+            return;
+        };
+        books.score.sent(Verb::Set, 1, now_ns, now_ns);
+        books.score.sent_bytes(bytes);
+        notes.notes.push(Note::Sent(sent));
+        self.soil(line);
+    }
+
+    /// Sends what is due, or what there are tokens for.
+    ///
+    /// # Errors
+    /// A request can never be sent.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        if self.is_open {
+            self.send_due(clock, books, notes)
+        } else {
+            self.spend(clock, books, notes)
+        }
+    }
+
+    /// Open loop: all whose time has come.
+    fn send_due(
+        &mut self,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        for _ in 0..TURN_MAX / BURST_MAX {
+            let now_ns = clock.now_ns();
+            for _ in 0..BURST_MAX {
+                if self.drawn == Drawn::No && !self.draw() {
+                    return Ok(());
+                }
+                let due_ns = self.departures.due_ns();
+                if due_ns > now_ns {
+                    return Ok(());
+                }
+                if self.drawn == Drawn::Yes {
+                    books.score.offered();
+                    self.drawn = Drawn::Due;
+                }
+                let has_room = self.outstanding < self.outstanding_max;
+                if !has_room || !self.try_to_send(None, due_ns, now_ns, books, notes)? {
+                    if !self.is_stuck {
+                        books.score.held_back();
+                    }
+                    self.is_stuck = true;
+                    return Ok(());
+                }
+                self.is_stuck = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closed loop: one request for each token.
+    fn spend(
+        &mut self,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        if self.tokens.is_empty() {
+            return Ok(());
+        }
+        let mut tokens = std::mem::take(&mut self.tokens);
+        let (mut now_ns, mut kept) = (clock.now_ns(), 0);
+        for at in 0..tokens.len() {
+            if at % BURST_MAX == BURST_MAX - 1 {
+                now_ns = clock.now_ns();
+            }
+            let line = tokens[at];
+            if self.drawn == Drawn::No && !self.draw() {
+                continue;
+            }
+            if self.drawn == Drawn::Yes {
+                books.score.offered();
+                self.drawn = Drawn::Due;
+            }
+            if !self.try_to_send(Some(line), now_ns, now_ns, books, notes)? {
+                tokens[kept] = line;
+                kept += 1;
+            }
+        }
+        tokens.truncate(kept);
+        self.is_stuck = kept > 0;
+        self.tokens = tokens;
+        Ok(())
+    }
+
+    /// Draws the next request into `ask`.
+    #[inline]
+    fn draw(&mut self) -> bool {
+        if self.is_ended || self.requests_left == 0 {
+            self.is_ended = true;
+            return false;
+        }
+        let is_there = match &mut self.source {
+            Source::Stream(stream) => stream.next(&mut self.ask),
+            Source::Fill(keys, names) => keys.next().is_some_and(|key| {
+                self.ask.keys.clear();
+                self.ask.keys.push(key);
+                self.ask.verb = Verb::Set;
+                self.ask.value_bytes = names.value_bytes(key);
+                self.ask.exptime_s = 0;
+                true
+            }),
+        };
+        if !is_there || self.ask.keys.is_empty() {
+            self.is_ended = true;
+            return false;
+        }
+        self.requests_left -= 1;
+        if self.is_open {
+            let mean_ns = self.departures.mean_ns();
+            let gap_ns = match &mut self.source {
+                Source::Stream(stream) => stream.gap_ns(mean_ns),
+                Source::Fill(..) => whole_ns(mean_ns),
+            };
+            self.departures.advance(gap_ns);
+        }
+        self.drawn = Drawn::Yes;
+        true
+    }
+
+    /// Sends what is drawn, if there is a line for each part of it.
+    #[inline]
+    fn try_to_send(
+        &mut self,
+        hint: Option<u32>,
+        intended_ns: u64,
+        now_ns: u64,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<bool, DriveError> {
+        let cause = if hint.is_some() { Cause::Token } else { Cause::Due };
+        let times = (intended_ns, now_ns);
+        let verb = self.ask.verb;
+        let keys = self.ask.keys.len();
+        if self.targets.len() > 1 && keys > 1 {
+            if !self.spread(hint, cause, times, books, notes)? {
+                return Ok(false);
+            }
+        } else {
+            let target = self.place(self.ask.keys.first().copied().unwrap_or(0));
+            let Some(line) = self.choose(target, hint) else { return Ok(false) };
+            let part = Part {
+                verb,
+                keys: &self.ask.keys,
+                value_bytes: self.ask.value_bytes,
+                exptime_s: self.ask.exptime_s,
+                number: 0,
+            };
+            let at = &mut self.lines[line as usize];
+            let sent = at.send(line, part, cause, 1, times, &mut self.writer);
+            let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
+            books.score.sent_bytes(bytes);
+            notes.notes.push(Note::Sent(sent));
+            if keys > 1 {
+                notes.keys.extend_from_slice(&self.ask.keys);
+            }
+            self.soil(line);
+            self.churn(line, notes);
+        }
+        books.score.sent(verb, keys, intended_ns, now_ns);
+        self.outstanding += 1;
+        self.drawn = Drawn::No;
+        Ok(true)
+    }
+
+    /// Sends a multiget in as many parts as targets have its keys.
+    fn spread(
+        &mut self,
+        hint: Option<u32>,
+        cause: Cause,
+        times: (u64, u64),
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<bool, DriveError> {
+        let mut split = std::mem::take(&mut self.split);
+        split.iter_mut().for_each(Vec::clear);
+        for at in 0..self.ask.keys.len() {
+            let key = self.ask.keys[at];
+            split[self.place(key)].push(key);
+        }
+        let mut parts = u16::try_from(split.iter().filter(|keys| !keys.is_empty()).count());
+        let mut lines = std::mem::take(&mut self.chosen);
+        lines.clear();
+        for (target, keys) in split.iter().enumerate() {
+            lines.push(if keys.is_empty() { None } else { self.choose(target, hint) });
+        }
+        let has_all =
+            split.iter().zip(&lines).all(|(keys, line)| keys.is_empty() || line.is_some());
+        for (keys, line) in split.iter().zip(&lines) {
+            let (true, Some(line)) = (has_all, *line) else { continue };
+            let (verb, value_bytes) = (self.ask.verb, self.ask.value_bytes);
+            let part = Part { verb, keys, value_bytes, exptime_s: self.ask.exptime_s, number: 0 };
+            let count = std::mem::replace(&mut parts, Ok(0)).unwrap_or(u16::MAX);
+            let at = &mut self.lines[line as usize];
+            let Some((sent, bytes)) = at.send(line, part, cause, count, times, &mut self.writer)
+            else {
+                return Err(self.too_large());
+            };
+            books.score.sent_bytes(bytes);
+            notes.notes.push(Note::Sent(sent));
+            if keys.len() > 1 {
+                notes.keys.extend_from_slice(keys);
+            }
+            self.soil(line);
+            self.churn(line, notes);
+        }
+        self.chosen = lines;
+        self.split = split;
+        Ok(has_all)
+    }
+
+    /// The target that has a key.
+    #[inline]
+    fn place(&mut self, key: u64) -> usize {
+        if self.targets.len() == 1 {
+            return 0;
+        }
+        self.key.clear();
+        self.names.key(key, &mut self.key);
+        self.ring.place(&self.key)
+    }
+
+    /// A line of a target that takes a request now. A token stays with its line, or with the line
+    /// of that place where placement decides on the target.
+    #[inline]
+    fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
+        let first = target * self.lines_each;
+        if let Some(hint) = hint {
+            let line = first + hint as usize % self.lines_each;
+            let takes = self.lines[line].takes();
+            return takes.then(|| u32::try_from(line).ok()).flatten();
+        }
+        let turn = &mut self.turns[target];
+        for _ in 0..self.lines_each {
+            *turn = if *turn + 1 < self.lines_each { *turn + 1 } else { 0 };
+            if self.lines[first + *turn].takes() {
+                return u32::try_from(first + *turn).ok();
+            }
+        }
+        None
+    }
+
+    /// When the next request is due: none, if answers or lines decide.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
+        is_waiting.then(|| match self.drawn {
+            // More may be due than one turn sends.
+            Drawn::No => 0,
+            Drawn::Yes | Drawn::Due => self.departures.due_ns(),
+        })
+    }
+
+    fn too_large(&self) -> DriveError {
+        DriveError::TooLarge { value_bytes: self.ask.value_bytes, keys: self.ask.keys.len() }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and takes NaN for 0"
+)]
+fn whole_ns(ns: f64) -> u64 {
+    ns as u64
+}

@@ -1,0 +1,329 @@
+//! Lines, as the sending half sees them: opened, used, flushed, left and opened again.
+//!
+//! Where: part of the sending half. Invariant: a line takes requests only while it is up, not full
+//! and not being left; the receiving half hears of a socket before it hears of a request on it.
+
+use std::io;
+use std::time::Duration;
+
+use net::{Event, Interest, Timeout};
+
+use super::super::inward::{Note, Notes};
+use super::super::pending::{Cause, Sent};
+use super::super::score::Books;
+use super::super::{Clock, DriveError};
+use super::{BELL, Outward};
+use crate::line::{self, Flushed, Socket};
+use crate::wire::{Part, Writer};
+
+/// The pause before a line is opened again, at first.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// And at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// To be opened at this time.
+    Down(u64),
+    /// On its way since this time.
+    Connecting(Socket, u64),
+    Up(Socket, line::Outward),
+}
+
+/// A line, as it is written.
+#[derive(Debug)]
+pub(super) struct OutLine {
+    pub(super) target: usize,
+    phase: Phase,
+    /// The number of the next request.
+    next: u32,
+    /// Requests since it was opened.
+    sent: u64,
+    pause: Duration,
+    /// It has something to be flushed.
+    is_dirty: bool,
+    /// Its socket is full, or broken and not yet known to be by the receiving half.
+    is_full: bool,
+    is_leaving: bool,
+}
+
+impl OutLine {
+    pub(super) fn new(target: usize) -> OutLine {
+        OutLine {
+            target,
+            phase: Phase::Down(0),
+            next: 0,
+            sent: 0,
+            pause: PAUSE_MIN,
+            is_dirty: false,
+            is_full: false,
+            is_leaving: false,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up(..))
+    }
+
+    /// It takes a request now.
+    #[inline]
+    pub(super) fn takes(&self) -> bool {
+        !self.is_leaving && self.has_room()
+    }
+
+    /// As `takes`, for a fill, which a line that is being left takes too.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        match &self.phase {
+            Phase::Up(_, out) => !self.is_full && out.has_room(),
+            _ => false,
+        }
+    }
+
+    /// It is broken: opened again after a pause.
+    pub(super) fn fall(&mut self, now_ns: u64) {
+        self.phase = Phase::Down(now_ns.saturating_add(ns(self.pause)));
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    /// Writes a request into what goes out next; none if it fits no datagram.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        line: u32,
+        part: Part<'_>,
+        cause: Cause,
+        parts: u16,
+        (intended_ns, sent_ns): (u64, u64),
+        writer: &mut Writer,
+    ) -> Option<(Sent, usize)> {
+        let Phase::Up(_, out) = &mut self.phase else { return None };
+        let [.., high, low] = self.next.to_be_bytes();
+        let number = u16::from_be_bytes([high, low]);
+        let part = Part { number, ..part };
+        let bytes = out.request(number, |out| writer.write(&part, out))?;
+        self.next = self.next.wrapping_add(1);
+        self.sent += 1;
+        let keys = u32::try_from(part.keys.len()).unwrap_or(u32::MAX);
+        let key = part.keys.first().copied().unwrap_or(0);
+        let verb = part.verb;
+        let sent = Sent { line, number, verb, parts, keys, key, intended_ns, sent_ns, cause };
+        Some((sent, bytes))
+    }
+}
+
+impl Outward {
+    /// Remembers that a line has something to be flushed.
+    #[inline]
+    pub(super) fn soil(&mut self, line: u32) {
+        let own = &mut self.lines[line as usize];
+        if !own.is_dirty {
+            own.is_dirty = true;
+            self.dirty.push(line);
+        }
+    }
+
+    /// A line that has had its share of requests is left, and then opened again.
+    #[inline]
+    pub(super) fn churn(&mut self, line: u32, notes: &mut Notes) {
+        let own = &mut self.lines[line as usize];
+        if self.churn_requests.is_some_and(|most| own.sent >= most) && !own.is_leaving {
+            own.is_leaving = true;
+            notes.notes.push(Note::Leave(line));
+        }
+    }
+
+    /// Begins to connect all lines.
+    pub(in super::super) fn open_all(
+        &mut self,
+        now_ns: u64,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        for line in 0..self.lines.len() {
+            let Ok(line) = u32::try_from(line) else { break };
+            self.open(line, now_ns, books, notes).map_err(|error| self.refused(line, error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all lines are up.
+    pub(in super::super) fn establish(
+        &mut self,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        let until_ns = clock.now_ns().saturating_add(ns(CONNECT_MAX));
+        while let Some(line) = self.lines.iter().position(|line| !line.is_up()) {
+            self.hear(Timeout::Within(PAUSE_MIN * 10), clock, books, notes)?;
+            let Ok(line) = u32::try_from(line) else { break };
+            if let Some(error) = self.trouble.take() {
+                return Err(self.refused(line, error));
+            }
+            if clock.now_ns() > until_ns {
+                return Err(self.refused(line, io::ErrorKind::TimedOut.into()));
+            }
+            self.tick(clock.now_ns(), books, notes);
+        }
+        Ok(())
+    }
+
+    fn refused(&self, line: u32, error: io::Error) -> DriveError {
+        let target = self.lines.get(line as usize).map_or(0, |line| line.target);
+        let name = self.targets.get(target).map_or(String::new(), |target| target.name.clone());
+        DriveError::Connect { name, error }
+    }
+
+    /// Begins to connect a line.
+    fn open(
+        &mut self,
+        line: u32,
+        now_ns: u64,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> io::Result<()> {
+        let own = &mut self.lines[line as usize];
+        (own.is_full, own.is_leaving, own.sent, own.next) = (false, false, 0, 0);
+        let socket = match Socket::open(&self.targets[own.target].place) {
+            Ok(socket) => socket,
+            Err(error) => {
+                own.fall(now_ns);
+                // A Unix listener whose backlog is full: it will have accepted soon.
+                let passes = error.kind() == io::ErrorKind::WouldBlock;
+                return if passes { Ok(()) } else { Err(error) };
+            }
+        };
+        if matches!(socket, Socket::Udp(_)) {
+            self.up(line, socket, books, notes);
+        } else {
+            socket.watch(&self.epoll, line.into(), Interest::Both, &self.calls)?;
+            own.phase = Phase::Connecting(socket, now_ns);
+        }
+        Ok(())
+    }
+
+    fn up(&mut self, line: u32, socket: Socket, books: &mut Books, notes: &mut Notes) {
+        let own = &mut self.lines[line as usize];
+        own.pause = PAUSE_MIN;
+        own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
+        books.score.connected();
+        notes.notes.push(Note::Opened(line, socket));
+    }
+
+    /// Opens a line again that was left.
+    pub(super) fn reopen(&mut self, line: u32, now_ns: u64, books: &mut Books, notes: &mut Notes) {
+        if let Err(error) = self.open(line, now_ns, books, notes) {
+            self.trouble = Some(error);
+        }
+    }
+
+    /// Takes what has happened to sockets that connect or were full, and the doorbell.
+    pub(in super::super) fn hear(
+        &mut self,
+        limit: Timeout,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) -> Result<(), DriveError> {
+        let mut events = std::mem::take(&mut self.events);
+        events.extend(self.epoll.wait(limit, &self.calls).map_err(DriveError::System)?);
+        for event in events.drain(..) {
+            let Event { token, .. } = event;
+            match u32::try_from(token) {
+                Ok(line) if token != BELL && (line as usize) < self.lines.len() => {
+                    self.socket_event(line, event, clock, books, notes);
+                }
+                _ => self.bell.clear(),
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn socket_event(
+        &mut self,
+        line: u32,
+        event: Event,
+        clock: &Clock,
+        books: &mut Books,
+        notes: &mut Notes,
+    ) {
+        let own = &mut self.lines[line as usize];
+        match &own.phase {
+            Phase::Connecting(socket, _) if event.writable || event.ended => {
+                let socket = socket.clone();
+                socket.forget(&self.epoll, &self.calls);
+                match socket.outcome() {
+                    Ok(()) => self.up(line, socket, books, notes),
+                    Err(error) => {
+                        own.fall(clock.now_ns());
+                        self.trouble = Some(error);
+                    }
+                }
+            }
+            Phase::Up(socket, _) if own.is_full => {
+                socket.forget(&self.epoll, &self.calls);
+                own.is_full = false;
+                self.soil(line);
+            }
+            Phase::Up(..) | Phase::Connecting(..) | Phase::Down(_) => {}
+        }
+    }
+
+    /// Opens what is due to be opened, and gives up what takes too long.
+    pub(in super::super) fn tick(&mut self, now_ns: u64, books: &mut Books, notes: &mut Notes) {
+        for line in 0..self.lines.len() {
+            let Ok(line) = u32::try_from(line) else { return };
+            let own = &mut self.lines[line as usize];
+            match &own.phase {
+                Phase::Down(at_ns) if *at_ns <= now_ns => self.reopen(line, now_ns, books, notes),
+                Phase::Connecting(_, since) if since + ns(CONNECT_MAX) < now_ns => {
+                    own.fall(now_ns);
+                    self.trouble = Some(io::ErrorKind::TimedOut.into());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands over what was written: one write for each line.
+    #[inline]
+    pub(in super::super) fn flush(&mut self, notes: &mut Notes) -> Result<(), DriveError> {
+        if self.dirty.is_empty() {
+            return Ok(());
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for line in dirty.drain(..) {
+            let own = &mut self.lines[line as usize];
+            own.is_dirty = false;
+            let Phase::Up(socket, out) = &mut own.phase else { continue };
+            if own.is_full {
+                continue;
+            }
+            match out.flush(&self.calls) {
+                Flushed::All => {}
+                Flushed::Full => {
+                    own.is_full = true;
+                    let token = line.into();
+                    socket
+                        .watch(&self.epoll, token, Interest::Write, &self.calls)
+                        .map_err(DriveError::System)?;
+                }
+                Flushed::Broken => {
+                    own.is_full = true;
+                    notes.notes.push(Note::Fallen(line));
+                }
+                Flushed::TooLarge => return Err(self.too_large()),
+            }
+        }
+        self.dirty = dirty;
+        Ok(())
+    }
+}

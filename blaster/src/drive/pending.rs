@@ -1,0 +1,301 @@
+//! The requests of one connection that wait for their answers, oldest first.
+//!
+//! ```text
+//! slots   | 8 | 5 | 6 | 7 |      number & mask; numbers 5..9 here
+//!             ^ oldest that waits
+//! ```
+//!
+//! Where: the receiving half enters what was sent, and finds it when it is answered.
+//! Invariant: numbers are consecutive, so that a slot is found without hashing; the oldest entry
+//! always waits, or there is none. At most `WAITING_MAX` lie between the oldest and the newest,
+//! which is what sixteen bits of a number can tell apart.
+
+use crate::workload::Verb;
+
+/// Most requests between the oldest that waits and the newest.
+pub(super) const WAITING_MAX: usize = 1 << 15;
+const SLOTS_MIN: usize = 16;
+
+/// A request that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// Its line.
+    pub(super) line: u32,
+    /// Its number there.
+    pub(super) number: u16,
+    /// What it asks for.
+    pub(super) verb: Verb,
+    /// A multiget over several targets: in how many parts, told with the first one; 0 with others.
+    pub(super) parts: u16,
+    /// How many keys.
+    pub(super) keys: u32,
+    /// The first of them.
+    pub(super) key: u64,
+    /// When it was due.
+    pub(super) intended_ns: u64,
+    /// When it went.
+    pub(super) sent_ns: u64,
+    /// Why it was sent.
+    pub(super) cause: Cause,
+}
+
+/// Why a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The schedule said so.
+    Due,
+    /// An answer made room for it (closed loop).
+    Token,
+    /// A get had missed; the get's token goes on with the last such set.
+    Fill {
+        /// It carries the token.
+        token: bool,
+    },
+}
+
+/// What has become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The slot was never used, or what was in it is of no interest.
+    Free,
+    /// It waits for its answer.
+    Waiting,
+    /// It was answered.
+    Answered,
+    /// Time ran out.
+    TimedOut,
+    /// Time ran out, and then the answer came.
+    Late,
+}
+
+/// One request and what is known of its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// The request.
+    pub(super) sent: Sent,
+    /// What has become of it.
+    pub(super) state: State,
+    /// Keys of which something was said.
+    pub(super) told: u32,
+    /// Keys that had a value.
+    pub(super) hits: u32,
+    /// Values that were not what was stored.
+    pub(super) corrupt: u32,
+    /// The server said that something is wrong.
+    pub(super) refused: bool,
+    /// The whole multiget that this is a part of.
+    pub(super) whole: Option<u32>,
+    /// UDP: datagrams of its answer have come.
+    pub(super) has_parts: bool,
+}
+
+/// The waiting requests of a line.
+#[derive(Debug)]
+pub(super) struct Ring {
+    slots: Vec<Entry>,
+    /// The keys of multigets, by slot; those that hit are struck out.
+    several: Vec<Vec<u64>>,
+    oldest: u32,
+    next: u32,
+    waiting: u32,
+}
+
+/// A key that is struck out: no workload has so many.
+pub(super) const STRUCK: u64 = u64::MAX;
+
+const NOTHING: Entry = Entry {
+    sent: Sent {
+        line: 0,
+        number: 0,
+        verb: Verb::Get,
+        parts: 0,
+        keys: 0,
+        key: 0,
+        intended_ns: 0,
+        sent_ns: 0,
+        cause: Cause::Due,
+    },
+    state: State::Free,
+    told: 0,
+    hits: 0,
+    corrupt: 0,
+    refused: false,
+    whole: None,
+    has_parts: false,
+};
+
+impl Ring {
+    pub(super) fn new() -> Ring {
+        Ring { slots: Vec::new(), several: Vec::new(), oldest: 0, next: 0, waiting: 0 }
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting as usize
+    }
+
+    /// No other fits until the oldest is over.
+    pub(super) fn is_full(&self) -> bool {
+        self.span() >= WAITING_MAX
+    }
+
+    fn span(&self) -> usize {
+        self.next.wrapping_sub(self.oldest) as usize
+    }
+
+    fn index(&self, number: u32) -> usize {
+        number as usize & (self.slots.len().wrapping_sub(1))
+    }
+
+    /// Enters the next request; its number must be the next one. Gives back what was in its slot.
+    /// The ring must not be full.
+    #[inline]
+    pub(super) fn push(&mut self, sent: &Sent, whole: Option<u32>, keys: &[u64]) -> State {
+        if self.span() >= self.slots.len() {
+            self.grow();
+        }
+        let index = self.index(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.waiting += 1;
+        let entry = Entry { sent: *sent, state: State::Waiting, whole, ..NOTHING };
+        if sent.keys > 1 {
+            self.several[index].clear();
+            self.several[index].extend_from_slice(keys);
+        }
+        std::mem::replace(&mut self.slots[index], entry).state
+    }
+
+    /// Twice the slots, up to `WAITING_MAX`: each entry keeps its number.
+    fn grow(&mut self) {
+        let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
+        let mut wider = vec![NOTHING; slots];
+        let mut several = Vec::new();
+        several.resize_with(slots, Vec::new);
+        let first = self.next.wrapping_sub(u32::try_from(self.slots.len()).unwrap_or(0));
+        let mut number = first;
+        while number != self.next {
+            let (from, to) = (self.index(number), number as usize & (slots - 1));
+            wider[to] = self.slots[from];
+            several[to] = std::mem::take(&mut self.several[from]);
+            number = number.wrapping_add(1);
+        }
+        self.slots = wider;
+        self.several = several;
+    }
+
+    /// The oldest that waits.
+    #[inline]
+    pub(super) fn oldest(&self) -> Option<usize> {
+        (self.waiting > 0).then(|| self.index(self.oldest))
+    }
+
+    /// The slot of the request with that number, if it is still known.
+    #[inline]
+    pub(super) fn find(&self, number: u16) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let index = number as usize & (self.slots.len() - 1);
+        let entry = &self.slots[index];
+        (entry.state != State::Free && entry.sent.number == number).then_some(index)
+    }
+
+    /// An entry.
+    #[inline]
+    pub(super) fn entry(&mut self, index: usize) -> &mut Entry {
+        &mut self.slots[index]
+    }
+
+    /// The keys of a multiget.
+    pub(super) fn keys(&mut self, index: usize) -> &mut Vec<u64> {
+        &mut self.several[index]
+    }
+
+    /// Ends the waiting of an entry.
+    #[inline]
+    pub(super) fn settle(&mut self, index: usize, state: State) {
+        debug_assert_eq!(self.slots[index].state, State::Waiting);
+        self.slots[index].state = state;
+        self.waiting -= 1;
+        while self.waiting > 0 && self.slots[self.index(self.oldest)].state != State::Waiting {
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+        if self.waiting == 0 {
+            self.oldest = self.next;
+        }
+    }
+
+    /// Forgets everything; numbers go on from where they are, and begin anew at 0 with `anew`.
+    pub(super) fn clear(&mut self, anew: bool) {
+        for entry in &mut self.slots {
+            entry.state = State::Free;
+        }
+        self.waiting = 0;
+        if anew {
+            self.next = 0;
+        }
+        self.oldest = self.next;
+    }
+
+    /// How many entries are in that state.
+    pub(super) fn count(&self, state: State) -> u64 {
+        self.slots.iter().filter(|entry| entry.state == state).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(ring: &mut Ring, number: u32) -> State {
+        let number = u16::try_from(number & 0xffff).unwrap();
+        ring.push(&Sent { number, ..NOTHING.sent }, None, &[])
+    }
+
+    #[test]
+    fn requests_are_found_by_number_in_any_order_and_the_oldest_that_waits_is_known() {
+        let mut ring = Ring::new();
+        assert_eq!((ring.oldest(), ring.find(0)), (None, None));
+        for number in 0..100 {
+            push(&mut ring, number);
+        }
+        for number in (0..100_u16).rev() {
+            let index = ring.find(number).unwrap();
+            assert_eq!(ring.entry(index).sent.number, number);
+            assert_eq!(ring.waiting(), usize::from(number) + 1);
+            ring.settle(index, State::Answered);
+            let oldest = ring.oldest().map(|index| ring.entry(index).sent.number);
+            assert_eq!(oldest, (number > 0).then_some(0));
+        }
+        // What was answered is still known, so that a second answer is seen to be one.
+        let index = ring.find(7).unwrap();
+        assert_eq!(ring.entry(index).state, State::Answered);
+    }
+
+    #[test]
+    fn numbers_wrap_and_a_request_that_is_never_answered_makes_the_ring_full() {
+        let mut ring = Ring::new();
+        let mut number = 0;
+        while number < 200_000 {
+            push(&mut ring, number);
+            let index = ring.find(u16::try_from(number & 0xffff).unwrap()).unwrap();
+            ring.settle(index, State::Answered);
+            number += 1;
+        }
+        assert!(ring.slots.len() == SLOTS_MIN && ring.waiting() == 0);
+        push(&mut ring, number);
+        let stuck = ring.oldest();
+        while !ring.is_full() {
+            number += 1;
+            push(&mut ring, number);
+            let index = ring.find(u16::try_from(number & 0xffff).unwrap()).unwrap();
+            ring.settle(index, State::Answered);
+        }
+        assert_eq!((ring.span(), ring.waiting()), (WAITING_MAX, 1));
+        let index = ring.oldest().unwrap();
+        assert_eq!(ring.entry(index).sent.number, u16::try_from(200_000 & 0xffff).unwrap());
+        assert!(stuck.is_some());
+        ring.settle(index, State::TimedOut);
+        assert_eq!((ring.is_full(), ring.count(State::TimedOut)), (false, 1));
+    }
+}

@@ -1,0 +1,394 @@
+//! The drive against the null server: every protocol over every transport, and faults by plan.
+//!
+//! Where: unit tests of `drive`. Invariant: nothing is concluded from how fast this machine is:
+//! only what must have happened is asserted, and every run ends by requests or by a deadline.
+
+use super::*;
+use crate::reflect::{self, Faults, Plan, Running};
+use crate::target;
+use crate::wire::SPEECHES;
+use crate::workload::Verb;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nothing here takes so long unless it hangs.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Longer than a loaded machine keeps an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A workload with these settings.
+fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
+    let mut workload = Workload::preset("uniform").unwrap();
+    for (name, value) in [("keys", "1000"), ("mix", "get=1")].iter().chain(settings) {
+        workload.set(name, value).unwrap();
+    }
+    Arc::new(workload)
+}
+
+/// A socket's file that no other test uses.
+fn socket_file() -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("kvblaster-{}-{number}", std::process::id()))
+}
+
+fn tcp() -> Place {
+    Place::Tcp("127.0.0.1:0".parse().unwrap())
+}
+
+fn udp() -> Place {
+    Place::Udp("127.0.0.1:0".parse().unwrap())
+}
+
+/// A null server at these places.
+fn server(places: &[Place], plan: Plan) -> Running {
+    reflect::serve(&Plan { places: places.to_vec(), ..plan }).unwrap()
+}
+
+fn plan() -> Plan {
+    Plan { threads: 1, value_bytes: 64, ..Plan::default() }
+}
+
+/// The targets that those places are.
+fn targets(places: &[Place]) -> Arc<[Target]> {
+    let named = places.iter().map(|place| match place {
+        Place::Tcp(address) => address.to_string(),
+        Place::Udp(address) => format!("udp://{address}"),
+        Place::Unix(path) => format!("unix:{}", path.display()),
+    });
+    named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()
+}
+
+/// A thread's plan: closed, two connections of eight requests in flight.
+fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
+    let targets = targets(places);
+    Drive {
+        workload: Arc::clone(workload),
+        names: Names::new(workload, 1),
+        seed: 1,
+        thread: 0,
+        threads: 1,
+        ring: Arc::new(Ring::new(&targets)),
+        targets,
+        speech,
+        cpu: None,
+        receive_apart: None,
+        pace: Pace::Closed { connections: 2, depth: 8 },
+        timeout: PATIENCE,
+        late_limit: Duration::from_millis(1),
+        churn_requests: None,
+        verify: false,
+        fill_on_miss: false,
+        gso: false,
+        mode: Mode::Traffic,
+        until: Until {
+            stop: Arc::default(),
+            deadline: Some(Instant::now() + DEADLINE),
+            requests: Some(3000),
+        },
+    }
+}
+
+/// Runs it, and merges what it handed over.
+fn outcome(drive: Drive) -> Result<Tally, DriveError> {
+    let (sink, tallies) = mpsc::channel();
+    run(drive, Instant::now(), &AtomicU32::new(0), &sink)?;
+    drop(sink);
+    let mut all = Tally::default();
+    tallies.iter().for_each(|(_, _, tally)| all.merge(&tally));
+    Ok(all)
+}
+
+fn ran(drive: Drive) -> Tally {
+    outcome(drive).unwrap()
+}
+
+/// All of `requests` gets of one key each were hits, and nothing went wrong.
+fn assert_all_hit(tally: &Tally, requests: u64, what: &str) {
+    let get = tally.verb(Verb::Get);
+    let counts = (get.sent, get.answered, get.hits, get.misses, get.errors, get.timeouts);
+    assert_eq!(counts, (requests, requests, requests, 0, 0, 0), "{what}");
+    assert_eq!((tally.broken, tally.offered), (0, requests), "{what}");
+    assert_eq!(get.response_ns.len(), requests, "{what}");
+    assert!(tally.busy_ns > 0 && tally.wall_ns > 0 && tally.sent_bytes > 0, "{what}");
+}
+
+#[test]
+fn every_protocol_over_every_transport_closed_and_open_together_and_apart() {
+    let file = socket_file();
+    let v6 = "[::1]:0".parse().unwrap();
+    let places = [tcp(), Place::Tcp(v6), Place::Unix(file), udp(), Place::Udp(v6)];
+    let running = server(&places, plan());
+    let workload = workload(&[]);
+    let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 1000 };
+    for place in running.addresses() {
+        for speech in SPEECHES {
+            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+                continue;
+            }
+            let closed = drive(&workload, std::slice::from_ref(place), speech);
+            for (pace, apart) in
+                [(closed.pace, None), (open, None), (closed.pace, Some(0)), (open, Some(0))]
+            {
+                let what = format!("{} over {place:?}, {pace:?}, {apart:?}", speech.name());
+                let apart = Drive { pace, receive_apart: apart, ..closed.clone() };
+                assert_all_hit(&ran(apart), 3000, &what);
+            }
+        }
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn multigets_are_one_request_of_several_keys() {
+    let running = server(&[tcp(), udp()], plan());
+    let workload = workload(&[("batch", "48")]);
+    for place in running.addresses() {
+        for speech in SPEECHES {
+            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+                continue;
+            }
+            let drive = drive(&workload, std::slice::from_ref(place), speech);
+            let until = Until { requests: Some(300), ..drive.until.clone() };
+            let tally = ran(Drive { until, ..drive });
+            let get = tally.verb(Verb::Get);
+            let counts = (get.sent, get.answered, get.keys, get.hits, get.misses, get.timeouts);
+            let what = format!("{} over {place:?}", speech.name());
+            assert_eq!(counts, (300, 300, 300 * 48, 300 * 48, 0, 0), "{what}");
+            assert_eq!((tally.broken, tally.udp.duplicate), (0, 0), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_multiget_over_several_targets_is_answered_when_all_its_parts_are() {
+    let running = server(&[tcp(), tcp(), udp()], plan());
+    let workload = workload(&[("batch", "10")]);
+    for apart in [None, Some(0)] {
+        let drive = drive(&workload, running.addresses(), Speech::Binary);
+        let tally = ran(Drive { receive_apart: apart, ..drive });
+        let get = tally.verb(Verb::Get);
+        let counts = (get.sent, get.answered, get.hits, get.response_ns.len());
+        assert_eq!(counts, (3000, 3000, 30_000, 3000));
+    }
+    // The ring gives each target about a third of the keys.
+    assert!(running.counts().answers.load(Ordering::Relaxed) >= 60_000);
+}
+
+#[test]
+fn populating_stores_each_key_once_whatever_the_number_of_threads() {
+    let running = server(&[tcp()], plan());
+    let workload = workload(&[("keys", "1001"), ("value-size", "100")]);
+    for speech in SPEECHES {
+        let mut stored = 0;
+        for thread in 0..3 {
+            let drive = drive(&workload, running.addresses(), speech);
+            let until = Until { requests: None, ..drive.until.clone() };
+            let drive = Drive { mode: Mode::Populate, thread, threads: 3, until, ..drive };
+            let share = drive.share();
+            let tally = ran(drive);
+            let set = tally.verb(Verb::Set);
+            assert_eq!((set.sent, set.answered), (share.end - share.start, set.sent));
+            assert_eq!((set.errors, set.not_done, set.timeouts), (0, 0, 0));
+            stored += set.sent;
+        }
+        assert_eq!(stored, 1001, "{}", speech.name());
+    }
+}
+
+#[test]
+fn every_verb_is_answered() {
+    let running = server(&[tcp(), udp()], plan());
+    let mix = [("value-size", "3000"), ("mix", "get=1,set=1,delete=1,append=1")];
+    let workload = workload(&mix);
+    for place in running.addresses() {
+        for speech in SPEECHES {
+            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+                continue;
+            }
+            let tally = ran(drive(&workload, std::slice::from_ref(place), speech));
+            for verb in crate::workload::VERBS {
+                let seen = tally.verb(verb);
+                let what = format!("{} {} over {place:?}", speech.name(), verb.name());
+                assert!(seen.sent > 500, "{what}: {}", seen.sent);
+                assert_eq!(
+                    (seen.answered, seen.errors, seen.timeouts),
+                    (seen.sent, 0, 0),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn datagrams_that_are_dropped_doubled_or_swapped_are_counted() {
+    let faults = Faults { drop_every: 100, duplicate_every: 50, reorder_every: 40 };
+    let workload = workload(&[]);
+    for (speech, value_bytes) in [(Speech::Text, 64), (Speech::Binary, 64)] {
+        let running = server(&[udp()], Plan { faults, value_bytes, ..plan() });
+        let drive = drive(&workload, running.addresses(), speech);
+        let pace = Pace::Closed { connections: 1, depth: 64 };
+        let until = Until { requests: Some(2000), ..drive.until.clone() };
+        // Long enough for what is not lost on a loaded machine; twenty are lost, all in parallel.
+        let drive = Drive { pace, until, timeout: Duration::from_secs(5), ..drive };
+        let tally = ran(drive);
+        let counts = running.counts();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let get = tally.verb(Verb::Get);
+        assert_eq!((get.sent, get.answered + get.timeouts), (2000, 2000));
+        let done = (count(&counts.dropped), count(&counts.duplicated), count(&counts.reordered));
+        assert!(done.0 == 20 && done.1 == 40 && done.2 > 20, "{done:?}");
+        let seen = (tally.udp.lost, tally.udp.duplicate, tally.udp.reordered);
+        assert_eq!(seen, done, "{}", speech.name());
+        assert_eq!((tally.udp.timeouts, get.timeouts, tally.broken), (done.0, done.0, 0));
+    }
+}
+
+#[test]
+fn a_long_answer_over_udp_is_put_together_and_lost_with_any_part() {
+    let workload = workload(&[]);
+    let faults = Faults { drop_every: 100, ..Faults::default() };
+    let running = server(&[udp()], Plan { value_bytes: 10_000, faults, ..plan() });
+    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let until = Until { requests: Some(500), ..drive.until.clone() };
+    let tally = ran(Drive { until, timeout: Duration::from_secs(5), ..drive });
+    let get = tally.verb(Verb::Get);
+    assert_eq!((get.answered, get.hits, tally.udp.lost), (495, 495, 5));
+    assert!(tally.received_bytes > 495 * 10_000);
+}
+
+#[test]
+fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
+    const STALL: Duration = Duration::from_millis(100);
+    let stall = Some((Duration::from_millis(300), STALL));
+    let running = server(&[tcp()], Plan { stall, ..plan() });
+    let workload = workload(&[("gap", "fixed")]);
+    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let pace = Pace::Open { rate_per_s: 2000.0, connections: 2, outstanding_max: 10_000 };
+    let until = Until { requests: Some(2000), ..drive.until.clone() };
+    let tally = ran(Drive { pace, until, ..drive });
+    let get = tally.verb(Verb::Get);
+    assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
+    assert_eq!(get.answered, 2000);
+    assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
+    // Of 2000 a second, about 200 were due while it stood still, and half of them waited longer
+    // than half of it: a machine that is slow besides can only make them more.
+    assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
+}
+
+#[test]
+fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
+    // Answers take 20 ms, two may be outstanding, 1000 a second are due: each waits for those
+    // before it.
+    let running = server(&[tcp()], Plan { delay: Duration::from_millis(20), ..plan() });
+    let workload = workload(&[("gap", "fixed")]);
+    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let pace = Pace::Open { rate_per_s: 1000.0, connections: 1, outstanding_max: 2 };
+    let until = Until { requests: Some(60), ..drive.until.clone() };
+    let tally = ran(Drive { pace, until, ..drive });
+    let get = tally.verb(Verb::Get);
+    assert_eq!((get.answered, tally.offered), (60, 60));
+    assert!(tally.held_back > 0);
+    assert!(get.service_ns.min_ns().unwrap() >= 19_900_000);
+    // The last of 60 is sent after 29 pairs before it, 580 ms, and was due after 60.
+    assert!(get.response_ns.max_ns().unwrap() > 500_000_000);
+    assert!(tally.lateness_ns.max_ns().unwrap() > 480_000_000);
+}
+
+#[test]
+fn connections_are_left_and_opened_again_after_their_share() {
+    let workload = workload(&[]);
+    let file = socket_file();
+    let running = server(&[tcp(), Place::Unix(file), udp()], plan());
+    for place in running.addresses() {
+        for apart in [None, Some(0)] {
+            let drive = drive(&workload, std::slice::from_ref(place), Speech::Text);
+            let drive = Drive { churn_requests: Some(100), receive_apart: apart, ..drive };
+            let tally = ran(drive);
+            assert_all_hit(&tally, 3000, &format!("{place:?}, {apart:?}"));
+            // Two connections of a hundred requests each at a time, and the two that are left.
+            assert!((27..=32).contains(&tally.connects), "{}", tally.connects);
+            assert!(tally.connects - tally.disconnects <= 2, "{}", tally.disconnects);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_at_the_start() {
+    let hold = net::PortHold::take("127.0.0.1:0".parse().unwrap()).unwrap();
+    let workload = workload(&[]);
+    let gone = drive(&workload, &[Place::Tcp(hold.address())], Speech::Text);
+    let error = outcome(gone).unwrap_err().to_string();
+    assert!(error.contains(&hold.address().to_string()), "{error}");
+    assert!(error.contains("is the server running"), "{error}");
+}
+
+#[test]
+fn a_request_that_fits_no_datagram_is_refused_in_words() {
+    let running = server(&[udp()], plan());
+    let workload = workload(&[("value-size", "70000")]);
+    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let until = Until { requests: None, ..drive.until.clone() };
+    let error = outcome(Drive { mode: Mode::Populate, until, ..drive }).unwrap_err().to_string();
+    assert!(error.contains("70000 bytes") && error.contains("use TCP"), "{error}");
+    let resp = self::drive(&workload, running.addresses(), Speech::Resp);
+    assert!(outcome(resp).unwrap_err().to_string().contains("use TCP"));
+}
+
+#[test]
+fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
+    let workload = workload(&[]);
+    // Every answer is delayed beyond the timeout: connections are given up and opened again.
+    let running = server(&[tcp(), udp()], Plan { delay: Duration::from_secs(60), ..plan() });
+    for place in running.addresses() {
+        for apart in [None, Some(0)] {
+            let drive = drive(&workload, std::slice::from_ref(place), Speech::Text);
+            let until = Until { requests: Some(40), ..drive.until.clone() };
+            let timeout = Duration::from_millis(50);
+            let tally = ran(Drive { until, timeout, receive_apart: apart, ..drive });
+            let get = tally.verb(Verb::Get);
+            assert_eq!((get.sent, get.timeouts, get.answered), (40, 40, 0), "{place:?} {apart:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
+    let running = server(&[tcp()], plan());
+    let workload = workload(&[]);
+    for apart in [None, Some(0)] {
+        let drive = drive(&workload, running.addresses(), Speech::Text);
+        let stop = Arc::clone(&drive.until.stop);
+        let until = Until { requests: None, ..drive.until.clone() };
+        let drive = Drive { until, receive_apart: apart, ..drive };
+        let reporters = drive.reporters();
+        let (sink, tallies) = mpsc::channel();
+        let epoch = AtomicU32::new(5);
+        std::thread::scope(|scope| {
+            let epoch = &epoch;
+            let running = scope.spawn(move || run(drive, Instant::now(), epoch, &sink));
+            // Whoever starts late sees a later epoch first.
+            let next = || loop {
+                epoch.fetch_add(1, Ordering::Release);
+                if let Ok(tally) = tallies.recv_timeout(Duration::from_millis(20)) {
+                    return tally;
+                }
+            };
+            let mut seen: Vec<_> = (0..8 * reporters).map(|_| next()).collect();
+            stop.store(true, Ordering::Relaxed);
+            running.join().unwrap().unwrap();
+            seen.extend(tallies.iter());
+            let numbers = seen.iter().map(|(thread, number, _)| (*thread, *number));
+            let mut numbers: Vec<_> = numbers.collect();
+            assert!(numbers.iter().all(|&(thread, number)| thread == 0 && number >= 5));
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert!(numbers.len() > 4, "{numbers:?}");
+            let mut all = Tally::default();
+            seen.iter().for_each(|(.., tally)| all.merge(tally));
+            let get = all.verb(Verb::Get);
+            assert!(get.answered > 0 && get.answered == get.sent, "{} {}", get.answered, get.sent);
+        });
+    }
+}

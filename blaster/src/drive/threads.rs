@@ -1,0 +1,364 @@
+//! The loops: both halves on one thread, or each on its own.
+//!
+//! Where: what a driving thread runs. Invariant: notes of what is sent reach the receiving half
+//! before the bytes reach the server, so that an answer always finds its request. The one lock held
+//! together with nothing else is that of the exchange; it is held to swap two vectors.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use net::{Interest, Timeout, Waker};
+
+use super::inward::{Feedback, Inward, Note, Notes, Options};
+use super::outward::Outward;
+use super::score::{Books, Score};
+use super::{Clock, Drive, DriveError};
+use crate::measure::Tally;
+
+/// The token of the other half's epoll, or doorbell.
+const ASIDE: u64 = u64::MAX;
+/// Longest sleep: how soon a stop or a new epoch is seen.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// Between two looks for what has run out of time, at most.
+const TICK_MAX_NS: u64 = 10_000_000;
+/// And at least.
+const TICK_MIN_NS: u64 = 100_000;
+/// So long before a request is due the thread no longer sleeps: about what waking up takes.
+const SPIN_NS: u64 = 20_000;
+
+type Sink = mpsc::Sender<(u32, u32, Tally)>;
+
+/// Says when the thread is to hand over its tally, and when to end.
+struct Watch<'a> {
+    drive: &'a Drive,
+    clock: Clock,
+    epoch: &'a AtomicU32,
+    sink: &'a Sink,
+    seen: u32,
+    tick_ns: u64,
+    next_tick_ns: u64,
+    /// Since when nothing more is sent.
+    ended_ns: Option<u64>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(drive: &'a Drive, clock: Clock, epoch: &'a AtomicU32, sink: &'a Sink) -> Watch<'a> {
+        let timeout_ns = u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+        Watch {
+            drive,
+            clock,
+            epoch,
+            sink,
+            // Acquire: pairs with the release that opened the epoch, so that what was set up before
+            // it is seen.
+            seen: epoch.load(Ordering::Acquire),
+            tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
+            next_tick_ns: 0,
+            ended_ns: None,
+        }
+    }
+
+    /// Hands the tally over if the epoch has moved on.
+    #[inline]
+    fn report(&mut self, books: &mut Books) {
+        // Acquire: as in `new`.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if epoch != self.seen {
+            self.hand_over(books);
+            self.seen = epoch;
+        }
+    }
+
+    fn hand_over(&self, books: &mut Books) {
+        let tally = books.score.take(self.clock.now_ns());
+        // Nobody listens any more: then nobody wants it.
+        let _ = self.sink.send((self.drive.thread, self.seen, tally));
+    }
+
+    /// It is time for the work that is done now and then.
+    #[inline]
+    fn is_tick(&mut self, now_ns: u64) -> bool {
+        let is_tick = now_ns >= self.next_tick_ns;
+        if is_tick {
+            self.next_tick_ns = now_ns + self.tick_ns;
+        }
+        is_tick
+    }
+
+    /// Somebody, or the clock, says that it is over.
+    fn is_over(&self) -> bool {
+        // Relaxed: nothing is handed over with the flag.
+        self.drive.until.stop.load(Ordering::Relaxed)
+            || self.drive.until.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// How long to sleep before a request that is due then.
+    fn limit(&self, due_ns: Option<u64>, is_stuck: bool) -> Timeout {
+        let Some(due_ns) = due_ns else {
+            let most = if is_stuck { SLEEP_MAX / 10 } else { SLEEP_MAX };
+            return Timeout::Within(most);
+        };
+        let ahead_ns = due_ns.saturating_sub(self.clock.now_ns());
+        if ahead_ns <= SPIN_NS {
+            return Timeout::Zero;
+        }
+        Timeout::Exactly(Duration::from_nanos(ahead_ns - SPIN_NS).min(SLEEP_MAX))
+    }
+}
+
+pub(super) fn run(
+    drive: &Drive,
+    clock: Clock,
+    epoch: &AtomicU32,
+    sink: &Sink,
+) -> Result<(), DriveError> {
+    pin(drive.cpu)?;
+    let mut watch = Watch::new(drive, clock, epoch, sink);
+    let bell = Arc::new(Waker::new().map_err(DriveError::System)?);
+    let outward = Outward::new(drive, Arc::clone(&bell), clock.now_ns());
+    let mut outward = outward.map_err(DriveError::System)?;
+    let options = Options {
+        speech: drive.speech,
+        timeout_ns: u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX),
+        verify: drive.verify,
+        fill: drive.fill_on_miss,
+    };
+    let lines = outward.lines();
+    let inward = Inward::new(options, drive.names.clone(), lines).map_err(DriveError::System)?;
+    let (mut books, mut notes) = (books(drive, clock), Notes::default());
+    outward.open_all(clock.now_ns(), &mut books, &mut notes)?;
+    outward.establish(&clock, &mut books, &mut notes)?;
+    outward.begin(clock.now_ns());
+    match drive.receive_apart {
+        None => together(&mut watch, outward, inward, books, notes),
+        Some(cpu) => apart(&mut watch, outward, inward, (books, notes), bell, cpu),
+    }
+}
+
+fn books(drive: &Drive, clock: Clock) -> Books {
+    let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
+    Books { score: Score::new(late_ns, clock.now_ns()), back: Feedback::default() }
+}
+
+fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
+    // Timers that may be 50 us late by default: a refusal leaves them so.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    cpu.map_or(Ok(()), |cpu| net::pin_thread(cpu).map_err(|error| DriveError::Pin(cpu, error)))
+}
+
+/// Both halves on this thread.
+fn together(
+    watch: &mut Watch<'_>,
+    mut outward: Outward,
+    mut inward: Inward,
+    mut books: Books,
+    mut notes: Notes,
+) -> Result<(), DriveError> {
+    let clock = watch.clock;
+    let nested = inward.epoll.add(&outward.epoll, ASIDE, Interest::Accept, &inward.calls);
+    nested.map_err(DriveError::System)?;
+    loop {
+        outward.heed(&clock, &mut books, &mut notes);
+        outward.send(&clock, &mut books, &mut notes)?;
+        inward.take(&mut notes, &mut books);
+        outward.flush(&mut notes)?;
+        let limit = watch.limit(outward.due_ns(), outward.is_stuck);
+        let is_aside = inward.wait(limit, ASIDE).map_err(DriveError::System)?;
+        inward.read_all(&clock, &mut books);
+        if is_aside {
+            outward.hear(Timeout::Zero, &clock, &mut books, &mut notes)?;
+        }
+        watch.report(&mut books);
+        let now_ns = clock.now_ns();
+        if watch.is_tick(now_ns) {
+            inward.expire(now_ns, &mut books);
+            outward.tick(now_ns, &mut books, &mut notes);
+            if watch.is_over() {
+                outward.is_ended = true;
+            }
+        }
+        if outward.is_ended && notes.notes.is_empty() && is_done(watch, &inward, &books, now_ns) {
+            inward.finish(&mut books);
+            watch.hand_over(&mut books);
+            return Ok(());
+        }
+    }
+}
+
+/// Nothing is under way any more, or it has had its time.
+fn is_done(watch: &mut Watch<'_>, inward: &Inward, books: &Books, now_ns: u64) -> bool {
+    let since_ns = *watch.ended_ns.get_or_insert(now_ns);
+    let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+    let is_idle = inward.waiting == 0 && books.back.fills.is_empty();
+    is_idle || now_ns.saturating_sub(since_ns) > timeout_ns.saturating_add(watch.tick_ns)
+}
+
+/// What the two threads hand each other.
+struct Exchange {
+    /// From the sending half: first in, first out.
+    notes: Arc<Mutex<Notes>>,
+    /// From the receiving half.
+    back: Mutex<Feedback>,
+    /// The receiving half is to look at its notes.
+    bell: Waker,
+    /// The sending half has nothing more to send.
+    is_ended: AtomicBool,
+    /// The receiving half has nothing more to receive, or one of them has failed.
+    is_done: AtomicBool,
+    /// The sending half waits for any answer.
+    is_stuck: AtomicBool,
+}
+
+/// The sending half on this thread, the receiving half on another.
+fn apart(
+    watch: &mut Watch<'_>,
+    mut outward: Outward,
+    inward: Inward,
+    (mut books, mut notes): (Books, Notes),
+    sender_bell: Arc<Waker>,
+    cpu: usize,
+) -> Result<(), DriveError> {
+    let exchange = Exchange {
+        notes: Arc::default(),
+        back: Mutex::default(),
+        bell: Waker::new().map_err(DriveError::System)?,
+        is_ended: AtomicBool::new(false),
+        is_done: AtomicBool::new(false),
+        is_stuck: AtomicBool::new(false),
+    };
+    let (exchange, drive) = (&exchange, watch.drive);
+    let other = Watch::new(drive, watch.clock, watch.epoch, watch.sink);
+    std::thread::scope(|scope| {
+        let receiving =
+            std::thread::Builder::new().name("receive".to_owned()).spawn_scoped(scope, move || {
+                let outcome = receive(other, inward, exchange, &sender_bell, cpu);
+                // Release: pairs with the acquire in `transmit`.
+                exchange.is_done.store(true, Ordering::Release);
+                sender_bell.wake();
+                outcome
+            });
+        let receiving = receiving.map_err(DriveError::System)?;
+        let sent = transmit(watch, &mut outward, exchange, &mut books, &mut notes);
+        // Release: pairs with the acquire in `receive`.
+        exchange.is_ended.store(true, Ordering::Release);
+        if sent.is_err() {
+            exchange.is_done.store(true, Ordering::Release);
+        }
+        exchange.bell.wake();
+        watch.hand_over(&mut books);
+        let received = receiving.join().unwrap_or(Err(DriveError::Plan("a thread has died")));
+        sent.and(received)
+    })
+}
+
+fn transmit(
+    watch: &mut Watch<'_>,
+    outward: &mut Outward,
+    exchange: &Exchange,
+    books: &mut Books,
+    notes: &mut Notes,
+) -> Result<(), DriveError> {
+    let clock = watch.clock;
+    // Acquire: pairs with the release when the receiving half is done.
+    while !exchange.is_done.load(Ordering::Acquire) {
+        {
+            let mut back = exchange.back.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut *back, &mut books.back);
+        }
+        outward.heed(&clock, books, notes);
+        outward.send(&clock, books, notes)?;
+        hand_notes(exchange, notes);
+        outward.flush(notes)?;
+        hand_notes(exchange, notes);
+        // Relaxed: a hint; whoever misses it sleeps for `SLEEP_MAX` at most.
+        exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
+        let limit = watch.limit(outward.due_ns(), outward.is_stuck);
+        outward.hear(limit, &clock, books, notes)?;
+        watch.report(books);
+        let now_ns = clock.now_ns();
+        if watch.is_tick(now_ns) {
+            outward.tick(now_ns, books, notes);
+            if watch.is_over() {
+                outward.is_ended = true;
+            }
+        }
+        if outward.is_ended && notes.notes.is_empty() {
+            // Release: pairs with the acquire in `receive`; all notes are in the exchange.
+            exchange.is_ended.store(true, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+/// Puts notes behind those that wait. Sockets have to be watched at once; requests are looked up
+/// when their answers come.
+fn hand_notes(exchange: &Exchange, notes: &mut Notes) {
+    if notes.notes.is_empty() {
+        return;
+    }
+    let is_urgent = notes.notes.iter().any(|note| !matches!(note, Note::Sent(_)));
+    {
+        let mut waiting = exchange.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.notes.is_empty() {
+            std::mem::swap(&mut *waiting, notes);
+        } else {
+            waiting.notes.append(&mut notes.notes);
+            waiting.keys.append(&mut notes.keys);
+        }
+    }
+    if is_urgent {
+        exchange.bell.wake();
+    }
+}
+
+fn receive(
+    mut watch: Watch<'_>,
+    mut inward: Inward,
+    exchange: &Exchange,
+    sender_bell: &Waker,
+    cpu: usize,
+) -> Result<(), DriveError> {
+    pin(Some(cpu))?;
+    let clock = watch.clock;
+    let mut books = books(watch.drive, clock);
+    inward.expect_mail(Arc::clone(&exchange.notes));
+    let rung = inward.epoll.add(&exchange.bell, ASIDE, Interest::Wake, &inward.calls);
+    rung.map_err(DriveError::System)?;
+    loop {
+        // Acquire: pairs with the release in `transmit`: once it is seen, the notes taken below are
+        // the last.
+        let is_ended = exchange.is_ended.load(Ordering::Acquire);
+        let is_aside =
+            inward.wait(Timeout::Within(SLEEP_MAX), ASIDE).map_err(DriveError::System)?;
+        if is_aside {
+            exchange.bell.clear();
+        }
+        inward.open_mail(&mut books);
+        inward.read_all(&clock, &mut books);
+        watch.report(&mut books);
+        let now_ns = clock.now_ns();
+        if watch.is_tick(now_ns) {
+            inward.expire(now_ns, &mut books);
+        }
+        if is_ended {
+            books.back.fills.clear();
+        }
+        let is_urgent = books.back.is_urgent();
+        if is_urgent || books.back.over > 0 {
+            let mut back = exchange.back.lock().unwrap_or_else(PoisonError::into_inner);
+            back.add(&mut books.back);
+        }
+        // Relaxed: as where it is stored.
+        if is_urgent || exchange.is_stuck.load(Ordering::Relaxed) {
+            sender_bell.wake();
+        }
+        // Acquire: pairs with the release of a sending half that has failed.
+        let has_failed = exchange.is_done.load(Ordering::Acquire);
+        if has_failed || (is_ended && is_done(&mut watch, &inward, &books, now_ns)) {
+            inward.finish(&mut books);
+            watch.hand_over(&mut books);
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Connections: the transports that carry requests to a target and its answers back.
+//!
+//! ```text
+//! sending half    requests -> `Outward` -> socket     one write per wake-up and connection
+//! reading half    socket -> `Arrivals`                many answers per read
+//! ```
+//!
+//! Where: below the drive, above the sockets of `net`; what else can carry requests joins here, as
+//! one more variant of `Socket` and of `Outward`.
+//! Invariant: nothing blocks; what waits to be sent is bounded by `OUT_BYTES_MAX` and one request.
+//! Both halves hold the same socket, so that they may run on different threads.
+
+use std::io;
+use std::sync::Arc;
+
+use net::{
+    Calls, Datagrams, Epoll, Interest, Outbox, Place as StreamPlace, Sent, SentDatagrams, Stream,
+};
+use protocol::udp::{self, Header};
+
+use crate::target::Place;
+
+/// Bytes of requests that may wait for a socket to take them.
+pub const OUT_BYTES_MAX: usize = 256 << 10;
+/// Datagrams that may wait.
+const OUT_DATAGRAMS_MAX: usize = 1024;
+
+/// A socket, of whichever transport.
+#[derive(Clone, Debug)]
+pub enum Socket {
+    /// TCP or Unix: bytes in order.
+    Stream(Arc<Stream>),
+    /// memcached's UDP: datagrams with a header.
+    Udp(Arc<Datagrams>),
+}
+
+impl Socket {
+    /// Begins to connect. A stream may not be there yet; UDP is at once.
+    ///
+    /// # Errors
+    /// The place cannot be reached, or there is no descriptor left.
+    pub fn open(place: &Place) -> io::Result<Socket> {
+        let stream = |place| Stream::connect(&place).map(|stream| Socket::Stream(stream.into()));
+        match place {
+            Place::Tcp(address) => stream(StreamPlace::Tcp(*address)),
+            Place::Unix(path) => stream(StreamPlace::Unix(path.clone())),
+            Place::Udp(address) => {
+                Datagrams::connect(*address).map(|socket| Socket::Udp(socket.into()))
+            }
+        }
+    }
+
+    /// Watches it.
+    ///
+    /// # Errors
+    /// As `Epoll::add`.
+    pub fn watch(&self, epoll: &Epoll, token: u64, on: Interest, calls: &Calls) -> io::Result<()> {
+        match self {
+            Socket::Stream(stream) => epoll.add(stream, token, on, calls),
+            Socket::Udp(socket) => epoll.add(socket, token, on, calls),
+        }
+    }
+
+    /// Watches it no more.
+    pub fn forget(&self, epoll: &Epoll, calls: &Calls) {
+        // Not watched: as well.
+        let _ = match self {
+            Socket::Stream(stream) => epoll.remove(stream, calls),
+            Socket::Udp(socket) => epoll.remove(socket, calls),
+        };
+    }
+
+    /// What has become of connecting.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn outcome(&self) -> io::Result<()> {
+        match self {
+            Socket::Stream(stream) => stream.outcome(),
+            Socket::Udp(_) => Ok(()),
+        }
+    }
+}
+
+/// What came of handing requests to the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All of them.
+    All,
+    /// The socket is full.
+    Full,
+    /// The connection is broken.
+    Broken,
+    /// A datagram is larger than the path takes.
+    TooLarge,
+}
+
+/// The sending half: requests that wait, and the socket they go to.
+#[derive(Debug)]
+pub enum Outward {
+    /// Bytes, of which the first `done` are sent.
+    Stream {
+        /// The socket.
+        stream: Arc<Stream>,
+        /// Requests.
+        bytes: Vec<u8>,
+        /// Sent of them.
+        done: usize,
+    },
+    /// Datagrams, of which the first `done` are sent.
+    Udp {
+        /// The socket.
+        socket: Arc<Datagrams>,
+        /// Requests.
+        outbox: Outbox,
+        /// Sent of them.
+        done: usize,
+        /// Runs of equally long datagrams are handed over as one.
+        gso: bool,
+    },
+}
+
+impl Outward {
+    /// The sending half of a socket.
+    #[must_use]
+    pub fn new(socket: &Socket, gso: bool) -> Outward {
+        match socket {
+            Socket::Stream(stream) => {
+                Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
+            }
+            Socket::Udp(socket) => {
+                let outbox = Outbox::new();
+                Outward::Udp { socket: Arc::clone(socket), outbox, done: 0, gso }
+            }
+        }
+    }
+
+    /// There is room for one more request.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        match self {
+            Outward::Stream { bytes, done, .. } => bytes.len() - done < OUT_BYTES_MAX,
+            Outward::Udp { outbox, .. } => {
+                outbox.len() < OUT_DATAGRAMS_MAX && outbox.total_bytes() < OUT_BYTES_MAX
+            }
+        }
+    }
+
+    /// Has `write` append request `number`; its bytes, or none if they fit no datagram: then
+    /// nothing is sent.
+    #[inline]
+    pub fn request(&mut self, number: u16, write: impl FnOnce(&mut Vec<u8>)) -> Option<usize> {
+        match self {
+            Outward::Stream { bytes, .. } => {
+                let before = bytes.len();
+                write(bytes);
+                Some(bytes.len() - before)
+            }
+            Outward::Udp { outbox, .. } => {
+                let bytes = outbox.begin(None);
+                bytes.extend_from_slice(&Header::request(number).bytes());
+                write(bytes);
+                let bytes = outbox.last_bytes();
+                if bytes > udp::REQUEST_BYTES_MAX {
+                    outbox.take_back();
+                    return None;
+                }
+                Some(bytes)
+            }
+        }
+    }
+
+    /// Hands over what waits.
+    #[inline]
+    pub fn flush(&mut self, calls: &Calls) -> Flushed {
+        match self {
+            Outward::Stream { stream, bytes, done } => {
+                while *done < bytes.len() {
+                    match stream.write(&bytes[*done..], calls) {
+                        Sent::Bytes(0) => return Flushed::Full,
+                        Sent::Bytes(sent) => *done += sent,
+                        Sent::Broken => return Flushed::Broken,
+                    }
+                }
+                bytes.clear();
+                *done = 0;
+            }
+            Outward::Udp { socket, outbox, done, gso } => {
+                while *done < outbox.len() {
+                    match socket.send(outbox, *done, *gso, calls) {
+                        SentDatagrams::Some(0) => return Flushed::Full,
+                        SentDatagrams::Some(sent) => *done += sent,
+                        // This path does not cut for us: one by one, as without the option.
+                        SentDatagrams::NoGso => *gso = false,
+                        SentDatagrams::TooLarge => return Flushed::TooLarge,
+                        SentDatagrams::Broken => return Flushed::Broken,
+                    }
+                }
+                outbox.clear();
+                *done = 0;
+            }
+        }
+        Flushed::All
+    }
+}

@@ -1,0 +1,210 @@
+//! A null server: it answers every request without looking, in whichever protocol it comes.
+//!
+//! Where: in a server's place. It bounds what any server could reach on this machine, shows what
+//! the load generator itself can drive, and, with faults by plan, whether it measures them right.
+//! Invariant: it stores nothing. Every get is a hit of the same length, every set is stored, every
+//! delete deletes; what a peer can make it hold is bounded by `HELD_BYTES_MAX` and `OUT_BYTES_MAX`.
+//! Source: `kvblaster reflect`; faults after the paper's measurements of loss (section 6.2).
+
+mod answer;
+mod faults;
+mod serve;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use net::{Datagrams, Listener, PortHold, Waker};
+
+use crate::target::Place;
+pub use faults::Faults;
+
+/// Most bytes of a request that is not whole; the values of sets are skipped as they come.
+const HELD_BYTES_MAX: usize = 64 << 10;
+/// Bytes of replies after which a connection is not read until they are sent.
+const OUT_BYTES_MAX: usize = 1 << 20;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// Longest value answered.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Most threads.
+pub const THREADS_MAX: usize = 1024;
+
+/// What to serve, and what to do wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Where; port 0 takes a free one.
+    pub places: Vec<Place>,
+    /// How many threads; one if 0.
+    pub threads: usize,
+    /// Where they run, one after the other; anywhere if there are fewer.
+    pub cpus: Vec<usize>,
+    /// Bytes of every value.
+    pub value_bytes: usize,
+    /// Every reply is sent so much later.
+    pub delay: Duration,
+    /// Every so often, nothing happens for so long; first after the first of the two.
+    pub stall: Option<(Duration, Duration)>,
+    /// What happens to datagrams.
+    pub faults: Faults,
+}
+
+/// What a server has done so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Requests answered, each key of a multiget counted.
+    pub answers: AtomicU64,
+    /// UDP: messages dropped.
+    pub dropped: AtomicU64,
+    /// UDP: messages sent twice.
+    pub duplicated: AtomicU64,
+    /// UDP: messages sent after the next one.
+    pub reordered: AtomicU64,
+    /// Stalls that are over.
+    pub stalls: AtomicU64,
+}
+
+impl Counts {
+    /// Adds to one of the counts. Relaxed: a statistic; it orders nothing and pairs with nothing.
+    fn add(count: &AtomicU64, n: u64) {
+        count.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// A running server; it stops when dropped.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Vec<Place>,
+    counts: Arc<Counts>,
+    stop: Arc<AtomicBool>,
+    bells: Vec<Arc<Waker>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    files: Vec<PathBuf>,
+}
+
+impl Running {
+    /// Where it listens, with real ports, in the order of the plan.
+    #[must_use]
+    pub fn addresses(&self) -> &[Place] {
+        &self.addresses
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Stops it and waits until it is gone.
+    ///
+    /// # Errors
+    /// A thread has failed.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        // Release: pairs with the acquire in `serve::run`; nothing else is handed over.
+        self.stop.store(true, Ordering::Release);
+        self.bells.iter().for_each(|bell| bell.wake());
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died")));
+            outcome = outcome.and(ended);
+        }
+        for file in self.files.drain(..) {
+            // Gone already: what we wanted.
+            let _ = std::fs::remove_file(file);
+        }
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `stop`.
+        let _ = self.end();
+    }
+}
+
+/// The sockets of one thread.
+#[derive(Debug, Default)]
+struct Sockets {
+    listeners: Vec<Arc<Listener>>,
+    datagrams: Vec<Datagrams>,
+}
+
+/// Starts a server.
+///
+/// # Errors
+/// A place cannot be listened on, or a thread cannot be started.
+pub fn serve(plan: &Plan) -> io::Result<Running> {
+    let threads = plan.threads.clamp(1, THREADS_MAX);
+    let mut sockets: Vec<Sockets> = Vec::new();
+    sockets.resize_with(threads, Sockets::default);
+    let mut running = Running {
+        addresses: Vec::new(),
+        counts: Arc::default(),
+        stop: Arc::default(),
+        bells: Vec::new(),
+        threads: Vec::new(),
+        files: Vec::new(),
+    };
+    for place in &plan.places {
+        let at = listen(place, &mut sockets, &mut running.files)?;
+        running.addresses.push(at);
+    }
+    let plan =
+        Arc::new(Plan { value_bytes: plan.value_bytes.min(VALUE_BYTES_MAX), ..plan.clone() });
+    for (thread, sockets) in sockets.into_iter().enumerate() {
+        let bell = Arc::new(Waker::new()?);
+        running.bells.push(Arc::clone(&bell));
+        let cpu = plan.cpus.get(thread).copied();
+        let (plan, counts) = (Arc::clone(&plan), Arc::clone(&running.counts));
+        let stop = Arc::clone(&running.stop);
+        let builder = std::thread::Builder::new().name(format!("reflect-{thread}"));
+        running.threads.push(builder.spawn(move || {
+            if let Some(cpu) = cpu {
+                net::pin_thread(cpu)?;
+            }
+            serve::run(&plan, sockets, &counts, &stop, &bell)
+        })?);
+    }
+    Ok(running)
+}
+
+/// A socket for each thread; where that cannot be, one for all.
+fn listen(place: &Place, sockets: &mut [Sockets], files: &mut Vec<PathBuf>) -> io::Result<Place> {
+    match place {
+        Place::Tcp(address) => {
+            let hold = PortHold::take(*address)?;
+            for own in sockets {
+                own.listeners.push(Arc::new(hold.listen(BACKLOG)?));
+            }
+            Ok(Place::Tcp(hold.address()))
+        }
+        Place::Unix(path) => {
+            let listener = Arc::new(Listener::unix(path, 0o700, BACKLOG)?);
+            files.push(path.clone());
+            sockets.iter_mut().for_each(|own| own.listeners.push(Arc::clone(&listener)));
+            Ok(place.clone())
+        }
+        Place::Udp(address) => {
+            let mut at: SocketAddr = *address;
+            let shared = sockets.len() > 1;
+            for own in sockets {
+                let socket = Datagrams::bind(at, shared)?;
+                at = socket.address()?;
+                own.datagrams.push(socket);
+            }
+            Ok(Place::Udp(at))
+        }
+    }
+}

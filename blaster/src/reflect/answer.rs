@@ -1,0 +1,291 @@
+//! What the null server answers: requests are only measured, never understood.
+//!
+//! Where: between the bytes that were read and those that are written.
+//! Invariant: bytes that are no request break the connection; a value that is sent to be stored is
+//! skipped, whatever its length, without being held.
+//! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
+
+use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
+use protocol::number::{strict_u32, strict_u64};
+use protocol::reply::number;
+use protocol::resp::{self, Decoded, Reply};
+
+/// Longest line: a multiget of a thousand keys.
+const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
+/// Binary commands that want to be answered with a value, loud and quiet.
+const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
+/// Of those, the ones whose answer shows the key.
+const GETKS: [u8; 2] = [0x0c, 0x0d];
+const NOOP: u8 = 0x0a;
+const VERSION: u8 = 0x0b;
+/// What a text server says it is.
+const NAME: &[u8] = b"reflect";
+
+/// A connection's, or a datagram's, state.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    /// Bytes of a value that are still to come, and are skipped.
+    skip: usize,
+    /// What is answered then.
+    after: Vec<u8>,
+}
+
+/// What every value is.
+#[derive(Debug)]
+pub(super) struct Value {
+    /// Text: client flags, length, value.
+    classic: Vec<u8>,
+    /// RESP: length, value.
+    bulk: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Value {
+    pub(super) fn new(bytes: usize) -> Value {
+        let plain = vec![b'v'; bytes];
+        let (mut classic, mut bulk) = (b" 0 ".to_vec(), Vec::new());
+        number(&mut classic, bytes);
+        classic.extend_from_slice(b"\r\n");
+        classic.extend_from_slice(&plain);
+        classic.extend_from_slice(b"\r\n");
+        resp::bulk(&plain, &mut bulk);
+        Value { classic, bulk, plain }
+    }
+}
+
+/// What came of looking for a request.
+enum Step {
+    More,
+    /// One, of so many bytes, and so many answers to it.
+    Taken(usize, u64),
+    Broken,
+}
+
+impl Mirror {
+    /// Answers the requests in `input` until `out` has `most` bytes: how many bytes were taken and
+    /// how many answers given; none if this is no request.
+    #[inline]
+    pub(super) fn reflect(
+        &mut self,
+        input: &[u8],
+        value: &Value,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<(usize, u64)> {
+        let (mut at, mut answers) = (0, 0);
+        while at < input.len() && out.len() < most {
+            if self.skip > 0 {
+                let skipped = self.skip.min(input.len() - at);
+                self.skip -= skipped;
+                at += skipped;
+                if self.skip == 0 {
+                    out.append(&mut self.after);
+                }
+                continue;
+            }
+            let rest = &input[at..];
+            let step = match rest[0] {
+                MAGIC_REQUEST => self.frame(rest, value, out),
+                b'*' => self.command(rest, value, out),
+                _ => self.line(rest, value, out),
+            };
+            match step {
+                Step::More if rest.len() >= LINE_BYTES_MAX => return None,
+                Step::More => break,
+                Step::Taken(bytes, given) => {
+                    at += bytes;
+                    answers += given;
+                }
+                Step::Broken => return None,
+            }
+        }
+        Some((at, answers))
+    }
+
+    /// Skips a value of so many bytes, and then says `word`.
+    fn store(&mut self, bytes: usize, word: &[u8]) {
+        self.skip = bytes;
+        self.after.extend_from_slice(word);
+    }
+
+    #[inline]
+    fn line(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+        let Some(end) = memchr::memchr(b'\n', input) else { return Step::More };
+        let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+        let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+        let Some(name) = words.next() else { return Step::Broken };
+        let mut answers = 1;
+        match name {
+            b"get" | b"gets" => {
+                answers = 0;
+                for key in words {
+                    out.extend_from_slice(b"VALUE ");
+                    out.extend_from_slice(key);
+                    out.extend_from_slice(&value.classic);
+                    answers += 1;
+                }
+                out.extend_from_slice(b"END\r\n");
+            }
+            b"mg" | b"ms" | b"md" | b"ma" => return self.meta(line, end + 1, value, out),
+            b"mn" => out.extend_from_slice(b"MN\r\n"),
+            b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
+                let Some(bytes) = words.nth(3).and_then(strict_u32) else { return Step::Broken };
+                let is_quiet = line.ends_with(b" noreply");
+                self.store(bytes as usize + 2, if is_quiet { b"" } else { b"STORED\r\n" });
+            }
+            b"delete" => out.extend_from_slice(b"DELETED\r\n"),
+            b"touch" => out.extend_from_slice(b"TOUCHED\r\n"),
+            b"incr" | b"decr" => out.extend_from_slice(b"1\r\n"),
+            b"flush_all" | b"verbosity" => out.extend_from_slice(b"OK\r\n"),
+            b"stats" => out.extend_from_slice(b"END\r\n"),
+            b"version" => {
+                for part in [b"VERSION ", NAME, b"\r\n"] {
+                    out.extend_from_slice(part);
+                }
+            }
+            _ => out.extend_from_slice(b"ERROR\r\n"),
+        }
+        Step::Taken(end + 1, answers)
+    }
+
+    /// `mg`, `ms`, `md`, `ma`: flags that ask for something of the request's are answered.
+    fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut Vec<u8>) -> Step {
+        let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+        let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
+            return Step::Broken;
+        };
+        let mut bytes = 0;
+        if name == b"ms" {
+            let Some(length) = words.next().and_then(strict_u32) else { return Step::Broken };
+            bytes = length as usize + 2;
+        }
+        let start = out.len();
+        let wants_value = name != b"ms" && words.clone().any(|flag| flag == b"v");
+        let is_quiet = words.clone().any(|flag| flag == b"q");
+        out.extend_from_slice(if wants_value { b"VA " } else { b"HD" });
+        if wants_value {
+            number(out, value.plain.len());
+        }
+        for flag in words {
+            match flag {
+                [b'O', ..] => [b" ", flag].iter().for_each(|part| out.extend_from_slice(part)),
+                b"k" => [b" k", key].iter().for_each(|part| out.extend_from_slice(part)),
+                _ => {}
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+        if wants_value {
+            out.extend_from_slice(&value.plain);
+            out.extend_from_slice(b"\r\n");
+        } else if is_quiet {
+            out.truncate(start);
+        }
+        if bytes > 0 {
+            self.after.extend_from_slice(&out[start..]);
+            out.truncate(start);
+            self.skip = bytes;
+        }
+        Step::Taken(used, 1)
+    }
+
+    #[inline]
+    fn frame(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+        let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Step::More };
+        let asked = Header::from_bytes(header);
+        let (extras, key) = (usize::from(asked.extras_bytes), usize::from(asked.key_bytes));
+        let body = asked.body_bytes as usize;
+        let Some(value_bytes) = body.checked_sub(extras + key) else { return Step::Broken };
+        let Some(key) = input.get(HEADER_BYTES + extras..HEADER_BYTES + extras + key) else {
+            return Step::More;
+        };
+        let is_get = GETS.contains(&asked.opcode);
+        let key = if GETKS.contains(&asked.opcode) { key } else { &[] };
+        let (extras, text): (&[u8], &[u8]) = match asked.opcode {
+            VERSION => (&[], NAME),
+            _ if is_get => (&[0; 4], &value.plain),
+            _ => (&[], &[]),
+        };
+        let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let told = Header {
+            magic: MAGIC_REPLY,
+            opcode: asked.opcode,
+            key_bytes: u16::try_from(key.len()).unwrap_or(0),
+            extras_bytes: u8::try_from(extras.len()).unwrap_or(0),
+            body_bytes: length(extras.len() + key.len() + text.len()),
+            opaque: asked.opaque,
+            ..Header::default()
+        };
+        // Quiet commands other than gets are not answered.
+        let is_quiet = !is_get
+            && protocol::binary::opcode::find(asked.opcode).is_some_and(|opcode| opcode.quiet);
+        if value_bytes > 0 {
+            let told = told.to_bytes();
+            self.store(value_bytes, if is_quiet { &[] } else { &told });
+        } else if !is_quiet {
+            out.extend_from_slice(&told.to_bytes());
+            [extras, key, text].iter().for_each(|part| out.extend_from_slice(part));
+        }
+        Step::Taken(HEADER_BYTES + body - value_bytes, u64::from(asked.opcode != NOOP))
+    }
+
+    #[inline]
+    fn command(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+        let command = match resp::Command::decode(input) {
+            Decoded::Whole(command, used) => (command, used),
+            Decoded::Broken => return Step::Broken,
+            Decoded::More => return self.long_command(input),
+        };
+        let (command, used) = command;
+        let mut words = command.words();
+        let name = words.next().unwrap_or_default();
+        let mut answers = 1;
+        match name.to_ascii_uppercase().as_slice() {
+            b"GET" => out.extend_from_slice(&value.bulk),
+            b"MGET" => {
+                answers = command.len() as u64 - 1;
+                Reply::Array(u32::try_from(answers).unwrap_or(0)).encode(out);
+                words.for_each(|_| out.extend_from_slice(&value.bulk));
+            }
+            b"DEL" => out.extend_from_slice(b":1\r\n"),
+            b"APPEND" => Reply::Integer(1).encode(out),
+            b"PING" => out.extend_from_slice(b"+PONG\r\n"),
+            // What benchmarks ask before they begin.
+            b"CONFIG" => out.extend_from_slice(b"*0\r\n"),
+            _ => out.extend_from_slice(b"+OK\r\n"),
+        }
+        Step::Taken(used, answers)
+    }
+
+    /// `SET KEY VALUE` or `APPEND KEY VALUE` of which the value is not all here: skipped.
+    fn long_command(&mut self, input: &[u8]) -> Step {
+        let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
+            return Step::More;
+        };
+        let mut name: &[u8] = &[];
+        for word in 0..2 {
+            match Reply::decode(&input[at..]) {
+                Decoded::Whole(Reply::Bulk(text), used) => {
+                    at += used;
+                    if word == 0 {
+                        name = text;
+                    }
+                }
+                _ => return Step::More,
+            }
+        }
+        let Some(end) = memchr::memchr(b'\n', &input[at..]) else { return Step::More };
+        let digits = input[at..at + end]
+            .strip_prefix(b"$")
+            .and_then(|line| strict_u64(line.strip_suffix(b"\r")?));
+        let bytes = digits.and_then(|bytes| usize::try_from(bytes).ok());
+        let is_set = name.eq_ignore_ascii_case(b"SET");
+        let stores = words == 3 && (is_set || name.eq_ignore_ascii_case(b"APPEND"));
+        match bytes.filter(|bytes| stores && *bytes <= resp::BULK_BYTES_MAX) {
+            Some(bytes) => {
+                self.store(bytes + 2, if is_set { b"+OK\r\n" } else { b":1\r\n" });
+                Step::Taken(at + end + 1, 1)
+            }
+            None => Step::More,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Faults by plan: which of the messages over UDP are dropped, doubled or swapped.
+//!
+//! Where: before a reply over UDP is sent. Invariant: what happens depends on the number of the
+//! reply alone, and what has happened is counted; at most one message is held back at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Every so many messages, from the first: one in `drop_every` is dropped, and so on; 0 for never.
+/// A message to which two would happen has the first of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Not sent.
+    pub drop_every: u64,
+    /// Sent twice.
+    pub duplicate_every: u64,
+    /// Sent after the one that follows it.
+    pub reorder_every: u64,
+}
+
+/// What happens to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Sent,
+    Dropped,
+    Doubled,
+    Held,
+}
+
+impl Faults {
+    /// What happens to message `number`, counted from 0.
+    pub(super) fn fate(&self, number: u64) -> Fate {
+        let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
+        // Not the same messages, where the periods are the same.
+        if is_one(self.drop_every, 0) {
+            Fate::Dropped
+        } else if is_one(self.duplicate_every, 1) {
+            Fate::Doubled
+        } else if is_one(self.reorder_every, 2) {
+            Fate::Held
+        } else {
+            Fate::Sent
+        }
+    }
+}
+
+/// Numbers messages over all threads.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(AtomicU64);
+
+impl Numbers {
+    /// The next one. Relaxed: only that each is given once matters.
+    pub(super) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_messages_has_each_fault() {
+        let faults = Faults { drop_every: 10, duplicate_every: 10, reorder_every: 5 };
+        let count = |fate| (0..1000).filter(|&number| faults.fate(number) == fate).count();
+        assert_eq!([Fate::Dropped, Fate::Doubled, Fate::Held].map(count), [100, 100, 200]);
+        assert!((0..1000).all(|number| Faults::default().fate(number) == Fate::Sent));
+    }
+}

@@ -1,0 +1,462 @@
+//! The null server's loop: one thread, its sockets and its connections.
+//!
+//! Where: from the sockets to the mirror and back. Invariant: one read and one write per connection
+//! and turn; replies that are delayed wait in the order in which they were made.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use net::{
+    Accepted, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Sent, SentDatagrams, Source,
+    Stream, Timeout, Waker,
+};
+use protocol::udp::{self, Header};
+
+use super::answer::{Mirror, Value};
+use super::faults::{Fate, Faults, Numbers};
+use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
+
+const EVENTS_MAX: usize = 256;
+const READ_BYTES: usize = 256 << 10;
+/// Batches of datagrams of one socket before the others have their turn.
+const BATCHES_MAX: usize = 16;
+/// Longest request datagram that is read whole.
+const DATAGRAM_BYTES_MAX: usize = 65_536;
+/// Replies that may be delayed at a time; beyond, they are sent at once.
+const DELAYED_MAX: usize = 1 << 20;
+/// How long a message over UDP is held back for another one to overtake it.
+const HOLD_MAX: Duration = Duration::from_millis(5);
+
+const BELL: u64 = 0;
+/// Tokens of listeners, then of datagram sockets, then of connections.
+const FIRST: u64 = 1;
+
+struct Connection {
+    /// Tells it from others that had or will have its number.
+    birth: u64,
+    stream: Stream,
+    mirror: Mirror,
+    held: Vec<u8>,
+    out: Vec<u8>,
+    out_done: usize,
+    /// Waits for room to write.
+    is_full: bool,
+    /// Has bytes that were read, or may be, and were not looked at.
+    is_unread: bool,
+}
+
+/// A reply that is sent later.
+struct Delayed {
+    due: Instant,
+    to: To,
+    bytes: Vec<u8>,
+}
+
+enum To {
+    /// A connection: its number, and which one of that number.
+    Stream(u64, u64),
+    /// A socket, and who asked.
+    Udp(usize, Source),
+}
+
+struct Thread<'a> {
+    plan: &'a Plan,
+    counts: &'a Counts,
+    epoll: Epoll,
+    calls: Calls,
+    sockets: Sockets,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    delayed: VecDeque<Delayed>,
+    value: Value,
+    numbers: Numbers,
+    held: Option<(Vec<u8>, Source, usize, Instant)>,
+    buffer: Vec<u8>,
+    inbox: Option<Inbox>,
+    /// Datagram sockets with more than a turn's share.
+    full_inboxes: Vec<u64>,
+    outbox: Outbox,
+    unread: Vec<u64>,
+    events: Vec<Event>,
+    births: u64,
+    next_stall: Option<Instant>,
+}
+
+/// Serves until `stop`.
+pub(super) fn run(
+    plan: &Plan,
+    sockets: Sockets,
+    counts: &Counts,
+    stop: &AtomicBool,
+    bell: &Waker,
+) -> io::Result<()> {
+    let (epoll, calls) = (Epoll::new(EVENTS_MAX)?, Calls::default());
+    epoll.add(bell, BELL, Interest::Wake, &calls)?;
+    let mut token = FIRST;
+    for listener in &sockets.listeners {
+        epoll.add(&**listener, token, Interest::AcceptShared, &calls)?;
+        token += 1;
+    }
+    for socket in &sockets.datagrams {
+        epoll.add(socket, token, Interest::Read, &calls)?;
+        token += 1;
+    }
+    let mut thread = Thread {
+        plan,
+        counts,
+        epoll,
+        calls,
+        sockets,
+        connections: Vec::new(),
+        free: Vec::new(),
+        delayed: VecDeque::new(),
+        value: Value::new(plan.value_bytes),
+        numbers: Numbers::default(),
+        held: None,
+        buffer: vec![0; READ_BYTES],
+        inbox: Some(Inbox::new(DATAGRAM_BYTES_MAX)),
+        full_inboxes: Vec::new(),
+        outbox: Outbox::new(),
+        unread: Vec::new(),
+        events: Vec::new(),
+        births: 0,
+        next_stall: plan.stall.map(|(every, _)| Instant::now() + every),
+    };
+    // Acquire: pairs with the release in `Running::end`.
+    while !stop.load(Ordering::Acquire) {
+        thread.turn()?;
+    }
+    Ok(())
+}
+
+impl Thread<'_> {
+    fn turn(&mut self) -> io::Result<()> {
+        let limit = self.limit();
+        let mut events = std::mem::take(&mut self.events);
+        events.extend(self.epoll.wait(limit, &self.calls)?);
+        self.stall();
+        for token in std::mem::take(&mut self.unread) {
+            self.connection(token, false);
+        }
+        for socket in std::mem::take(&mut self.full_inboxes) {
+            self.gather(socket);
+        }
+        let listeners = FIRST + self.sockets.listeners.len() as u64;
+        let streams = listeners + self.sockets.datagrams.len() as u64;
+        for event in events.drain(..) {
+            match event.token {
+                BELL => {}
+                token if token < listeners => self.accept(token - FIRST),
+                token if token < streams => self.gather(token - listeners),
+                token => self.connection(token - streams, event.writable),
+            }
+        }
+        self.events = events;
+        self.send_delayed();
+        self.release(false);
+        Ok(())
+    }
+
+    fn limit(&self) -> Timeout {
+        if !self.unread.is_empty() || !self.full_inboxes.is_empty() {
+            return Timeout::Zero;
+        }
+        let held = self.held.as_ref().map(|(.., since)| *since + HOLD_MAX);
+        let due = self.delayed.front().map(|delayed| delayed.due);
+        let next = [held, due, self.next_stall].into_iter().flatten().min();
+        next.map_or(Timeout::Never, |next| {
+            Timeout::Exactly(next.saturating_duration_since(Instant::now()))
+        })
+    }
+
+    /// Nothing happens for a while, if it is time for that.
+    fn stall(&mut self) {
+        let (Some((every, lasting)), Some(next)) = (self.plan.stall, self.next_stall) else {
+            return;
+        };
+        if Instant::now() >= next {
+            std::thread::sleep(lasting);
+            Counts::add(&self.counts.stalls, 1);
+            self.next_stall = Some(Instant::now() + every);
+        }
+    }
+
+    fn accept(&mut self, listener: u64) {
+        let Some(listener) =
+            usize::try_from(listener).ok().and_then(|at| self.sockets.listeners.get(at))
+        else {
+            return;
+        };
+        let Accepted::Stream(stream) = listener.accept(&self.calls) else { return };
+        let at = self.free.pop().unwrap_or(self.connections.len());
+        if at == self.connections.len() {
+            self.connections.push(None);
+        }
+        let first =
+            FIRST + self.sockets.listeners.len() as u64 + self.sockets.datagrams.len() as u64;
+        let token = first + at as u64;
+        if self.epoll.add(&stream, token, Interest::Read, &self.calls).is_err() {
+            return self.free.push(at);
+        }
+        self.births += 1;
+        self.connections[at] = Some(Connection {
+            birth: self.births,
+            stream,
+            mirror: Mirror::default(),
+            held: Vec::new(),
+            out: Vec::new(),
+            out_done: 0,
+            is_full: false,
+            is_unread: false,
+        });
+    }
+
+    /// A connection's turn: what it waits to write, then one read and what it asks for.
+    fn connection(&mut self, number: u64, is_writable: bool) {
+        let Ok(at) = usize::try_from(number) else { return };
+        let Some(mut own) = self.connections.get_mut(at).and_then(Option::take) else { return };
+        if is_writable {
+            own.is_full = false;
+        }
+        if self.serve(number, &mut own) {
+            self.connections[at] = Some(own);
+        } else {
+            self.free.push(at);
+        }
+    }
+
+    /// False: the connection is over.
+    fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
+        if !self.flush(number, own) {
+            return false;
+        }
+        own.is_unread = true;
+        if own.is_full || own.out.len() - own.out_done >= OUT_BYTES_MAX {
+            return true;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let held = own.held.len();
+        buffer[..held].copy_from_slice(&own.held);
+        own.held.clear();
+        let got = own.stream.read(&mut buffer[held..], &self.calls);
+        let came = match got {
+            Got::Bytes(bytes) => bytes,
+            Got::Empty => 0,
+            Got::End | Got::Broken => {
+                self.buffer = buffer;
+                return false;
+            }
+        };
+        let input = &buffer[..held + came];
+        let mut fresh = Vec::new();
+        let is_late = !self.plan.delay.is_zero() && self.delayed.len() < DELAYED_MAX;
+        let out = if is_late { &mut fresh } else { &mut own.out };
+        let taken = own.mirror.reflect(input, &self.value, OUT_BYTES_MAX, out);
+        let is_good = taken.is_some_and(|(used, answers)| {
+            Counts::add(&self.counts.answers, answers);
+            own.held.extend_from_slice(&input[used..]);
+            // What is not a request's beginning waits for room to answer it.
+            own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
+        });
+        let may_be_more = held + came == buffer.len();
+        let waits = taken.is_some_and(|(used, _)| used < input.len())
+            && own.out.len() - own.out_done >= OUT_BYTES_MAX;
+        self.buffer = buffer;
+        if !fresh.is_empty() {
+            let (due, to) = (Instant::now() + self.plan.delay, To::Stream(number, own.birth));
+            self.delayed.push_back(Delayed { due, to, bytes: fresh });
+        }
+        own.is_unread = may_be_more || waits;
+        if !is_good || !self.flush(number, own) {
+            return false;
+        }
+        if own.is_unread && !own.is_full {
+            self.unread.push(number);
+        }
+        true
+    }
+
+    /// False: the connection is over.
+    fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
+        if own.is_full {
+            return true;
+        }
+        let was_full = own.out_done > 0;
+        while own.out_done < own.out.len() {
+            match own.stream.write(&own.out[own.out_done..], &self.calls) {
+                Sent::Bytes(0) => {
+                    own.is_full = true;
+                    break;
+                }
+                Sent::Bytes(bytes) => own.out_done += bytes,
+                Sent::Broken => return false,
+            }
+        }
+        let first =
+            FIRST + self.sockets.listeners.len() as u64 + self.sockets.datagrams.len() as u64;
+        if own.is_full {
+            let both = Interest::Both;
+            return self.epoll.change(&own.stream, first + number, both, &self.calls).is_ok();
+        }
+        own.out.clear();
+        own.out_done = 0;
+        if was_full {
+            let read = Interest::Read;
+            return self.epoll.change(&own.stream, first + number, read, &self.calls).is_ok();
+        }
+        true
+    }
+
+    /// What was delayed long enough.
+    fn send_delayed(&mut self) {
+        let now = Instant::now();
+        while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
+            let Some(Delayed { to, bytes, .. }) = self.delayed.pop_front() else { return };
+            match to {
+                To::Stream(number, birth) => {
+                    let Ok(at) = usize::try_from(number) else { continue };
+                    let own = self.connections.get_mut(at);
+                    let own = own.and_then(|own| own.take_if(|own| own.birth == birth));
+                    let Some(mut own) = own else { continue };
+                    own.out.extend_from_slice(&bytes);
+                    if self.flush(number, &mut own) {
+                        self.connections[at] = Some(own);
+                    } else {
+                        self.free.push(at);
+                    }
+                }
+                To::Udp(socket, source) => {
+                    self.deliver(socket, source, &bytes);
+                    self.post(socket);
+                }
+            }
+        }
+    }
+
+    /// Takes the datagrams that are there.
+    fn gather(&mut self, socket: u64) {
+        let Ok(socket) = usize::try_from(socket) else { return };
+        let Some(mut inbox) = self.inbox.take() else { return };
+        let is_plain = self.plan.delay.is_zero() && self.plan.faults == Faults::default();
+        for _ in 0..BATCHES_MAX {
+            let Some(own) = self.sockets.datagrams.get(socket) else { break };
+            let received = own.receive(&mut inbox, &self.calls);
+            for index in 0..received.datagrams {
+                let Some(datagram) = inbox.datagram(index) else { break };
+                let Some((header, bytes)) = Header::read(datagram.bytes) else { continue };
+                if !is_plain || !self.mirror_at_once(header, bytes, datagram.source) {
+                    self.mirror(socket, header, bytes, datagram.source);
+                }
+            }
+            self.post(socket);
+            if received.is_drained {
+                self.inbox = Some(inbox);
+                return;
+            }
+        }
+        self.inbox = Some(inbox);
+        self.full_inboxes.push(socket as u64);
+    }
+
+    /// Answers in one datagram, written where it is sent from; false if it takes more.
+    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Source) -> bool {
+        let out = self.outbox.begin(Some(*source));
+        let head = Header { id: header.id, number: 0, total: 1 };
+        let start = out.len();
+        out.extend_from_slice(&head.bytes());
+        let most = start + udp::ANSWER_BYTES_MAX;
+        let taken = Mirror::default().reflect(bytes, &self.value, most, out);
+        let is_whole = taken.is_some_and(|(used, _)| used == bytes.len());
+        let length = out.len() - start;
+        if !is_whole || length > udp::ANSWER_BYTES_MAX || length <= udp::HEADER_BYTES {
+            self.outbox.take_back();
+            return taken.is_none() || length <= udp::HEADER_BYTES;
+        }
+        Counts::add(&self.counts.answers, taken.map_or(0, |(_, answers)| answers));
+        true
+    }
+
+    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Source) {
+        let mut answer = Vec::new();
+        let taken = Mirror::default().reflect(bytes, &self.value, OUT_BYTES_MAX, &mut answer);
+        let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
+        Counts::add(&self.counts.answers, answers);
+        let bytes = messages(header.id, &answer);
+        if self.plan.delay.is_zero() || self.delayed.len() >= DELAYED_MAX {
+            return self.deliver(socket, *source, &bytes);
+        }
+        let (due, to) = (Instant::now() + self.plan.delay, To::Udp(socket, *source));
+        self.delayed.push_back(Delayed { due, to, bytes });
+    }
+
+    /// A message meets its fate.
+    fn deliver(&mut self, socket: usize, source: Source, bytes: &[u8]) {
+        let copies = match self.plan.faults.fate(self.numbers.next()) {
+            Fate::Dropped => return Counts::add(&self.counts.dropped, 1),
+            Fate::Held => {
+                self.release(true);
+                self.held = Some((bytes.to_vec(), source, socket, Instant::now()));
+                return;
+            }
+            Fate::Doubled => {
+                Counts::add(&self.counts.duplicated, 1);
+                2
+            }
+            Fate::Sent => 1,
+        };
+        (0..copies).for_each(|_| self.put(source, bytes));
+        if let Some((held, source, ..)) = self.held.take_if(|held| held.2 == socket) {
+            Counts::add(&self.counts.reordered, 1);
+            self.put(source, &held);
+        }
+    }
+
+    /// Nothing overtakes what is held back: it is sent as it would have been.
+    fn release(&mut self, at_once: bool) {
+        let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
+        if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
+            && let Some((held, source, socket, _)) = self.held.take()
+        {
+            // What lies in the outbox already is for the socket whose turn it is.
+            let waiting = std::mem::take(&mut self.outbox);
+            self.put(source, &held);
+            self.post(socket);
+            self.outbox = waiting;
+        }
+    }
+
+    /// Appends a message's datagrams to what is sent next.
+    fn put(&mut self, source: Source, bytes: &[u8]) {
+        for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
+            self.outbox.begin(Some(source)).extend_from_slice(datagram);
+        }
+    }
+
+    /// Sends them. What the socket does not take is lost, as datagrams are.
+    fn post(&mut self, socket: usize) {
+        let Some(own) = self.sockets.datagrams.get(socket) else { return };
+        let mut first = 0;
+        while first < self.outbox.len() {
+            match own.send(&self.outbox, first, false, &self.calls) {
+                SentDatagrams::Some(sent @ 1..) => first += sent,
+                _ => break,
+            }
+        }
+        self.outbox.clear();
+    }
+}
+
+/// An answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.
+fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
+    let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
+    let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);
+    let mut bytes = Vec::with_capacity(answer.len() + usize::from(total) * udp::HEADER_BYTES);
+    for (number, part) in answer.chunks(each).take(usize::from(total)).enumerate() {
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        bytes.extend_from_slice(&Header { id, number, total }.bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}

@@ -1,0 +1,112 @@
+//! The null server, spoken to byte by byte.
+//!
+//! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
+
+use super::answer::{Mirror, Value};
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// Nothing here takes so long unless it hangs.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn connected(running: &Running) -> TcpStream {
+    let [Place::Tcp(address), ..] = running.addresses() else { panic!("no TCP") };
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+fn running(value_bytes: usize) -> Running {
+    let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
+    serve(&Plan { places, threads: 2, value_bytes, ..Plan::default() }).unwrap()
+}
+
+/// What is answered to `input` given in pieces of `each` bytes.
+fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
+    let (mut mirror, value) = (Mirror::default(), Value::new(2));
+    let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
+    for piece in input.chunks(each) {
+        held.extend_from_slice(piece);
+        let (used, given) = mirror.reflect(&held, &value, usize::MAX, &mut out)?;
+        held.drain(..used);
+        answers += given;
+    }
+    assert!(held.is_empty(), "{} left", held.escape_ascii());
+    Some((out, answers))
+}
+
+#[test]
+fn every_request_is_answered_wherever_it_is_cut() {
+    let asked: [(&[u8], &[u8], u64); 4] = [
+        (
+            b"get a bc\r\nset a 0 0 5\r\nhello\r\nset a 0 0 1 noreply\r\nx\r\ndelete a\r\n\
+              append a 0 0 0\r\n\r\nnonsense\r\nversion\r\n",
+            b"VALUE a 0 2\r\nvv\r\nVALUE bc 0 2\r\nvv\r\nEND\r\nSTORED\r\nDELETED\r\n\
+              STORED\r\nERROR\r\nVERSION reflect\r\n",
+            8,
+        ),
+        (
+            b"mg a v O7\r\nmg b v q k O8\r\nmn\r\nms a 3 O9 T0\r\nabc\r\nmd a q\r\nmd a\r\n",
+            b"VA 2 O7\r\nvv\r\nVA 2 kb O8\r\nvv\r\nMN\r\nHD O9\r\nHD\r\n",
+            6,
+        ),
+        (
+            b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n\
+              *3\r\n$3\r\nset\r\n$1\r\na\r\n$2\r\nxy\r\n*2\r\n$3\r\nDEL\r\n$1\r\na\r\n",
+            b"$2\r\nvv\r\n*2\r\n$2\r\nvv\r\n$2\r\nvv\r\n+OK\r\n:1\r\n",
+            5,
+        ),
+        (
+            b"\x80\x0d\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k\
+              \x80\x01\0\x01\x08\0\0\0\0\0\0\x0b\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0khi\
+              \x80\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0",
+            b"\x81\x0d\0\x01\x04\0\0\0\0\0\0\x07\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0kvv\
+              \x81\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\0\
+              \x81\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0",
+            2,
+        ),
+    ];
+    for (asked, answer, count) in asked {
+        for each in 1..=asked.len() {
+            let (out, answers) = answered(asked, each).unwrap();
+            assert_eq!(out.escape_ascii().to_string(), answer.escape_ascii().to_string());
+            assert_eq!(answers, count, "in pieces of {each}");
+        }
+    }
+}
+
+#[test]
+fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
+    for nonsense in [&b"*1\r\n:1\r\n"[..], b"\r\n", b"set a 0 0 x\r\n", b"mg\r\n"] {
+        assert_eq!(answered(nonsense, nonsense.len()), None, "{}", nonsense.escape_ascii());
+    }
+    let running = running(10);
+    let mut stream = connected(&running);
+    // The server may hang up before all is sent.
+    let _ = stream.write_all(&vec![b'a'; 4 * HELD_BYTES_MAX]);
+    let mut rest = Vec::new();
+    let ended = stream.read_to_end(&mut rest);
+    let is_reset = ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset);
+    assert!(rest.is_empty() || is_reset);
+    running.stop().unwrap();
+}
+
+#[test]
+fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
+    const REQUESTS: usize = 300;
+    let running = running(100_000);
+    let mut stream = connected(&running);
+    let mut writer = stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || (0..REQUESTS).for_each(|_| writer.write_all(b"get k\r\n").unwrap()));
+        let each = b"VALUE k 0 100000\r\n".len() + 100_000 + b"\r\nEND\r\n".len();
+        let mut bytes = vec![0; each];
+        for _ in 0..REQUESTS {
+            stream.read_exact(&mut bytes).unwrap();
+            assert!(bytes.starts_with(b"VALUE k 0 100000\r\nvvv") && bytes.ends_with(b"END\r\n"));
+        }
+    });
+    assert_eq!(running.counts().answers.load(Ordering::Relaxed), REQUESTS as u64);
+}

@@ -1,0 +1,243 @@
+//! Requests into bytes, and bytes into what was answered, for each protocol a cache speaks.
+//!
+//! ```text
+//! tag    31..16: the request's number on its connection   15: of a multiget   14..0: which key
+//! ```
+//!
+//! Where: between the workload, which says what is asked, and the transports, which move bytes.
+//! Invariant: a session of the protocol reads back what is encoded; decoding any bytes ends in
+//! pieces, a demand for more or `Broken`, never in a panic. Nothing is allocated per request.
+//! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The tag is the
+//! paper's latency by opaque (section 6.2) with the clock kept on our side.
+
+mod binary;
+mod meta;
+mod resp;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use crate::workload::{Names, Verb};
+
+/// Most keys of one request: what a tag can number.
+pub const KEYS_MAX: usize = 1 << 15;
+
+/// Which protocol is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speech {
+    /// memcached's classic text protocol.
+    Text,
+    /// Its meta commands: `mg`, `ms`, `md`.
+    Meta,
+    /// Its binary protocol.
+    Binary,
+    /// Redis's, version 2.
+    Resp,
+}
+
+/// All of them.
+pub const SPEECHES: [Speech; 4] = [Speech::Text, Speech::Meta, Speech::Binary, Speech::Resp];
+
+impl Speech {
+    /// As it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Speech::Text => "text",
+            Speech::Meta => "meta",
+            Speech::Binary => "binary",
+            Speech::Resp => "resp",
+        }
+    }
+
+    /// By its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Speech> {
+        SPEECHES.into_iter().find(|speech| speech.name() == name)
+    }
+}
+
+/// What a request, or one key of it, came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A value.
+    Hit {
+        /// Its length.
+        value_bytes: u32,
+    },
+    /// No such key.
+    Miss,
+    /// Stored, deleted, appended.
+    Done,
+    /// Not stored, or not found: nothing was wrong, and nothing was done.
+    NotDone,
+    /// The server said that something is wrong.
+    Refused,
+}
+
+/// A request's number on its connection and what else its answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(pub u32);
+
+impl Tag {
+    const OF_SEVERAL: u32 = 1 << 15;
+
+    /// Key `index` of request `number`, which asks for `several` keys or one.
+    #[inline]
+    #[must_use]
+    pub fn new(number: u16, index: usize, several: bool) -> Tag {
+        let index = u32::try_from(index).unwrap_or(0) & (Tag::OF_SEVERAL - 1);
+        let several = if several { Tag::OF_SEVERAL } else { 0 };
+        Tag(u32::from(number) << 16 | several | index)
+    }
+
+    /// The request's number.
+    #[inline]
+    #[must_use]
+    pub fn number(self) -> u16 {
+        let [high, low, _, _] = self.0.to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    /// Which of its keys.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        (self.0 & (Tag::OF_SEVERAL - 1)) as usize
+    }
+
+    /// Other keys were asked for with it, and something else ends the request.
+    #[inline]
+    #[must_use]
+    pub fn is_of_several(self) -> bool {
+        self.0 & Tag::OF_SEVERAL != 0
+    }
+}
+
+/// One thing a server said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Whom it answers; without a tag, the oldest request that waits.
+    pub tag: Option<Tag>,
+    /// What it says.
+    pub said: Said<'a>,
+    /// Nothing more comes for this request: keys of which nothing was said are missing.
+    pub ends: bool,
+}
+
+/// What a piece says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// A key's value; the key where the protocol shows it.
+    Value(Option<&'a [u8]>, &'a [u8]),
+    /// The next key has none.
+    Absent,
+    /// Only that the request is over.
+    End,
+    /// It was done.
+    Done,
+    /// It was not, for there was or was not such an item.
+    NotDone,
+    /// So many items or bytes: `DEL` and `APPEND` of RESP.
+    Count(i64),
+    /// Something is wrong.
+    Refused,
+}
+
+impl Said<'_> {
+    /// What it means to a request of `verb` that is no retrieval.
+    #[must_use]
+    pub fn outcome(&self, verb: Verb) -> Answer {
+        match self {
+            Said::Done => Answer::Done,
+            Said::Count(0) if verb == Verb::Delete => Answer::NotDone,
+            Said::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
+            Said::NotDone => Answer::NotDone,
+            // A value, or an end, where neither was asked for.
+            _ => Answer::Refused,
+        }
+    }
+}
+
+/// What came of looking for a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// Not all of it is here.
+    More,
+    /// A piece, and how many bytes it took.
+    Piece(Piece<'a>, usize),
+    /// No server of this protocol says this.
+    Broken,
+}
+
+/// What is written for one server: a request, or the part of a multiget that goes there.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What is asked.
+    pub verb: Verb,
+    /// Of which keys; at most `KEYS_MAX`, and one unless it is a get.
+    pub keys: &'a [u64],
+    /// Bytes of the value written.
+    pub value_bytes: u32,
+    /// Seconds it lives; 0 for ever.
+    pub exptime_s: u32,
+    /// Its number on the connection.
+    pub number: u16,
+}
+
+/// Writes requests of one protocol.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    speech: Speech,
+    names: Names,
+    /// A key whose length has to stand before it.
+    key: Vec<u8>,
+}
+
+impl Writer {
+    /// A writer of `speech` with those names.
+    #[must_use]
+    pub fn new(speech: Speech, names: Names) -> Writer {
+        Writer { speech, names, key: Vec::new() }
+    }
+
+    /// Appends the request's bytes.
+    #[inline]
+    pub fn write(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
+        match self.speech {
+            Speech::Text => text::write(part, &self.names, out),
+            Speech::Meta => meta::write(part, &self.names, out),
+            Speech::Binary => binary::write(part, &self.names, out),
+            Speech::Resp => resp::write(part, &self.names, &mut self.key, out),
+        }
+    }
+}
+
+/// Reads the answers of one connection, or of one datagram.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    speech: Speech,
+    /// RESP: elements still to come of an array.
+    elements: u32,
+}
+
+impl Reader {
+    /// A reader at the start of a stream.
+    #[must_use]
+    pub fn new(speech: Speech) -> Reader {
+        Reader { speech, elements: 0 }
+    }
+
+    /// The piece at the start of `input`.
+    #[inline]
+    #[must_use]
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Found<'a> {
+        match self.speech {
+            Speech::Text => text::read(input),
+            Speech::Meta => meta::read(input),
+            Speech::Binary => binary::read(input),
+            Speech::Resp => resp::read(input, &mut self.elements),
+        }
+    }
+}

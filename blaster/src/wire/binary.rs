@@ -1,0 +1,106 @@
+//! memcached's binary protocol, from the client's side.
+//!
+//! Where: `Writer` and `Reader` come here. Invariant: every frame carries its tag as opaque, and
+//! answers are found by it, in whichever order they come. A get is GETK, as in the paper; a
+//! multiget is GETKQs, of which misses say nothing, and a NOOP that ends it.
+//! Source: memcached's `protocol_binary.h`; the paper, section 5.2.1.
+
+use protocol::binary::frame::{Decoded, Frame};
+use protocol::binary::{HEADER_BYTES, Header, MAGIC_REQUEST};
+
+use super::{Found, Part, Piece, Said, Tag};
+use crate::workload::{Names, Verb};
+
+const SET: u8 = 0x01;
+const DELETE: u8 = 0x04;
+const NOOP: u8 = 0x0a;
+const GETK: u8 = 0x0c;
+const GETKQ: u8 = 0x0d;
+const APPEND: u8 = 0x0e;
+
+const FOUND: u16 = 0x00;
+const NOT_FOUND: u16 = 0x01;
+const EXISTS: u16 = 0x02;
+const NOT_STORED: u16 = 0x05;
+
+/// The largest relative exptime; beyond, it is a Unix time.
+const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
+
+#[inline]
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
+    let several = part.keys.len() > 1;
+    let opcode = match part.verb {
+        Verb::Get if several => GETKQ,
+        Verb::Get => GETK,
+        Verb::Set => SET,
+        Verb::Delete => DELETE,
+        Verb::Append => APPEND,
+    };
+    for (index, &key) in part.keys.iter().enumerate() {
+        frame(opcode, Tag::new(part.number, index, several), Some(key), part, names, out);
+    }
+    if several {
+        // Not of several: it is what ends the request.
+        frame(NOOP, Tag::new(part.number, 0, false), None, part, names, out);
+    }
+}
+
+#[inline]
+fn frame(
+    opcode: u8,
+    tag: Tag,
+    key: Option<u64>,
+    part: &Part<'_>,
+    names: &Names,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    let mut extras_bytes = 0;
+    if opcode == SET {
+        let exptime_s = part.exptime_s.min(EXPTIME_RELATIVE_MAX);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&exptime_s.to_be_bytes());
+        extras_bytes = 8;
+    }
+    let mut key_bytes = 0;
+    if let Some(key) = key {
+        let before = out.len();
+        names.key(key, out);
+        key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
+        if matches!(opcode, SET | APPEND) {
+            names.value(key, part.value_bytes, out);
+        }
+    }
+    let body_bytes = u32::try_from(out.len() - start - HEADER_BYTES).unwrap_or(u32::MAX);
+    let header = Header {
+        magic: MAGIC_REQUEST,
+        opcode,
+        key_bytes,
+        extras_bytes,
+        body_bytes,
+        opaque: tag.0,
+        ..Header::default()
+    };
+    out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
+}
+
+#[inline]
+pub(super) fn read(input: &[u8]) -> Found<'_> {
+    let (frame, used) = match Frame::decode(input) {
+        Decoded::Frame(frame, used) => (frame, used),
+        Decoded::More => return Found::More,
+        Decoded::Broken => return Found::Broken,
+    };
+    let tag = Tag(frame.header.opaque);
+    let said = match (frame.header.opcode, frame.header.status) {
+        (GETK | GETKQ, FOUND) => Said::Value(Some(frame.key), frame.value),
+        (GETK | GETKQ, NOT_FOUND) => Said::Absent,
+        (SET | APPEND | DELETE, FOUND) => Said::Done,
+        (SET | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => Said::NotDone,
+        (NOOP, FOUND) => Said::End,
+        (GETK | GETKQ | SET | APPEND | DELETE | NOOP, _) => Said::Refused,
+        _ => return Found::Broken,
+    };
+    Found::Piece(Piece { tag: Some(tag), said, ends: !tag.is_of_several() }, used)
+}

@@ -1,0 +1,98 @@
+//! memcached's meta commands, from the client's side.
+//!
+//! Where: `Writer` and `Reader` come here. Invariant: every request but `mn` carries its tag as
+//! opaque, and what shows one must show ours; `EN` and `MN` show none and answer the oldest. A
+//! multiget is quiet `mg`s, of which misses say nothing, and `mn`.
+//! Source: memcached's `protocol.txt`, "Meta commands".
+
+use protocol::Reply;
+use protocol::number::strict_u32;
+use protocol::reply::{Decoded, number};
+use protocol::request::Args;
+
+use super::{Found, Part, Piece, Said, Tag};
+use crate::workload::{Names, Verb};
+
+#[inline]
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
+    let several = part.keys.len() > 1;
+    for (index, &key) in part.keys.iter().enumerate() {
+        let verb = match part.verb {
+            Verb::Get => b"mg ",
+            Verb::Delete => b"md ",
+            Verb::Set | Verb::Append => b"ms ",
+        };
+        out.extend_from_slice(verb);
+        names.key(key, out);
+        let mode: &[u8] = match part.verb {
+            Verb::Get if several => b" v q O",
+            Verb::Get => b" v O",
+            Verb::Delete => b" O",
+            Verb::Set | Verb::Append => {
+                out.push(b' ');
+                number(out, part.value_bytes);
+                if part.verb == Verb::Append { b" MA O" } else { b" O" }
+            }
+        };
+        out.extend_from_slice(mode);
+        number(out, Tag::new(part.number, index, several).0);
+        if part.verb == Verb::Set && part.exptime_s > 0 {
+            out.extend_from_slice(b" T");
+            number(out, part.exptime_s);
+        }
+        out.extend_from_slice(b"\r\n");
+        if matches!(part.verb, Verb::Set | Verb::Append) {
+            names.value(key, part.value_bytes, out);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    if several {
+        out.extend_from_slice(b"mn\r\n");
+    }
+}
+
+#[inline]
+pub(super) fn read(input: &[u8]) -> Found<'_> {
+    let (reply, used) = match Reply::decode(input) {
+        Decoded::Reply(reply, used) => (reply, used),
+        Decoded::More => return Found::More,
+        Decoded::Broken => return Found::Broken,
+    };
+    let (tag, said) = match reply {
+        Reply::MetaValue { flags, value } => (tag(flags), Said::Value(None, value)),
+        Reply::Meta { code, flags } => match &code {
+            b"HD" => (tag(flags), Said::Done),
+            b"NS" | b"EX" | b"NF" => (tag(flags), Said::NotDone),
+            b"EN" => (Ok(None), Said::Absent),
+            _ => return Found::Broken,
+        },
+        Reply::Line(b"MN") => (Ok(None), Said::End),
+        Reply::Line(b"ERROR") | Reply::ClientError(_) | Reply::ServerError(_) => {
+            (Ok(None), Said::Refused)
+        }
+        _ => return Found::Broken,
+    };
+    let Ok(tag) = tag else { return Found::Broken };
+    let ends = tag.is_none_or(|tag| !tag.is_of_several());
+    Found::Piece(Piece { tag, said, ends }, used)
+}
+
+/// The opaque among the flags; an error if it is none of ours.
+#[inline]
+fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
+    let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };
+    let digits = flags.text[at..].split(|&byte| byte == b' ').next().unwrap_or_default();
+    if digits.is_empty() {
+        return Err(());
+    }
+    strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
+}
+
+/// Where the digits of the opaque begin.
+#[inline]
+fn memchr_opaque(text: &[u8]) -> Option<usize> {
+    if text.first() == Some(&b'O') {
+        return Some(1);
+    }
+    text.windows(2).position(|pair| pair == b" O").map(|at| at + 2)
+}

@@ -1,0 +1,68 @@
+//! Redis's protocol, from the client's side: GET, MGET, SET, DEL, APPEND.
+//!
+//! Where: `Writer` and `Reader` come here. Invariant: answers come in the order of the requests, so
+//! none has a tag; the elements of an array are pieces, the last of which ends its request.
+//! Source: the Redis serialization protocol, version 2.
+
+use protocol::reply::number;
+use protocol::resp::{Decoded, Reply, bulk, bulk_head, command};
+
+use super::{Found, Part, Piece, Said};
+use crate::workload::{Names, Verb};
+
+#[inline]
+pub(super) fn write(part: &Part<'_>, names: &Names, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let expires = part.exptime_s > 0;
+    let (name, words): (&[u8], _) = match part.verb {
+        Verb::Get if part.keys.len() > 1 => (b"MGET", 1 + part.keys.len()),
+        Verb::Get => (b"GET", 2),
+        Verb::Delete => (b"DEL", 2),
+        Verb::Append => (b"APPEND", 3),
+        Verb::Set => (b"SET", if expires { 5 } else { 3 }),
+    };
+    command(words, out);
+    bulk(name, out);
+    for &key in part.keys {
+        scratch.clear();
+        names.key(key, scratch);
+        bulk(scratch, out);
+    }
+    let ([key, ..], Verb::Set | Verb::Append) = (part.keys, part.verb) else { return };
+    bulk_head(part.value_bytes as usize, out);
+    names.value(*key, part.value_bytes, out);
+    out.extend_from_slice(b"\r\n");
+    if part.verb == Verb::Set && expires {
+        bulk(b"EX", out);
+        scratch.clear();
+        number(scratch, part.exptime_s);
+        bulk(scratch, out);
+    }
+}
+
+#[inline]
+pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> Found<'a> {
+    let (reply, used) = match Reply::decode(input) {
+        Decoded::Whole(reply, used) => (reply, used),
+        Decoded::More => return Found::More,
+        Decoded::Broken => return Found::Broken,
+    };
+    if let Reply::Array(count) = reply {
+        if *elements > 0 {
+            return Found::Broken;
+        }
+        *elements = count;
+        // An array of nothing answers nothing we ask; one of something is told by its elements.
+        let tells = Piece { tag: None, said: Said::End, ends: count == 0 };
+        return Found::Piece(tells, used);
+    }
+    let said = match reply {
+        Reply::Bulk(value) => Said::Value(None, value),
+        Reply::Null => Said::Absent,
+        Reply::Simple(_) => Said::Done,
+        Reply::Integer(count) => Said::Count(count),
+        Reply::Error(_) | Reply::Array(_) => Said::Refused,
+    };
+    let ends = *elements <= 1;
+    *elements = elements.saturating_sub(1);
+    Found::Piece(Piece { tag: None, said, ends }, used)
+}

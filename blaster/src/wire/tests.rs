@@ -1,0 +1,302 @@
+//! What is written is read by the server's own parser, and answers are read wherever they are cut.
+//!
+//! Where: unit tests of `wire`. Invariant: randomness is seeded.
+
+use super::*;
+use crate::workload::Workload;
+use protocol::binary::Header;
+use protocol::request::{Delete, Get, Meta, Store};
+use protocol::resp::{Command, Decoded};
+use protocol::{Request, Session, Speak, Step};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::sync::Arc;
+
+fn names() -> Names {
+    Names::new(&Arc::new(Workload::preset("uniform").unwrap()), 1)
+}
+
+fn key(key: u64) -> Vec<u8> {
+    let mut name = Vec::new();
+    names().key(key, &mut name);
+    name
+}
+
+fn value(key: u64, bytes: u32) -> Vec<u8> {
+    let mut value = Vec::new();
+    names().value(key, bytes, &mut value);
+    value
+}
+
+fn written(speech: Speech, verb: Verb, keys: &[u64], value_bytes: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    let part = Part { verb, keys, value_bytes, exptime_s: 60, number: 0x1234 };
+    Writer::new(speech, names()).write(&part, &mut out);
+    out
+}
+
+/// What a server's session makes of the bytes, in words.
+fn understood(bytes: &[u8]) -> Vec<String> {
+    let mut session = Session::new(Speak::Auto);
+    let (mut at, mut words) = (0, Vec::new());
+    while at < bytes.len() {
+        match session.next(&bytes[at..]) {
+            Step::Request(request, used) => {
+                at += used;
+                words.push(word(&request));
+            }
+            Step::Skip(used) => at += used,
+            other => panic!("{other:?} at {at} of {}", bytes.escape_ascii()),
+        }
+    }
+    words
+}
+
+fn word(request: &Request<'_>) -> String {
+    let tagged = request.tag().map_or(String::new(), |tag| format!(" #{:x}", tag.opaque));
+    let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let what = match *request {
+        Request::Get(Get { key, .. }) => format!("get {}", shown(key)),
+        Request::Store(Store { verb, key, exptime, value, .. }) => {
+            format!("{verb:?} {} {exptime} {}", shown(key), shown(value))
+        }
+        Request::Delete(Delete { key, .. }) => format!("delete {}", shown(key)),
+        Request::Meta(Meta { verb, key, flags, value, .. }) => {
+            format!("{verb:?} {} {} {}", shown(key), shown(flags.text), shown(value))
+        }
+        Request::Noop(_) => "noop".to_owned(),
+        other => panic!("{other:?}"),
+    };
+    what + &tagged
+}
+
+#[test]
+fn a_server_understands_what_is_written() {
+    let text = |key: &[u8]| key.escape_ascii().to_string();
+    let (a, b) = (text(&key(7)), text(&key(8)));
+    let stored = text(&value(7, 5));
+    let one = |speech, verb| understood(&written(speech, verb, &[7], 5));
+    let two = |speech| understood(&written(speech, Verb::Get, &[7, 8], 0));
+    assert_eq!(one(Speech::Text, Verb::Get), [format!("get {a}")]);
+    assert_eq!(two(Speech::Text), [format!("get {a}"), format!("get {b}")]);
+    assert_eq!(one(Speech::Text, Verb::Set), [format!("Set {a} 60 {stored}")]);
+    assert_eq!(one(Speech::Text, Verb::Append), [format!("Append {a} 60 {stored}")]);
+    assert_eq!(one(Speech::Text, Verb::Delete), [format!("delete {a}")]);
+    let tag = |index, several| Tag::new(0x1234, index, several).0;
+    let (only, first, second) = (tag(0, false), tag(0, true), tag(1, true));
+    assert_eq!(one(Speech::Meta, Verb::Get), [format!("Get {a} v O{only} ")]);
+    assert_eq!(
+        two(Speech::Meta),
+        [format!("Get {a} v q O{first} "), format!("Get {b} v q O{second} "), "noop".to_owned()]
+    );
+    assert_eq!(one(Speech::Meta, Verb::Set), [format!("Set {a} O{only} T60 {stored}")]);
+    assert_eq!(one(Speech::Meta, Verb::Append), [format!("Set {a} MA O{only} {stored}")]);
+    assert_eq!(one(Speech::Meta, Verb::Delete), [format!("Delete {a} O{only} ")]);
+    assert_eq!(one(Speech::Binary, Verb::Get), [format!("get {a} #{only:x}")]);
+    assert_eq!(
+        two(Speech::Binary),
+        [format!("get {a} #{first:x}"), format!("get {b} #{second:x}"), format!("noop #{only:x}")]
+    );
+    assert_eq!(one(Speech::Binary, Verb::Set), [format!("Set {a} 60 {stored} #{only:x}")]);
+    assert_eq!(one(Speech::Binary, Verb::Append), [format!("Append {a} 0 {stored} #{only:x}")]);
+    assert_eq!(one(Speech::Binary, Verb::Delete), [format!("delete {a} #{only:x}")]);
+}
+
+#[test]
+fn redis_understands_what_is_written() {
+    let words = |verb, keys: &[u64]| -> Vec<Vec<u8>> {
+        let bytes = written(Speech::Resp, verb, keys, 5);
+        match Command::decode(&bytes) {
+            Decoded::Whole(command, used) if used == bytes.len() => {
+                command.words().map(<[u8]>::to_vec).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (a, b, stored) = (key(7), key(8), value(7, 5));
+    assert_eq!(words(Verb::Get, &[7]), [b"GET".to_vec(), a.clone()]);
+    assert_eq!(words(Verb::Get, &[7, 8]), [b"MGET".to_vec(), a.clone(), b]);
+    assert_eq!(words(Verb::Delete, &[7]), [b"DEL".to_vec(), a.clone()]);
+    assert_eq!(words(Verb::Append, &[7]), [b"APPEND".to_vec(), a.clone(), stored.clone()]);
+    let set = [b"SET".to_vec(), a, stored, b"EX".to_vec(), b"60".to_vec()];
+    assert_eq!(words(Verb::Set, &[7]), set);
+}
+
+/// All pieces of a stream, in words; none if it is broken.
+fn pieces(speech: Speech, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+    let mut reader = Reader::new(speech);
+    let (mut at, mut words) = (0, Vec::new());
+    loop {
+        match reader.next(&bytes[at..]) {
+            Found::Piece(piece, used) => {
+                assert!(used > 0 && used <= bytes.len() - at);
+                at += used;
+                let tag = piece.tag.map_or(String::new(), |tag| format!(" #{:x}", tag.0));
+                let end = if piece.ends { "." } else { "" };
+                words.push(format!("{}{tag}{end}", said(&piece.said)));
+            }
+            Found::More => return Some((words, at)),
+            Found::Broken => return None,
+        }
+    }
+}
+
+fn said(said: &Said<'_>) -> String {
+    match said {
+        Said::Value(key, value) => {
+            let key = key.map_or(String::new(), |key| key.escape_ascii().to_string());
+            format!("{key}={}", value.escape_ascii())
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn frame(opcode: u8, status: u16, opaque: u32, parts: [&[u8]; 3]) -> Vec<u8> {
+    let [extras, key, value] = parts;
+    let header = Header {
+        magic: protocol::binary::MAGIC_REPLY,
+        opcode,
+        status,
+        key_bytes: u16::try_from(key.len()).unwrap(),
+        extras_bytes: u8::try_from(extras.len()).unwrap(),
+        body_bytes: u32::try_from(extras.len() + key.len() + value.len()).unwrap(),
+        opaque,
+        ..Header::default()
+    };
+    [&header.to_bytes()[..], extras, key, value].concat()
+}
+
+/// A stream of each protocol, and what it says.
+fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
+    let text: &[u8] =
+        b"VALUE k 0 2\r\nhi\r\nEND\r\nVALUE a 0 0\r\n\r\nVALUE b 7 1 9\r\nx\r\nEND\r\n\
+        END\r\nSTORED\r\nNOT_FOUND\r\nDELETED\r\nSERVER_ERROR out of memory\r\nNOT_STORED\r\n";
+    let meta: &[u8] = b"VA 2 O5\r\nhi\r\nEN\r\nHD O6\r\nVA 1 t0 O32775 s1\r\nx\r\nMN\r\nNS O8\r\n\
+        NF O9\r\nCLIENT_ERROR bad\r\n";
+    let resp: &[u8] = b"$2\r\nhi\r\n$-1\r\n+OK\r\n:1\r\n:0\r\n*2\r\n$1\r\nx\r\n$-1\r\n-ERR no\r\n";
+    let binary = [
+        frame(0x0c, 0, 5, [&[0; 4], b"k", b"hi"]),
+        frame(0x0c, 1, 6, [b"", b"k", b"Not found"]),
+        frame(0x0d, 0, 0x8007, [&[0; 4], b"k", b"x"]),
+        frame(0x0a, 0, 7, [b"", b"", b""]),
+        frame(0x01, 0, 8, [b"", b"", b""]),
+        frame(0x04, 1, 9, [b"", b"", b"Not found"]),
+        frame(0x01, 0x82, 10, [b"", b"", b"Out of memory"]),
+    ];
+    vec![
+        (
+            Speech::Text,
+            text.to_vec(),
+            vec![
+                "k=hi.", "a=", "b=x.", "End.", "Done.", "NotDone.", "Done.", "Refused.", "NotDone.",
+            ],
+        ),
+        (
+            Speech::Meta,
+            meta.to_vec(),
+            vec![
+                "=hi #5.",
+                "Absent.",
+                "Done #6.",
+                "=x #8007",
+                "End.",
+                "NotDone #8.",
+                "NotDone #9.",
+                "Refused.",
+            ],
+        ),
+        (
+            Speech::Resp,
+            resp.to_vec(),
+            vec![
+                "=hi.",
+                "Absent.",
+                "Done.",
+                "Count(1).",
+                "Count(0).",
+                "End",
+                "=x",
+                "Absent.",
+                "Refused.",
+            ],
+        ),
+        (
+            Speech::Binary,
+            binary.concat(),
+            vec![
+                "k=hi #5.",
+                "Absent #6.",
+                "k=x #8007",
+                "End #7.",
+                "Done #8.",
+                "NotDone #9.",
+                "Refused #a.",
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn answers_are_read_wherever_the_stream_is_cut() {
+    for (speech, bytes, expected) in streams() {
+        assert_eq!(pieces(speech, &bytes), Some((owned(&expected), bytes.len())), "{speech:?}");
+        for cut in 0..bytes.len() {
+            let (mut words, used) = pieces(speech, &bytes[..cut]).unwrap();
+            if speech == Speech::Resp {
+                // How many elements are to come is remembered: read on with the same reader.
+                assert!(words.len() <= expected.len() && used <= cut);
+                continue;
+            }
+            words.extend(pieces(speech, &bytes[used..]).unwrap().0);
+            let plain =
+                |words: &[String]| words.iter().flat_map(|word| apart(word)).collect::<Vec<_>>();
+            assert_eq!(plain(&words), plain(&owned(&expected)), "{speech:?} cut at {cut}");
+        }
+    }
+}
+
+/// A value that ends its request as two pieces: with its END cut off it is.
+fn apart(word: &str) -> Vec<String> {
+    match word.strip_suffix('.') {
+        Some(value) if value.contains('=') && !value.contains('#') => {
+            vec![value.to_owned(), "End.".to_owned()]
+        }
+        _ => vec![word.to_owned()],
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn nonsense_is_broken_and_never_a_panic() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut broken = 0;
+    for (speech, good, _) in streams() {
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            let index = |random: &mut Xoshiro256PlusPlus, below: usize| {
+                usize::try_from(random.next_u64() % below as u64).unwrap()
+            };
+            for _ in 0..=index(&mut random, 3) {
+                let at = index(&mut random, bytes.len());
+                let [byte, ..] = random.next_u64().to_le_bytes();
+                bytes[at] = byte;
+            }
+            broken += usize::from(pieces(speech, &bytes).is_none());
+        }
+    }
+    assert!(broken > 1000, "{broken}");
+    for speech in SPEECHES {
+        assert_eq!(pieces(speech, b"HTTP/1.1 400 Bad Request\r\n\r\nVERSION 0\r\n"), None);
+    }
+}
+
+#[test]
+fn tags_hold_number_index_and_kind() {
+    for (number, index, several) in [(0, 0, false), (u16::MAX, KEYS_MAX - 1, true), (7, 47, true)] {
+        let tag = Tag::new(number, index, several);
+        assert_eq!((tag.number(), tag.index(), tag.is_of_several()), (number, index, several));
+    }
+}

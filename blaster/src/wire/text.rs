@@ -1,0 +1,68 @@
+//! memcached's classic text protocol, from the client's side.
+//!
+//! Where: `Writer` and `Reader` come here. Invariant: answers come in the order of the requests, so
+//! none has a tag; a get is over with `END`, or with an error.
+//! Source: memcached's `protocol.txt`.
+
+use protocol::Reply;
+use protocol::reply::{Decoded, number};
+
+use super::{Found, Part, Piece, Said};
+use crate::workload::{Names, Verb};
+
+const END: &[u8] = b"END\r\n";
+
+#[inline]
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
+    let [key, ..] = *part.keys else { return };
+    match part.verb {
+        Verb::Get => {
+            out.extend_from_slice(b"get");
+            for &key in part.keys {
+                out.push(b' ');
+                names.key(key, out);
+            }
+        }
+        Verb::Delete => {
+            out.extend_from_slice(b"delete ");
+            names.key(key, out);
+        }
+        Verb::Set | Verb::Append => {
+            out.extend_from_slice(if part.verb == Verb::Set { b"set " } else { b"append " });
+            names.key(key, out);
+            out.extend_from_slice(b" 0 ");
+            number(out, part.exptime_s);
+            out.push(b' ');
+            number(out, part.value_bytes);
+            out.extend_from_slice(b"\r\n");
+            names.value(key, part.value_bytes, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+pub(super) fn read(input: &[u8]) -> Found<'_> {
+    let (reply, used) = match Reply::decode(input) {
+        Decoded::Reply(reply, used) => (reply, used),
+        Decoded::More => return Found::More,
+        Decoded::Broken => return Found::Broken,
+    };
+    let (said, ends) = match reply {
+        Reply::Value { key, value, .. } => {
+            let said = Said::Value(Some(key), value);
+            // The usual case, one key, in one piece.
+            let ends = input[used..].starts_with(END);
+            let used = if ends { used + END.len() } else { used };
+            return Found::Piece(Piece { tag: None, said, ends }, used);
+        }
+        Reply::Line(b"END") => (Said::End, true),
+        Reply::Line(b"STORED" | b"DELETED") => (Said::Done, true),
+        Reply::Line(b"NOT_STORED" | b"NOT_FOUND" | b"EXISTS") => (Said::NotDone, true),
+        Reply::Line(b"ERROR") | Reply::ClientError(_) | Reply::ServerError(_) => {
+            (Said::Refused, true)
+        }
+        _ => return Found::Broken,
+    };
+    Found::Piece(Piece { tag: None, said, ends }, used)
+}
