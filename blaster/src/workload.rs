@@ -9,6 +9,7 @@ mod curve;
 mod draw;
 mod file;
 mod gaps;
+pub mod help;
 mod histogram;
 mod law;
 mod mix;

@@ -3,6 +3,7 @@
 //! Where: `Workload::read` and `Workload::to_toml`. Invariant: what is wrong is told with its line;
 //! what is printed is read back as the same.
 
+use super::histogram::Histogram;
 use super::settings::SETTINGS;
 use super::{Workload, WorkloadError, presets};
 use std::fs::File;
@@ -78,6 +79,29 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     }
 }
 
+/// What the files that a workload names held when they were read, as comments: a manifest cannot
+/// hold them, but tells whether they have changed.
+fn contents(workload: &Workload) -> String {
+    let Workload { popularity, key_size, value_size, batch, gap, ttl, trace, .. } = workload;
+    let laws = [
+        ("popularity", popularity.histogram()),
+        ("key-size", key_size.law.histogram()),
+        ("value-size", value_size.law.histogram()),
+        ("batch", batch.law.histogram()),
+        ("gap", gap.histogram()),
+        ("ttl", ttl.law.histogram()),
+    ];
+    let row = |(name, histogram): (&str, Option<&Histogram>)| {
+        histogram.map(|histogram| format!("# md5 of {name}'s file: {}\n", histogram.sum()))
+    };
+    let mut text: String = laws.into_iter().filter_map(row).collect();
+    if let Some(trace) = trace {
+        let (requests, keys) = (trace.requests.len(), trace.keys);
+        text += &format!("# the trace: {requests} requests of {keys} keys\n");
+    }
+    text
+}
+
 /// A workload as a file.
 pub(super) fn print(workload: &Workload) -> String {
     let mut text = String::new();
@@ -89,5 +113,5 @@ pub(super) fn print(workload: &Workload) -> String {
         let value = if is_bare { value } else { toml::Value::String(value).to_string() };
         text += &format!("{} = {value}\n", setting.name);
     }
-    text
+    text + &contents(workload)
 }

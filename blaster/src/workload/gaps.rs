@@ -6,6 +6,7 @@
 
 use super::WorkloadError;
 use super::draw::{self, Real};
+use super::histogram::Histogram;
 use super::law::{Law, Usage};
 use super::random::fraction;
 use std::fmt;
@@ -13,13 +14,13 @@ use std::path::Path;
 
 /// How gaps are written, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-  fixed                          all equal (also a number: so many microseconds)
-  exponential                    Poisson arrivals: independent of each other
-  trace                          as recorded in the trace
-  pareto:... gev:... list:... file:PATH ...
-                                 any distribution below, in microseconds (curves in whole ones, as
-                                 in the paper). Scaled to the rate where one is asked for; else it
-                                 decides the rate itself
+fixed                          all equal (also a number: so many microseconds)
+exponential                    Poisson arrivals: independent of each other
+trace                          as recorded in the trace
+pareto:... gev:... list:... file:PATH ...
+                               any distribution below, in microseconds (curves in whole ones, as
+                               in the paper). Scaled to the rate where one is asked for; else it
+                               decides the rate itself
 ";
 
 /// The longest gap that is made: a year, in ns.
@@ -59,6 +60,13 @@ impl Gap {
                 Ok(Gap::Law(law))
             }
         }
+    }
+}
+
+impl Gap {
+    /// The histogram, if it is one.
+    pub(crate) fn histogram(&self) -> Option<&Histogram> {
+        if let Gap::Law(law) = self { law.histogram() } else { None }
     }
 }
 

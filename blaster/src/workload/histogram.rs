@@ -6,6 +6,7 @@
 
 use super::WorkloadError;
 use super::alias::WEIGHTS_MAX;
+use md5::{Digest, Md5};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -28,6 +29,8 @@ pub(crate) struct Histogram {
     lines: Vec<usize>,
     /// The first row that begins with no number.
     word_at: Option<usize>,
+    /// The MD5 sum of the text: what a manifest tells files apart by.
+    sum: String,
 }
 
 impl Histogram {
@@ -47,7 +50,9 @@ impl Histogram {
 
     /// Reads the text of such a file; an error comes with its line.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
-        let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None };
+        let sum = Md5::digest(text.as_bytes());
+        let sum = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };
         let mut histogram = none;
         for (line, row) in (1..).zip(text.lines()) {
             let row = row.split_once('#').map_or(row, |(row, _)| row).trim();
@@ -98,6 +103,11 @@ impl Histogram {
             }
         }
         Ok(())
+    }
+
+    /// What tells the file from others of its name.
+    pub(crate) fn sum(&self) -> &str {
+        &self.sum
     }
 
     /// Values and weights.

@@ -17,20 +17,20 @@ const LIST_MAX: usize = 1024;
 
 /// How laws are written, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-  N, fixed:N                     always N
-  A-B, uniform:A,B               each whole number from A to B equally often
-  list:N=WEIGHT,N=WEIGHT,...     those numbers, by their weights
-  pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]
-                                 generalized Pareto, cut off at MIN and MAX
-  gev:LOCATION,SCALE,SHAPE,MIN,MAX
-                                 generalized extreme value, cut off at MIN and MAX
-  exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
-  facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
-                                 of 0 to 14 bytes, else generalized Pareto
-  etc                            the setting's row of the KV-Cache paper's table 2
-  etc-as-printed                 the same with scale and shape as the paper prints them,
-                                 which is in each other's place
-  file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) a line
+N, fixed:N                     always N
+A-B, uniform:A,B               each whole number from A to B equally often
+list:N=WEIGHT,N=WEIGHT,...     those numbers, by their weights
+pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]
+                               generalized Pareto, cut off at MIN and MAX
+gev:LOCATION,SCALE,SHAPE,MIN,MAX
+                               generalized extreme value, cut off at MIN and MAX
+exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
+facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
+                               of 0 to 14 bytes, else generalized Pareto
+etc                            the setting's row of the KV-Cache paper's table 2
+etc-as-printed                 the same with scale and shape as the paper prints them,
+                               which is in each other's place
+file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) a line
 ";
 
 /// A distribution of numbers.
@@ -137,6 +137,11 @@ impl Law {
             Some(value) => Err(format!("{value} is not a whole number of {unit}")),
             None => Ok(()),
         }
+    }
+
+    /// The histogram, if it is one.
+    pub(crate) fn histogram(&self) -> Option<&Histogram> {
+        if let Law::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
     /// The least and the greatest number that can be drawn.

@@ -20,16 +20,16 @@ use std::sync::Arc;
 
 /// How popularity is written, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-  uniform                        all keys equally
-  zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
-  power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
-                                 density a x^(a-1) from FROM to 1, in 10000 BUCKETS of equally
-                                 popular keys; with GROUPS, that many disjoint sets of keys with
-                                 such a law each (the KV-Cache paper: power-law:0.01,0.001,10000,4)
-  gaussian[:DEVIATION[,MIDDLE]]  normal around MIDDLE (0 to 1, default 0.5) of the key numbers;
-                                 DEVIATION (default 1/6) is a part of them as well, at most 1
-  sequential                     one key after the other, shared out among the threads
-  file:PATH                      a histogram: each row a bucket of as many keys as the others
+uniform                        all keys equally
+zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
+power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
+                               density a x^(a-1) from FROM to 1, in 10000 BUCKETS of equally
+                               popular keys; with GROUPS, that many disjoint sets of keys with
+                               such a law each (the KV-Cache paper: power-law:0.01,0.001,10000,4)
+gaussian[:DEVIATION[,MIDDLE]]  normal around MIDDLE (0 to 1, default 0.5) of the key numbers;
+                               DEVIATION (default 1/6) is a part of them as well, at most 1
+sequential                     one key after the other, shared out among the threads
+file:PATH                      a histogram: each row a bucket of as many keys as the others
 ";
 
 /// Buckets of a power law that does not say.
@@ -111,6 +111,11 @@ impl Popularity {
             }
             _ => Err(wrong("no such distribution of keys")),
         }
+    }
+
+    /// The histogram, if it is one.
+    pub(crate) fn histogram(&self) -> Option<&Histogram> {
+        if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
     /// A table of it for so many keys.

@@ -3,10 +3,10 @@
 //! Where: before a run. Invariant: what a setting prints, it reads back as the same.
 
 use super::draw::Whole;
-use super::gaps::{self, Gap, Pace};
-use super::law::{self, Law, Usage};
+use super::gaps::{Gap, Pace};
+use super::law::{Law, Usage};
 use super::mix::Mix;
-use super::popularity::{self, Popularity};
+use super::popularity::Popularity;
 use super::replay::Replay;
 use super::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, Workload, WorkloadError};
 use std::path::Path;
@@ -258,46 +258,6 @@ impl Drawn {
     pub(crate) fn fixed(value: u32) -> Drawn {
         Drawn { law: Law::Fixed(f64::from(value)), whole: Whole::Fixed(value) }
     }
-}
-
-/// All settings and distributions, as `--help` tells them.
-#[must_use]
-pub fn help() -> String {
-    let mut text = String::new();
-    for Setting { name, value, help, .. } in &SETTINGS {
-        let head = format!("  --{name} {value}");
-        let gap = if head.len() < 31 { " ".repeat(33 - head.len()) } else { indent() };
-        text += &format!("{head}{gap}{}\n", wrapped(help));
-    }
-    let parts = [
-        ("Popularity", popularity::GRAMMAR),
-        ("Gaps", gaps::GRAMMAR),
-        ("Sizes, batches, ttl and gaps", law::GRAMMAR),
-    ];
-    for (title, grammar) in parts {
-        text += &format!("\n{title}:\n{grammar}");
-    }
-    text
-}
-
-fn indent() -> String {
-    format!("\n{}", " ".repeat(33))
-}
-
-/// Breaks a text into lines that fit beside the names.
-fn wrapped(text: &str) -> String {
-    let (mut lines, mut columns) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        if columns + word.len() > 60 {
-            lines += &indent();
-            columns = 0;
-        } else if columns > 0 {
-            lines.push(' ');
-        }
-        lines += word;
-        columns += word.len() + 1;
-    }
-    lines
 }
 
 /// A whole number, also with underscores between its digits.

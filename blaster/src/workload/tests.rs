@@ -5,11 +5,14 @@
 
 mod files;
 mod keys;
+mod mistakes;
 mod names;
 mod sequence;
 mod sizes;
 
 use super::{Ask, Stream, Workload};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A preset or the default, changed by some settings.
@@ -26,6 +29,30 @@ fn asks(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<Ask> {
     let mut stream = Stream::new(workload, seed, 0, 1);
     let mut ask = Ask::new();
     (0..count).map_while(|_| stream.next(&mut ask).then(|| ask.clone())).collect()
+}
+
+/// A folder that is gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("kvblaster-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        fs::create_dir_all(&folder.0).unwrap();
+        folder
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The greatest distance between the samples' distribution and the one given (Kolmogorov and

@@ -2,37 +2,13 @@
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
-use super::super::settings::{self, SETTINGS};
-use super::super::{Workload, WorkloadError, file, presets};
-use std::fs;
-use std::path::{Path, PathBuf};
+use super::super::settings::SETTINGS;
+use super::super::{Workload, WorkloadError, file, help, presets};
+use super::Folder;
+use std::path::Path;
 
 fn parse(text: &str) -> Result<Workload, (usize, String)> {
     file::parse(text, Path::new(""))
-}
-
-/// A folder that is gone when the test is.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let name = format!("kvblaster-{name}-{}", std::process::id());
-        let folder = Folder(std::env::temp_dir().join(name));
-        fs::create_dir_all(&folder.0).unwrap();
-        folder
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -99,6 +75,8 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
     assert!(printed.contains("mix = \"get=3,set=1.5\"\n"), "{printed}");
     assert!(printed.contains("popularity = \"power-law:0.01,0.001,10000,4\"\n"), "{printed}");
     assert!((workload.value_bytes_mean() - 15.0).abs() < 1e-9);
+    let sum = "# md5 of value-size's file: 6a450112eaaaf5d21ba00188262ed709\n";
+    assert!(printed.ends_with(sum), "{printed}");
     // Wherever the manifest is read, it finds the same histogram.
     let copied = Folder::new("elsewhere");
     let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
@@ -196,11 +174,19 @@ fn values_that_a_setting_cannot_have_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn help_names_every_setting_and_fits_a_terminal() {
-    let help = settings::help();
+fn help_tells_all_there_is_and_fits_a_terminal() {
+    let help = help::settings() + &help::presets();
     for setting in &SETTINGS {
-        assert!(help.contains(&format!("  --{} {}", setting.name, setting.value)));
+        assert!(
+            help.contains(&format!("\n  --{} {}", setting.name, setting.value)) || {
+                help.starts_with(&format!("  --{} {}", setting.name, setting.value))
+            }
+        );
     }
-    let long: Vec<&str> = help.lines().filter(|line| line.len() > 100).collect();
-    assert!(long.is_empty(), "{long:#?}");
+    for preset in &presets::PRESETS {
+        assert!(help.contains(&format!("\n  {} ", preset.name)), "{}", preset.name);
+    }
+    for line in help.lines() {
+        assert!(line.len() <= 100 && (line.starts_with("  ") || !line.contains("  ")), "{line}");
+    }
 }

@@ -146,6 +146,52 @@ fn uniform_is_uniform() {
 }
 
 #[test]
+fn histograms_take_the_place_of_every_law() {
+    let folder = super::Folder::new("histograms");
+    let of = |name: &str, text: &str| format!("file:{}", folder.file(name, text).display());
+    // Three buckets of ten keys, in the order of what stands first; the middle one unpopular.
+    let keys = of("keys", "30 3\n10 1\n20 0\n");
+    let workload = made(
+        "uniform",
+        &[
+            ("keys", "30"),
+            ("popularity", &keys),
+            ("key-size", &of("names", "20 1\n40 1\n")),
+            ("value-size", &of("values", "7,1\n9,3\n")),
+            ("mix", &of("verbs", "set 3\ndelete,1\n")),
+            ("ttl", &of("lives", "60 1\n")),
+            ("gap", &of("gaps", "# us\n0.5 9\n10.5 1\n")),
+        ],
+    );
+    let names = super::super::Names::new(&workload, 1);
+    let asks = super::asks(&workload, 1, 40_000);
+    let share = |is: &dyn Fn(&super::Ask) -> bool| {
+        asks.iter().filter(|ask| is(ask)).count() as f64 / asks.len() as f64
+    };
+    let sets = share(&|ask| ask.verb.name() == "set");
+    assert!((sets - 0.75).abs() < 0.01 && share(&|ask| ask.exptime_s == 60) == sets, "{sets}");
+    assert!(share(&|ask| ask.verb.name() == "delete") + sets == 1.0);
+    let mut counts = [0; 30];
+    asks.iter().for_each(|ask| counts[usize::try_from(ask.keys[0]).unwrap()] += 1);
+    counts.sort_unstable();
+    let thirds = [0..10, 10..20, 20..30].map(|third| counts[third].iter().sum::<i32>());
+    assert_eq!(thirds[0], 0);
+    assert!((f64::from(thirds[2]) / 40_000.0 - 0.75).abs() < 0.01, "{thirds:?}");
+    let mut key = Vec::new();
+    for number in 0..30 {
+        key.clear();
+        names.key(number, &mut key);
+        assert!([20, 40].contains(&key.len()) && [7, 9].contains(&names.value_bytes(number)));
+    }
+    assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
+    let mut stream = super::Stream::new(&workload, 1, 0, 3);
+    assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
+    // Words are for verbs only.
+    let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
+    assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
+}
+
+#[test]
 fn sequential_threads_share_the_keys_out() {
     let workload = made("uniform", &[("popularity", "sequential"), ("keys", "10"), ("mix", "set")]);
     let mut seen = vec![0; 10];

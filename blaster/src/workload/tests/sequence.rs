@@ -4,9 +4,10 @@
 
 use super::super::random::hash;
 use super::super::{Ask, Names, Stream, VERBS, Verb, Workload, presets};
-use super::{asks, made};
+use super::{Folder, asks, made};
 use crate::trace::Trace;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What the first requests of two threads are, names, values and gaps included, as one number.
@@ -141,25 +142,9 @@ fn steady_streams_take_no_memory() {
     assert_eq!((ask.keys.as_ptr(), ask.keys.capacity()), (place, room));
 }
 
-/// A file that is gone when the test is.
-struct Recorded(std::path::PathBuf);
-
-impl Recorded {
-    fn new(name: &str, bytes: &[u8]) -> Recorded {
-        let path = std::env::temp_dir().join(format!("kvblaster-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        Recorded(path)
-    }
-
-    fn workload(&self, settings: &[(&str, &str)]) -> Arc<Workload> {
-        made("uniform", &[&[("trace", self.0.to_str().unwrap())], settings].concat())
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// The default, replaying a file.
+fn replaying(trace: &Path, settings: &[(&str, &str)]) -> Arc<Workload> {
+    made("uniform", &[&[("trace", trace.to_str().unwrap())], settings].concat())
 }
 
 const ROWS: &str = "\
@@ -171,8 +156,9 @@ const ROWS: &str = "\
 
 #[test]
 fn a_recording_is_replayed_as_it_was() {
-    let recorded = Recorded::new("rows.csv", ROWS.as_bytes());
-    let workload = recorded.workload(&[("gap", "trace"), ("trace-loops", "2")]);
+    let folder = Folder::new("replayed");
+    let trace = folder.file("rows.csv", ROWS.as_bytes());
+    let workload = replaying(&trace, &[("gap", "trace"), ("trace-loops", "2")]);
     let all = asks(&workload, 1, 100);
     let told: Vec<_> = all.iter().map(|ask| (ask.verb, ask.keys[0], ask.value_bytes)).collect();
     let once = [(Verb::Get, 0, 0), (Verb::Set, 1, 8), (Verb::Delete, 0, 0), (Verb::Append, 1, 9)];
@@ -201,8 +187,9 @@ fn a_recording_is_replayed_as_it_was() {
 
 #[test]
 fn threads_share_a_recording() {
-    let recorded = Recorded::new("shared.csv", ROWS.as_bytes());
-    let workload = recorded.workload(&[("gap", "trace")]);
+    let folder = Folder::new("shared");
+    let trace = folder.file("rows.csv", ROWS.as_bytes());
+    let workload = replaying(&trace, &[("gap", "trace")]);
     let mut seen = Vec::new();
     for thread in 0..3 {
         let mut stream = Stream::new(&workload, 1, thread, 3);
@@ -221,17 +208,18 @@ fn threads_share_a_recording() {
 fn recorded_keys_take_the_rest_from_the_workload() {
     let keys: Vec<u8> = [3_u32, 5, 3, 9, 5].iter().flat_map(|key| key.to_le_bytes()).collect();
     let packed = compress_to_vec(keys.as_slice(), CompressionLevel::Fastest);
-    let recorded = Recorded::new("keys.u32.zst", &packed);
-    assert_eq!(Trace::read(&recorded.0).unwrap().requests, [0, 1, 0, 2, 1]);
-    let singly = recorded.workload(&[("mix", "set"), ("value-size", "100")]);
+    let folder = Folder::new("numbers");
+    let trace = folder.file("keys.u32.zst", &packed);
+    assert_eq!(Trace::read(&trace).unwrap().requests, [0, 1, 0, 2, 1]);
+    let singly = replaying(&trace, &[("mix", "set"), ("value-size", "100")]);
     let told: Vec<_> =
         asks(&singly, 1, 99).iter().map(|ask| (ask.keys[0], ask.value_bytes)).collect();
     assert_eq!(told, [(0, 100), (1, 100), (0, 100), (2, 100), (1, 100)]);
-    let batched = recorded.workload(&[("mix", "get"), ("batch", "2")]);
+    let batched = replaying(&trace, &[("mix", "get"), ("batch", "2")]);
     let told: Vec<_> = asks(&batched, 1, 99).into_iter().map(|ask| ask.keys).collect();
     assert_eq!(told, [vec![0, 1], vec![0, 2], vec![1]]);
     // Without end where that is asked for.
-    let endless = recorded.workload(&[("trace-loops", "0")]);
+    let endless = replaying(&trace, &[("trace-loops", "0")]);
     assert_eq!(asks(&endless, 1, 1234).len(), 1234);
     assert_eq!(endless.keys(), 3);
 }

@@ -1,0 +1,61 @@
+//! What `--help` tells of workloads: settings, distributions and presets, from their own tables.
+//!
+//! Where: the command line. Invariant: nothing is told that is not there, and nothing left out; no
+//! line is longer than 100 columns.
+
+use super::presets::{PRESETS, Preset};
+use super::settings::{SETTINGS, Setting};
+use super::{gaps, law, popularity};
+
+/// The column in which explanations begin, and their width.
+const INDENT: usize = 33;
+const WIDTH: usize = 62;
+
+/// All settings, and how distributions are written.
+#[must_use]
+pub fn settings() -> String {
+    let mut text = String::new();
+    for Setting { name, value, help, .. } in &SETTINGS {
+        text += &row(&format!("--{name} {value}"), help);
+    }
+    let parts = [
+        ("Popularity", popularity::GRAMMAR),
+        ("Gaps", gaps::GRAMMAR),
+        ("Sizes, batches, ttl and gaps", law::GRAMMAR),
+    ];
+    for (title, grammar) in parts {
+        text += &format!("\n{title}:\n");
+        let lines = grammar.lines().map(|line| format!("  {line}\n"));
+        text.extend(lines);
+    }
+    text
+}
+
+/// All presets.
+#[must_use]
+pub fn presets() -> String {
+    PRESETS.iter().map(|Preset { name, about, .. }| row(name, about)).collect()
+}
+
+/// A name and what it is, side by side.
+fn row(name: &str, about: &str) -> String {
+    let mut text = format!("  {name}");
+    let mut columns = text.len();
+    if columns + 2 > INDENT {
+        text.push('\n');
+        columns = 0;
+    }
+    text += &" ".repeat(INDENT - columns);
+    let mut width = 0;
+    for word in about.split_whitespace() {
+        if width > 0 && width + word.len() > WIDTH {
+            text += &format!("\n{}", " ".repeat(INDENT));
+            width = 0;
+        } else if width > 0 {
+            text.push(' ');
+        }
+        text += word;
+        width += word.len() + 1;
+    }
+    text + "\n"
+}

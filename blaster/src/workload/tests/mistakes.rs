@@ -1,0 +1,141 @@
+//! Whatever is accepted can be driven: settings put together at random.
+//!
+//! Where: unit tests. Invariant: see `tests`; here also that nothing a user writes panics, hangs or
+//! grows, neither when it is read nor when it is drawn from.
+
+use super::super::random::{below, hash};
+use super::super::settings::SETTINGS;
+use super::super::{
+    Ask, BATCH_MAX, EXPTIME_S_MAX, Names, Stream, VALUE_BYTES_MAX, Verb, Workload, file,
+};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What values are put together from.
+const WORDS: [&str; 44] = [
+    "uniform",
+    "zipf:",
+    "gaussian",
+    "gaussian:",
+    "sequential",
+    "power-law:",
+    "pareto:",
+    "gev:",
+    "exponential:",
+    "exponential",
+    "facebook",
+    "facebook:",
+    "etc",
+    "etc-as-printed",
+    "list:",
+    "fixed",
+    "fixed:",
+    "file:",
+    "trace",
+    "uniform:",
+    "get",
+    "set",
+    "delete",
+    "append",
+    "=",
+    ",",
+    ",",
+    ",",
+    "-",
+    ":",
+    "0",
+    "1",
+    "2",
+    "0.5",
+    "0.001",
+    "10",
+    "64",
+    "250",
+    "1000",
+    "1e6",
+    "1e300",
+    "nan",
+    "inf",
+    " ",
+];
+const WORKLOADS: u64 = 400;
+const SETTINGS_EACH: u64 = 12;
+/// Values are made up to this size; greater ones would only take time.
+const VALUE_BYTES_MADE: u32 = 1 << 16;
+
+/// Numbers that follow from one another.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 += 1;
+        usize::try_from(below(hash(77, self.0), end as u64)).unwrap()
+    }
+}
+
+/// A workload of accepted settings, and how many were.
+fn random_workload(numbers: &mut Numbers) -> (Workload, u64) {
+    let (mut workload, mut accepted) = (Workload::default(), 0);
+    for _ in 0..SETTINGS_EACH {
+        let name = SETTINGS[numbers.below(SETTINGS.len())].name;
+        let words = (0..=numbers.below(9)).map(|_| WORDS[numbers.below(WORDS.len())]);
+        let value: String = words.collect();
+        let before = workload.to_toml();
+        match workload.set(name, &value) {
+            Ok(()) => accepted += 1,
+            Err(error) => {
+                assert!(error.0.starts_with(name), "{name} {value}: {error}");
+                assert_eq!(workload.to_toml(), before, "{name} {value}");
+            }
+        }
+    }
+    (workload, accepted)
+}
+
+#[test]
+fn whatever_is_accepted_can_be_driven() {
+    let (mut numbers, mut accepted) = (Numbers(0), 0);
+    for _ in 0..WORKLOADS {
+        let (workload, count) = random_workload(&mut numbers);
+        accepted += count;
+        let text = workload.to_toml();
+        if workload.check().is_err() {
+            assert!(file::parse(&text, Path::new("")).is_err(), "{text}");
+            continue;
+        }
+        let again = file::parse(&text, Path::new("")).unwrap_or_else(|error| {
+            panic!("{error:?}:\n{text}");
+        });
+        assert_eq!(again.to_toml(), text);
+        drive(&Arc::new(workload), &text);
+    }
+    // Or nothing would have been tried.
+    assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
+}
+
+fn drive(workload: &Arc<Workload>, text: &str) {
+    let names = Names::new(workload, 1);
+    let (mut key, mut value, mut ask) = (Vec::new(), Vec::new(), Ask::new());
+    for thread in 0..2 {
+        let mut stream = Stream::new(workload, 1, thread, 2);
+        for _ in 0..50 {
+            assert!(stream.next(&mut ask), "{text}");
+            let count = ask.keys.len();
+            assert!(count >= 1 && count <= BATCH_MAX as usize, "{ask:?}:\n{text}");
+            assert!(count == 1 || ask.verb == Verb::Get, "{ask:?}:\n{text}");
+            assert!(ask.keys.iter().all(|key| *key < workload.keys()), "{ask:?}:\n{text}");
+            assert!(ask.value_bytes <= VALUE_BYTES_MAX && ask.exptime_s <= EXPTIME_S_MAX, "{text}");
+            let gap_ns = [f64::NAN, 0.0, 1e4].map(|mean_ns| stream.gap_ns(mean_ns));
+            assert!(gap_ns.iter().all(|gap_ns| *gap_ns < 1 << 60), "{gap_ns:?}:\n{text}");
+            key.clear();
+            names.key(ask.keys[0], &mut key);
+            assert!((1..=250).contains(&key.len()), "{key:?}:\n{text}");
+            let bytes = names.value_bytes(ask.keys[0]);
+            if bytes <= VALUE_BYTES_MADE && names.verifies() {
+                value.clear();
+                names.value(ask.keys[0], bytes, &mut value);
+                assert!(names.verify(ask.keys[0], &value) || value.is_empty(), "{text}");
+            }
+        }
+    }
+}
