@@ -10,7 +10,7 @@
 //!          open          seal           claim             retire         all columns passed
 //!   Free --------> Open --------> Sealed -------> Draining -------> Limbo -----------------> Free
 //!     \---> Frames --> Free (when its last frame is free)
-//!     \---> Index (its memory given back; the index has grown by as much)
+//!     \---> Index (its memory given back; the index may grow by as much) --> Free
 //!     \---> Withheld (its memory given back) --> Free, when there may be more again
 //! ```
 //!

@@ -84,6 +84,19 @@ mod mapped {
             crate::prefetch(self.base.wrapping_add(line * 8).cast());
         }
 
+        /// Gives memory back to the system, from byte `from` to byte `to`: the words there are zero
+        /// then, whoever looks. What has been touched and is no whole page stays.
+        ///
+        /// # Panics
+        /// Outside the array.
+        pub fn give_back(&self, from: usize, to: usize) {
+            if from < to {
+                // SAFETY: the range is in bounds, which is asserted there. The words are atomics,
+                // whose readers and writers bear any value at any time; the caller relies on none.
+                unsafe { self.map.give_back(from, to - from) };
+            }
+        }
+
         /// Asks for huge pages.
         pub fn want_huge(&self) {
             self.map.want_huge();
@@ -135,6 +148,9 @@ mod modelled {
 
         /// Nothing to bring near.
         pub fn prefetch(&self, _line: usize) {}
+
+        /// Nothing to give.
+        pub fn give_back(&self, _from: usize, _to: usize) {}
 
         /// Nothing to ask for.
         pub fn want_huge(&self) {}

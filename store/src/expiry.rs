@@ -73,6 +73,7 @@ impl Local {
     pub(crate) fn maintain(&mut self, store: &Store) -> bool {
         self.reclaim(store);
         self.settle_index(store);
+        let contracting = self.contract_index(store);
         if self.take_parked(store) {
             self.slice(store, SLICE_BYTES);
             return true;
@@ -87,7 +88,7 @@ impl Local {
             }
             self.rest = 1;
         }
-        self.walk(store)
+        self.walk(store) || contracting
     }
 
     /// Begins to walk a segment with dead items. False: there is none left.

@@ -13,106 +13,53 @@
 //!                    spilled: a bit per home line; overflow_at: 0 is none
 //! ```
 //! Key -> group by the hash's low bits; -> home line in it by the tag, so that a group is spread
-//! over one line more without looking at keys. What finds its home line full goes to the group's
-//! overflow lines.
+//! over one line more without looking at keys. What finds its home line full goes to another line
+//! of the group, which the tag names too, or has something else at home there go to its own; only
+//! what finds no place in the whole group goes to the group's overflow lines. So lines are nearly
+//! full: at as many items as slots, 80 % of the items are at home, 15 % in their other line and 5 %
+//! in overflow lines, for 8.8 bytes an item in all.
 
 pub(crate) mod ghost;
 pub(crate) mod grow;
+mod layout;
+mod locked;
+mod overflow;
 pub(crate) mod slot;
+mod width;
 
-use crate::policy::Queue;
+pub(crate) use locked::{At, Full, Locked};
+
 use ghost::{Ghost, Remembered};
+use grow::Moving;
 use memory::sync::{
     AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
 };
 use memory::words::Words;
+use overflow::Overflow;
 use slot::{Slot, tag};
 use std::io;
+use width::{LINES_MIN, Width};
 
 const LOCK: u64 = 1 << 63;
 const VERSION_AT: u32 = 48;
 const ODD: u64 = 1 << VERSION_AT;
 const VERSION: u64 = 0x7fff << VERSION_AT;
 const SPILLED_AT: u32 = 32;
-const OVERFLOW_AT: u64 = 0xffff_ffff;
-/// Fewest and most lines of a group; one more and it is split.
-const LINES_MIN: u64 = 8;
-const LINES_MAX: u64 = 15;
-/// Slots of an overflow line; the eighth word links to the next one.
-const OVERFLOW_SLOTS: usize = 7;
+const SPILLED: u64 = 0xffff << SPILLED_AT;
+const OVERFLOW_AT: u64 = overflow::NUMBER;
+/// Items per home slot, in percent, from which on the index grows, and below which it contracts.
+const LOAD_PERCENT_MAX: u64 = 100;
+const LOAD_PERCENT_MIN: u64 = 75;
 /// An overflow chain is looked over for changes again after so many lines: it may have been
 /// unlinked.
 const RECHECK_LINES: usize = 16;
 
-/// How far the index has grown: `2^groups_log` groups of `lines` lines; the first `stepped` have
-/// one more, or, where that would be 16, are two groups of 8.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Width {
-    groups_log: u32,
-    lines: u64,
-    stepped: u64,
-}
-
-impl Width {
-    fn unpack(word: u64) -> Self {
-        let groups_log = u32::from(word.to_le_bytes()[0]);
-        Self { groups_log, lines: (word >> 8) & 0xff, stepped: word >> 16 }
-    }
-
-    fn pack(self) -> u64 {
-        u64::from(self.groups_log) | (self.lines << 8) | (self.stepped << 16)
-    }
-
-    /// All home lines.
-    fn total_lines(self) -> u64 {
-        (self.lines << self.groups_log) + self.stepped
-    }
-
-    fn total_groups(self) -> u64 {
-        (1 << self.groups_log) + if self.lines == LINES_MAX { self.stepped } else { 0 }
-    }
-
-    #[inline]
-    fn address(self, hash: u64) -> Address {
-        let mut groups_log = self.groups_log;
-        let mut group = hash & ((1 << groups_log) - 1);
-        let mut lines = self.lines;
-        if group < self.stepped {
-            lines += 1;
-            if lines > LINES_MAX {
-                groups_log += 1;
-                group = hash & ((1 << groups_log) - 1);
-                lines = LINES_MIN;
-            }
-        }
-        Address { group, groups_log, lines }
-    }
-}
-
-/// Where a hash lives: its group, and how that is spread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Address {
-    group: u64,
-    groups_log: u32,
-    lines: u64,
-}
-
-impl Address {
-    /// Which of the group's lines a tag is at home in.
-    #[inline]
-    fn home(self, tag: u64) -> u64 {
-        (tag * self.lines) >> 15
-    }
-
-    /// Lines stand in planes, one line of each group a plane, so that new ones append in order.
-    #[inline]
-    fn line(self, home: u64) -> usize {
-        index((home << self.groups_log) + self.group)
-    }
-
-    fn group(self) -> usize {
-        index(self.group)
-    }
+/// The width, and the items that go with it.
+#[derive(Debug)]
+struct Wide {
+    width: AtomicU64,
+    fewest_items: AtomicI64,
+    most_items: AtomicI64,
 }
 
 /// A slot found, and where, to count its use there.
@@ -155,27 +102,21 @@ impl Found<'_> {
     }
 }
 
-/// No memory for another overflow line.
-#[derive(Debug)]
-pub(crate) struct Full;
-
 /// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Words,
     groups: Words,
-    overflow: Words,
+    overflow: Overflow,
     ghost: Ghost,
-    width: Line<AtomicU64>,
+    width: Line<Wide>,
+    /// What it never gets narrower than.
+    start: Width,
     items: Line<AtomicI64>,
     /// Bytes of memory it may use.
     granted: AtomicUsize,
-    /// Overflow lines cut so far, counting line 0, which is never used.
-    overflow_cut: AtomicUsize,
-    /// Free overflow lines, linked: {times changed: 32, line: 32}.
-    overflow_free: AtomicU64,
-    /// Held by who steps; the slots on their way to new lines.
-    moving: Mutex<Vec<u64>>,
+    /// Held by who steps.
+    moving: Mutex<Moving>,
 }
 
 impl Index {
@@ -192,15 +133,19 @@ impl Index {
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
             groups: Words::new(groups)?,
-            overflow: Words::new((lines / 2).next_multiple_of(8))?,
+            overflow: Overflow::new(lines / 16)?,
             ghost: Ghost::new(remembered, groups)?,
-            width: Line(AtomicU64::new(width.pack())),
+            width: Line(Wide {
+                width: AtomicU64::new(0),
+                fewest_items: AtomicI64::new(0),
+                most_items: AtomicI64::new(0),
+            }),
+            start: width,
             items: Line(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
-            overflow_cut: AtomicUsize::new(1),
-            overflow_free: AtomicU64::new(0),
-            moving: Mutex::new(Vec::new()),
+            moving: Mutex::new(Moving::new(width)),
         };
+        index.publish(width);
         index.grant(index.bytes());
         Ok(index)
     }
@@ -219,20 +164,24 @@ impl Index {
     /// Bytes it uses for lines and group words, and for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
-        let cut = self.overflow_cut.load(Ordering::Relaxed); // a sum
         let groups = width.total_groups();
-        let lines = index(width.total_lines()) * 64 + index(groups) * 8 + cut * 64;
-        (lines, self.ghost.bytes(groups))
+        let lines = index(width.total_lines()) * 64 + self.overflow.bytes();
+        (lines + index(groups) * 8, self.ghost.bytes(groups))
     }
 
     /// Bytes it may use.
     pub(crate) fn granted_bytes(&self) -> usize {
-        self.granted.load(Ordering::Relaxed) // a limit that only grows
+        self.granted.load(Ordering::Relaxed) // a limit by itself
     }
 
     /// It may use `bytes` more.
     pub(crate) fn grant(&self, bytes: usize) {
-        self.granted.fetch_add(bytes, Ordering::Relaxed); // a limit that only grows
+        self.granted.fetch_add(bytes, Ordering::Relaxed); // as `granted_bytes`
+    }
+
+    /// It may use `bytes` less, which `give_back` said it can do without.
+    pub(crate) fn ungrant(&self, bytes: usize) {
+        self.granted.fetch_sub(bytes, Ordering::Relaxed); // as `granted_bytes`
     }
 
     /// Slots in home lines.
@@ -267,7 +216,10 @@ impl Index {
         // Relaxed: nothing but a hint is made of it.
         let group = self.groups.word(address.group()).load(Ordering::Relaxed);
         if group & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
-            let _hint = self.find_overflow(group, tag, &mut take, &|| false);
+            let other = self.lines.line(address.line(address.other(tag)));
+            if probe(other, tag, &mut take).is_none() {
+                let _hint = self.find_overflow(group, tag, &mut take, &|| false);
+            }
         }
     }
 
@@ -285,9 +237,23 @@ impl Index {
 
     #[inline]
     fn width(&self) -> Width {
-        // Acquire pairs with the Release in `grow::step`: the new lines are seen as zeroed or
-        // filled.
-        Width::unpack(self.width.load(Ordering::Acquire))
+        // Acquire pairs with the Release in `publish`: the new lines are seen as zeroed or filled.
+        Width::unpack(self.width.width.load(Ordering::Acquire))
+    }
+
+    /// Readers are sent to the lines of this width from now on. Under the locks of the groups that
+    /// change.
+    fn publish(&self, width: Width) {
+        let items = |percent| {
+            let items = width.total_lines() * 8 * percent / 100;
+            i64::try_from(items).unwrap_or(i64::MAX)
+        };
+        let fewest = if width == self.start { i64::MIN } else { items(LOAD_PERCENT_MIN) };
+        // Relaxed: bounds to go by, at any time.
+        self.width.fewest_items.store(fewest, Ordering::Relaxed);
+        self.width.most_items.store(items(LOAD_PERCENT_MAX), Ordering::Relaxed);
+        // Release pairs with the Acquire in `width`.
+        self.width.width.store(width.pack(), Ordering::Release);
     }
 
     /// The first slot in the home line of `hash` that has its tag, without a lock: nearly always
@@ -332,9 +298,11 @@ impl Index {
                 let now = group.load(Ordering::Relaxed);
                 now & VERSION == before & VERSION && self.width().address(hash) == address
             };
-            // Overflow lines first: the first look was at the home line.
+            // The other places first: the first look was at the home line.
             if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
-                let found = self.find_overflow(before, tag(hash), &mut is_it, &unchanged);
+                let other = self.lines.line(address.line(address.other(tag(hash))));
+                let found = probe(other, tag(hash), &mut is_it)
+                    .or_else(|| self.find_overflow(before, tag(hash), &mut is_it, &unchanged));
                 if found.is_some() {
                     return found;
                 }
@@ -356,13 +324,12 @@ impl Index {
         is_it: &mut impl FnMut(Slot) -> bool,
         unchanged: &impl Fn() -> bool,
     ) -> Option<Found<'_>> {
-        let (mut at, mut lines) = (index(group & OVERFLOW_AT), 0);
+        let (mut at, mut lines) = (group & OVERFLOW_AT, 0);
         while at != 0 {
-            let line = self.overflow.line(at);
-            if let Some(found) = probe(&line[..OVERFLOW_SLOTS], tag, is_it) {
+            if let Some(found) = probe(self.overflow.slots(at), tag, is_it) {
                 return Some(found);
             }
-            at = index(line[OVERFLOW_SLOTS].load(Ordering::Acquire)); // pairs with `push_overflow`
+            at = self.overflow.next(at);
             lines += 1;
             if lines % RECHECK_LINES == 0 && !unchanged() {
                 break;
@@ -403,214 +370,13 @@ impl Index {
 
     /// Takes an overflow line, all zero; if it `must` be, beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
-        let pop = |head: u64| {
-            let at = head & OVERFLOW_AT;
-            let next = || self.overflow.line(index(at))[OVERFLOW_SLOTS].load(Ordering::Relaxed);
-            (at != 0).then(|| ((head >> 32).wrapping_add(1) << 32) | next())
-        };
-        // Acquire pairs with the Release in `give_overflow`; the count in the head guards against a
-        // line that was taken and given back in between.
-        let popped = self.overflow_free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
-        if let Ok(head) = popped {
-            let at = head & OVERFLOW_AT;
-            self.overflow.line(index(at))[OVERFLOW_SLOTS].store(0, Ordering::Relaxed);
-            return Some(at);
-        }
-        if !must && self.bytes() + 64 > self.granted_bytes() {
-            return None;
-        }
-        let room = self.overflow.len() / 8;
-        let cut = |cut: usize| (cut < room).then(|| cut + 1);
-        // Relaxed: the number alone is shared.
-        let at = self.overflow_cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
-        u64::try_from(at).ok()
-    }
-
-    /// Gives back an overflow line whose slots are all zero.
-    fn give_overflow(&self, at: u64) {
-        let link = &self.overflow.line(index(at))[OVERFLOW_SLOTS];
-        let push = |head: u64| {
-            link.store(head & OVERFLOW_AT, Ordering::Relaxed); // published by the exchange
-            Some(((head >> 32).wrapping_add(1) << 32) | at)
-        };
-        // Release pairs with the Acquire in `take_overflow`.
-        let pushed = self.overflow_free.fetch_update(Ordering::Release, Ordering::Relaxed, push);
-        debug_assert!(pushed.is_ok(), "push never refuses");
+        self.overflow.take(|| must || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 
-/// A slot's place, under the lock.
-#[derive(Clone, Copy)]
-pub(crate) struct At<'i> {
-    word: &'i AtomicU64,
-    in_home: bool,
-}
-
-impl At<'_> {
-    /// The slot as it is.
-    pub(crate) fn slot(&self) -> Slot {
-        Slot(self.word.load(Ordering::Acquire)) // pairs with the Release of `set`
-    }
-}
-
-/// A locked group, seen from one hash.
-pub(crate) struct Locked<'i> {
-    index: &'i Index,
-    hash: u64,
-    address: Address,
-    home: u64,
-    /// The group's word as it will be when unlocked.
-    word: u64,
-}
-
-impl<'i> Locked<'i> {
-    /// Finds the slot that `is_it` takes for its own.
-    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<At<'i>> {
-        let line = self.index.lines.line(self.address.line(self.home));
-        if let Some(found) = probe(line, tag(self.hash), &mut is_it) {
-            return Some(At { word: found.at, in_home: true });
-        }
-        if self.word & self.spilled_bit() == 0 {
-            return None;
-        }
-        let found = self.index.find_overflow(self.word, tag(self.hash), &mut is_it, &|| true)?;
-        Some(At { word: found.at, in_home: false })
-    }
-
-    /// Finds the slot of the item at `loc`.
-    pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
-        self.find(|slot| slot.loc() == loc)
-    }
-
-    /// Changes a slot in place, keeping what lock-free hits do to it meanwhile: `change` sees the
-    /// latest.
-    pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
-        let change = |old: u64| Some(change(Slot(old)).0);
-        // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
-        let updated = at.word.fetch_update(Ordering::Release, Ordering::Acquire, change);
-        debug_assert!(updated.is_ok(), "change never refuses");
-    }
-
-    /// Has `write` store other bytes in a slot's item, by atomics, while readers look; then the
-    /// slot is what `change` makes of it.
-    pub(crate) fn rewrite(
-        &self,
-        at: At<'_>,
-        change: impl FnOnce(Slot) -> Slot,
-        write: impl FnOnce(),
-    ) {
-        // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
-        let busy = Slot(at.word.fetch_or(slot::BUSY, Ordering::Relaxed) | slot::BUSY);
-        fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
-        write();
-        // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
-        at.word.store(change(busy).0, Ordering::Release);
-    }
-
-    /// Puts another item in a slot's place.
-    pub(crate) fn set(&self, at: At<'_>, slot: Slot) {
-        at.word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
-    }
-
-    /// Adds a slot whose key is in no other.
-    pub(crate) fn insert(&mut self, slot: Slot) -> Result<(), Full> {
-        let line = self.index.lines.line(self.address.line(self.home));
-        if put_in(line, slot) {
-            return Ok(());
-        }
-        let mut at = self.word & OVERFLOW_AT;
-        while at != 0 {
-            let line = self.index.overflow.line(index(at));
-            if put_in(&line[..OVERFLOW_SLOTS], slot) {
-                self.word |= self.spilled_bit();
-                return Ok(());
-            }
-            at = line[OVERFLOW_SLOTS].load(Ordering::Relaxed); // changed only under this lock
-        }
-        let at = self.index.take_overflow(false).ok_or(Full)?;
-        let line = self.index.overflow.line(index(at));
-        // Relaxed: published by the Release that unlocks.
-        line[OVERFLOW_SLOTS].store(self.word & OVERFLOW_AT, Ordering::Relaxed);
-        line[0].store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
-        self.word = (self.word & !OVERFLOW_AT) | at | self.spilled_bit();
-        Ok(())
-    }
-
-    /// Empties a slot; what had spilled from its line comes home.
-    pub(crate) fn remove(&mut self, at: At<'_>) {
-        at.word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
-        if at.in_home && self.word & self.spilled_bit() != 0 {
-            self.pull_home(at.word);
-        }
-    }
-
-    /// The ghost takes note that the key left queue `from`.
-    pub(crate) fn remember(&self, from: Queue) {
-        self.index.ghost.push(self.address.group(), self.hash, from);
-    }
-
-    /// The queue that the key left, if the ghost knew; it does not any more.
-    pub(crate) fn recall(&self) -> Option<Queue> {
-        self.index.ghost.take(self.address.group(), self.hash)
-    }
-
-    fn pull_home(&mut self, empty: &AtomicU64) {
-        let first = self.word & OVERFLOW_AT;
-        let mut at = first;
-        while at != 0 {
-            let line = self.index.overflow.line(index(at));
-            for word in &line[..OVERFLOW_SLOTS] {
-                let slot = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
-                if slot.0 != 0 && self.address.home(slot.tag()) == self.home {
-                    self.moving(|locked| {
-                        // The swap takes along what a hit just counted. Release pairs with the
-                        // Acquire of `probe`.
-                        empty.store(word.swap(0, Ordering::Relaxed), Ordering::Release);
-                        locked.drop_empty_overflow(first);
-                    });
-                    return;
-                }
-            }
-            at = line[OVERFLOW_SLOTS].load(Ordering::Relaxed); // changed only under this lock
-        }
-        self.word &= !self.spilled_bit();
-    }
-
-    /// Unlinks the first overflow line if it is empty. Only while moving.
-    fn drop_empty_overflow(&mut self, first: u64) {
-        let line = self.index.overflow.line(index(first));
-        // Relaxed: changed only under this lock.
-        if line[..OVERFLOW_SLOTS].iter().all(|word| word.load(Ordering::Relaxed) == 0) {
-            let next = line[OVERFLOW_SLOTS].load(Ordering::Relaxed);
-            self.word = (self.word & !OVERFLOW_AT) | next;
-            self.index.give_overflow(first);
-        }
-    }
-
-    /// Runs `moves`, which moves slots, between an odd version and the next even one.
-    fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
-        self.bump_version();
-        let group = self.index.groups.word(self.address.group());
-        group.store(self.word | LOCK, Ordering::Relaxed); // ordered by the fence
-        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
-        moves(self);
-        self.bump_version();
-    }
-
-    fn bump_version(&mut self) {
-        self.word = (self.word & !VERSION) | (self.word.wrapping_add(ODD) & VERSION);
-    }
-
-    fn spilled_bit(&self) -> u64 {
-        1 << (u64::from(SPILLED_AT) + self.home)
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Release pairs with the Acquire of the next lock, and of readers.
-        self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
-    }
+/// The group's word with the next version.
+fn bump_version(word: u64) -> u64 {
+    (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
 }
 
 /// The slot of `line` with this tag that `is_it` takes for its own.

@@ -12,6 +12,7 @@ mod draft;
 mod expiry;
 mod hash;
 mod index;
+mod index_room;
 mod item;
 mod limit;
 mod log;

@@ -8,17 +8,13 @@
 
 use crate::Store;
 use crate::column::Local;
-use crate::index::grow::Step;
 use crate::index::slot::{FETCHED, Slot};
 use crate::index::{At, Full, Locked};
 use crate::item::{self, CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
-use memory::segments::State;
 
-/// Items come and go before a column tells the index: a lump.
-const ITEMS_LUMP: i64 = 64;
 /// CAS uniques taken at a time.
 const CAS_BLOCK: u64 = 64;
 /// A CAS unique this far behind the counter is kept in full when its item moves.
@@ -284,44 +280,6 @@ impl Local {
             Some(slot) => store.log.queue_of(store.memory().region.segment_of(slot.loc())),
             None => policy.admit(store.index.remembers(hash)),
         }
-    }
-
-    /// After a key was added or removed: keeps the index's count and size up.
-    pub(crate) fn settle_index(&mut self, store: &Store) {
-        if self.items.abs() >= ITEMS_LUMP {
-            self.report_items(store);
-        }
-        if store.index.wants_to_grow() && self.step(store) == Step::NeedsMemory {
-            self.grant_index(store);
-        }
-    }
-
-    fn step(&mut self, store: &Store) -> Step {
-        store.index.step(|slot| store.hash.hash(store.item(slot.loc()).key()))
-    }
-
-    /// Gives the index the memory of a free segment.
-    pub(crate) fn grant_index(&mut self, store: &Store) -> bool {
-        let memory = store.memory();
-        let Some(segment) = memory.segments.take(store.keep()) else { return false };
-        memory.segments.get(segment).set_state(State::Index);
-        // SAFETY: a segment off the free list is nobody's but ours, and `Index` is a state it never
-        // leaves.
-        unsafe { memory.region.give_back(segment) };
-        memory.segments.get(segment).set_untouched();
-        store.index.grant(memory.region.segment_bytes() as usize);
-        true
-    }
-
-    /// Makes memory for another overflow line of the index.
-    ///
-    /// # Errors
-    /// There is none to be had.
-    pub(crate) fn make_index_room(&mut self, store: &Store) -> Result<(), Refused> {
-        if self.grant_index(store) {
-            return Ok(());
-        }
-        self.wait_for(store, |local| local.grant_index(store).then_some(()))
     }
 
     /// Changes what `key` has as `plan` says. Where that is of the old item's shape, at once;

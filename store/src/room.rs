@@ -358,7 +358,7 @@ impl Local {
         u64::from(there.live()) * (now.min(last) - first) / last.saturating_sub(first).max(1)
     }
 
-    fn random(&mut self, below: u32) -> u32 {
+    pub(crate) fn random(&mut self, below: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

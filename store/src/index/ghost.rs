@@ -15,8 +15,9 @@
 //! A group has `WORDS` of them however many lines it has: the word of a key stays the same while
 //! the group widens line by line, though a ghost could not say which of two lines a tag belongs to.
 //! When a group splits, both halves begin with a copy: each is asked for its own keys only, and the
-//! other's tags grow old. So growth forgets nothing. With 8 to 15 lines of 8.4 items a group, that
-//! is room for as many keys as there are items, down to half as many, for 1.3 to 0.7 bytes an item.
+//! other's tags grow old. So growth forgets nothing. With 8 to 15 lines of 8 items a group, that is
+//! room for nine tenths as many keys as there are items, down to half as many, for 1.2 to 0.7 bytes
+//! an item. When two groups become one, each word keeps the younger half of both.
 
 use super::index;
 use crate::policy::Queue;
@@ -25,7 +26,7 @@ use memory::words::Words;
 use std::io;
 
 /// Words of a group.
-pub(super) const WORDS: usize = 11;
+pub(super) const WORDS: usize = 10;
 const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
@@ -132,6 +133,45 @@ impl Ghost {
             words.word(to * WORDS + word).store(tags, Ordering::Relaxed);
         }
     }
+
+    /// `to` remembers the younger half of what it and `from` do. Under the locks of both.
+    pub(super) fn merge(&self, to: usize, from: usize) {
+        let Some(words) = &self.words else { return };
+        let split =
+            |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
+        // An odd tag more from one group here, from the other there.
+        for word in 0..WORDS {
+            let at = words.word(to * WORDS + word);
+            // Relaxed, here and below: as in `change`.
+            let one = split(at.load(Ordering::Relaxed));
+            let other = split(words.word(from * WORDS + word).load(Ordering::Relaxed));
+            let both = [0, 1].map(|part| {
+                let (first, second) =
+                    if word % 2 == 0 { (one[part], other[part]) } else { (other[part], one[part]) };
+                let bits = self.part_bits(part);
+                let half = bits / TAG_BITS / 2 * TAG_BITS;
+                (first & low_bits(bits - half)) | ((second & low_bits(half)) << (bits - half))
+            });
+            at.store(both[0] | (both[1] << self.probation_bits), Ordering::Relaxed);
+        }
+    }
+
+    /// Bits for what left probation, and for what left the main queue.
+    fn part_bits(&self, part: usize) -> u32 {
+        if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
+    }
+
+    /// Gives back the memory of groups from `from` to `to`, in whole pages.
+    pub(super) fn give_back(&self, from: usize, to: usize, page_bytes: usize) {
+        if let Some(words) = &self.words {
+            words.give_back((from * WORDS * 8).next_multiple_of(page_bytes), to * WORDS * 8);
+        }
+    }
+}
+
+/// So many ones.
+fn low_bits(bits: u32) -> u64 {
+    (1 << bits) - 1
 }
 
 /// The word of a key: by the same bits as its home line, that is, none of those of `tag`.
@@ -228,7 +268,7 @@ mod tests {
         assert!(keys.iter().all(|key| ghost.take(0, *key).is_some() && ghost.knows(1, *key)));
         assert_eq!(
             (ghost.bytes(2), Ghost::new(Remembered::None, 2).expect("none").bytes(2)),
-            (176, 0)
+            (160, 0)
         );
         let none = Ghost::new(Remembered::None, 2).expect("none");
         none.push(0, hash(1), Queue::Main);

@@ -1,41 +1,136 @@
-//! Growth of the index, one line a step, so that nothing ever stops the world.
+//! Growth and contraction of the index, one line a step, so that nothing ever stops the world.
 //!
-//! Where: a column that links an item while the lines are full steps once.
+//! Where: a column that links an item while the lines are full steps once; one that unlinks an
+//! item while they are empty steps back.
 //! Invariant: one step at a time; while a group's slots move its version is odd, and readers who
 //! missed in between look again. A slot is in one place whenever the version is even.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
+use super::layout::Layout;
+use super::overflow::SLOTS;
 use super::slot::{Slot, tag};
-use super::{
-    Address, Index, LINES_MAX, LINES_MIN, LOCK, ODD, OVERFLOW_AT, OVERFLOW_SLOTS, SPILLED_AT,
-    VERSION, Width, index,
-};
-use memory::sync::{AtomicU64, Ordering, fence};
+use super::width::{Address, LINES_MAX, LINES_MIN, Width};
+use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, VERSION, bump_version, index};
+use memory::quiescence::Quiescence;
+use memory::sync::{Ordering, fence};
 
-/// Items per home slot, in percent, from which on the index grows.
-const LOAD_PERCENT_MAX: u64 = 105;
 /// Overflow lines a step may need beyond those it frees: all of 16 lines' slots at home in one.
 const STEP_LINES_MAX: usize = 18;
 /// A new group's word, and its part of the ghost.
 const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
+/// The system's pages.
+const PAGE_BYTES: usize = 4096;
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// One line more.
-    Grown,
+    /// One line more, or less.
+    Done,
     /// Nothing to do, or another column is at it.
     NotNow,
     /// It must be granted memory first.
     NeedsMemory,
 }
 
+/// Held by who moves many slots.
+#[derive(Debug)]
+pub(super) struct Moving {
+    /// Slots that are yet to find a place, of each half.
+    rest: [Vec<u64>; 2],
+    /// The overflow lines they came from.
+    chain: Vec<u64>,
+    /// The widest it has been since memory was given back.
+    widest: Width,
+    /// What is beyond this width is read by nobody once all columns have passed the epoch.
+    left: Option<(u64, Width)>,
+}
+
+impl Moving {
+    pub(super) fn new(width: Width) -> Self {
+        Self { rest: [Vec::new(), Vec::new()], chain: Vec::new(), widest: width, left: None }
+    }
+
+    /// Lays the slots of `groups`, which stand in these planes, out anew: in `lines` lines of the
+    /// first of them, or, in `HALVES`, of each.
+    pub(super) fn lay_out<const HALVES: bool>(
+        &mut self,
+        groups: &mut [&mut Group<'_>],
+        planes: Address,
+        lines_each: u64,
+        mut half_of: impl FnMut(Slot) -> u64,
+    ) {
+        let Some(index) = groups.first().map(|group| group.index) else { return };
+        self.rest.iter_mut().for_each(Vec::clear);
+        let mut layout = Layout::<HALVES>::new(lines_each);
+        let lines = (0..planes.lines).map(|plane| index.lines.line(planes.line(plane)));
+        for (plane, line) in lines.clone().enumerate() {
+            layout.read(plane, line, &mut half_of, &mut self.rest);
+        }
+        for group in groups.iter_mut() {
+            let mut at = group.word & OVERFLOW_AT;
+            while at != 0 {
+                for word in index.overflow.slots(at) {
+                    let slot = Slot(word.load(Ordering::Relaxed)); // as in `Layout::read`
+                    if slot.0 != 0 {
+                        let half = HALVES && half_of(slot) != 0;
+                        self.rest[usize::from(half)].push(slot.0);
+                    }
+                }
+                self.chain.push(at);
+                at = index.overflow.next(at);
+            }
+            group.word &= VERSION;
+        }
+        let halves = if HALVES { 2 } else { 1 };
+        for (half, group) in (0..halves).zip(groups) {
+            let rest = &mut self.rest[usize::from(half != 0)];
+            layout.place(half, rest);
+            group.word |= layout.spilled(half) << SPILLED_AT;
+            group.word |= overflow(index, rest, &mut self.chain);
+        }
+        for (plane, line) in lines.enumerate() {
+            layout.write(plane, line);
+        }
+        for at in self.chain.drain(..) {
+            // Relaxed: published by the exchange that gives it back.
+            index.overflow.slots(at).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            index.overflow.give(at);
+        }
+    }
+}
+
+/// Puts slots in overflow lines, of those in `chain` first; returns the first line's number.
+fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
+    let mut first = 0;
+    for slots in slots.chunks(SLOTS) {
+        // Even beyond what is granted, if others took what was left meanwhile: the slots must not
+        // be lost.
+        let taken = chain.pop().or_else(|| index.take_overflow(true));
+        debug_assert!(taken.is_some(), "address space for an overflow line to two home lines");
+        let Some(at) = taken else { break };
+        let slots = slots.iter().copied().chain(std::iter::repeat(0));
+        for (word, slot) in index.overflow.slots(at).iter().zip(slots) {
+            word.store(slot, Ordering::Release); // pairs with the Acquire of `probe`
+        }
+        index.overflow.set_next(at, first);
+        first = at;
+    }
+    first
+}
+
 impl Index {
     /// Has it more items than its lines should hold?
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        let items = u64::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(0); // a sum
-        items * 100 > self.home_slots() * LOAD_PERCENT_MAX
+        // Relaxed: sums, and bounds that follow the width.
+        self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
+    }
+
+    /// Has it so few that they would fit in fewer lines, and many more?
+    #[inline]
+    pub(crate) fn wants_to_shrink(&self) -> bool {
+        // Relaxed: as above.
+        self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
     /// Adds a line. `hash_of` gives the hash of the key of a linked item, read under the group's
@@ -51,148 +146,141 @@ impl Index {
         if self.bytes() + STEP_LINES_MAX * 64 + GROUP_BYTES > self.granted_bytes() {
             return Step::NeedsMemory;
         }
-        let Some(word) = self.lock_group(index(width.stepped)) else { return Step::NotNow };
-        let mut group = Group { index: self, at: index(width.stepped), word };
-        group.begin_moving();
-        let from =
-            Address { group: width.stepped, groups_log: width.groups_log, lines: width.lines };
-        moving.clear();
-        group.take_all(from, &mut moving);
-        match width.lines {
-            LINES_MAX => self.split(width, group, &moving, hash_of),
-            _ => self.widen(width, group, &moving),
-        }
-        Step::Grown
-    }
-
-    /// The next group gets a line more.
-    fn widen(&self, width: Width, mut group: Group<'_>, slots: &[u64]) {
-        let to =
+        let Some(mut group) = self.begin_moving(width.stepped) else { return Step::NotNow };
+        let planes =
             Address { group: width.stepped, groups_log: width.groups_log, lines: width.lines + 1 };
-        slots.iter().for_each(|slot| group.put(to, Slot(*slot)));
-        self.publish(width);
-        group.end_moving();
+        moving.left = None;
+        if width.lines < LINES_MAX {
+            moving.lay_out::<false>(&mut [&mut group], planes, planes.lines, |_| 0);
+            self.publish(width.wider());
+            group.end_moving();
+        } else {
+            let bit = width.groups_log;
+            // Somebody who has slept since the index was wider may hold it for a moment.
+            let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
+                group.end_moving();
+                return Step::NotNow;
+            };
+            self.split([&mut group, &mut upper], planes, &mut moving, hash_of);
+            self.publish(width.wider());
+            upper.end_moving();
+            group.end_moving();
+        }
+        if width.wider().total_lines() > moving.widest.total_lines() {
+            moving.widest = width.wider();
+        }
+        Step::Done
     }
 
-    /// The next group, with 16 lines to be, becomes two of 8.
+    /// A group, with 16 lines to be, becomes two of 8.
     fn split(
         &self,
-        width: Width,
-        mut group: Group<'_>,
-        slots: &[u64],
+        [group, upper]: [&mut Group<'_>; 2],
+        planes: Address,
+        moving: &mut Moving,
         mut hash_of: impl FnMut(Slot) -> u64,
     ) {
-        let groups_log = width.groups_log + 1;
-        let half = |group| Address { group, groups_log, lines: LINES_MIN };
-        let (low, high) = (half(width.stepped), half(width.stepped + (1 << width.groups_log)));
-        let mut upper = Group { index: self, at: high.group(), word: 0 };
-        // Nobody is sent here before the new width is published.
-        upper.begin_moving();
-        for slot in slots.iter().map(|slot| Slot(*slot)) {
+        debug_assert_eq!(upper.word & OVERFLOW_AT, 0, "nobody is sent there yet");
+        self.ghost.copy(group.at, upper.at);
+        let half_of = |slot: Slot| {
             let hash = hash_of(slot);
             debug_assert_eq!(slot.tag(), tag(hash), "a slot's tag is its key's");
-            match (hash >> width.groups_log) & 1 {
-                0 => group.put(low, slot),
-                _ => upper.put(high, slot),
-            }
-        }
-        self.ghost.copy(group.at, upper.at);
-        self.publish(width);
-        upper.end_moving();
-        group.end_moving();
+            (hash >> planes.groups_log) & 1
+        };
+        moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    fn publish(&self, mut width: Width) {
-        width.stepped += 1;
-        if width.stepped == 1 << width.groups_log {
-            width.stepped = 0;
-            width.lines += 1;
-            if width.lines > LINES_MAX {
-                width.lines = LINES_MIN;
-                width.groups_log += 1;
-            }
+    /// Takes the last line away: what the last step did is undone.
+    pub(crate) fn step_back(&self) -> Step {
+        let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
+        let width = self.width();
+        if width == self.start {
+            return Step::NotNow;
         }
-        // Release pairs with the Acquire in `Index::width`.
-        self.width.store(width.pack(), Ordering::Release);
+        let back = width.narrower();
+        let Some(mut group) = self.begin_moving(back.stepped) else { return Step::NotNow };
+        let planes =
+            Address { group: back.stepped, groups_log: back.groups_log, lines: back.lines + 1 };
+        if back.lines < LINES_MAX {
+            moving.lay_out::<false>(&mut [&mut group], planes, back.lines, |_| 0);
+            self.publish(back);
+        } else {
+            let upper = back.stepped + (1 << back.groups_log);
+            let Some(mut upper) = self.begin_moving(upper) else {
+                group.end_moving();
+                return Step::NotNow;
+            };
+            moving.lay_out::<false>(&mut [&mut group, &mut upper], planes, back.lines, |_| 0);
+            self.ghost.merge(group.at, upper.at);
+            self.publish(back);
+            upper.end_moving();
+        }
+        group.end_moving();
+        Step::Done
+    }
+
+    /// Was it granted so much more than it uses that it can do without `lump` bytes?
+    pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
+        self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
+    }
+
+    /// What it uses once memory beyond `width` was given back, which is done in whole huge pages,
+    /// or the system would fill them again.
+    fn used(&self, width: Width, lump: usize) -> usize {
+        let lines = index(width.total_lines()) * 64;
+        let now = index(self.width().total_lines()) * 64;
+        self.bytes().saturating_sub(now) + lines.next_multiple_of(2 * lump)
+    }
+
+    /// Gives memory beyond its width back to the system. True: it can do without `lump` bytes of
+    /// what it was granted.
+    pub(crate) fn give_back(&self, lump: usize, quiescence: &Quiescence) -> bool {
+        let Ok(mut moving) = self.moving.try_lock() else { return false };
+        let width = self.width();
+        if moving.widest.total_lines() > width.total_lines() {
+            let Some((epoch, left)) = moving.left else {
+                moving.left = Some((quiescence.retire(), width));
+                return false;
+            };
+            if !quiescence.passed(epoch) {
+                return false;
+            }
+            // Nobody has been sent beyond `left` since the epoch began: a step forward forgets it.
+            let widest = moving.widest;
+            let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
+            let groups = [left, widest].map(|width| index(width.total_groups()));
+            self.lines.give_back(lines[0].next_multiple_of(2 * lump), lines[1]);
+            self.groups.give_back((groups[0] * 8).next_multiple_of(PAGE_BYTES), groups[1] * 8);
+            self.ghost.give_back(groups[0], groups[1], PAGE_BYTES);
+            (moving.widest, moving.left) = (left, None);
+        }
+        self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes()
+    }
+
+    /// Locks a group, if it is free, and says that its slots move.
+    fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
+        let word = self.lock_group(index(group))?;
+        let group = Group { index: self, at: index(group), word: bump_version(word) };
+        // Relaxed: ordered by the fence.
+        self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
+        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
+        Some(group)
     }
 }
 
 /// A group under the lock while its slots move.
-struct Group<'i> {
-    index: &'i Index,
-    at: usize,
-    word: u64,
+pub(super) struct Group<'i> {
+    pub(super) index: &'i Index,
+    pub(super) at: usize,
+    pub(super) word: u64,
 }
 
 impl Group<'_> {
-    fn begin_moving(&mut self) {
-        self.bump_version();
-        // Relaxed: ordered by the fence.
-        self.index.groups.word(self.at).store(self.word | LOCK, Ordering::Relaxed);
-        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
-    }
-
     /// Also unlocks.
-    fn end_moving(mut self) {
-        self.bump_version();
-        debug_assert_eq!(self.word & ODD, 0);
+    fn end_moving(self) {
+        let word = bump_version(self.word);
+        debug_assert_eq!(word & ODD, 0);
         // Release pairs with the Acquire of the next lock, and of readers.
-        self.index.groups.word(self.at).store(self.word, Ordering::Release);
-    }
-
-    fn bump_version(&mut self) {
-        self.word = (self.word & !(VERSION | LOCK)) | (self.word.wrapping_add(ODD) & VERSION);
-    }
-
-    /// Empties all lines, home and overflow, into `slots`, and gives the overflow lines back.
-    fn take_all(&mut self, from: Address, slots: &mut Vec<u64>) {
-        let mut empty = |line: &[AtomicU64]| {
-            for word in line {
-                // Relaxed: the versions order it; the swap takes along what a hit just counted.
-                match word.swap(0, Ordering::Relaxed) {
-                    0 => {}
-                    slot => slots.push(slot),
-                }
-            }
-        };
-        (0..from.lines).for_each(|home| empty(self.index.lines.line(from.line(home))));
-        let mut at = self.word & OVERFLOW_AT;
-        while at != 0 {
-            let line = self.index.overflow.line(index(at));
-            empty(&line[..OVERFLOW_SLOTS]);
-            let next = line[OVERFLOW_SLOTS].load(Ordering::Relaxed); // changed only under this lock
-            self.index.give_overflow(at);
-            at = next;
-        }
-        self.word &= VERSION;
-    }
-
-    /// Puts a slot where it belongs at `to`.
-    fn put(&mut self, to: Address, slot: Slot) {
-        let home = to.home(slot.tag());
-        if super::put_in(self.index.lines.line(to.line(home)), slot) {
-            return;
-        }
-        self.word |= 1 << (u64::from(SPILLED_AT) + home);
-        let first = self.word & OVERFLOW_AT;
-        // The first overflow line has room, or a new one becomes the first.
-        if first != 0
-            && super::put_in(&self.index.overflow.line(index(first))[..OVERFLOW_SLOTS], slot)
-        {
-            return;
-        }
-        // Even beyond what is granted, if others took what was left meanwhile: the slot must not be
-        // lost.
-        let taken = self.index.take_overflow(true);
-        debug_assert!(
-            taken.is_some(),
-            "address space for an overflow line to every two home lines"
-        );
-        let Some(at) = taken else { return };
-        let line = self.index.overflow.line(index(at));
-        // Relaxed: published by the Release that unlocks.
-        line[OVERFLOW_SLOTS].store(first, Ordering::Relaxed);
-        line[0].store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
-        self.word = (self.word & !OVERFLOW_AT) | at;
+        self.index.groups.word(self.at).store(word, Ordering::Release);
     }
 }

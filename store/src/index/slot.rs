@@ -15,7 +15,7 @@ const LOC_BITS: u32 = 40;
 pub(super) const TAG_BITS: u32 = 15;
 const CNT_AT: u32 = LOC_BITS + TAG_BITS;
 const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
-const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+pub(super) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 /// Where the reference counter saturates.
 pub(crate) const CNT_MAX: u64 = 3;

@@ -1,6 +1,7 @@
 //! The index alone, its items played by hashes: `loc` is the key, its hash a mix of it.
 
 use super::*;
+use crate::policy::Queue;
 
 fn hash_of(loc: u64) -> u64 {
     let mixed = (loc + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -19,8 +20,61 @@ fn insert(index: &Index, loc: u64) -> Result<(), Full> {
 #[cfg(not(loom))]
 mod alone {
     use super::super::grow::Step;
+    use super::super::width::LINES_MAX;
     use super::*;
-    use std::collections::HashSet;
+    use memory::quiescence::Quiescence;
+    use std::collections::{BTreeSet, HashSet};
+
+    /// How many slots stand at home, in their other line, and in overflow lines; none anywhere
+    /// else, none twice, and the group's word tells of each.
+    fn count_checked(index: &Index) -> [usize; 3] {
+        let width = index.width();
+        let mut counts = [0; 3];
+        let mut seen = HashSet::new();
+        for group in 0..width.total_groups() {
+            let address = width.address(group);
+            assert_eq!(address.group, group);
+            let word = index.groups.word(address.group()).load(Ordering::Relaxed);
+            assert_eq!(word & (LOCK | ODD), 0, "locked or moving");
+            let is_spilled = |home: u64| word & (1 << (u64::from(SPILLED_AT) + home)) != 0;
+            let mut met = |word: &AtomicU64| {
+                let slot = Slot(word.load(Ordering::Relaxed));
+                assert!(slot.0 == 0 || seen.insert(slot.loc()), "{} is there twice", slot.loc());
+                (slot.0 != 0).then(|| slot.tag())
+            };
+            for line in 0..address.lines {
+                for tag in index.lines.line(address.line(line)).iter().filter_map(&mut met) {
+                    let home = address.home(tag);
+                    assert!(home == line || address.other(tag) == line && is_spilled(home));
+                    counts[usize::from(home != line)] += 1;
+                }
+            }
+            let mut at = word & OVERFLOW_AT;
+            let first = at;
+            while at != 0 {
+                let tags: Vec<u64> = index.overflow.slots(at).iter().filter_map(&mut met).collect();
+                assert!(tags.iter().all(|tag| is_spilled(address.home(*tag))));
+                assert!(tags.len() == overflow::SLOTS || at == first && !tags.is_empty());
+                counts[2] += tags.len();
+                at = index.overflow.next(at);
+            }
+        }
+        counts
+    }
+
+    fn step(index: &Index) -> Step {
+        index.step(|slot| hash_of(slot.loc()))
+    }
+
+    fn fill(index: &Index, locs: std::ops::Range<u64>) {
+        for loc in locs {
+            insert(index, loc).expect("room");
+            index.count(1);
+            if index.wants_to_grow() {
+                assert_eq!(step(index), Step::Done);
+            }
+        }
+    }
 
     fn remove(index: &Index, loc: u64) -> bool {
         let mut locked = index.lock(hash_of(loc));
@@ -37,7 +91,7 @@ mod alone {
             insert(&index, loc).expect("room");
             index.count(1);
             if index.wants_to_grow() {
-                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Grown);
+                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Done);
                 lines += 1;
                 assert_eq!(index.home_slots(), lines * 8);
             }
@@ -48,7 +102,131 @@ mod alone {
         assert!((0..count).all(|loc| has(&index, loc)));
         assert!(!has(&index, count));
         let per_item = index.bytes() as f64 / count as f64;
-        assert!(per_item < 10.2, "{per_item} bytes an item");
+        assert!(per_item < 9.2, "{per_item} bytes an item");
+        let [home, other, overflown] = count_checked(&index);
+        assert_eq!(home + other + overflown, 60_000);
+        assert!(home > 45_000 && overflown < 6_000, "{home}, {other}, {overflown}");
+    }
+
+    /// Line by line, through several splits that are undone, and back again.
+    #[test]
+    fn it_contracts_as_it_grew_and_keeps_every_item() {
+        let index = Index::new(8 << 20, 1, Remembered::Both).expect("address space");
+        index.grant(4 << 20);
+        let (start, count) = (index.bytes(), 60_000);
+        for _ in 0..2 {
+            fill(&index, 0..count);
+            assert_eq!(count_checked(&index).iter().sum::<usize>(), 60_000);
+            let most = index.bytes();
+            for loc in 0..count {
+                assert!(remove(&index, loc));
+                index.count(-1);
+                while index.wants_to_shrink() {
+                    assert_eq!(index.step_back(), Step::Done);
+                }
+                if loc % 997 == 0 {
+                    assert!((loc + 1..count).all(|loc| has(&index, loc)), "at {loc}");
+                    let left = usize::try_from(count - loc - 1).expect("few");
+                    assert_eq!(count_checked(&index).iter().sum::<usize>(), left);
+                }
+            }
+            // What stays are overflow lines that are free.
+            assert!(index.bytes() < start + most / 8, "{start}, {most}, {}", index.bytes());
+            assert_eq!(index.step_back(), Step::NotNow, "it is as at the start");
+        }
+    }
+
+    #[test]
+    fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
+        const LUMP: usize = 16 << 10;
+        let index = Index::new(8 << 20, 1, Remembered::Probation).expect("address space");
+        index.grant(2 << 20);
+        let quiescence = Quiescence::new(1);
+        fill(&index, 0..60_000);
+        (0..59_000).for_each(|loc| assert!(remove(&index, loc)));
+        index.count(-59_000);
+        while index.wants_to_shrink() {
+            assert_eq!(index.step_back(), Step::Done);
+        }
+        assert!(index.has_to_spare(LUMP));
+        quiescence.pass(0);
+        for _ in 0..3 {
+            assert!(!index.give_back(LUMP, &quiescence), "the column may still look");
+        }
+        quiescence.pass(0);
+        // Growth in between: what it needs must not go.
+        assert_eq!(step(&index), Step::Done);
+        assert!(!index.give_back(LUMP, &quiescence));
+        quiescence.pass(0);
+        let mut lumps = 0;
+        while index.give_back(LUMP, &quiescence) {
+            index.ungrant(LUMP);
+            lumps += 1;
+        }
+        assert!(lumps > 20, "{lumps}");
+        assert!(!index.has_to_spare(LUMP) && index.granted_bytes() > index.bytes());
+        assert_eq!(count_checked(&index).iter().sum::<usize>(), 1000);
+        index.grant(2 << 20);
+        fill(&index, 0..59_000);
+        assert!((0..60_000).all(|loc| has(&index, loc)));
+    }
+
+    #[test]
+    fn any_order_of_everything_keeps_every_item_and_no_other() {
+        for seed in 1..40 {
+            let index = Index::new(1 << 20, 1, Remembered::None).expect("address space");
+            index.grant(1 << 18);
+            let (mut random, mut there) = (seed, BTreeSet::new());
+            for next in 0..6000_u64 {
+                random = hash_of(random ^ next);
+                let target = 64 + (random >> 8) % 1500;
+                match random % 16 {
+                    0 => _ = step(&index),
+                    1 => _ = index.step_back(),
+                    _ if (there.len() as u64) < target => {
+                        if insert(&index, next).is_ok() {
+                            there.insert(next);
+                        }
+                    }
+                    _ => {
+                        let from = (random >> 32) % next;
+                        let picked = there.range(from..).next().or(there.first()).copied();
+                        let Some(loc) = picked else { continue };
+                        there.remove(&loc);
+                        assert!(remove(&index, loc));
+                    }
+                }
+                if next % 500 == 0 {
+                    assert_eq!(count_checked(&index).iter().sum::<usize>(), there.len());
+                }
+            }
+            assert!((0..6000).all(|loc| has(&index, loc) == there.contains(&loc)));
+        }
+    }
+
+    /// More keys of one home line than two lines and several overflow lines hold.
+    #[test]
+    fn keys_that_crowd_are_all_found_and_let_go() {
+        let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
+        index.grant(1 << 18);
+        let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
+        let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
+        crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+        let [_, other, overflown] = count_checked(&index);
+        assert!(other > 40 && overflown > 70, "{other}, {overflown}");
+        for _ in LINES_MIN..=LINES_MAX {
+            assert_eq!(step(&index), Step::Done);
+            assert_eq!(count_checked(&index).iter().sum::<usize>(), 150);
+        }
+        assert!(crowd.iter().all(|loc| has(&index, *loc)));
+        while index.step_back() == Step::Done {
+            assert_eq!(count_checked(&index).iter().sum::<usize>(), 150);
+        }
+        for (at, loc) in crowd.iter().enumerate() {
+            assert!(remove(&index, *loc) && !has(&index, *loc));
+            assert!(crowd[at + 1..].iter().all(|loc| has(&index, *loc)));
+        }
+        assert_eq!(count_checked(&index), [0; 3]);
     }
 
     #[test]
@@ -63,6 +241,9 @@ mod alone {
         let first = window * 20 - window;
         assert!((first..window * 20).all(|loc| has(&index, loc)));
         assert!(!(0..first).any(|loc| has(&index, loc)));
+        let [home, other, overflown] = count_checked(&index);
+        // It is as full as growth lets it be, and more.
+        assert!(home * 10 > (home + other + overflown) * 7, "{home}, {other}, {overflown}");
     }
 
     #[test]
@@ -94,7 +275,7 @@ mod alone {
             insert(&index, loc).expect("room");
             index.count(1);
             if index.wants_to_grow() {
-                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Grown);
+                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Done);
             }
         }
         assert!(gone.clone().all(|loc| index.remembers(hash_of(loc))));
@@ -106,7 +287,7 @@ mod alone {
     }
 
     #[test]
-    fn permanent_keys_are_never_missed_while_others_grow_the_index() {
+    fn permanent_keys_are_never_missed_while_others_grow_and_shrink_the_index() {
         let index = Index::new(8 << 20, 0, Remembered::None).expect("address space");
         index.grant(4 << 20);
         let permanent = 200;
@@ -120,15 +301,28 @@ mod alone {
                     rounds += 1;
                 }
             });
-            for loc in permanent..100_000 {
-                insert(&index, loc).expect("room");
-                index.count(1);
-                if index.wants_to_grow() {
-                    index.step(|slot| hash_of(slot.loc()));
+            let mut locs = permanent..;
+            for _ in 0..6 {
+                let (mut grown, mut oldest) = (0, locs.start);
+                for loc in locs.by_ref().take(30_000) {
+                    insert(&index, loc).expect("room");
+                    index.count(1);
+                    if index.wants_to_grow() {
+                        grown += usize::from(step(&index) == Step::Done);
+                    }
+                    if loc % 3 == 0 {
+                        assert!(remove(&index, oldest));
+                        index.count(-1);
+                        oldest += 1;
+                    }
                 }
-                if loc % 3 == 0 {
+                assert!(grown > 1000);
+                for loc in oldest..locs.start {
                     assert!(remove(&index, loc));
                     index.count(-1);
+                    if index.wants_to_shrink() {
+                        index.step_back();
+                    }
                 }
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -140,6 +334,7 @@ mod alone {
 /// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib index`.
 #[cfg(loom)]
 mod under_loom {
+    use super::super::width::LINES_MAX;
     use super::*;
     use loom::{sync::Arc, thread};
 
@@ -160,7 +355,7 @@ mod under_loom {
         Arc::new(index)
     }
 
-    /// Nine keys of one home line, in `index`: the last one has spilled, so that a lookup looks
+    /// Nine keys of one home line, in `index`: one is in its other line, so that a lookup looks
     /// twice.
     fn crowd(index: &Index) -> Vec<u64> {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
@@ -169,30 +364,114 @@ mod under_loom {
         crowd
     }
 
+    /// The line that a key is at home in where its group has so many, and its other one.
+    fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
+        let (homes, tag) = (width::Homes::of(lines), tag(hash_of(loc)));
+        [homes.home(tag), homes.other(tag)]
+    }
+
     /// A key that is there throughout is found, whatever a step moves meanwhile. Fails if
-    /// `find_validated` does not compare versions; so does the next.
+    /// `find_validated` does not compare versions; so do the next, and a removal's.
     #[test]
     fn a_step_hides_no_key() {
-        model(1, || {
+        model(2, || {
             let index = small();
             let crowd = crowd(&index);
-            let grower = {
+            // In its other line, and then in the line that comes.
+            let goes = |loc: &u64| lines_of(*loc, 8)[0] == 0 && lines_of(*loc, 9)[0] == 8;
+            let goes = (0..).filter(goes).find(|loc| !crowd.contains(loc)).expect("some");
+            insert(&index, goes).expect("room");
+            let reader = {
                 let index = Arc::clone(&index);
-                thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+                thread::spawn(move || has(&index, goes))
             };
-            assert!(has(&index, crowd[8]));
-            grower.join().expect("steps");
+            assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+            assert!(reader.join().expect("reads"), "missed what was there throughout");
+            assert!(crowd.iter().chain([&goes]).all(|loc| has(&index, *loc)));
+        });
+    }
+
+    /// The same when the index contracts.
+    #[test]
+    fn a_step_back_hides_no_key() {
+        model(2, || {
+            let index = small();
+            assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+            // Of the line that goes, and the last in its other line, which is not its home then.
+            let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
+            let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
+            let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(9).collect();
+            crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+            let reader = {
+                let (index, moves) = (Arc::clone(&index), crowd[8]);
+                thread::spawn(move || has(&index, moves))
+            };
+            assert_eq!(index.step_back(), grow::Step::Done);
+            assert!(reader.join().expect("reads"), "missed what was there throughout");
             assert!(crowd.iter().all(|loc| has(&index, *loc)));
         });
     }
 
-    /// The same for a key that comes home because another one goes.
+    /// Two writers, of whom one goes to a group that is becoming part of another, and to its word
+    /// when that is a group's again.
+    #[test]
+    fn a_group_that_went_and_came_back_is_locked_by_one() {
+        let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
+        let keys: Vec<u64> = (0..).filter(upper).take(2).collect();
+        model(2, move || {
+            let index = small();
+            let step = |index: &Index| index.step(|slot| hash_of(slot.loc()));
+            (LINES_MIN..=LINES_MAX).for_each(|_| _ = step(&index));
+            let other = {
+                let (index, key) = (Arc::clone(&index), keys[0]);
+                thread::spawn(move || insert(&index, key).is_ok())
+            };
+            _ = index.step_back();
+            _ = step(&index);
+            insert(&index, keys[1]).expect("room");
+            assert!(other.join().expect("inserts"));
+            assert!(keys.iter().all(|key| has(&index, *key)));
+            assert!(index.groups.word(0).load(Ordering::Relaxed) & (LOCK | ODD) == 0);
+            assert!(index.groups.word(1).load(Ordering::Relaxed) & (LOCK | ODD) == 0);
+        });
+    }
+
+    /// The same for a key that has another one go to its other line, for it to come home.
+    #[test]
+    fn an_insertion_hides_no_key_that_makes_place() {
+        model(2, || {
+            let index = small();
+            // The other line of the ninth is full, that of the others is not.
+            let keys = |home: u64, other: u64| {
+                (0..).filter(move |loc| lines_of(*loc, 8) == [home, other]).take(8)
+            };
+            let full = keys(0, 2).chain(keys(1, 2));
+            full.for_each(|loc| insert(&index, loc).expect("room"));
+            let moved = keys(0, 2).next().expect("some");
+            let ninth = keys(0, 1).next().expect("some");
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || has(&index, moved))
+            };
+            insert(&index, ninth).expect("room");
+            assert!(reader.join().expect("reads"), "missed what was there throughout");
+            assert!(has(&index, ninth) && has(&index, moved));
+            assert_eq!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
+        });
+    }
+
+    /// The same for a key that comes from an overflow line because another one goes.
     #[test]
     fn a_removal_hides_no_other_key() {
         model(3, || {
             let index = small();
-            let crowd = crowd(&index);
-            let (gone, spilled) = (crowd[3], crowd[8]);
+            // Two lines full of keys that have no others, and one more, which comes to the second.
+            let pair =
+                |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
+            let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
+            let (gone, spilled) = (full[8], pair(0).last().expect("the ninth"));
+            full.iter().chain([&spilled]).for_each(|loc| insert(&index, *loc).expect("room"));
+            assert_ne!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || has(&index, spilled))

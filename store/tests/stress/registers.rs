@@ -200,7 +200,7 @@ fn with_room_for_all_every_write_is_seen(eviction: Eviction) {
 }
 
 fn at_8_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
-    let run = Run::new(&config(eviction, 8), 12_000, true, true);
+    let run = Run::new(&config(eviction, 8), 20_000, true, true);
     run.check();
     assert!(run.store.stats().evictions > 0);
 }

@@ -1,0 +1,150 @@
+//! A group laid out anew: which slot goes to which line, so that as many as can be are at home.
+//!
+//! Where: in a step of growth or contraction, and now and then after removals; on a copy, of which
+//! what has changed is written back.
+//! Invariant: each slot read is in one line or left over in the end; what is at home already stays.
+//! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
+//!
+//! The lines of a group before and after a step are the same planes, so the layout speaks of
+//! planes. Where a group becomes two of 8 lines, the even ones are the lower half's and the odd
+//! ones the upper half's.
+
+use super::slot::Slot;
+use super::width::Homes;
+use memory::sync::{AtomicU64, Ordering};
+
+/// Planes of a group at most.
+const PLANES: usize = 16;
+const SLOTS: usize = 8;
+
+/// A layout in the making: of one group, plane by plane, or of two `HALVES`.
+pub(super) struct Layout<const HALVES: bool> {
+    /// Of a group, or of each half.
+    homes: Homes,
+    lines_each: u64,
+    lines: [[u64; SLOTS]; PLANES],
+    /// A bit for each empty slot, and for each that is not what was read.
+    free: [u8; PLANES],
+    changed: [u8; PLANES],
+    /// A bit for each plane that something at home there is not in.
+    spilled: u64,
+}
+
+impl<const HALVES: bool> Layout<HALVES> {
+    pub(super) fn new(lines_each: u64) -> Self {
+        Self {
+            homes: Homes::of(lines_each),
+            lines_each,
+            lines: [[0; SLOTS]; PLANES],
+            free: [0; PLANES],
+            changed: [0; PLANES],
+            spilled: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn home(&self, half: u64, slot: u64) -> usize {
+        plane::<HALVES>(half, self.homes.home(Slot(slot).tag()))
+    }
+
+    #[inline(always)]
+    fn other(&self, half: u64, slot: u64) -> usize {
+        plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
+    }
+
+    /// Takes what stands in a plane: what is not at home there goes to its half of `rest`.
+    pub(super) fn read(
+        &mut self,
+        plane: usize,
+        line: &[AtomicU64; SLOTS],
+        half_of: &mut impl FnMut(Slot) -> u64,
+        rest: &mut [Vec<u64>; 2],
+    ) {
+        let homes = self.homes;
+        let mut kept = [0; SLOTS];
+        let mut free = 0_u8;
+        let mut changed = 0_u8;
+        for at in 0..SLOTS {
+            // Relaxed: changed only under this group's lock, but for what hits count, of which
+            // something may be lost.
+            let slot = line[at].load(Ordering::Relaxed);
+            let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
+            if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {
+                // An empty one may seem at home.
+                kept[at] = slot;
+                free |= u8::from(slot == 0) << at;
+            } else if slot == 0 {
+                free |= 1 << at;
+            } else {
+                changed |= 1 << at;
+                rest[usize::from(half != 0)].push(slot);
+            }
+        }
+        self.lines[plane] = kept;
+        self.free[plane] = free | changed;
+        self.changed[plane] = changed;
+    }
+
+    /// Finds places for what was read: home, or its other line, or home where another one goes to
+    /// its own other line. What stays in `rest` has none.
+    pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
+        rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
+        rest.retain(|slot| !self.put_away(half, *slot));
+    }
+
+    #[inline(always)]
+    fn put(&mut self, plane: usize, slot: u64) -> bool {
+        let plane = plane % PLANES;
+        let free = self.free[plane];
+        if free == 0 {
+            return false;
+        }
+        let at = free.trailing_zeros();
+        self.free[plane] = free & (free - 1);
+        self.changed[plane] |= 1 << at;
+        self.lines[plane][at as usize % SLOTS] = slot;
+        true
+    }
+
+    fn put_away(&mut self, half: u64, slot: u64) -> bool {
+        let at_home = self.home(half, slot) % PLANES;
+        self.spilled |= 1 << at_home;
+        if self.put(self.other(half, slot), slot) {
+            return true;
+        }
+        if self.free == [0; PLANES] {
+            return false;
+        }
+        for at in 0..SLOTS {
+            let there = self.lines[at_home][at];
+            if self.home(half, there) == at_home && self.put(self.other(half, there), there) {
+                self.lines[at_home][at] = slot;
+                self.changed[at_home] |= 1 << at;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Writes what has changed in a plane. While the versions of its groups are odd.
+    pub(super) fn write(&self, plane: usize, line: &[AtomicU64; SLOTS]) {
+        let mut changed = self.changed[plane];
+        while changed != 0 {
+            let at = changed.trailing_zeros() as usize;
+            // Release pairs with the Acquire of `probe`.
+            line[at].store(self.lines[plane][at], Ordering::Release);
+            changed &= changed - 1;
+        }
+    }
+
+    /// A bit for each line of a half from which something is away.
+    pub(super) fn spilled(&self, half: u64) -> u64 {
+        let away = |line: u64| (self.spilled >> plane::<HALVES>(half, line)) & 1;
+        (0..self.lines_each).fold(0, |bits, line| bits | (away(line) << line))
+    }
+}
+
+#[inline(always)]
+fn plane<const HALVES: bool>(half: u64, line: u64) -> usize {
+    super::index(if HALVES { 2 * line + half } else { line })
+}

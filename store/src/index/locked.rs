@@ -1,0 +1,271 @@
+//! A locked group, seen from one hash: everything that changes slots, but growth.
+//!
+//! Where: every verb that changes anything, and every eviction, takes one for a moment.
+//! Invariant: a slot's key is in no other slot; what moves, moves between two even versions; of an
+//! overflow chain only the first line has empty slots.
+//! Source: the paper's bucket locks (4.2.2).
+
+use super::grow::Group;
+use super::slot::{self, Slot, tag};
+use super::width::Address;
+use super::{Found, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, probe, put_in};
+use crate::policy::Queue;
+use memory::sync::{AtomicU64, Ordering, fence};
+
+/// One in so many removals, by these bits of the hash, lays its group out anew if something is not
+/// at home: then about as much is as if it had just grown.
+const TIDY_BITS: u64 = 15 << 35;
+
+/// No memory for another overflow line.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+/// A slot's place, under the lock.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'i> {
+    word: &'i AtomicU64,
+    /// Its line of the group; none: an overflow line.
+    line: Option<u64>,
+}
+
+impl At<'_> {
+    /// The slot as it is.
+    pub(crate) fn slot(&self) -> Slot {
+        Slot(self.word.load(Ordering::Acquire)) // pairs with the Release of `set`
+    }
+}
+
+/// A locked group, seen from one hash.
+pub(crate) struct Locked<'i> {
+    pub(super) index: &'i Index,
+    pub(super) hash: u64,
+    pub(super) address: Address,
+    pub(super) home: u64,
+    /// The group's word as it will be when unlocked.
+    pub(super) word: u64,
+}
+
+impl<'i> Locked<'i> {
+    /// Finds the slot that `is_it` takes for its own.
+    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<At<'i>> {
+        let tag = tag(self.hash);
+        if let Some(found) = probe(self.line(self.home), tag, &mut is_it) {
+            return Some(At { word: found.at, line: Some(self.home) });
+        }
+        if self.word & self.spilled_bit() == 0 {
+            return None;
+        }
+        let other = self.address.other(tag);
+        if let Some(found) = probe(self.line(other), tag, &mut is_it) {
+            return Some(At { word: found.at, line: Some(other) });
+        }
+        let found: Found<'i> = self.index.find_overflow(self.word, tag, &mut is_it, &|| true)?;
+        Some(At { word: found.at, line: None })
+    }
+
+    /// Finds the slot of the item at `loc`.
+    pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
+        self.find(|slot| slot.loc() == loc)
+    }
+
+    /// Changes a slot in place, keeping what lock-free hits do to it meanwhile: `change` sees the
+    /// latest.
+    pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
+        let change = |old: u64| Some(change(Slot(old)).0);
+        // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
+        let updated = at.word.fetch_update(Ordering::Release, Ordering::Acquire, change);
+        debug_assert!(updated.is_ok(), "change never refuses");
+    }
+
+    /// Has `write` store other bytes in a slot's item, by atomics, while readers look; then the
+    /// slot is what `change` makes of it.
+    pub(crate) fn rewrite(
+        &self,
+        at: At<'_>,
+        change: impl FnOnce(Slot) -> Slot,
+        write: impl FnOnce(),
+    ) {
+        // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
+        let busy = Slot(at.word.fetch_or(slot::BUSY, Ordering::Relaxed) | slot::BUSY);
+        fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
+        write();
+        // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
+        at.word.store(change(busy).0, Ordering::Release);
+    }
+
+    /// Puts another item in a slot's place.
+    pub(crate) fn set(&self, at: At<'_>, slot: Slot) {
+        at.word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
+    }
+
+    /// Adds a slot whose key is in no other.
+    pub(crate) fn insert(&mut self, slot: Slot) -> Result<(), Full> {
+        if put_in(self.line(self.home), slot) {
+            return Ok(());
+        }
+        // Where something has overflown, lines have hardly any room.
+        let placed = put_in(self.line(self.address.other(slot.tag())), slot)
+            || (self.word & OVERFLOW_AT == 0 && self.displace(slot))
+            || self.push_overflow(slot);
+        if !placed {
+            return Err(Full);
+        }
+        self.word |= self.spilled_bit();
+        Ok(())
+    }
+
+    /// Puts a slot in the place of another one at home there, whose own other line has room.
+    fn displace(&mut self, slot: Slot) -> bool {
+        for word in self.line(self.home) {
+            let there = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
+            if self.address.home(there.tag()) != self.home {
+                continue;
+            }
+            let other = self.line(self.address.other(there.tag()));
+            // Relaxed: as above.
+            if let Some(empty) = other.iter().find(|word| word.load(Ordering::Relaxed) == 0) {
+                self.moving(|_| {
+                    // What a hit has counted since is lost. Release pairs with the Acquire of
+                    // `probe`.
+                    empty.store(there.0, Ordering::Release);
+                    word.store(slot.0, Ordering::Release);
+                });
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts a slot in the first overflow line, or in a new one before it.
+    fn push_overflow(&mut self, slot: Slot) -> bool {
+        let overflow = &self.index.overflow;
+        let first = self.word & OVERFLOW_AT;
+        if first != 0 && put_in(overflow.slots(first), slot) {
+            return true;
+        }
+        let Some(at) = self.index.take_overflow(false) else { return false };
+        overflow.set_next(at, first);
+        overflow.slots(at)[0].store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
+        self.word = (self.word & !OVERFLOW_AT) | at;
+        true
+    }
+
+    /// Empties a slot; what is in an overflow line and could stand there comes.
+    pub(crate) fn remove(&mut self, at: At<'_>) {
+        at.word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+        if self.word & SPILLED == 0 {
+            return;
+        }
+        if self.word & OVERFLOW_AT != 0 {
+            self.fill(at);
+        }
+        if self.hash & TIDY_BITS == 0 {
+            self.tidy();
+        }
+    }
+
+    /// Fills an empty slot from the overflow lines, and what becomes empty there from the first of
+    /// them.
+    fn fill(&mut self, empty: At<'_>) {
+        let hole = match empty.line {
+            None => empty.word,
+            Some(line) => {
+                let Some(word) = self.overflown_to(line) else { return };
+                word
+            }
+        };
+        let overflow = &self.index.overflow;
+        let first = self.word & OVERFLOW_AT;
+        self.moving(|locked| {
+            // Relaxed, here and below: changed only under this lock; what a hit has counted since
+            // is lost.
+            let moved = hole.load(Ordering::Relaxed);
+            if moved != 0 {
+                empty.word.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
+                hole.store(0, Ordering::Release);
+            }
+            let taken = |word: &&AtomicU64| word.load(Ordering::Relaxed) != 0;
+            let mut last = overflow.slots(first).iter().filter(taken);
+            if let Some(word) = last.next()
+                && !overflow.slots(first).iter().any(|word| std::ptr::eq(word, hole))
+            {
+                hole.store(word.load(Ordering::Relaxed), Ordering::Release);
+                word.store(0, Ordering::Release);
+            }
+            if overflow.slots(first).iter().all(|word| word.load(Ordering::Relaxed) == 0) {
+                let next = overflow.next(first);
+                locked.word = (locked.word & !OVERFLOW_AT) | next;
+                overflow.give(first);
+            }
+        });
+    }
+
+    /// A slot in an overflow line that may stand in `line`, better one that is at home there.
+    fn overflown_to(&self, line: u64) -> Option<&'i AtomicU64> {
+        let overflow = &self.index.overflow;
+        let mut second = None;
+        let mut at = self.word & OVERFLOW_AT;
+        while at != 0 {
+            for word in overflow.slots(at) {
+                let slot = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
+                if slot.0 == 0 {
+                    continue;
+                }
+                if self.address.home(slot.tag()) == line {
+                    return Some(word);
+                }
+                if self.address.other(slot.tag()) == line {
+                    second = Some(word);
+                }
+            }
+            at = overflow.next(at);
+        }
+        second
+    }
+
+    /// Lays the group out anew, unless somebody else is at such work.
+    fn tidy(&mut self) {
+        let Ok(mut rest) = self.index.moving.try_lock() else { return };
+        let address = self.address;
+        self.moving(|locked| {
+            let mut group = Group { index: locked.index, at: address.group(), word: locked.word };
+            rest.lay_out::<false>(&mut [&mut group], address, address.lines, |_| 0);
+            locked.word = group.word;
+        });
+    }
+
+    /// The ghost takes note that the key left queue `from`.
+    pub(crate) fn remember(&self, from: Queue) {
+        self.index.ghost.push(self.address.group(), self.hash, from);
+    }
+
+    /// The queue that the key left, if the ghost knew; it does not any more.
+    pub(crate) fn recall(&self) -> Option<Queue> {
+        self.index.ghost.take(self.address.group(), self.hash)
+    }
+
+    /// Runs `moves`, which moves slots, between an odd version and the next even one.
+    fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
+        self.word = bump_version(self.word);
+        let group = self.index.groups.word(self.address.group());
+        group.store(self.word | LOCK, Ordering::Relaxed); // ordered by the fence
+        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
+        moves(self);
+        self.word = bump_version(self.word);
+    }
+
+    fn line(&self, line: u64) -> &'i [AtomicU64; 8] {
+        self.index.lines.line(self.address.line(line))
+    }
+
+    fn spilled_bit(&self) -> u64 {
+        1 << (u64::from(SPILLED_AT) + self.home)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire of the next lock, and of readers.
+        self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
+    }
+}

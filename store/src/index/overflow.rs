@@ -1,0 +1,98 @@
+//! Overflow lines: where slots stand that find both their lines full.
+//!
+//! Where: a group's word names the first of its chain.
+//! Invariant: a line is in one chain or on the free list; of a chain only the first line has empty
+//! slots, so that it is never longer than it must be.
+//!
+//! ```text
+//!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
+//! ```
+
+use super::index;
+use memory::sync::{AtomicU64, AtomicUsize, Ordering};
+use memory::words::Words;
+use std::io;
+
+/// Slots of an overflow line; the eighth word links to the next one.
+pub(super) const SLOTS: usize = 7;
+/// A line's number, in a link or a group's word.
+pub(super) const NUMBER: u64 = 0xffff_ffff;
+
+/// The overflow lines of all groups.
+#[derive(Debug)]
+pub(super) struct Overflow {
+    lines: Words,
+    /// Lines cut so far, counting line 0, which is never used.
+    cut: AtomicUsize,
+    /// Free lines, linked: {times changed: 32, line: 32}.
+    free: AtomicU64,
+}
+
+impl Overflow {
+    /// Room for so many lines.
+    pub(super) fn new(lines: usize) -> io::Result<Self> {
+        let lines = Words::new(lines.max(2) * 8)?;
+        Ok(Self { lines, cut: AtomicUsize::new(1), free: AtomicU64::new(0) })
+    }
+
+    /// Bytes of the lines cut.
+    pub(super) fn bytes(&self) -> usize {
+        self.cut.load(Ordering::Relaxed) * 64 // a sum
+    }
+
+    /// The slots of line `at`.
+    pub(super) fn slots(&self, at: u64) -> &[AtomicU64] {
+        &self.lines.line(index(at))[..SLOTS]
+    }
+
+    /// The line behind line `at`; 0: none.
+    pub(super) fn next(&self, at: u64) -> u64 {
+        self.link(at).load(Ordering::Acquire) // pairs with `set_next`
+    }
+
+    /// Line `next` comes behind line `at`. Under the lock of the group they are taken for.
+    pub(super) fn set_next(&self, at: u64, next: u64) {
+        self.link(at).store(next, Ordering::Release); // pairs with `next`
+    }
+
+    fn link(&self, at: u64) -> &AtomicU64 {
+        &self.lines.line(index(at))[SLOTS]
+    }
+
+    /// Takes a line, all zero: one that was given back, or, if it `may_cut`, a new one.
+    pub(super) fn take(&self, may_cut: impl FnOnce() -> bool) -> Option<u64> {
+        let pop = |head: u64| {
+            let at = head & NUMBER;
+            let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
+            (at != 0).then(|| ((head >> 32).wrapping_add(1) << 32) | next())
+        };
+        // Acquire pairs with the Release in `give`; the count in the head guards against a line
+        // that was taken and given back in between.
+        let popped = self.free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
+        if let Ok(head) = popped {
+            let at = head & NUMBER;
+            self.link(at).store(0, Ordering::Relaxed); // published with the line
+            return Some(at);
+        }
+        if !may_cut() {
+            return None;
+        }
+        let room = self.lines.len() / 8;
+        let cut = |cut: usize| (cut < room).then(|| cut + 1);
+        // Relaxed: the number alone is shared.
+        let at = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
+        u64::try_from(at).ok()
+    }
+
+    /// Gives back a line whose slots are all zero.
+    pub(super) fn give(&self, at: u64) {
+        let link = self.link(at);
+        let push = |head: u64| {
+            link.store(head & NUMBER, Ordering::Relaxed); // published by the exchange
+            Some(((head >> 32).wrapping_add(1) << 32) | at)
+        };
+        // Release pairs with the Acquire in `take`.
+        let pushed = self.free.fetch_update(Ordering::Release, Ordering::Relaxed, push);
+        debug_assert!(pushed.is_ok(), "push never refuses");
+    }
+}

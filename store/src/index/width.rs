@@ -1,0 +1,244 @@
+//! How wide the index is, and where in it a hash lives.
+//!
+//! Where: every lookup and every write asks it first.
+//! Invariant: a hash's address follows from the width alone, and both its lines from the address
+//! and the tag: nothing has to be read to move a slot, but the key where a group splits.
+//! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
+//! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
+
+use super::index;
+use super::slot::TAG_BITS;
+
+/// Fewest and most lines of a group; one more and it is split.
+pub(super) const LINES_MIN: u64 = LEAST as u64;
+pub(super) const LINES_MAX: u64 = MOST as u64;
+const LEAST: usize = 8;
+const MOST: usize = 15;
+
+/// Tags are told apart by so many bits where a line is looked up for them.
+const PARTS: usize = 256;
+/// Which line a part of all tags is at home in, of 8 lines, of 9, ... of 15. With a line more,
+/// only what is at home in that one moves.
+static HOMES: [[u8; PARTS]; 8] = homes();
+
+/// How far the index has grown: `2^groups_log` groups of `lines` lines; the first `stepped` have
+/// one more, or, where that would be 16, are two groups of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Width {
+    pub(super) groups_log: u32,
+    pub(super) lines: u64,
+    pub(super) stepped: u64,
+}
+
+impl Width {
+    pub(super) fn unpack(word: u64) -> Self {
+        let groups_log = u32::from(word.to_le_bytes()[0]);
+        Self { groups_log, lines: (word >> 8) & 0xff, stepped: word >> 16 }
+    }
+
+    pub(super) fn pack(self) -> u64 {
+        u64::from(self.groups_log) | (self.lines << 8) | (self.stepped << 16)
+    }
+
+    /// All home lines.
+    pub(super) fn total_lines(self) -> u64 {
+        (self.lines << self.groups_log) + self.stepped
+    }
+
+    pub(super) fn total_groups(self) -> u64 {
+        (1 << self.groups_log) + if self.lines == LINES_MAX { self.stepped } else { 0 }
+    }
+
+    /// With a line more: the next group's.
+    pub(super) fn wider(mut self) -> Self {
+        self.stepped += 1;
+        if self.stepped == 1 << self.groups_log {
+            self.stepped = 0;
+            self.lines += 1;
+            if self.lines > LINES_MAX {
+                self.lines = LINES_MIN;
+                self.groups_log += 1;
+            }
+        }
+        self
+    }
+
+    /// With a line less, the last; `wider` undoes it.
+    pub(super) fn narrower(mut self) -> Self {
+        if self.stepped == 0 {
+            if self.lines == LINES_MIN {
+                self.lines = LINES_MAX + 1;
+                self.groups_log -= 1;
+            }
+            self.lines -= 1;
+            self.stepped = 1 << self.groups_log;
+        }
+        self.stepped -= 1;
+        self
+    }
+
+    #[inline]
+    pub(super) fn address(self, hash: u64) -> Address {
+        let mut groups_log = self.groups_log;
+        let mut group = hash & ((1 << groups_log) - 1);
+        let mut lines = self.lines;
+        if group < self.stepped {
+            lines += 1;
+            if lines > LINES_MAX {
+                groups_log += 1;
+                group = hash & ((1 << groups_log) - 1);
+                lines = LINES_MIN;
+            }
+        }
+        Address { group, groups_log, lines }
+    }
+}
+
+/// Where a hash lives: its group, and how that is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) group: u64,
+    pub(super) groups_log: u32,
+    pub(super) lines: u64,
+}
+
+impl Address {
+    /// Which of the group's lines a tag is at home in.
+    #[inline]
+    pub(super) fn home(self, tag: u64) -> u64 {
+        Homes::of(self.lines).home(tag)
+    }
+
+    /// The other line that a tag may be in.
+    #[inline]
+    pub(super) fn other(self, tag: u64) -> u64 {
+        Homes::of(self.lines).other(tag)
+    }
+
+    /// Lines stand in planes, one line of each group a plane, so that new ones append in order.
+    #[inline]
+    pub(super) fn line(self, home: u64) -> usize {
+        index((home << self.groups_log) + self.group)
+    }
+
+    pub(super) fn group(self) -> usize {
+        index(self.group)
+    }
+}
+
+/// Where tags are at home in a group of so many lines, and where else they may stand.
+#[derive(Clone, Copy)]
+pub(super) struct Homes {
+    row: &'static [u8; PARTS],
+    lines: u64,
+}
+
+impl Homes {
+    #[inline]
+    pub(super) fn of(lines: u64) -> Self {
+        Self { row: &HOMES[index(lines % 8)], lines }
+    }
+
+    /// The line that a tag is at home in: by its highest bits.
+    #[inline]
+    pub(super) fn home(self, tag: u64) -> u64 {
+        u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
+    }
+
+    /// Where it may stand when its home is full, by its lowest bits: never its home.
+    #[inline]
+    pub(super) fn other(self, tag: u64) -> u64 {
+        let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
+        let next = if home + 1 == self.lines { 0 } else { home + 1 };
+        if other == home { next } else { other }
+    }
+}
+
+/// Eight lines share the parts in order; each line more takes parts from the fullest ones.
+const fn homes() -> [[u8; PARTS]; 8] {
+    let mut homes = [[0; PARTS]; 8];
+    let mut parts = [0; MOST];
+    let mut part = 0;
+    while part < PARTS {
+        #[expect(clippy::cast_possible_truncation, reason = "below 8")]
+        let line = (part / (PARTS / 8)) as u8;
+        homes[0][part] = line;
+        parts[line as usize] += 1;
+        part += 1;
+    }
+    let mut lines = LEAST + 1;
+    while lines <= MOST {
+        let mut row = homes[lines - LEAST - 1];
+        let (mut taken, mut at) = (0, 0);
+        while taken < PARTS / lines {
+            // Of the fullest line, the next part around: those taken are spread over its tags.
+            let (mut fullest, mut line) = (0, 1);
+            while line < lines - 1 {
+                if parts[line] > parts[fullest] {
+                    fullest = line;
+                }
+                line += 1;
+            }
+            while row[at % PARTS] as usize != fullest {
+                at += 7;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "below 15")]
+            let new = (lines - 1) as u8;
+            row[at % PARTS] = new;
+            parts[fullest] -= 1;
+            parts[lines - 1] += 1;
+            taken += 1;
+        }
+        homes[lines - LEAST] = row;
+        lines += 1;
+    }
+    homes
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::slot::TAG_MASK;
+    use super::*;
+
+    #[test]
+    fn a_tag_has_two_lines_and_those_of_a_line_are_spread_over_all_others() {
+        for lines in LINES_MIN..=LINES_MAX {
+            let mut pairs = std::collections::HashSet::new();
+            let mut sums = vec![0; index(lines)];
+            for tag in 1..=TAG_MASK {
+                let (home, other) = (Homes::of(lines).home(tag), Homes::of(lines).other(tag));
+                assert!(home != other && home < lines && other < lines, "{tag} of {lines}");
+                pairs.insert((home, other));
+                sums[index(home)] += 1;
+            }
+            assert_eq!(pairs.len() as u64, lines * (lines - 1));
+            let [least, most] = [sums.iter().min(), sums.iter().max()].map(Option::unwrap);
+            assert!(most - least <= (1 << TAG_BITS) / PARTS + 1, "{lines}: {sums:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_more_takes_from_all_others_and_nothing_else_moves() {
+        for lines in LINES_MIN..LINES_MAX {
+            let mut from = std::collections::HashSet::new();
+            for tag in 1..=TAG_MASK {
+                let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
+                assert!(before == after || after == lines, "{tag}");
+                from.extend((before != after).then_some(before));
+            }
+            assert!(from.len() as u64 + 1 >= lines, "from all lines but one at most");
+        }
+    }
+
+    #[test]
+    fn narrower_undoes_wider() {
+        let mut width = Width { groups_log: 1, lines: LINES_MIN, stepped: 0 };
+        for _ in 0..300 {
+            let next = width.wider();
+            assert_eq!(next.total_lines(), width.total_lines() + 1);
+            assert_eq!(next.narrower(), width);
+            assert_eq!(Width::unpack(next.pack()), next);
+            width = next;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The index's memory: it grows by whole segments, and gives them back when it has contracted.
+//!
+//! Where: after every verb that adds or removes a key, and in the background.
+//! Invariant: the index uses no more than the memory of the segments granted to it, whose own
+//! memory the system has; a segment goes back only when the index's own memory is the system's
+//! again.
+
+#![allow(unsafe_code, reason = "segments' memory is given back")]
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::grow::Step;
+use crate::verbs::Refused;
+use memory::segments::State;
+
+/// Items come and go before a column tells the index: a lump.
+const ITEMS_LUMP: i64 = 64;
+/// Steps back in one slice of background work.
+const SLICE_STEPS: u32 = 8;
+/// Segments looked at in one slice for one that was granted to the index.
+const LOOKS_MAX: u32 = 256;
+
+impl Local {
+    /// After a key was added or removed: keeps the index's count and size up.
+    #[inline]
+    pub(crate) fn settle_index(&mut self, store: &Store) {
+        if self.items.abs() >= ITEMS_LUMP {
+            self.report_items(store);
+        }
+        if store.index.wants_to_grow() {
+            self.grow_index(store);
+        } else if store.index.wants_to_shrink() {
+            store.index.step_back();
+        }
+    }
+
+    #[inline(never)]
+    fn grow_index(&mut self, store: &Store) {
+        let hash_of =
+            |slot: crate::index::slot::Slot| store.hash.hash(store.item(slot.loc()).key());
+        if store.index.step(hash_of) == Step::NeedsMemory {
+            self.grant_index(store);
+        }
+    }
+
+    /// A slice of contraction, in the background. True: there is more.
+    pub(crate) fn contract_index(&mut self, store: &Store) -> bool {
+        for _ in 0..SLICE_STEPS {
+            if !store.index.wants_to_shrink() || store.index.step_back() != Step::Done {
+                break;
+            }
+        }
+        let bytes = self.segment_bytes(store);
+        let gave = store.index.has_to_spare(bytes) && self.ungrant_index(store);
+        gave || store.index.wants_to_shrink()
+    }
+
+    /// Gives the index the memory of a free segment.
+    pub(crate) fn grant_index(&mut self, store: &Store) -> bool {
+        let memory = store.memory();
+        let Some(segment) = memory.segments.take(store.keep()) else { return false };
+        memory.segments.get(segment).set_state(State::Index);
+        // SAFETY: a segment off the free list is nobody's but ours, and nobody reads or writes one
+        // in state `Index`: when it is free again all of it is written anew.
+        unsafe { memory.region.give_back(segment) };
+        memory.segments.get(segment).set_untouched();
+        store.index.grant(self.segment_bytes(store));
+        true
+    }
+
+    /// Takes the memory of a segment back from the index, if that can do without.
+    fn ungrant_index(&mut self, store: &Store) -> bool {
+        let memory = store.memory();
+        let bytes = self.segment_bytes(store);
+        if !store.index.give_back(bytes, &memory.quiescence) {
+            return false;
+        }
+        let count = memory.segments.count();
+        let first = self.random(count);
+        let mut looks = (0..count.min(LOOKS_MAX)).map(|look| (first + look) % count);
+        let granted = |segment: &u32| {
+            // Who gets true owns it.
+            memory.segments.get(*segment).change(State::Index, State::Limbo)
+        };
+        if let Some(segment) = looks.find(granted) {
+            store.index.ungrant(bytes);
+            memory.segments.give(segment);
+        }
+        true
+    }
+
+    /// Makes memory for another overflow line of the index.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub(crate) fn make_index_room(&mut self, store: &Store) -> Result<(), Refused> {
+        if self.grant_index(store) {
+            return Ok(());
+        }
+        self.wait_for(store, |local| local.grant_index(store).then_some(()))
+    }
+
+    fn segment_bytes(&self, store: &Store) -> usize {
+        store.memory().region.segment_bytes() as usize
+    }
+}
