@@ -15,6 +15,7 @@ mod made;
 pub mod measure;
 pub mod reference;
 pub mod reflect;
+pub mod report;
 pub mod result;
 pub mod search;
 pub mod simulate;

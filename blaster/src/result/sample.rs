@@ -70,6 +70,7 @@ fn report(nth: u64, us: u64) -> Interval {
         tally.found(verb, if verb == Verb::Get { finding } else { Finding::Done });
         tally.answered(verb, request == 7, intended, sent, intended + ns);
     }
+    tally.broken += 1;
     (tally.busy_ns, tally.wall_ns) = (3_000_000_000, 20_000_000_000);
     let mut interval = Interval {
         start_s: 10.0 + 10.0 * nth as f64,

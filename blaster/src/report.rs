@@ -1,0 +1,193 @@
+//! `kvblaster report`: any number of results side by side, in one page that needs nothing else.
+//!
+//! Where: last; it reads what `result` wrote. Invariant: nothing on the page comes from elsewhere
+//! (its own policy forbids it), and every text from a file is escaped: a result runs no script.
+//! Source: what no generator had (a side-by-side report across servers); WCAG 2.2 for contrast and
+//! text alternatives.
+
+pub mod axis;
+pub mod bars;
+#[cfg(test)]
+mod browser;
+pub mod chart;
+pub mod figures;
+pub mod table;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+use crate::result::{ResultError, RunResult};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use words::escaped;
+
+/// Results on one page.
+pub const RESULTS_MAX: usize = 64;
+
+const STYLE: &str = include_str!("report/page.css");
+const SCRIPT: &str = include_str!("report/page.js");
+
+/// A result on the page.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it is called: different from all others.
+    pub name: String,
+    /// What was measured.
+    pub result: RunResult,
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A result cannot be read.
+    #[error(transparent)]
+    Result(#[from] ResultError),
+    /// None was named.
+    #[error("no results: name the folders that `kvblaster run -o` or `search -o` wrote")]
+    Nothing,
+    /// More than fit on a page.
+    #[error("{0} results are too many for one page: {RESULTS_MAX} at most")]
+    TooMany(usize),
+}
+
+/// Reads results and makes a page of them.
+///
+/// # Errors
+/// A result cannot be read, or there are none or too many.
+pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
+    if folders.is_empty() {
+        return Err(ReportError::Nothing);
+    }
+    if folders.len() > RESULTS_MAX {
+        return Err(ReportError::TooMany(folders.len()));
+    }
+    let results: Result<Vec<RunResult>, ResultError> =
+        folders.iter().map(|folder| RunResult::read(folder)).collect();
+    Ok(page(&named(results?)))
+}
+
+/// Names for results: their labels, numbered where several have the same.
+#[must_use]
+pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
+    let mut labels: BTreeMap<String, usize> = BTreeMap::new();
+    for result in &results {
+        *labels.entry(result.manifest.label.clone()).or_default() += 1;
+    }
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let entry = |result: RunResult| {
+        let label = &result.manifest.label;
+        let nth = seen.entry(label.clone()).or_default();
+        *nth += 1;
+        let label = if label.is_empty() { "unnamed" } else { label };
+        let is_alone = labels.get(&result.manifest.label) == Some(&1);
+        let name = if is_alone { label.to_owned() } else { format!("{label} #{nth}") };
+        Entry { name, result }
+    };
+    results.into_iter().map(entry).collect()
+}
+
+/// The page.
+#[must_use]
+pub fn page(entries: &[Entry]) -> String {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    let title = escaped(&words::shortened(&names.join(", "), 120));
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>kvblaster: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><h1>kvblaster report</h1>\
+         <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n<main>\n"
+    );
+    remarks(&mut out, entries);
+    out.push_str(&tables::glance(entries));
+    out.push_str(&tables::capacities(entries));
+    out.push_str("<div class=\"figures\">\n");
+    for figure in figures::all(entries) {
+        out.push_str(&figure);
+    }
+    out.push_str("</div>\n");
+    out.push_str(&tables::types(entries));
+    out.push_str(&tables::processors(entries));
+    out.push_str(&tables::manifests(entries));
+    workloads(&mut out, entries);
+    let _ = write!(
+        out,
+        "</main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
+         due, service times from its sending. Intervals in brackets hold the mean with 95 % \
+         confidence, by resampling the reports or rounds.</footer>\n\
+         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    out
+}
+
+/// What the self-checks and the asserts say, before any figure.
+fn remarks(out: &mut String, entries: &[Entry]) {
+    out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
+    for Entry { name, result } in entries {
+        let name = escaped(name);
+        if result.is_interrupted {
+            let _ = writeln!(
+                out,
+                "<li class=\"warning\"><b>{name}</b>: interrupted; this is what was measured \
+                 until then.</li>"
+            );
+        }
+        if result.verdict.is_valid() {
+            let _ = writeln!(
+                out,
+                "<li class=\"good\"><b>{name}</b>: valid; the self-check found no sign that the \
+                 generator was the limit.</li>"
+            );
+        }
+        for remark in &result.verdict.remarks {
+            let (class, word) = match remark.severity {
+                crate::measure::check::Severity::Invalid => ("invalid", "Invalid"),
+                crate::measure::check::Severity::Warning => ("warning", "Note"),
+            };
+            let _ = writeln!(
+                out,
+                "<li class=\"{class}\"><b>{name}</b>: {word} ({}): {}.</li>",
+                escaped(&remark.rule),
+                escaped(&remark.sentence)
+            );
+        }
+        for judgement in &result.judgements {
+            let class = if judgement.is_met { "good" } else { "invalid" };
+            let sentence = escaped(&judgement.sentence);
+            let _ = writeln!(out, "<li class=\"{class}\"><b>{name}</b>: {sentence}.</li>");
+        }
+    }
+    out.push_str("</ul></section>\n");
+}
+
+/// What each result's traffic was, whole.
+fn workloads(out: &mut String, entries: &[Entry]) {
+    out.push_str("<section><h2>Workloads and command lines</h2>\n");
+    for Entry { name, result } in entries {
+        let manifest = &result.manifest;
+        let words: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
+        let _ = writeln!(
+            out,
+            "<details><summary>{}</summary><pre>{}</pre><pre>{}</pre></details>",
+            escaped(name),
+            escaped(&words.join(" ")),
+            escaped(manifest.workload_toml.trim_end())
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+/// A word as a shell takes it back.
+fn quoted(word: &str) -> String {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}

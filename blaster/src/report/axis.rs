@@ -1,0 +1,142 @@
+//! A scale: from figures to places on the page, with ticks at round ones.
+//!
+//! Where: two a chart. Invariant: a scale has an extent, even of one figure or none; every tick
+//! lies inside of it, and there are at most `TICKS_MAX`.
+//! Source: the usual 1, 2, 5 steps.
+
+/// Ticks of one axis.
+const TICKS_MAX: u8 = 9;
+/// Ticks that a linear axis aims at.
+const TICKS: f64 = 5.0;
+
+/// How figures are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Evenly, from zero.
+    Linear,
+    /// By their logarithm; what is not above zero is not drawn.
+    Log,
+}
+
+/// A scale.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    spread: Spread,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    /// One that holds all of some figures.
+    #[must_use]
+    pub fn of(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
+        let figures = figures.filter(|figure| figure.is_finite());
+        let figures = figures.filter(|figure| spread == Spread::Linear || *figure > 0.0);
+        let (least, most) = figures.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), figure| {
+            (l.min(figure), m.max(figure))
+        });
+        let (from, to) = match spread {
+            _ if least > most => (1.0, 10.0),
+            Spread::Linear => (least.min(0.0), if most > least.min(0.0) { most } else { 1.0 }),
+            Spread::Log if most / least < 2.0 => (least / 1.5, most * 1.5),
+            Spread::Log => (least, most),
+        };
+        Axis { spread, from, to }
+    }
+
+    /// One between two figures.
+    #[must_use]
+    pub fn between(spread: Spread, from: f64, to: f64) -> Axis {
+        Axis::of(spread, [from, to].into_iter())
+    }
+
+    /// Where a figure lies: 0 at the beginning, 1 at the end; none if it cannot be shown.
+    #[must_use]
+    pub fn place(&self, figure: f64) -> Option<f64> {
+        let place = match self.spread {
+            Spread::Linear => (figure - self.from) / (self.to - self.from),
+            Spread::Log => (figure.ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
+        };
+        place.is_finite().then_some(place)
+    }
+
+    /// Round figures inside.
+    #[must_use]
+    pub fn ticks(&self) -> Vec<f64> {
+        let ticks = match self.spread {
+            Spread::Linear => self.linear(),
+            Spread::Log => {
+                let all = self.log(&[1.0, 2.0, 5.0], 1);
+                if all.len() <= usize::from(TICKS_MAX) {
+                    all
+                } else {
+                    let decades = self.log(&[1.0], 1);
+                    let every = decades.len().div_ceil(usize::from(TICKS_MAX));
+                    decades.into_iter().step_by(every.max(1)).collect()
+                }
+            }
+        };
+        ticks.into_iter().take(usize::from(TICKS_MAX)).collect()
+    }
+
+    fn linear(&self) -> Vec<f64> {
+        let rough = (self.to - self.from) / TICKS;
+        let decade = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .map(|of| of * decade)
+            .find(|step| *step >= rough)
+            .unwrap_or(rough);
+        let first = (self.from / step).ceil();
+        let ticks = (0..TICKS_MAX).map(|nth| (first + f64::from(nth)) * step);
+        ticks.take_while(|tick| *tick <= self.to * (1.0 + 1e-9)).collect()
+    }
+
+    fn log(&self, of: &[f64], every: i32) -> Vec<f64> {
+        let mut ticks = Vec::new();
+        let mut decade = self.from.log10().floor();
+        while 10f64.powf(decade) <= self.to && ticks.len() < 200 {
+            let figures = of.iter().map(|one| one * 10f64.powf(decade));
+            let inside = |tick: &f64| *tick >= self.from * 0.999 && *tick <= self.to * 1.001;
+            ticks.extend(figures.filter(inside));
+            decade += f64::from(every);
+        }
+        ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let axis = Axis::of(Spread::Linear, [3.0, 97.0].into_iter());
+        assert_eq!(axis.ticks(), [0.0, 20.0, 40.0, 60.0, 80.0]);
+        let axis = Axis::of(Spread::Log, [80.0, 3000.0].into_iter());
+        assert_eq!(
+            axis.ticks().iter().map(|tick| tick.round()).collect::<Vec<_>>(),
+            [100.0, 200.0, 500.0, 1000.0, 2000.0]
+        );
+        let wide = Axis::of(Spread::Log, [1.0, 1e11].into_iter()).ticks();
+        assert!(wide.len() <= usize::from(TICKS_MAX) && wide.len() > 4, "{wide:?}");
+    }
+
+    #[test]
+    fn anything_has_a_scale() {
+        for spread in [Spread::Linear, Spread::Log] {
+            for figures in [vec![], vec![0.0], vec![5.0], vec![f64::NAN, -1.0], vec![1e-300, 1e300]]
+            {
+                let axis = Axis::of(spread, figures.iter().copied());
+                assert!(axis.ticks().len() <= usize::from(TICKS_MAX), "{spread:?} {figures:?}");
+                for figure in figures.into_iter().filter(|figure| *figure > 0.0) {
+                    let place = axis.place(figure).unwrap();
+                    assert!((-1e-9..=1.0 + 1e-9).contains(&place), "{spread:?} {figure}: {place}");
+                }
+            }
+        }
+        let log = Axis::of(Spread::Log, [10.0, 1000.0].into_iter());
+        assert!((log.place(100.0).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!((log.place(0.0), log.place(-1.0)), (None, None));
+    }
+}

@@ -1,0 +1,132 @@
+//! The page in a real browser: it runs, it fits a phone, it can be read in light and dark.
+//!
+//! Where: tests. Invariant: nothing is asked of the network; the browser's folder is the test's
+//! own. Without Chromium the test counts as skipped, in CI as failed.
+//! Source: WCAG 2.2, 1.4.3 (contrast), 1.4.10 (reflow) and 1.4.11.
+
+use super::words::escaped;
+use super::{Entry, named, page};
+use crate::result::sample;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The longest that the browser may take, in seconds.
+const BROWSER_SECONDS_MAX: &str = "120";
+/// Programs that understand these flags; `CHROMIUM` names another.
+const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+/// A small phone, and a screen.
+const WIDTHS: [u32; 2] = [360, 1280];
+
+/// Runs before the page's own script: remembers what goes wrong and what is copied.
+const BEFORE: &str = "<script>window.wrong=[];window.copied=[];\
+addEventListener('error',e=>wrong.push(String(e.message||e.target)),true);\
+addEventListener('securitypolicyviolation',e=>wrong.push('policy: '+e.blockedURI));\
+Object.defineProperty(navigator,'clipboard',{value:{writeText:t=>{copied.push(t);\
+return Promise.resolve();}}});</script>";
+
+const PROBE: &str = include_str!("probe.js");
+
+/// The first browser that is there.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    let found = BROWSERS.iter().flat_map(|name| folders.iter().map(move |one| one.join(name)));
+    named.or_else(|| found.into_iter().find(|program| program.exists()))
+}
+
+/// What the probe says of a page at each width; none without a browser.
+fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
+    let Some(browser) = browser() else {
+        let why = "no Chromium to look at the page with (make peers)";
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+        eprintln!("skipped: {why}");
+        return None;
+    };
+    let folder = std::env::temp_dir().join(format!("kvblaster-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let page = page(entries).replacen("<head>", &format!("<head>{BEFORE}"), 1);
+    let frames = WIDTHS.map(|width| {
+        let page = escaped(&page);
+        format!(
+            "<iframe style=\"width:{width}px;height:800px;border:0\" srcdoc=\"{page}\"></iframe>"
+        )
+    });
+    let html = format!(
+        "<!DOCTYPE html><meta charset=\"utf-8\"><body>{}<pre id=\"probe\"></pre>\
+         <script>{PROBE}</script>",
+        frames.concat()
+    );
+    let path = folder.join("probe.html");
+    std::fs::write(&path, html).unwrap();
+    let dom = dom(&browser, &folder, &path);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let (_, rest) = dom.rsplit_once("<pre id=\"probe\">").unwrap_or_else(|| panic!("{dom:.2000}"));
+    let (told, _) = rest.split_once("</pre>").unwrap();
+    let told = told.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    Some(serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told:.2000}")))
+}
+
+/// The document when its scripts are done.
+fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
+    let output = Command::new("timeout")
+        .args(["-k", "5", BROWSER_SECONDS_MAX])
+        .arg(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ])
+        .args(["--disable-dev-shm-usage", "--virtual-time-budget=20000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("file://{}", page.display()))
+        .env("HOME", folder)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{browser:?}: {}\n{error}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn list(value: &Value) -> Vec<String> {
+    value.as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_page_runs_fits_and_can_be_read() {
+    let long = "a run with a rather long name that has to be broken somewhere on a phone, or cut";
+    let entries = named(vec![
+        sample::result("ours", 50),
+        sample::result("</script><script>window.wrong.push('injected')</script>", 80),
+        sample::result(long, 300),
+    ]);
+    let Some(told) = probed(&entries, "page") else { return };
+    assert_eq!(told.len(), WIDTHS.len());
+    for (told, width) in told.iter().zip(WIDTHS) {
+        assert_eq!(list(&told["wrong"]), [""; 0], "errors at {width}");
+        assert_eq!(list(&told["outside"]), [""; 0], "wider than the page at {width}");
+        assert_eq!(told["page_width"], width, "the page scrolls sideways at {width}");
+        assert_eq!(list(&told["overlapping"]), [""; 0], "labels at {width}");
+        assert_eq!(list(&told["tall"]), [""; 0], "rows at {width}");
+        assert_eq!(list(&told["faint"]), [""; 0], "contrast at {width}");
+        assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
+        let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
+        assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
+        // A line a run in each chart, two of percentiles; each goes somewhere.
+        assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
+        assert!(told["letter_px"].as_f64().unwrap() >= 9.0, "{} px", told["letter_px"]);
+        assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
+        let copied = told["copied"].as_str().unwrap();
+        let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
+        assert_eq!(rows.len(), 4, "{copied}");
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{copied}");
+        assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("answered/s", "ours", "200 [200, 200]"));
+        let p99 = entries[0].result.merged.as_ref().unwrap().tally.total().response_ns;
+        let p99 = p99.quantile_ns(0.99).unwrap() as f64 / 1000.0;
+        let column = rows[0].iter().position(|name| *name == "p99").unwrap();
+        assert_eq!(rows[1][column], format!("{p99:.1}"));
+    }
+}

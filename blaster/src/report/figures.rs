@@ -1,0 +1,219 @@
+//! The figures of the page, in their order.
+//!
+//! Where: between the tables. Invariant: a figure that no result has data for is not there.
+//! Source: rows A62, A64 to A66, A68.
+
+use super::Entry;
+use super::axis::Spread;
+use super::bars::{self, Bar};
+use super::chart::{Chart, Dot, Line};
+use super::words;
+use crate::measure::{Interval, Times};
+use crate::search::curve::Point;
+
+/// Points of a percentile curve for each factor of ten of its tail.
+const POINTS_A_DECADE: u32 = 8;
+/// The rarest tail that is drawn: one in 10^9.
+const DECADES_MAX: u32 = 9;
+
+/// All of them, as HTML.
+#[must_use]
+pub fn all(entries: &[Entry]) -> Vec<String> {
+    vec![
+        curve(entries, "curve-p99", "99th percentile against throughput", |point| {
+            point.p99_ns.map(|ns| ns as f64)
+        })
+        .html(),
+        curve(entries, "curve-mean", "Mean response time against throughput", |point| {
+            point.mean_ns
+        })
+        .html(),
+        percentiles(entries).html(),
+        by_time(
+            entries,
+            ("time-rate", "Throughput by time", "requests/s"),
+            words::count,
+            Spread::Linear,
+            |report| Some(report.achieved_per_s()),
+        )
+        .html(),
+        by_time(
+            entries,
+            ("time-p99", "99th percentile by time", "response time"),
+            words::time,
+            Spread::Log,
+            |report| report.tally.total().response_ns.quantile_ns(0.99).map(|ns| ns as f64),
+        )
+        .html(),
+        by_time(
+            entries,
+            ("time-hits", "Hit ratio by time", "hits, %"),
+            words::plain,
+            Spread::Linear,
+            |report| report.tally.total().hit_ratio().map(|ratio| 100.0 * ratio),
+        )
+        .html(),
+        processors(entries),
+    ]
+}
+
+fn curve(
+    entries: &[Entry],
+    id: &'static str,
+    title: &str,
+    figure: fn(&Point) -> Option<f64>,
+) -> Chart {
+    let mut lines = Vec::new();
+    for (kind, entry) in entries.iter().enumerate() {
+        let Some(search) = &entry.result.search else { continue };
+        let mut points: Vec<&Point> = search.curve.iter().collect();
+        points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
+        let dot = |point: &&Point| {
+            let is_hollow = point.client_bound.is_some();
+            Some(Dot { x: point.achieved_per_s, y: figure(point)?, is_hollow })
+        };
+        let points = points.iter().filter_map(dot).collect();
+        lines.push(Line { name: entry.name.clone(), kind, is_dashed: false, points });
+    }
+    Chart {
+        id,
+        title: title.to_owned(),
+        caption: "Each mark is a trial of the search: what was answered a second, and how long it \
+                  took from the moment it was due. A line that turns back is a server that gives \
+                  up. Hollow marks measured the generator."
+            .to_owned(),
+        x: ("requests answered/s", Spread::Linear, words::count),
+        y: ("response time", Spread::Log, words::time),
+        x_ticks: None,
+        lines,
+    }
+}
+
+fn percentiles(entries: &[Entry]) -> Chart {
+    let mut lines = Vec::new();
+    let mut decades = 1.0_f64;
+    for (kind, entry) in entries.iter().enumerate() {
+        let Some(merged) = &entry.result.merged else { continue };
+        let total = merged.tally.total();
+        for (times, is_dashed) in [(&total.response_ns, false), (&total.service_ns, true)] {
+            let points = tail(times);
+            decades = points.last().map_or(decades, |dot| decades.max(dot.x));
+            let name =
+                if is_dashed { format!("{}, service", entry.name) } else { entry.name.clone() };
+            lines.push(Line { name, kind, is_dashed, points });
+        }
+    }
+    let mut ticks = Vec::new();
+    let mut tick = 0.0;
+    while tick <= decades {
+        ticks.push(tick);
+        tick += 1.0;
+    }
+    Chart {
+        id: "percentiles",
+        title: "Percentiles".to_owned(),
+        caption: "How long the share of requests below takes at most, from the moment a request \
+                  was due (service: from its sending). Where the two part, requests waited in \
+                  the generator or for their turn on a connection."
+            .to_owned(),
+        x: ("of all requests", Spread::Linear, percent),
+        y: ("response time", Spread::Log, words::time),
+        x_ticks: Some(ticks),
+        lines,
+    }
+}
+
+/// The times that ever fewer exceed: x is 1 at 90 %, 2 at 99 %.
+fn tail(times: &Times) -> Vec<Dot> {
+    let mut dots = Vec::new();
+    for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
+        let x = f64::from(nth) / f64::from(POINTS_A_DECADE);
+        let beyond = 10f64.powf(-x);
+        if beyond * (times.len() as f64) < 1.0 {
+            break;
+        }
+        dots.extend(times.quantile_ns(1.0 - beyond).map(|ns| Dot {
+            x,
+            y: ns as f64,
+            is_hollow: false,
+        }));
+    }
+    dots
+}
+
+/// 1 is 90 %, 2 is 99 %.
+fn percent(x: f64) -> String {
+    let percent = 100.0 * (1.0 - 10f64.powf(-x));
+    let text = format!("{percent:.7}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    // What lies between the nines needs no more digits than tell it apart.
+    let digits = if x.fract() == 0.0 {
+        text.len()
+    } else {
+        text.len().min(4 + words::plain(x.floor()).len() + 1)
+    };
+    format!("{} %", text.get(..digits).unwrap_or(text).trim_end_matches('.'))
+}
+
+fn by_time(
+    entries: &[Entry],
+    (id, title, unit): (&'static str, &str, &'static str),
+    words: fn(f64) -> String,
+    spread: Spread,
+    figure: fn(&Interval) -> Option<f64>,
+) -> Chart {
+    let line = |(kind, entry): (usize, &Entry)| {
+        let dot = |report: &Interval| {
+            let x = report.start_s + report.seconds;
+            Some(Dot { x, y: figure(report)?, is_hollow: false })
+        };
+        let points = entry.result.reports.iter().filter_map(dot).collect();
+        Line { name: entry.name.clone(), kind, is_dashed: false, points }
+    };
+    Chart {
+        id,
+        title: title.to_owned(),
+        caption: "A mark is a report, at the time of its end.".to_owned(),
+        x: ("seconds of traffic", Spread::Linear, words::plain),
+        y: (unit, spread, words),
+        x_ticks: None,
+        lines: entries.iter().enumerate().map(line).collect(),
+    }
+}
+
+fn processors(entries: &[Entry]) -> String {
+    let bar = |entry: &Entry| {
+        let machine = entry.result.merged.as_ref()?.usage.machine.as_ref()?;
+        Some(Bar { name: entry.name.clone(), parts: machine.total.named().to_vec() })
+    };
+    let bars: Vec<Bar> = entries.iter().filter_map(bar).collect();
+    bars::html(
+        "cpu",
+        "Where the CPUs' time went",
+        "All CPUs of the machine that kvblaster ran on, by category; the server is in it where it \
+         ran there too.",
+        &bars,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nines_are_written_as_people_do() {
+        let nines = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(percent);
+        assert_eq!(nines, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"]);
+        assert_eq!(percent(1.5), "96.837 %");
+    }
+
+    #[test]
+    fn a_tail_ends_where_the_samples_do() {
+        let mut times = Times::default();
+        (0..1000).for_each(|ns| times.record(1000 + ns));
+        let dots = tail(&times);
+        assert_eq!(dots.last().map(|dot| dot.x), Some(3.0));
+        assert!(dots.windows(2).all(|pair| pair[0].y <= pair[1].y));
+        assert!(tail(&Times::default()).is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+// What the test of the page asks of a browser: see browser.rs.
+'use strict';
+(() => {
+  const luminance = colour => {
+    const [r, g, b] = colour.match(/[\d.]+/g).map(Number).map(one => {
+      const share = one / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (one, other) => {
+    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const meet = (a, b) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const look = frame => {
+    const window_ = frame.contentWindow;
+    const page = frame.contentDocument;
+    const root = page.documentElement;
+    // As a colour in its resolved form, whatever it was written as.
+    const colour = name => {
+      const probe = page.createElement('i');
+      probe.style.color = `var(--${name})`;
+      page.body.append(probe);
+      const found = window_.getComputedStyle(probe).color;
+      probe.remove();
+      return found;
+    };
+    const faint = [];
+    const paper = [];
+    const check = theme => {
+      paper.push(colour('paper'));
+      const grounds = { paper: colour('paper'), shade: colour('shade'), mark: colour('mark') };
+      for (const name of ['ink', 'faint', 'good', 'warn', 'bad', 'link']) {
+        for (const [ground, behind] of Object.entries(grounds)) {
+          if (ground === 'mark' && name !== 'ink') continue;
+          const found = contrast(colour(name), behind);
+          if (found < 4.5) faint.push(`${theme}: ${name} on ${ground} ${found.toFixed(2)}`);
+        }
+      }
+      for (let kind = 0; kind < 8; kind++) {
+        const found = contrast(colour(`k${kind}`), grounds.paper);
+        if (found < 3) faint.push(`${theme}: line ${kind} ${found.toFixed(2)}`);
+      }
+    };
+    const name = one => `${one.tagName}.${one.getAttribute('class')} ${one.textContent.slice(0, 40)}`;
+    const all = [...page.body.querySelectorAll('*')];
+    const outside = all.filter(one => !one.closest('.scroll table, pre, svg') && !one.closest('script'))
+      .filter(one => one.getBoundingClientRect().right > root.clientWidth + 1).map(name);
+    const overlapping = [];
+    for (const svg of page.querySelectorAll('figure > svg')) {
+      const texts = [...svg.querySelectorAll('text')];
+      const boxes = texts.map(text => text.getBoundingClientRect());
+      for (let one = 0; one < texts.length; one++) {
+        const frame_ = svg.getBoundingClientRect();
+        const box = boxes[one];
+        if (box.left < frame_.left - 2 || box.right > frame_.right + 2) overlapping.push(`cut: ${name(texts[one])}`);
+        for (let other = 0; other < one; other++) {
+          if (meet(boxes[one], boxes[other])) overlapping.push(`${name(texts[one])} on ${name(texts[other])}`);
+        }
+      }
+    }
+    const pictures = [...page.querySelectorAll('svg[role=img]')];
+    const nameless = pictures.filter(svg => !(svg.getAttribute('aria-labelledby') || '').split(' ')
+      .every(id => (page.getElementById(id) || { textContent: '' }).textContent.trim())).map(name);
+    for (const button of page.querySelectorAll('button')) {
+      if (!button.textContent.trim() || button.hidden) nameless.push(name(button));
+    }
+    // A name that is broken letter by letter makes a row as tall as it is long.
+    const tall = [...page.querySelectorAll('th')].filter(one => one.closest('details') === null)
+      .filter(one => one.getBoundingClientRect().height > 170).map(name);
+    const lines = [...page.querySelectorAll('figure > svg .line')]
+      .filter(line => line.getTotalLength() > 10).length;
+    const letters = [...page.querySelectorAll('figure > svg')].map(svg =>
+      12.5 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
+    check('first');
+    page.getElementById('theme').click();
+    check('second');
+    page.querySelector('#glance .copy').click();
+    return {
+      wrong: window_.wrong, outside, overlapping, tall, nameless, faint, paper, lines,
+      page_width: root.scrollWidth, letter_px: Math.min(...letters),
+      figures: [...page.querySelectorAll('figure')].map(figure => figure.id),
+      copied: window_.copied.join('\n--\n'),
+    };
+  };
+  addEventListener('load', () => {
+    let told;
+    try {
+      told = [...document.querySelectorAll('iframe')].map(look);
+    } catch (error) {
+      told = [{ wrong: [String(error.stack)] }];
+    }
+    document.getElementById('probe').textContent = JSON.stringify(told);
+  });
+})();

@@ -1,0 +1,88 @@
+//! A table that scrolls by itself, and can be copied.
+//!
+//! Where: everywhere on the page. Invariant: a cell is text, escaped here; the first column names
+//! the row. Source: WCAG 2.2, 1.3.1; the page's script copies it as tab-separated values.
+
+use super::words::escaped;
+use std::fmt::Write;
+
+/// A table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<(Vec<String>, bool)>,
+}
+
+impl Table {
+    /// One with these columns.
+    #[must_use]
+    pub fn new(head: &[&str]) -> Table {
+        Table { head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: &[String]) {
+        self.rows.push((cells.to_vec(), false));
+    }
+
+    /// Adds a row, marked if its cells differ.
+    pub fn compared(&mut self, cells: &[String]) {
+        let values = cells.get(1..).unwrap_or_default();
+        let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
+        self.rows.push((cells.to_vec(), differs));
+    }
+
+    /// Whether it has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// As HTML; `title` is for those who do not see it.
+    #[must_use]
+    pub fn html(&self, title: &str) -> String {
+        let mut out = format!(
+            "<div class=\"table\"><button type=\"button\" class=\"copy\" hidden>Copy</button>\
+             <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\
+             <table><thead><tr>",
+            escaped(title)
+        );
+        for name in &self.head {
+            let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
+        }
+        out.push_str("</tr></thead><tbody>\n");
+        for (cells, differs) in &self.rows {
+            out.push_str(if *differs { "<tr class=\"differs\">" } else { "<tr>" });
+            for (at, cell) in cells.iter().enumerate() {
+                let cell = escaped(cell);
+                let _ = if at == 0 {
+                    write!(out, "<th scope=\"row\">{cell}</th>")
+                } else {
+                    write!(out, "<td>{cell}</td>")
+                };
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody></table></div></div>\n");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_differ_are_marked_and_cells_are_escaped() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
+        let mut table = Table::new(&["field", "a", "b<"]);
+        assert!(table.is_empty());
+        table.compared(&row(&["same", "1", "1"]));
+        table.compared(&row(&["other", "1", "2&"]));
+        table.row(&row(&["plain", "1", "2"]));
+        let html = table.html("x\"y");
+        assert_eq!(html.matches("class=\"differs\"").count(), 1);
+        assert!(html.contains("<tr class=\"differs\"><th scope=\"row\">other</th>"), "{html}");
+        assert!(html.contains("b&lt;") && html.contains("2&amp;") && html.contains("x&quot;y"));
+    }
+}

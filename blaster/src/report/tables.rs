@@ -1,0 +1,287 @@
+//! The tables of the page, in their order.
+//!
+//! Where: around the figures. Invariant: a row a result, or a column where they are compared field
+//! by field; times in µs, CPU in CPUs.
+//! Source: rows A40, A54, A62, A64, A68.
+
+use super::Entry;
+use super::table::Table;
+use super::words::{number, us};
+use crate::measure::{Interval, VerbTally};
+use crate::result::manifest::Manifest;
+use crate::search::bootstrap;
+use crate::search::{Capacity, bracket::Limit};
+use crate::workload::VERBS;
+use std::collections::BTreeSet;
+
+/// Resamplings for an interval.
+const RESAMPLES: u32 = 2000;
+const CONFIDENCE: f64 = 0.95;
+
+fn section(title: &str, id: &str, table: &Table) -> String {
+    if table.is_empty() {
+        return String::new();
+    }
+    format!("<section id=\"{id}\"><h2>{title}</h2>\n{}</section>\n", table.html(title))
+}
+
+/// A figure and the interval that its reports give.
+fn spread(entry: &Entry, decimals: usize, of: impl Fn(&Interval) -> Option<f64>) -> String {
+    let Some(merged) = &entry.result.merged else { return number(None, 0) };
+    let samples: Vec<f64> = entry.result.reports.iter().filter_map(&of).collect();
+    let interval = bootstrap::interval(&samples, CONFIDENCE, RESAMPLES, 1);
+    with_interval(of(merged), interval, decimals)
+}
+
+fn with_interval(value: Option<f64>, interval: Option<(f64, f64)>, decimals: usize) -> String {
+    let figure = number(value, decimals);
+    match interval {
+        Some((low, high)) => format!("{figure} [{low:.decimals$}, {high:.decimals$}]"),
+        None => figure,
+    }
+}
+
+/// Each result in one row.
+#[must_use]
+pub fn glance(entries: &[Entry]) -> String {
+    let head = [
+        "run",
+        "answered/s",
+        "offered/s",
+        "mean µs",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "max",
+        "sd",
+        "late %",
+        "failed %",
+        "hits %",
+        "server CPUs",
+        "CPU ns/request",
+        "RSS MiB",
+        "client CPUs",
+    ];
+    let mut table = Table::new(&head);
+    for entry in entries {
+        let Some(merged) = &entry.result.merged else { continue };
+        let total = merged.tally.total();
+        let ns = |quantile| us(total.response_ns.quantile_ns(quantile).map(|ns| ns as f64));
+        let server = merged.usage.server;
+        let rss = server.and_then(|server| server.rss_bytes);
+        let mean =
+            |report: &Interval| report.tally.total().response_ns.mean_ns().map(|ns| ns / 1000.0);
+        table.row(&[
+            entry.name.clone(),
+            spread(entry, 0, |report| Some(report.achieved_per_s())),
+            number(Some(merged.offered_per_s()), 0),
+            spread(entry, 1, mean),
+            ns(0.5),
+            ns(0.9),
+            ns(0.95),
+            ns(0.99),
+            ns(0.999),
+            ns(0.9999),
+            us(total.response_ns.max_ns().map(|ns| ns as f64)),
+            us(total.response_ns.sd_ns()),
+            percent(Some(total.late as f64 / total.answered.max(1) as f64)),
+            percent(total.failure_ratio()),
+            percent(total.hit_ratio()),
+            number(server.map(|server| server.cpus()), 2),
+            number(server.and_then(|server| server.ns_per_request(total.answered)), 0),
+            number(rss.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
+            number(merged.usage.client.map(|client| client.cpus()), 2),
+        ]);
+    }
+    section("At a glance: response times", "glance", &table)
+}
+
+fn percent(ratio: Option<f64>) -> String {
+    number(ratio.map(|ratio| 100.0 * ratio), 3)
+}
+
+/// Capacities, a row a goal and result.
+#[must_use]
+pub fn capacities(entries: &[Entry]) -> String {
+    let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
+    for entry in entries {
+        for capacity in entry.result.search.iter().flat_map(|search| &search.capacities) {
+            table.row(&[
+                entry.name.clone(),
+                format!("Cap_{}", capacity.name),
+                capacity.objective.clone(),
+                with_interval(capacity.rate_per_s, capacity.interval_per_s, 0),
+                limit(capacity).to_owned(),
+                capacity.rounds_per_s.len().to_string(),
+            ]);
+        }
+    }
+    section("Capacity: the highest rate at which the objective holds", "capacity", &table)
+}
+
+fn limit(capacity: &Capacity) -> &'static str {
+    match capacity.limit {
+        Limit::Server => "the server",
+        Limit::LowestRate => "it does not hold at any rate",
+        Limit::HighestRate => "none found: this or more",
+        Limit::Generator => "the generator: this or more",
+        Limit::Unknown => "the search was ended",
+    }
+}
+
+/// Each type of request, with response and service times.
+#[must_use]
+pub fn types(entries: &[Entry]) -> String {
+    let head = [
+        "run",
+        "type",
+        "sent",
+        "answered",
+        "answered/s",
+        "keys",
+        "hits",
+        "misses",
+        "not done",
+        "errors",
+        "corrupt",
+        "late",
+        "timeouts",
+        "mean µs",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "service mean",
+        "service p50",
+        "service p99",
+        "service p99.9",
+        "service max",
+    ];
+    let mut table = Table::new(&head);
+    for entry in entries {
+        let Some(merged) = &entry.result.merged else { continue };
+        for verb in VERBS {
+            let tally = merged.tally.verb(verb);
+            if *tally != VerbTally::default() {
+                table.row(&kind(&entry.name, verb.name(), merged, tally));
+            }
+        }
+    }
+    section("By type of request", "types", &table)
+}
+
+fn kind(run: &str, name: &str, merged: &Interval, tally: &VerbTally) -> Vec<String> {
+    let mut cells = vec![run.to_owned(), name.to_owned()];
+    cells.extend([tally.sent, tally.answered].map(|count| count.to_string()));
+    cells.push(number(Some(merged.per_s(tally.answered)), 0));
+    let counts = [
+        tally.keys,
+        tally.hits,
+        tally.misses,
+        tally.not_done,
+        tally.errors,
+        tally.corrupt,
+        tally.late,
+        tally.timeouts,
+    ];
+    cells.extend(counts.map(|count| count.to_string()));
+    for times in [&tally.response_ns, &tally.service_ns] {
+        cells.push(us(times.mean_ns()));
+        cells.extend([0.5, 0.99, 0.999].map(|q| us(times.quantile_ns(q).map(|ns| ns as f64))));
+        cells.push(us(times.max_ns().map(|ns| ns as f64)));
+    }
+    cells
+}
+
+/// CPUs one by one.
+#[must_use]
+pub fn processors(entries: &[Entry]) -> String {
+    let mut table = Table::new(&[
+        "run", "CPU", "usr %", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle",
+    ]);
+    for entry in entries {
+        let usage = entry.result.merged.as_ref().map(|merged| &merged.usage);
+        if let Some(machine) = usage.and_then(|usage| usage.machine.as_ref()) {
+            for core in &machine.cores {
+                let shares = core.shares.named().map(|(_, share)| number(Some(100.0 * share), 1));
+                let mut cells = vec![entry.name.clone(), core.cpu.to_string()];
+                cells.extend(shares);
+                table.row(&cells);
+            }
+        }
+    }
+    section("CPUs of the machine that kvblaster ran on", "cpus", &table)
+}
+
+/// What the results rest on, field by field; rows that differ are marked.
+#[must_use]
+pub fn manifests(entries: &[Entry]) -> String {
+    let head: Vec<&str> =
+        std::iter::once("field").chain(entries.iter().map(|entry| entry.name.as_str())).collect();
+    let mut table = Table::new(&head);
+    let all: Vec<Vec<(String, String)>> =
+        entries.iter().map(|entry| fields(&entry.result.manifest)).collect();
+    let mut told = BTreeSet::new();
+    for (name, _) in all.iter().flatten() {
+        if told.insert(name) {
+            let value = |fields: &Vec<(String, String)>| {
+                let field = fields.iter().find(|(other, _)| other == name);
+                field.map_or_else(|| "–".to_owned(), |(_, value)| value.clone())
+            };
+            let cells: Vec<String> =
+                std::iter::once(name.clone()).chain(all.iter().map(value)).collect();
+            table.compared(&cells);
+        }
+    }
+    section("What these figures rest on (what differs is marked)", "manifest", &table)
+}
+
+fn fields(manifest: &Manifest) -> Vec<(String, String)> {
+    let machine = &manifest.machine;
+    let unknown = || "–".to_owned();
+    let mut fields: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, value: String| fields.push((name.to_owned(), value));
+    for (nth, target) in manifest.targets.iter().enumerate() {
+        add(&format!("server {}", nth + 1), format!("{} ({})", target.name, target.place));
+        add(&format!("server {} version", nth + 1), target.version.clone().unwrap_or_else(unknown));
+        let started = target.command_line.clone().unwrap_or_else(unknown);
+        add(&format!("server {} command line", nth + 1), started);
+    }
+    add("started", manifest.started.clone());
+    add("protocol", manifest.protocol.clone());
+    add("loop", manifest.driven.clone());
+    add("schedule", manifest.schedule.clone());
+    add("threads", manifest.threads.to_string());
+    add("late after, µs", number(Some(manifest.late_limit_ns as f64 / 1000.0), 1));
+    add("seed", manifest.seed.to_string());
+    for setting in &manifest.settings {
+        add(&setting.name, setting.value.clone());
+    }
+    add("kvblaster", manifest.kvblaster.clone());
+    add("kernel", machine.kernel.clone());
+    add("architecture", machine.architecture.clone());
+    add("CPU", machine.cpu_model.clone().unwrap_or_else(unknown));
+    add("CPUs", machine.cpus.to_string());
+    add("governor", machine.governor.clone().unwrap_or_else(unknown));
+    let memory = machine.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
+    add("memory, GiB", number(memory, 1));
+    for nic in &machine.nics {
+        let known = |value: Option<String>| value.unwrap_or_else(unknown);
+        add(
+            &format!("interface {}", nic.name),
+            format!(
+                "{}, MTU {}, {} Mbit/s, {}, {} receive and {} transmit queues",
+                known(nic.state.clone()),
+                known(nic.mtu.map(|mtu| mtu.to_string())),
+                known(nic.speed_mbps.map(|speed| speed.to_string())),
+                known(nic.driver.clone()),
+                nic.rx_queues,
+                nic.tx_queues
+            ),
+        );
+    }
+    fields
+}

@@ -1,0 +1,85 @@
+//! The page as text: what is on it, and what cannot get onto it. How it looks, a browser says
+//! in `tests/report.rs`.
+//!
+//! Where: tests. Invariant: as for the page. Source: none.
+
+use super::{ReportError, named, page, report};
+use crate::result::RunResult;
+use crate::result::sample;
+
+fn two() -> Vec<super::Entry> {
+    let hostile = "</title></script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
+    named(vec![sample::result("ours", 50), sample::result(hostile, 80)])
+}
+
+#[test]
+fn everything_is_on_the_page() {
+    let page = page(&two());
+    for expected in [
+        "id=\"glance\"",
+        "id=\"capacity\"",
+        "id=\"curve-p99\"",
+        "id=\"curve-mean\"",
+        "id=\"percentiles\"",
+        "id=\"time-rate\"",
+        "id=\"time-p99\"",
+        "id=\"time-hits\"",
+        "id=\"cpu\"",
+        "id=\"types\"",
+        "id=\"cpus\"",
+        "id=\"manifest\"",
+        "Cap_avg",
+        "the generator: this or more",
+        "99.9 %",
+        "seed",
+        "Note (broken)",
+        "p99&lt;1ms is not met",
+    ] {
+        assert!(page.contains(expected), "no {expected}");
+    }
+    let [ours, theirs] = [50, 80].map(|us| {
+        let total = sample::result("", us).merged.unwrap().tally.total();
+        format!("<td>{:.1}</td>", total.response_ns.quantile_ns(0.999).unwrap() as f64 / 1000.0)
+    });
+    assert!(page.contains(&ours) && page.contains(&theirs) && ours != theirs);
+    let rows = page.split_once("id=\"manifest\"").unwrap().1;
+    let marked =
+        |row: &str| rows.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{row}"));
+    assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
+    // 200 requests a second are answered in every report.
+    assert!(page.contains("<td>200 [200, 200]</td>"));
+}
+
+#[test]
+fn what_comes_from_files_is_only_text() {
+    let page = page(&two());
+    for injected in ["<script>alert", "<img", "onerror=alert(2)>", "</title></script>", "<b>\n"] {
+        assert!(!page.contains(injected), "{injected}");
+    }
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains("1.6.45 &lt;b&gt;") && page.contains("&lt;img src=x"));
+}
+
+#[test]
+fn nothing_is_fetched_from_elsewhere() {
+    let page = page(&two());
+    for link in ["http://", "https://", "src=\"", "@import", "url(", "href="] {
+        assert!(!page.contains(link), "{link}");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn an_empty_result_makes_a_page_too() {
+    let page = page(&named(vec![RunResult::default(), RunResult::default()]));
+    assert!(page.contains("unnamed #1") && page.contains("unnamed #2"));
+    assert!(!page.contains("<figure") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn too_few_and_too_many_are_refused() {
+    assert!(matches!(report(&[]), Err(ReportError::Nothing)));
+    let many = vec![std::path::PathBuf::from("nowhere"); super::RESULTS_MAX + 1];
+    assert!(matches!(report(&many), Err(ReportError::TooMany(_))));
+    assert!(matches!(report(&many[..1]), Err(ReportError::Result(_))));
+}

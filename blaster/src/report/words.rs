@@ -1,0 +1,106 @@
+//! Figures and texts as they stand on the page.
+//!
+//! Where: in every cell and label. Invariant: what `escaped` gives is text in HTML and in quoted
+//! attributes, whatever it was before.
+//! Source: the HTML standard, section 13.1.
+
+/// Text for HTML and SVG, in quoted attributes too.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(one),
+            // Others move the cursor, the writing direction or nothing at all.
+            one if one.is_control() => out.push('\u{fffd}'),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            one => out.push(one),
+        }
+    }
+    out
+}
+
+/// The first `chars` characters, and a sign if there were more.
+#[must_use]
+pub fn shortened(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// A number with `decimals`; a dash where it is not known.
+#[must_use]
+pub fn number(value: Option<f64>, decimals: usize) -> String {
+    match value {
+        Some(value) if value.is_finite() => format!("{value:.decimals$}"),
+        _ => "–".to_owned(),
+    }
+}
+
+/// Nanoseconds as microseconds.
+#[must_use]
+pub fn us(ns: Option<f64>) -> String {
+    number(ns.map(|ns| ns / 1000.0), 1)
+}
+
+/// A time with the unit that suits it, for an axis.
+#[must_use]
+pub fn time(ns: f64) -> String {
+    let (figure, unit) = match ns {
+        ns if ns >= 1e9 => (ns / 1e9, "s"),
+        ns if ns >= 1e6 => (ns / 1e6, "ms"),
+        ns if ns >= 1e3 => (ns / 1e3, "µs"),
+        ns => (ns, "ns"),
+    };
+    format!("{} {unit}", plain(figure))
+}
+
+/// A rate or count, for an axis.
+#[must_use]
+pub fn count(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => plain(value / 1e9) + "G",
+        value if value >= 1e6 => plain(value / 1e6) + "M",
+        value if value >= 1e3 => plain(value / 1e3) + "k",
+        value => plain(value),
+    }
+}
+
+/// A short number without zeros at its end.
+#[must_use]
+pub fn plain(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_escapes() {
+        let text = escaped("<b a='1' c=\"2\">&amp;\u{0}\u{1b}\u{202e}\n");
+        assert_eq!(
+            text,
+            "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;\u{fffd}\u{fffd}\u{fffd}\n"
+        );
+        assert_eq!(shortened("añb", 2), "añ…");
+        assert_eq!(shortened("añ", 2), "añ");
+    }
+
+    #[test]
+    fn figures_are_short_on_axes() {
+        assert_eq!([time(1.0), time(50_000.0), time(2e6)], ["1 ns", "50 µs", "2 ms"]);
+        assert_eq!([count(1500.0), count(0.5), count(2e6)], ["1.5k", "0.5", "2M"]);
+        assert_eq!(
+            [number(None, 1), number(Some(f64::NAN), 1), us(Some(1234.0))],
+            ["–", "–", "1.2"]
+        );
+    }
+}
