@@ -1,7 +1,7 @@
 # make test   installs what the tests need, then runs them all
 # make check  the Rust-only part, for daily work
-# make peers  only installs: memcached, libmemcached's tools, clients for Python, Go, Node, Java, Ruby,
-#             a browser
+# make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
+#             Java, Ruby, a browser
 
 CARGO ?= cargo
 PEERS := tests/.peers

@@ -9,7 +9,8 @@
 //! Invariant: `read` gives back what `bytes` wrote, and refuses a number that is not below its
 //! total. All fields are big-endian, as memcached sends them.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
-//! It sends each value of a multiget as an answer of its own, number 0 of 1, all with the same id.
+//! It sends each value of a multiget as an answer of its own, all with the same id and numbered
+//! anew; and where a quiet request has no answer, an empty datagram, number 0 of 0.
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;

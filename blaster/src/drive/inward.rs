@@ -3,9 +3,9 @@
 //! Where: after the sockets; on the sending half's thread, or on one of its own.
 //! Invariant: each request that is entered ends once: answered, out of time or failed with its
 //! connection. What the sending half must do about it goes into `Feedback`.
-//! Source: memcached's `protocol.txt`, "UDP protocol"; it answers a multiget over UDP with messages
-//! of one datagram each, all with the request's id, so that only the protocol's own end tells when
-//! all is there.
+//! Source: memcached's `protocol.txt`, "UDP protocol"; it answers a multiget over UDP with a
+//! message for each value, all with the request's id, so that only the protocol's own end tells
+//! when all is there.
 
 mod datagrams;
 mod endings;

@@ -392,3 +392,20 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
         });
     }
 }
+
+#[test]
+fn values_that_were_never_stored_are_seen_when_they_are_verified() {
+    let running = server(&[tcp(), udp()], plan());
+    for batch in ["1", "5"] {
+        let workload = workload(&[("batch", batch)]);
+        for place in running.addresses() {
+            for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
+                let drive = drive(&workload, std::slice::from_ref(place), speech);
+                let until = Until { requests: Some(200), ..drive.until.clone() };
+                let tally = ran(Drive { verify: true, until, ..drive });
+                let get = tally.verb(Verb::Get);
+                assert_eq!((get.hits, get.corrupt), (get.keys, get.keys), "{speech:?} {batch}");
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagrams;
-use protocol::udp::Header;
+use protocol::udp::{HEADER_BYTES, Header};
 
 use super::super::Clock;
 use super::super::pending::{Entry, State};
@@ -134,6 +134,8 @@ impl Inward {
                     Some((header, bytes)) if !datagram.is_cut => {
                         self.datagram(line, header, bytes, now_ns, books);
                     }
+                    // memcached says so, 0 of 0, where a quiet request has no answer.
+                    None if datagram.bytes.len() == HEADER_BYTES => {}
                     _ => books.score.broken(),
                 }
             }

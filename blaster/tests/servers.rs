@@ -1,0 +1,319 @@
+//! The drive against real servers: Hypostyle, memcached, Redis.
+//!
+//! Path: client side. Invariant: a server started here is killed and reaped when its `Server`
+//! drops; a server that is not installed is a skip, and in CI a failure. Only what must have
+//! happened is asserted, nothing about how fast.
+//!
+//! `MEMCACHED=path`: that memcached instead of the one on `PATH`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests do so")]
+
+use blaster::drive::{self, Drive, Mode, Pace, Until};
+use blaster::measure::Tally;
+use blaster::target::{self, Family, Ring, Target};
+use blaster::wire::Speech;
+use blaster::workload::{Names, Verb, Workload};
+use std::ffi::OsStr;
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::time::{Duration, Instant};
+
+/// The longest wait for anything that is sure to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+const KEYS: u64 = 500;
+const MEMCACHED_SPEECHES: [Speech; 3] = [Speech::Text, Speech::Meta, Speech::Binary];
+
+/// A running server.
+struct Server {
+    child: Child,
+    folder: PathBuf,
+    /// As users name them.
+    targets: Vec<String>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A folder that is nobody else's.
+fn folder() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("servers-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn spawn(program: &OsStr, args: &[&str], folder: &Path) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.args(args).env("MEMCACHED_PORT_FILENAME", folder.join("ports"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// Starts a server; none where there is no such program.
+fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
+    match spawn(program, args, &folder) {
+        Ok(child) => Some(Server { child, folder, targets: Vec::new() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let why = format!("{} is not installed (make peers)", program.display());
+            assert!(std::env::var_os("CI").is_none(), "{why}");
+            eprintln!("skipped: {why}");
+            None
+        }
+        Err(error) => panic!("{}: {error}", program.display()),
+    }
+}
+
+impl Server {
+    /// Polls until `done`, or fails when the server ends or the time is over.
+    fn wait<T>(&mut self, what: &str, mut done: impl FnMut(&Path) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(done) = done(&self.folder) {
+                return done;
+            }
+            assert!(self.child.try_wait().unwrap().is_none(), "the server ended: no {what}");
+            assert!(Instant::now() < until, "no {what} in {PATIENCE:?}");
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+
+    /// The port in the file that memcached and Hypostyle write.
+    fn port(&mut self, kind: &str) -> u16 {
+        self.wait(kind, |folder| {
+            let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
+            let line =
+                said.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(" INET: "));
+            line.and_then(|port| port.trim().parse().ok())
+        })
+    }
+
+    fn target(&self, name: &str) -> Arc<[Target]> {
+        Arc::from(vec![target::parse(name, Family::Any).unwrap()])
+    }
+}
+
+/// memcached's options for a root that runs tests.
+fn as_root() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
+}
+
+/// The program of this build: made here if it is not, or not as its sources are.
+fn hypostyle_program() -> PathBuf {
+    static BUILT: Once = Once::new();
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    BUILT.call_once(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "hypostyle", "--bin", "hypostyle"]);
+        build.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        assert!(build.status().unwrap().success(), "hypostyle does not build");
+    });
+    profile.join("hypostyle")
+}
+
+/// On TCP and on a Unix socket, for which two are started, as memcached has one or the other.
+fn hypostyles() -> Vec<Server> {
+    let program = hypostyle_program();
+    stream_servers(program.as_os_str(), &[])
+}
+
+fn memcacheds() -> Vec<Server> {
+    let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
+    stream_servers(&program, &["-U", "-1"])
+}
+
+fn stream_servers(program: &OsStr, udp: &[&str]) -> Vec<Server> {
+    let mut servers = Vec::new();
+    let args = [&["-p", "-1", "-l", "127.0.0.1", "-t", "1"], udp, as_root()].concat();
+    if let Some(mut server) = start(program, &args, folder()) {
+        let port = server.port("TCP");
+        server.targets.push(format!("127.0.0.1:{port}"));
+        if !udp.is_empty() {
+            let port = server.port("UDP");
+            server.targets.push(format!("udp://127.0.0.1:{port}"));
+        }
+        servers.push(server);
+    }
+    let folder = folder();
+    let socket = folder.join("socket");
+    let args = [&["-s", socket.to_str().unwrap(), "-t", "1"], as_root()].concat();
+    if let Some(mut server) = start(program, &args, folder) {
+        server.wait("socket", |folder| UnixStream::connect(folder.join("socket")).ok());
+        server.targets.push(format!("unix:{}", socket.display()));
+        servers.push(server);
+    }
+    servers
+}
+
+/// Redis, on a Unix socket and on a TCP port that was free a moment ago.
+fn redis() -> Option<Server> {
+    for _ in 0..20 {
+        let folder = folder();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (port, socket) = (free.port().to_string(), folder.join("socket"));
+        let args = [
+            ["--port", &port],
+            ["--unixsocket", socket.to_str().unwrap()],
+            ["--bind", "127.0.0.1"],
+            ["--save", ""],
+            ["--dir", folder.to_str().unwrap()],
+        ];
+        let mut server = start(OsStr::new("redis-server"), args.as_flattened(), folder.clone())?;
+        let until = Instant::now() + PATIENCE;
+        // Somebody may have taken the port: then it ends, and the next one is tried.
+        while server.child.try_wait().unwrap().is_none() {
+            if TcpStream::connect(free).is_ok() && UnixStream::connect(&socket).is_ok() {
+                server.targets.push(format!("redis://{free}"));
+                server.targets.push(format!("unix:{}", socket.display()));
+                return Some(server);
+            }
+            assert!(Instant::now() < until, "redis-server does not listen");
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+    panic!("redis-server found no port");
+}
+
+fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
+    let mut workload = Workload::preset("uniform").unwrap();
+    let keys = KEYS.to_string();
+    let plain = [("keys", keys.as_str()), ("mix", "get=1"), ("value-size", "1-3000")];
+    for (name, value) in plain.iter().chain(settings) {
+        workload.set(name, value).unwrap();
+    }
+    Arc::new(workload)
+}
+
+fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Drive {
+    Drive {
+        workload: Arc::clone(workload),
+        names: Names::new(workload, 1),
+        seed: 1,
+        thread: 0,
+        threads: 1,
+        ring: Arc::new(Ring::new(&targets)),
+        targets,
+        speech,
+        cpu: None,
+        receive_apart: None,
+        pace: Pace::Closed { connections: 2, depth: 4 },
+        timeout: PATIENCE,
+        late_limit: Duration::from_millis(1),
+        churn_requests: None,
+        verify: true,
+        fill_on_miss: false,
+        gso: false,
+        mode: Mode::Traffic,
+        until: Until {
+            stop: Arc::default(),
+            deadline: Some(Instant::now() + 3 * PATIENCE),
+            requests: Some(2000),
+        },
+    }
+}
+
+fn run(drive: Drive) -> Tally {
+    let (sink, tallies) = mpsc::channel();
+    let what = format!("{:?} at {}", drive.speech, drive.targets[0].name);
+    drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
+    drop(sink);
+    let mut all = Tally::default();
+    tallies.iter().for_each(|(_, _, tally)| all.merge(&tally));
+    let wrong = (all.broken, all.udp.lost, all.udp.duplicate);
+    assert_eq!(wrong, (0, 0, 0), "{what}");
+    all
+}
+
+fn populate(drive: &Drive) {
+    let until = Until { requests: None, ..drive.until.clone() };
+    let tally = run(Drive { mode: Mode::Populate, until, ..drive.clone() });
+    let set = tally.verb(Verb::Set);
+    assert_eq!((set.sent, set.answered, set.errors, set.not_done), (KEYS, KEYS, 0, 0));
+}
+
+/// All that a server can be asked, over each of its targets.
+fn check(server: &Server, speeches: &[Speech]) {
+    for name in &server.targets {
+        for &speech in speeches {
+            let what = format!("{} at {name}", speech.name());
+            // Each finds a cache without its keys.
+            let prefix = format!("{what}-").replace([' ', ':', '/', '.'], "-");
+            let plain = workload(&[("key-prefix", &prefix)]);
+            let drive = plan(&plain, server.target(name), speech);
+            populate(&drive);
+            let get = run(drive.clone());
+            let get = get.verb(Verb::Get);
+            let counts = (get.answered, get.hits, get.corrupt, get.errors, get.timeouts);
+            assert_eq!(counts, (2000, 2000, 0, 0, 0), "{what}");
+            several(&drive, &prefix, &what);
+            every_verb(&drive, &prefix, &what);
+        }
+    }
+}
+
+/// Multigets, of which half the keys are missing, and the missing are filled in.
+fn several(drive: &Drive, prefix: &str, what: &str) {
+    let twice = (2 * KEYS).to_string();
+    let workload = workload(&[("keys", &twice), ("batch", "7"), ("key-prefix", prefix)]);
+    let until = Until { requests: Some(300), ..drive.until.clone() };
+    let names = Names::new(&workload, 1);
+    let drive = Drive { workload, names, until, ..drive.clone() };
+    let seen = run(drive.clone());
+    let get = seen.verb(Verb::Get);
+    assert_eq!((get.answered, get.keys, get.corrupt, get.errors), (300, 2100, 0, 0), "{what}");
+    assert_eq!(get.hits + get.misses, 2100, "{what}");
+    assert!(get.hits > 700 && get.misses > 700, "{what}: {} {}", get.hits, get.misses);
+    let filled = run(Drive { fill_on_miss: true, ..drive.clone() });
+    let (get, set) = (filled.verb(Verb::Get), filled.verb(Verb::Set));
+    assert_eq!((set.answered, set.errors), (get.misses, 0), "{what}");
+    let until = Until { requests: Some(2000), ..drive.until.clone() };
+    run(Drive { fill_on_miss: true, until, ..drive.clone() });
+    let after = run(drive);
+    let get = after.verb(Verb::Get);
+    assert_eq!((get.hits, get.misses, get.corrupt), (2100, 0, 0), "{what}");
+}
+
+fn every_verb(drive: &Drive, prefix: &str, what: &str) {
+    let mix = "get=1,set=1,delete=1,append=1";
+    let prefix = ("key-prefix", prefix);
+    let workload = workload(&[("mix", mix), ("ttl", "100"), ("value-size", "10"), prefix]);
+    let names = Names::new(&workload, 1);
+    let seen = run(Drive { workload, names, verify: false, ..drive.clone() });
+    let total = seen.total();
+    assert_eq!((total.sent, total.answered, total.errors), (2000, 2000, 0), "{what}");
+    let (get, delete) = (seen.verb(Verb::Get), seen.verb(Verb::Delete));
+    assert!(get.hits > 0 && get.misses > 0, "{what}: {} {}", get.hits, get.misses);
+    assert!(delete.not_done > 0 && delete.not_done < delete.sent, "{what}");
+    // Redis makes the item that is appended to, memcached does not.
+    let is_redis = drive.speech == Speech::Resp;
+    assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
+}
+
+#[test]
+fn hypostyle_over_tcp_and_unix_in_text_meta_and_binary() {
+    hypostyles().iter().for_each(|server| check(server, &MEMCACHED_SPEECHES));
+}
+
+#[test]
+fn memcached_over_tcp_udp_and_unix_in_text_meta_and_binary() {
+    memcacheds().iter().for_each(|server| check(server, &MEMCACHED_SPEECHES));
+}
+
+#[test]
+fn redis_over_tcp_and_unix() {
+    redis().iter().for_each(|server| check(server, &[Speech::Resp]));
+}
