@@ -25,6 +25,7 @@ mod layout;
 mod locked;
 mod overflow;
 pub(crate) mod slot;
+pub(crate) mod unlink;
 mod width;
 
 pub(crate) use locked::{At, Full, Locked};

@@ -363,6 +363,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 ///
 /// # Safety
 /// `loc` is the start of a record in a drainable segment that the caller claimed.
+#[inline]
 pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record<'_> {
     // SAFETY: a record was written here, in full, before it was committed.
     unsafe {

@@ -13,8 +13,9 @@
 use crate::Store;
 use crate::column::Local;
 use crate::index::slot::FETCHED;
+use crate::index::unlink::Unlinked;
 use crate::item::{self, Item, Record};
-use crate::publish::{Fate, item_bytes};
+use crate::publish::Fate;
 use crate::room::Drain;
 use memory::segments::State;
 
@@ -34,30 +35,36 @@ pub(crate) struct Sweep {
     from: u32,
     /// Bytes of records that expire later, by how much later.
     ahead: [u32; SPANS],
+    /// The latest exptime of these.
+    last: u32,
 }
 
 impl Sweep {
-    /// A record of so many bytes expires `seconds` from now.
-    fn note(&mut self, seconds: u32, bytes: u32) {
-        self.ahead[seconds.max(1).ilog2() as usize] += bytes;
+    /// A record of so many bytes expires later.
+    fn note(&mut self, now: u32, exptime: u32, bytes: u32) {
+        let seconds = exptime.saturating_sub(now).max(1);
+        self.ahead[seconds.ilog2() as usize] += bytes;
+        self.last = self.last.max(exptime);
     }
 
-    /// In how many seconds a part of the segment's bytes worth another walk will have expired, or
-    /// all that ever will.
-    fn rest(&self, segment_bytes: u32) -> Option<u32> {
-        let (mut bytes, mut last) = (0, None);
-        for (span, more) in self.ahead.iter().enumerate().filter(|(_, more)| **more > 0) {
-            bytes += more;
-            last = Some(2_u32.saturating_pow(u32::try_from(span).unwrap_or(0) + 1));
-            if bytes >= segment_bytes / DEAD_PART {
-                break;
-            }
-        }
-        last
+    /// The second in which a part of the segment's bytes worth another walk will have expired, or
+    /// all that ever will. `None`: nothing will.
+    fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
+        let mut bytes = 0;
+        let mut spans = self.ahead.iter().zip(1..);
+        let enough = spans.find(|(more, _)| {
+            bytes += **more;
+            bytes >= segment_bytes / DEAD_PART
+        });
+        let by = |(_, power)| now.saturating_add(2_u32.saturating_pow(power));
+        (self.last != 0).then(|| enough.map_or(self.last, by).min(self.last))
     }
 }
 
-/// What was unlinked together.
+/// An item of which the index is to be asked.
+type Asked<'r> = (u64, u64, Item<'r>);
+
+/// What was unlinked in a slice.
 #[derive(Default)]
 struct Gone {
     items: u32,
@@ -90,7 +97,7 @@ impl Local {
         // What the walk finds says when it is due again.
         store.log.note_due(segment, u32::MAX);
         let all = there.max_exp() <= self.now || there.epoch() != store.log.epoch();
-        Some(Sweep { all, from: there.reset_min_exp(), ahead: [0; SPANS] })
+        Some(Sweep { all, from: there.reset_min_exp(), ..Sweep::default() })
     }
 
     /// Walks on for about `budget` bytes. Returns how many it did.
@@ -98,7 +105,8 @@ impl Local {
         let region = &store.memory().region;
         let (start, end) = (region.start(drain.segment), store.log.segment(drain.segment).end());
         let (first, mut looked) = (drain.at, 0);
-        let (mut batch, mut count) = ([(0, 0); BATCH], 0);
+        let (mut batch, mut count): ([Option<Asked<'_>>; BATCH], _) = ([None; BATCH], 0);
+        let mut gone = Gone::default();
         while drain.at < end && drain.at - first < budget {
             let loc = start + u64::from(drain.at);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
@@ -116,15 +124,18 @@ impl Local {
                 continue;
             }
             let hash = store.hash.hash(item.key());
-            store.index.prefetch(hash);
-            batch[count] = (hash, loc);
+            store.index.prefetch_to_unlink(hash);
+            // The one whose lines were asked for longest ago gives way.
+            let before = batch[count % BATCH].replace((hash, loc, item));
             count += 1;
-            if count == BATCH {
-                self.unlink_all(store, &mut drain, &batch);
-                count = 0;
+            if let Some(asked) = before {
+                self.unlink(store, &mut drain, &asked, &mut gone);
             }
         }
-        self.unlink_all(store, &mut drain, &batch[..count]);
+        for asked in batch.iter().flatten() {
+            self.unlink(store, &mut drain, asked, &mut gone);
+        }
+        self.count_gone(store, &mut drain, &gone);
         self.counters(store).crawler_items_checked.add(looked);
         let done = drain.at - first;
         match drain.at < end {
@@ -149,41 +160,50 @@ impl Local {
         }
     }
 
+    /// It lives on until `exptime`; 0: for ever.
     fn note_life(&self, store: &Store, drain: &mut Drain, item: &Item<'_>, exptime: u32) {
+        if exptime == 0 {
+            return;
+        }
         store.log.segment(drain.segment).lower_min_exp(exptime);
-        drain.sweep.note(exptime.saturating_sub(self.now), item.extent());
+        drain.sweep.note(self.now, exptime, item.extent());
     }
 
-    /// Unlinks those that are dead, by hash and location.
-    fn unlink_all(&mut self, store: &Store, drain: &mut Drain, batch: &[(u64, u64)]) {
-        let mut gone = Gone::default();
-        for (hash, loc) in batch {
-            let mut locked = store.index.lock(*hash);
-            let Some(at) = locked.find_loc(*loc) else { continue };
-            let item = store.item(*loc);
-            match self.fate(store, &item, *loc) {
-                Fate::Live => {
-                    if item.exptime() != 0 {
-                        self.note_life(store, drain, &item, item.exptime());
-                    }
-                    continue;
+    /// Unlinks an item if it is dead.
+    #[inline]
+    fn unlink(&mut self, store: &Store, drain: &mut Drain, asked: &Asked<'_>, gone: &mut Gone) {
+        let (hash, loc, item) = asked;
+        let mut fate = Fate::Live;
+        let is_dead = || {
+            fate = self.fate(store, item, *loc);
+            fate != Fate::Live
+        };
+        let slot = match store.index.unlink_near(*hash, *loc, is_dead) {
+            Unlinked::Gone(slot) => slot,
+            Unlinked::Kept => return self.note_life(store, drain, item, item.exptime()),
+            Unlinked::Elsewhere => {
+                let mut locked = store.index.lock(*hash);
+                let Some(at) = locked.find_loc(*loc) else { return };
+                fate = self.fate(store, item, *loc);
+                if fate == Fate::Live {
+                    return self.note_life(store, drain, item, item.exptime());
                 }
-                Fate::Expired => {
-                    gone.expired += 1;
-                    gone.unfetched += u64::from(!at.slot().has(FETCHED));
-                }
-                Fate::Flushed => {}
+                let slot = at.slot();
+                locked.remove(at);
+                slot
             }
-            locked.remove(at);
-            drop(locked);
-            if let Some(frame) = item.first_frame() {
-                store.memory().release(frame);
-            }
-            gone.items += 1;
-            gone.extent += item.extent();
-            gone.bytes += item_bytes(item.shape());
+        };
+        if fate == Fate::Expired {
+            gone.expired += 1;
+            gone.unfetched += u64::from(!slot.has(FETCHED));
         }
-        self.count_gone(store, drain, &gone);
+        if let Some(frame) = item.first_frame() {
+            store.memory().release(frame);
+        }
+        let (value_bytes, log_bytes) = item.value_bytes();
+        gone.items += 1;
+        gone.extent += item.extent();
+        gone.bytes += u64::from(item.extent()) + u64::from(value_bytes - log_bytes);
     }
 
     fn count_gone(&mut self, store: &Store, drain: &mut Drain, gone: &Gone) {
@@ -205,8 +225,8 @@ impl Local {
     pub(crate) fn swept(&mut self, store: &Store, drain: &Drain) {
         let segment_bytes = store.memory().region.segment_bytes();
         store.log.segment(drain.segment).set_state(State::Sealed);
-        if let Some(seconds) = drain.sweep.rest(segment_bytes) {
-            store.log.note_due(drain.segment, self.now.saturating_add(seconds));
+        if let Some(due) = drain.sweep.due(self.now, segment_bytes) {
+            store.log.note_due(drain.segment, due);
         }
         store.log.retire_if_dead(drain.segment);
     }

@@ -1,0 +1,68 @@
+//! Emptying the slots of many items that go together, at the least cost for each.
+//!
+//! Where: the walk through a segment whose items have expired.
+//! Invariant: as for any change, the group's lock is held; what is not quickly done is left to
+//! `Locked`.
+//! Source: the lookup in `Locked::find`, by location.
+
+use super::slot::{Slot, tag};
+use super::width::Address;
+use super::{Index, probe};
+use memory::sync::{AtomicU64, Ordering};
+
+/// What came of a slot.
+pub(crate) enum Unlinked {
+    /// It was this, and is empty.
+    Gone(Slot),
+    /// It is still wanted.
+    Kept,
+    /// It is in neither of its lines, or the group is in other hands.
+    Elsewhere,
+}
+
+impl Index {
+    /// Empties the slot of the item at `loc` if that is in its home line or its other one, and
+    /// `is_dead` says so under the group's lock. What has overflown stays where it is: to look for
+    /// it would touch lines that nobody has brought near, for each of many.
+    #[inline]
+    pub(crate) fn unlink_near(
+        &self,
+        hash: u64,
+        loc: u64,
+        is_dead: impl FnOnce() -> bool,
+    ) -> Unlinked {
+        let (width, tag) = (self.width(), tag(hash));
+        let address = width.address(hash);
+        let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
+        let mut is_it = |slot: Slot| slot.loc() == loc;
+        let mut unlinked = Unlinked::Elsewhere;
+        // As long as the width is the same, so is the address.
+        if self.width() == width
+            && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
+                .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))
+        {
+            unlinked = Unlinked::Kept;
+            if is_dead() {
+                found.at.store(0, Ordering::Release); // as in `Locked::remove`
+                unlinked = Unlinked::Gone(found.slot);
+            }
+        }
+        // Release pairs with the Acquire of the next lock, and of readers.
+        self.groups.word(address.group()).store(word, Ordering::Release);
+        unlinked
+    }
+
+    #[inline]
+    fn line(&self, address: Address, line: u64) -> &[AtomicU64; 8] {
+        self.lines.line(address.line(line))
+    }
+
+    /// Brings near what `unlink_near` looks at.
+    #[inline]
+    pub(crate) fn prefetch_to_unlink(&self, hash: u64) {
+        let (address, tag) = (self.width().address(hash), tag(hash));
+        self.groups.prefetch(address.group() / 8);
+        self.lines.prefetch(address.line(address.home(tag)));
+        self.lines.prefetch(address.line(address.other(tag)));
+    }
+}

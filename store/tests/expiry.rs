@@ -1,0 +1,232 @@
+//! Items that expire: when their memory is free, what finding them costs, and that a touch is never
+//! overlooked.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+mod each;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use store::policy::Eviction;
+use store::{Body, Column, Config, Put, Store, Stored, Verb};
+
+each::policies! {
+    what_has_expired_is_free_within_its_second_for_a_few_looks_an_item,
+    what_expires_makes_room_and_nothing_is_evicted,
+    a_life_cut_short_is_found_without_a_lookup,
+    a_life_prolonged_is_not_ended_by_the_walk,
+    those_that_live_for_ever_do_not_keep_the_others,
+}
+
+const START: u32 = 100;
+/// The items of a segment still open, where one holds 32 KiB.
+const OPEN: u64 = 300;
+
+fn make(eviction: Eviction, memory_mb: usize, columns: usize) -> (Arc<Store>, Vec<Column>) {
+    let config = Config {
+        memory_bytes: memory_mb << 20,
+        item_bytes_max: 100 << 10,
+        columns,
+        eviction: Some(eviction),
+        cas: true,
+        now: START,
+    };
+    let store = Store::new(&config).expect("address space");
+    let columns = (0..columns).map(|_| store.column()).collect();
+    (store, columns)
+}
+
+fn one(eviction: Eviction, memory_mb: usize) -> (Arc<Store>, Column) {
+    let (store, mut columns) = make(eviction, memory_mb, 1);
+    (store, columns.pop().expect("one"))
+}
+
+fn set(column: &mut Column, key: u32, value: &[u8], exptime: u32) {
+    let key = key.to_le_bytes();
+    let put = Put { exptime, ..Put::new(Verb::Set, &key) };
+    let stored = column.put(&put, Body::Bytes(value)).expect("room");
+    assert!(matches!(stored, Stored::Stored { .. }));
+}
+
+/// The clock says `now`, and the column does what there is to do.
+fn idle(column: &mut Column, now: u32) {
+    column.set_now(now);
+    while column.maintain() {
+        column.quiesce();
+    }
+    column.quiesce();
+    while column.maintain() {}
+}
+
+/// A number from 0 to 1 that is as good as random.
+fn unit(number: u32) -> f64 {
+    f64::from(number.wrapping_mul(0x9e37_79b1).rotate_left(16).wrapping_mul(0x85eb_ca6b) >> 8)
+        / f64::from(1 << 24)
+}
+
+/// Lives from a second to a day, each scale as likely.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 86400")]
+fn life(number: u32) -> u32 {
+    86_400_f64.powf(unit(number)) as u32
+}
+
+fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: Eviction) {
+    const ITEMS: u32 = 240_000;
+    let (store, mut column) = one(eviction, 64);
+    let mut ends = vec![0_u64; 86_401];
+    for key in 0..ITEMS {
+        let seconds = life(key);
+        set(&mut column, key, &[7; 100], START + seconds);
+        ends[seconds as usize] += 1;
+    }
+    let full = store.stats();
+    assert_eq!((full.curr_items, full.evictions), (ITEMS.into(), 0));
+    let item_bytes = full.bytes / u64::from(ITEMS);
+    let mut live = u64::from(ITEMS);
+    for (second, ended) in (0..).zip(&ends) {
+        live -= ended;
+        // Beyond an hour only now and then: little happens.
+        if second > 3600 && second % 600 != 0 && live > 0 {
+            continue;
+        }
+        idle(&mut column, START + second);
+        let (stats, used) = (store.stats(), store.used_bytes() as u64);
+        // What lives, and a twelfth of the memory for classes that are open, or not yet dead as a
+        // whole: there are up to 50, and 256 segments.
+        let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
+        assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
+        assert!(stats.curr_items >= live, "nothing goes before its time");
+    }
+    let stats = store.stats();
+    assert_eq!((stats.curr_items, stats.bytes, stats.evictions), (0, 0, 0));
+    assert_eq!(stats.crawler_reclaimed, ITEMS.into());
+    let looks = stats.crawler_items_checked;
+    assert!(looks <= u64::from(ITEMS) * 4, "{looks} looks for {ITEMS} items");
+}
+
+/// Half of the memory lives at any time; it is filled many times over. Whether the column is ever
+/// idle or not, what has expired goes before what lives.
+fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
+    for is_idle in [true, false] {
+        let (store, mut column) = one(eviction, 8);
+        let lasting = 8_000_u32;
+        (0..lasting).for_each(|key| set(&mut column, key, &[1; 100], 0));
+        let mut key = lasting;
+        for second in 0..200_u32 {
+            column.set_now(START + second);
+            for _ in 0..1000 {
+                key += 1;
+                // 5 to 20 seconds: 12,500 live.
+                set(&mut column, key, &[2; 200], START + second + 5 + key * 7 % 16);
+                column.quiesce();
+            }
+            if is_idle {
+                idle(&mut column, START + second);
+            }
+        }
+        let stats = store.stats();
+        assert_eq!(stats.evictions, 0, "idle: {is_idle}, {stats:?}");
+        assert!((0..lasting).all(|key| column.get(&key.to_le_bytes()).is_some()));
+    }
+}
+
+fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 8);
+    (0..20_000).for_each(|key| set(&mut column, key, &[3; 100], START + 50_000));
+    column.set_now(START + 10);
+    let short = |key: &u32| key.is_multiple_of(2);
+    for key in (0..20_000).filter(short) {
+        assert!(column.touch(&key.to_le_bytes(), START + 20));
+    }
+    idle(&mut column, START + 100);
+    let left = store.stats().curr_items;
+    assert!((10_000..10_000 + OPEN).contains(&left), "{left} left, of which 10,000 live");
+    // And again by storing over them, which does not move them.
+    (0..20_000).filter(|key| !short(key)).for_each(|key| {
+        set(&mut column, key, &[4; 100], START + 200);
+    });
+    assert_eq!(store.stats().rewritten, 10_000, "in place");
+    idle(&mut column, START + 400);
+    let left = store.stats().curr_items;
+    assert!(left < OPEN, "{left} left, of which none lives");
+}
+
+fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 8);
+    (0..20_000).for_each(|key| set(&mut column, key, &[5; 100], START + 10));
+    let long = |key: &u32| key % 10 == 3;
+    for key in (0..20_000).filter(long) {
+        assert!(column.touch(&key.to_le_bytes(), START + 5_000));
+    }
+    idle(&mut column, START + 10);
+    let left = store.stats().curr_items;
+    assert!((2_000..2_000 + OPEN).contains(&left), "{left} left, of which 2,000 live");
+    idle(&mut column, START + 4_999);
+    assert!((0..20_000).filter(long).all(|key| column.get(&key.to_le_bytes()).is_some()));
+    idle(&mut column, START + 5_000);
+    assert_eq!(store.stats().curr_items, 0);
+    assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
+}
+
+/// At 1 MiB there are too few segments for many classes, and lives mix.
+fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 1);
+    for key in 0..3_000_u32 {
+        let exptime = if key % 2 == 0 { 0 } else { START + 1 + key % 500 };
+        set(&mut column, key, &[6; 100], exptime);
+    }
+    assert_eq!(store.stats().evictions, 0);
+    idle(&mut column, START + 250);
+    let half = store.stats().curr_items;
+    assert!((1500..=2600).contains(&half), "{half} items when half of those that expire had");
+    // Whatever was left to be found together.
+    [502, 1_100].iter().for_each(|after| idle(&mut column, START + after));
+    let left = store.stats().curr_items;
+    assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
+}
+
+/// Columns whose clocks differ by a second or two store, prolong and sweep: what a touch has said
+/// will live, does.
+#[test]
+fn a_touch_that_races_a_walk_is_kept() {
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = 60;
+    const KEYS: u32 = 400;
+    let (store, columns) = make(Eviction::default(), 64, THREADS as usize);
+    let (clock, start) = (AtomicU32::new(START), Barrier::new(THREADS as usize));
+    let prolonged = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for (thread, mut column) in (0..THREADS).zip(columns) {
+            let (clock, start, prolonged) = (&clock, &start, &prolonged);
+            scope.spawn(move || {
+                column.offline();
+                start.wait();
+                column.online();
+                for round in 0..ROUNDS {
+                    // Relaxed: a time like any other.
+                    let now = clock.fetch_add(1, Ordering::Relaxed);
+                    column.set_now(now);
+                    let key = |key: u32| (thread << 24) | (round << 12) | key;
+                    (0..KEYS).for_each(|at| set(&mut column, key(at), &[8; 64], now + 2 + at % 3));
+                    column.quiesce();
+                    column.maintain();
+                    for at in 0..KEYS {
+                        if !column.touch(&key(at).to_le_bytes(), now + 100_000) {
+                            continue; // another column's clock had said that it was over
+                        }
+                        column.maintain();
+                        let there = column.get(&key(at).to_le_bytes()).is_some();
+                        assert!(there, "{at} of thread {thread} in round {round}");
+                        prolonged.fetch_add(1, Ordering::Relaxed);
+                        column.quiesce();
+                    }
+                }
+                column.offline();
+            });
+        }
+    });
+    let kept = u64::from(prolonged.load(Ordering::Relaxed));
+    assert!(kept > 0, "nothing was prolonged in time");
+    let stats = store.stats();
+    assert!(stats.curr_items >= kept && stats.evictions == 0, "{kept} prolonged, {stats:?}");
+}
