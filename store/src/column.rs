@@ -158,9 +158,13 @@ impl Column {
     /// # Errors
     /// `Refused` when nothing was stored for want of room or by size; an older item of the key is
     /// then gone if the verb is `Set`.
+    #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let Self { store, local } = self;
-        local.put(store, put, body)
+        match body {
+            Body::Bytes(bytes) => local.put_bytes(store, put, bytes),
+            Body::Draft(_) => local.put(store, put, body),
+        }
     }
 
     /// Would a value of this size be taken? Called before its bytes have arrived, with the header's

@@ -94,7 +94,7 @@ impl<'r> Item<'r> {
     ///
     /// # Safety
     /// As `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn with_key(
         region: &'r Region,
         loc: u64,
@@ -276,6 +276,7 @@ impl<'r> Item<'r> {
 
     /// Writes other fields over these, all of the same lengths, under the group's lock;
     /// `fields.cas` counts from `cas_base` where it is short.
+    #[inline]
     pub(crate) fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
         self.set_minute(fields.minute);
         match self.shape.cas() {
@@ -307,6 +308,7 @@ impl<'r> Item<'r> {
         }
     }
 
+    #[inline]
     fn store_value(&self, value: &[u8]) {
         assert!(
             value.len() == self.shape.log_bytes as usize && value.len() <= REWRITTEN_BYTES_MAX,

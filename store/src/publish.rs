@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// The item of a slot if it has this key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_key(&self, slot: Slot, key: &[u8]) -> Option<Item<'_>> {
         // SAFETY: the slot was read since this column's last quiescent point.
         unsafe { Item::with_key(&self.memory().region, slot.loc(), self.layout, key) }
@@ -136,7 +136,11 @@ impl Store {
 
     #[inline]
     pub(crate) fn seen(&self, slot: Slot) -> Seen<'_> {
-        let item = self.item(slot.loc());
+        self.seen_of(slot, self.item(slot.loc()))
+    }
+
+    #[inline]
+    fn seen_of<'r>(&self, slot: Slot, item: Item<'r>) -> Seen<'r> {
         Seen { slot, item, cas: item.cas(|| self.log.segment_of(slot.loc()).cas_base()) }
     }
 
@@ -192,9 +196,26 @@ impl Local {
         locked: &Locked<'i>,
         key: &[u8],
     ) -> Option<Old<'i, 's>> {
-        let at = locked.find(|slot| store.has_key(slot, key))?;
-        let seen = store.seen(at.slot());
-        Some(Old { at, fate: self.fate(store, &seen.item, seen.slot.loc()), seen })
+        let mut found = None;
+        let at = locked.find(|slot| {
+            found = store.with_key(slot, key).map(|item| (slot, item));
+            found.is_some()
+        })?;
+        let (slot, item) = found?;
+        Some(self.old(store, at, slot, item))
+    }
+
+    /// The item of the slot at `at`, which is locked.
+    #[inline]
+    pub(crate) fn old<'i, 'r>(
+        &self,
+        store: &Store,
+        at: At<'i>,
+        slot: Slot,
+        item: Item<'r>,
+    ) -> Old<'i, 'r> {
+        let fate = self.fate(store, &item, slot.loc());
+        Old { at, fate, seen: store.seen_of(slot, item) }
     }
 
     /// The next CAS unique for a key that had `old`: unique, and above it unless a client chose

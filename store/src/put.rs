@@ -7,7 +7,7 @@
 
 use crate::column::Local;
 use crate::index::slot::{STALE, Slot, WON};
-use crate::item::{CasWidth, EXP, FLAGS, Fields, KEY_BINARY, Shape};
+use crate::item::{CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
 use crate::rewrite::Taken;
 use crate::verbs::{Body, Put, Refused, Stored, Value, Verb};
@@ -67,6 +67,34 @@ impl Local {
         }
     }
 
+    /// Stores bytes, as nearly all requests do; with verbs that give the whole value by the
+    /// shortest way.
+    pub(crate) fn put_bytes(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        log: &[u8],
+    ) -> Result<Stored, Refused> {
+        let is_whole = matches!(put.verb, Verb::Set | Verb::Add | Verb::Replace | Verb::Cas);
+        if !is_whole || log.len() > store.frame_bytes() as usize {
+            return self.put(store, put, Body::Bytes(log));
+        }
+        self.admit(store, put, log.len() as u64)?;
+        let hash = store.hash.hash(put.key);
+        if put.verb != Verb::Set
+            && let Some(answer) = self.refuse_early(store, hash, put)
+        {
+            return Ok(answer);
+        }
+        let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
+        let done = self.publish(store, hash, put, &Parts { first_frame: None, log, value_bytes });
+        match done {
+            Ok(stored) => self.sample_stored(store, hash, put, stored),
+            Err(_) => self.drop_refused(store, put),
+        }
+        done
+    }
+
     pub(crate) fn put(
         &mut self,
         store: &Store,
@@ -99,7 +127,6 @@ impl Local {
         {
             return Ok(answer);
         }
-        let value_bytes = body.bytes();
         let stored = match body {
             Body::Bytes(log) if log.len() <= store.frame_bytes() as usize => {
                 let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
@@ -112,11 +139,25 @@ impl Local {
             }
             Body::Draft(draft) => self.put_draft(store, hash, put, draft),
         }?;
-        if store.mrc.samples(hash) && matches!(stored, Stored::Stored { .. }) {
-            let bytes = put.key.len() as u64 + value_bytes + u64::from(OVERHEAD_BYTES);
+        self.sample_stored(store, hash, put, stored);
+        Ok(stored)
+    }
+
+    /// Tells of what was stored, for the estimate of other sizes.
+    #[inline(always)]
+    fn sample_stored(&self, store: &Store, hash: u64, put: &Put<'_>, stored: Stored) {
+        if store.mrc.samples(hash) {
+            self.tell_stored(store, hash, put, stored);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_stored(&self, store: &Store, hash: u64, put: &Put<'_>, stored: Stored) {
+        if let Stored::Stored { value_bytes, .. } = stored {
+            let bytes = put.key.len() as u64 + u64::from(value_bytes) + u64::from(OVERHEAD_BYTES);
             store.mrc.stored(hash, u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime);
         }
-        Ok(stored)
     }
 
     fn put_draft(
@@ -172,11 +213,26 @@ impl Local {
     ) -> Result<Stored, Refused> {
         let shape = shape_of(store, put, parts);
         let there = store.index.likely(hash);
-        if there.is_some_and(|slot| Self::looks_rewritable(store, slot, shape))
-            && let Some(stored) = self.publish_over(store, hash, put, parts, shape)
+        if let Some(slot) = there
+            && let Some(item) = store.with_key(slot, put.key)
+            && Self::looks_rewritable(slot, &item, shape)
+            && let Some(stored) = self.publish_over(store, hash, put, parts, (slot, item))
         {
             return Ok(stored);
         }
+        self.publish_anew(store, hash, put, parts, (shape, there))
+    }
+
+    /// As `publish`, in a place of its own.
+    #[inline(never)]
+    fn publish_anew(
+        &mut self,
+        store: &Store,
+        hash: u64,
+        put: &Put<'_>,
+        parts: &Parts<'_>,
+        (shape, there): (Shape, Option<Slot>),
+    ) -> Result<Stored, Refused> {
         loop {
             let queue = self.queue_for(store, hash, there);
             let place = self.place(store, (queue, put.exptime), shape.extent())?;
@@ -213,19 +269,21 @@ impl Local {
         }
     }
 
-    /// Writes the item over an old one of its shape. `None`: there is none, or none that may be
-    /// rewritten.
+    /// Writes the item over an old one of its key and shape, where it was seen without the lock.
+    /// `None`: it is not there any more, or may not be rewritten.
     fn publish_over(
         &mut self,
         store: &Store,
         hash: u64,
         put: &Put<'_>,
         parts: &Parts<'_>,
-        shape: Shape,
+        (slot, item): (Slot, Item<'_>),
     ) -> Option<Stored> {
         let locked = store.index.lock(hash);
-        let old = self.find_locked(store, &locked, put.key)?;
-        if !Self::can_rewrite(store, &old, shape) {
+        // What lies there is what it was, see `rewrite`; all else is asked anew.
+        let at = locked.find_loc(slot.loc())?;
+        let old = self.old(store, at, at.slot(), item);
+        if !Self::can_rewrite(store, &old, item.shape()) {
             return None;
         }
         let (exptime, bits) = match decide(put, Some(&old.seen)) {

@@ -104,10 +104,11 @@ impl Local {
         }
     }
 
-    /// Is the item in a slot likely to be one that a new one of `shape` could be written over? A
-    /// guess, made without a lock or a look at its key.
-    pub(crate) fn looks_rewritable(store: &Store, slot: Slot, shape: Shape) -> bool {
-        is_short(shape) && slot.ver() < VER_MAX && store.item(slot.loc()).shape() == shape
+    /// Is the item of a slot likely to be one that a new one of `shape` could be written over? A
+    /// guess, made without the lock.
+    #[inline]
+    pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
+        is_short(shape) && slot.ver() < VER_MAX && item.shape() == shape
     }
 
     /// Can an item of `shape` be written over `old`?
