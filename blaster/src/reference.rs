@@ -6,6 +6,7 @@
 mod arc;
 mod belady;
 mod clock;
+mod lirs;
 mod lists;
 mod lru;
 mod memcached;
@@ -14,6 +15,7 @@ mod sieve;
 pub use arc::Arc;
 pub use belady::Belady;
 pub use clock::Clock;
+pub use lirs::Lirs;
 pub use lru::Lru;
 pub use memcached::Memcached;
 pub use sieve::Sieve;

@@ -3,6 +3,7 @@
 //! Where: one of the program's commands. Invariant: a cell of the result depends on its trace, size
 //! and policy only, never on how the work was spread.
 
+pub mod chart;
 pub mod contestant;
 pub mod flags;
 pub mod jobs;

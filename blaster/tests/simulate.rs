@@ -63,16 +63,20 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     let out = run(&words, &[&one, &two]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let table = text(&out.stdout);
-    for part in ["one: 9000 requests of ", "two: 3000", "all items equal", "256 segments"] {
+    let frames = table.lines().filter(|line| line.trim().starts_with("+---"));
+    assert_eq!(frames.count(), 4, "two plots in {table}");
+    for part in ["a lru", "one: 9000 requests of ", "two: 3000", "all items equal", "256 segments"]
+    {
         assert!(table.contains(part), "no {part} in {table}");
     }
-    for policy in ["lru", "memcached", "clock", "sieve", "arc", "belady", "fifo", "clock2q"] {
+    for policy in ["lru", "memcached", "clock", "sieve", "arc", "lirs", "belady", "fifo", "clock2q"]
+    {
         let rows = table.lines().filter(|line| line.split_whitespace().next() == Some(policy));
         assert_eq!(rows.count(), 3, "{policy} in {table}");
     }
-    assert!(text(&out.stderr).contains("60 of 60 simulations"));
+    assert!(text(&out.stderr).contains("66 of 66 simulations"));
     let svg = std::fs::read_to_string(svg).unwrap();
-    assert_eq!(svg.matches("<polyline").count(), 20);
+    assert_eq!(svg.matches("<polyline").count(), 22);
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
 }
 
@@ -91,7 +95,7 @@ fn json_has_the_same_figures_however_many_threads() {
     assert_eq!(json["traces"][0]["requests"], 20_000);
     assert_eq!(json["set_percent"], 30);
     let results = json["results"].as_array().unwrap();
-    assert_eq!(results.len(), 20);
+    assert_eq!(results.len(), 22);
     assert!(results.iter().all(|cell| cell["misses"].as_u64().unwrap() <= 20_000));
 }
 

@@ -152,6 +152,74 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 }
 
 #[test]
+fn lirs_does_as_worked_by_hand() {
+    let lirs = || Lirs::new(frames(3));
+    // The references of the paper's table 1, of which two blocks are LIRs and one is a HIR: A 1,
+    // B 2, C 3, D 4, E 5. A and D fill the LIRs. B and C pass; B comes back before the older LIR
+    // does and takes its place; A, now a HIR, comes back and takes B's.
+    let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
+    let mut cache = lirs();
+    let hits = references.map(|key| cache.request(key, false));
+    assert_eq!(hits, [false, false, false, false, false, true, true, true, false]);
+    assert_eq!(held(lirs, &references), [1, 4, 5]);
+    // A loop: the first two stay for ever, the others pass.
+    assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
+}
+
+/// LIRS as the paper tells it, over plain sequences: the stack with who is a LIR, newest last, and
+/// the queue, next to go first.
+struct Told {
+    frames: usize,
+    stack: Vec<(u32, bool)>,
+    queue: Vec<u32>,
+}
+
+impl Told {
+    fn request(&mut self, key: u32) -> bool {
+        let lirs = self.stack.iter().filter(|(_, lir)| *lir).count();
+        let place = self.stack.iter().position(|(other, _)| *other == key);
+        let was_lir = place.is_some_and(|at| self.stack[at].1);
+        let hit = was_lir || self.queue.contains(&key);
+        if !hit && lirs + self.queue.len() == self.frames {
+            self.queue.remove(0);
+        }
+        if let Some(at) = place {
+            self.stack.remove(at);
+        }
+        // Cold, while there is room for LIRs, all are.
+        let lir = was_lir || place.is_some() || (!hit && lirs < self.frames - 1);
+        self.queue.retain(|other| *other != key);
+        self.stack.push((key, lir));
+        if !lir {
+            self.queue.push(key);
+        }
+        if self.stack.iter().filter(|(_, lir)| *lir).count() > self.frames - 1 {
+            let bottom = self.stack.iter().position(|(_, lir)| *lir).unwrap();
+            let (demoted, _) = self.stack.remove(bottom);
+            self.queue.push(demoted);
+        }
+        let bottom = self.stack.iter().position(|(_, lir)| *lir).unwrap();
+        self.stack.drain(..bottom);
+        hit
+    }
+}
+
+#[test]
+fn lirs_does_as_a_plain_telling_of_it() {
+    let mut random = Random(7);
+    for round in 0..300_u32 {
+        let frames_here = 2 + round as usize % 5;
+        let spread = 4 + random.below(12);
+        let mut told = Told { frames: frames_here, stack: Vec::new(), queue: Vec::new() };
+        let mut cache = Lirs::new(frames(frames_here as u64));
+        for at in 0..200 {
+            let key = random.below(spread).min(random.below(16));
+            assert_eq!(cache.request(key, false), told.request(key), "round {round}, at {at}");
+        }
+    }
+}
+
+#[test]
 fn memcached_moves_to_warm_what_was_hit_twice() {
     let memcached = || Memcached::new(frames(10));
     let scan: Vec<u32> = (4..16).collect();

@@ -6,7 +6,7 @@
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
 use crate::live::Live;
-use crate::reference::{Arc, Belady, Clock, Lru, Memcached, Sieve};
+use crate::reference::{Arc, Belady, Clock, Lirs, Lru, Memcached, Sieve};
 use crate::sizes::Items;
 use std::fmt;
 use std::str::FromStr;
@@ -37,18 +37,21 @@ pub enum Reference {
     Sieve,
     /// ARC.
     Arc,
+    /// LIRS.
+    Lirs,
     /// The optimum.
     Belady,
 }
 
 impl Reference {
     /// All, with their names.
-    pub const ALL: [(&'static str, Reference); 6] = [
+    pub const ALL: [(&'static str, Reference); 7] = [
         ("lru", Reference::Lru),
         ("memcached", Reference::Memcached),
         ("clock", Reference::Clock),
         ("sieve", Reference::Sieve),
         ("arc", Reference::Arc),
+        ("lirs", Reference::Lirs),
         ("belady", Reference::Belady),
     ];
 }
@@ -88,6 +91,7 @@ impl Contestant {
                 Reference::Clock => Box::new(Clock::new(shape)),
                 Reference::Sieve => Box::new(Sieve::new(shape)),
                 Reference::Arc => Box::new(Arc::new(shape)),
+                Reference::Lirs => Box::new(Lirs::new(shape)),
                 Reference::Belady => Box::new(Belady::new(shape, requests)),
             },
         })

@@ -45,7 +45,8 @@ const FLAGS: [Flag; 12] = [
         value: "LIST",
         help: &[
             "whom to simulate (default all but live:): lru, memcached, clock,",
-            "sieve, arc, belady; ours: fifo, nbq-clock, s3-fifo, clock2q;",
+            "sieve, arc, lirs, belady;",
+            "ours: fifo, nbq-clock, s3-fifo, clock2q;",
             "ours in the real store, by bytes: live:fifo and so on",
         ],
         apply: |plan, text| list(text).map(|contestants| plan.contestants = contestants),

@@ -1,9 +1,9 @@
-//! What came of a simulation: tables for people, JSON for programs.
+//! What came of a simulation: tables and plots for people, JSON for programs.
 //!
 //! Where: last. Invariant: both say how sizes were drawn and what the budget counts, for traces
 //! record neither.
 
-use super::{Outcome, Plan};
+use super::{Outcome, Plan, chart};
 use crate::engine::Budget;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::simulate::contestant::Contestant;
 /// Bytes of a column of figures.
 const CELL: usize = 10;
 
-/// Tables: misses of each policy on each trace, and what it comes to.
+/// Tables and plots: misses of each policy on each trace, and what it comes to.
 #[must_use]
 pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
@@ -73,6 +73,8 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
         }
         out.push('\n');
     }
+    out.push('\n');
+    chart::draw(out, plan, outcome);
     out.push('\n');
 }
 
