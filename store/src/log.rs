@@ -153,6 +153,12 @@ impl Log {
         }
     }
 
+    /// How many segments of its queue were opened since a segment's items were stored.
+    pub(crate) fn age(&self, segment: u32) -> u64 {
+        let opened = self.lane_of(segment).count.opened.load(Ordering::Relaxed); // a count
+        opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
+    }
+
     /// Was the item at `loc` stored so lately that a hit says nothing of what comes later?
     #[inline]
     pub(crate) fn is_young(&self, loc: u64) -> bool {

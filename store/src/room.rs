@@ -36,7 +36,10 @@ const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Segments looked at to choose one to compact; in larger stores, so many at random.
+/// What is dead of a segment is counted in so many parts of it, to tell what is worth most.
+const WORTH_PARTS: u64 = 1 << 10;
+/// Segments looked at to choose one to compact; in larger stores, at random, until so many of them
+/// could be.
 const CANDIDATES_MAX: u32 = 1024;
 const CANDIDATES_SAMPLED: u32 = 64;
 /// Choices of a segment to compact that others may take first.
@@ -93,6 +96,19 @@ struct Choice {
     dead_bytes: u64,
     /// One many of whose items are likely to have expired.
     expired: Option<u32>,
+}
+
+/// How much a segment's compaction is worth, 0 where there is too little dead. By cost and benefit
+/// (Rosenblum and Ousterhout, 1992), `(1 - u) * age / (1 + u)` with `u` live: what has not been
+/// overwritten for long will not be soon, and keeps the room together. But with the third power of
+/// what is dead: the first moves half as much again where all keys are overwritten alike, for there
+/// age tells nothing, and no less where some are hot (`bench store -- overwrite --hot-percent`).
+fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
+    if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
+        return 0;
+    }
+    let dead = dead_bytes * WORTH_PARTS / segment_bytes;
+    dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
 }
 
 /// How an item's drain went.
@@ -321,30 +337,33 @@ impl Local {
         let segments = &store.memory().segments;
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
-        let looks = if count <= CANDIDATES_MAX { count } else { CANDIDATES_SAMPLED };
+        let all = count <= CANDIDATES_MAX;
         let left_over_max = u64::from(store.frame_bytes() + ITEM_HEAD_BYTES_MAX);
-        let (mut best, mut best_dead, mut dead_bytes) = (None, 0, 0);
+        let (mut best, mut best_worth, mut dead_bytes) = (None, 0, 0);
         let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
-        for look in 0..looks {
-            let segment = if looks == count { look } else { self.random(count) };
+        let (mut looks, mut sealed) = (0, 0);
+        while looks < count.min(CANDIDATES_MAX) && (all || sealed < CANDIDATES_SAMPLED) {
+            let segment = if all { looks } else { self.random(count) };
+            looks += 1;
             let there = segments.get(segment);
             if !there.is(State::Sealed) || !there.drainable() {
                 continue;
             }
+            sealed += 1;
             let left_over = segment_bytes.saturating_sub(there.end().into()).min(left_over_max);
             let dead = segment_bytes.saturating_sub(left_over + u64::from(there.live()));
             dead_bytes += dead;
-            if dead > best_dead {
-                (best, best_dead) = (Some(segment), dead);
+            let worth = worth(dead, segment_bytes, store.log.age(segment));
+            if worth > best_worth {
+                (best, best_worth) = (Some(segment), worth);
             }
             let bytes = self.expired_bytes(there);
             if bytes > most_expired {
                 (expired, most_expired) = (Some(segment), bytes);
             }
         }
-        let worth = best_dead * 100 >= segment_bytes * COMPACT_DEAD_PERCENT_MIN;
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
-        Choice { best: best.filter(|_| worth), dead_bytes, expired }
+        Choice { best, dead_bytes, expired }
     }
 
     /// About how many bytes of a segment's linked items have expired, if its items expire evenly

@@ -55,6 +55,7 @@ The store in process. Keys have 36 bytes. Defaults differ by what is measured, i
                      tells how far figures can be trusted); mixes: columns (1)
   --ttl NAME         expiry: exptimes log (each scale as likely) or even (log)
   --live-percent N,N overwrite: live bytes and index, of all memory (85,90,93)
+  --hot-percent N    overwrite: of ten SETs nine are of so many of the keys (100: all alike)
   --sizes NAME       overwrite: same, random (1 to twice --value-bytes) or both (both)
   --eviction NAME    policy (the server's default)
   --json FILE        the result as JSON too
@@ -73,6 +74,7 @@ pub(crate) struct Options {
     pub(crate) columns: Option<Vec<u32>>,
     pub(crate) ttl: Ttl,
     pub(crate) live_percent: Vec<u32>,
+    pub(crate) hot_percent: u32,
     pub(crate) sizes: Vec<Sizes>,
     pub(crate) eviction: Eviction,
     json: Option<PathBuf>,
@@ -161,6 +163,7 @@ fn parse() -> Outcome<Option<Options>> {
         columns: None,
         ttl: Ttl::Log,
         live_percent: vec![85, 90, 93],
+        hot_percent: 100,
         sizes: vec![Sizes::Same, Sizes::Random],
         eviction: Eviction::default(),
         json: None,
@@ -189,6 +192,7 @@ impl Options {
             "--ttl" => {
                 self.ttl = one_of(name, value, &[("log", Ttl::Log), ("even", Ttl::Even)])?;
             }
+            "--hot-percent" => self.hot_percent = count(100)?.max(1),
             "--live-percent" => self.live_percent = wholes(name, value, 100)?,
             "--sizes" => {
                 self.sizes = match value {

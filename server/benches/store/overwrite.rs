@@ -1,7 +1,7 @@
 //! A working set that fits, overwritten for ever: nothing may be evicted, and the room that dead
 //! versions take must come back at a bounded price.
 //!
-//! Where: one column, keys drawn evenly.
+//! Where: one column, keys drawn evenly, or most of them from a part (`--hot-percent`).
 //! Invariant: what is stored never exceeds the share of memory asked for by more than chance moves
 //! it (random lengths); at the end each key is looked up.
 
@@ -84,7 +84,11 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     for op in 0..ops {
         let bytes = draw.next()?;
         set_bytes += u64::try_from(bytes + KEY_BYTES)?;
-        set(&mut column, &key_of(random.below(keys)), &value[..bytes])?;
+        // Nine of ten from the hot part, which is every so many-th key of those stored.
+        let hot = keys / 100 * options.hot_percent;
+        let below = if random.below(10) < 9 { hot.max(1) } else { keys };
+        let number = u64::from(random.below(below)) * u64::from(keys / below);
+        set(&mut column, &key_of(u32::try_from(number)?), &value[..bytes])?;
         if op % BATCH == 0 {
             between_batches(&mut column);
         }
