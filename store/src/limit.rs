@@ -9,6 +9,7 @@
 
 use crate::column::{Column, Local};
 use crate::room::SLICE_BYTES_MAX;
+use crate::stats::Counters;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
@@ -21,6 +22,8 @@ const TOKENS_MAX: u32 = 64;
 const IN_FLIGHT_PART: usize = 4;
 /// With fewer segments beside the index there is no telling what to evict.
 const SEGMENTS_MIN: u32 = 16;
+/// What an item takes of the index, about, or a little more.
+const INDEX_BYTES_PER_ITEM: u64 = 11;
 /// The largest item is at most this part of the memory.
 const ITEM_PART_MIN: usize = 2;
 
@@ -109,8 +112,22 @@ impl Store {
         if excess == 0 {
             return 0;
         }
+        // What the index can do without comes before any item.
+        let needs = self.sum(Counters::items_now).saturating_mul(INDEX_BYTES_PER_ITEM);
+        let needs = usize::try_from(needs).unwrap_or(usize::MAX);
+        let gives = match self.index_gives() {
+            true => self.memory().segments_of(self.index.granted_bytes().saturating_sub(needs)),
+            false => 0,
+        };
+        let excess = excess.saturating_sub(gives);
         let of_index = self.memory().segments_of(self.index.granted_bytes());
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
+    }
+
+    /// The index is contracting, or has memory that it is about to give back.
+    fn index_gives(&self) -> bool {
+        let segment_bytes = self.memory().region.segment_bytes() as usize;
+        self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
     }
 }
 
@@ -175,7 +192,10 @@ impl Local {
             return true;
         }
         let stuck = &store.limit.stuck;
-        if store.excess() == 0 || stuck.load(Ordering::Relaxed) == self.now {
+        if store.excess() == 0 {
+            return memory.excess() > 0 && store.index_gives();
+        }
+        if stuck.load(Ordering::Relaxed) == self.now {
             return false;
         }
         let made = self.make_room(store, SLICE_BYTES_MAX);
