@@ -3,7 +3,9 @@
 //!
 //! Where: one column that does background work alone, once a second until there is no more.
 //! Invariant: how many items live in each second is known without asking the store. CPU time is of
-//! the background work alone; the same seconds with an empty store are measured beside it.
+//! the background work alone, in which the index contracts too; the same seconds with an empty store
+//! are measured beside it. Memory is free in time when what is used beside the index is what the
+//! items that live need, a tenth more, and eight segments.
 
 use store::{Body, Column, Put, Store, Stored, Verb};
 
@@ -72,6 +74,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("{name} after, worst"), "s", f64::from(lag.worst))?;
         report.figure(&format!("{name} after, mean over seconds"), "s", lag.mean())?;
     }
+    report.figure("used beyond what lives and the index, worst", "MiB", watched.beyond_mib)?;
     report.figure("items left in the end", "", count_of_u64(store.stats().curr_items))
 }
 
@@ -123,6 +126,8 @@ struct Watched {
     looks_per_item: f64,
     unlink: Lag,
     free: Lag,
+    /// The most memory that was used beyond the index and the items that live, once any expired.
+    beyond_mib: f64,
 }
 
 /// Lets the seconds pass.
@@ -131,8 +136,6 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
     let mut watched = Watched::default();
     let first = store.stats();
     let item_bytes = first.bytes / first.curr_items.max(1);
-    // What it uses when empty: its index, and segments that are open or kept free.
-    let base_bytes = first.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
     for second in 1..=DAY + AFTERWARDS {
         let at = usize::try_from(second)?;
         let ended = ends.get(at).copied().unwrap_or(0).min(items);
@@ -157,6 +160,11 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         watched.seconds = second;
         let (stats, used_bytes) = (store.stats(), u64::try_from(store.used_bytes())?);
         watched.unlink.note(&live, |live| stats.curr_items <= live);
+        // What it uses when empty: its index, and segments that are open or kept free.
+        let base_bytes = stats.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
+        let lives_bytes = live.last().copied().unwrap_or(0) * item_bytes;
+        let beyond_bytes = used_bytes.saturating_sub(stats.hash_bytes + lives_bytes);
+        watched.beyond_mib = watched.beyond_mib.max(count_of_u64(beyond_bytes >> 10) / 1024.0);
         watched.free.note(&live, |live| {
             let log_bytes = live * item_bytes * (100 + LOG_PERCENT_MORE) / 100;
             used_bytes <= base_bytes + log_bytes
