@@ -3,9 +3,9 @@
 //!
 //! Where: one column that does background work alone, once a second until there is no more.
 //! Invariant: how many items live in each second is known without asking the store. CPU time is of
-//! the background work alone, in which the index contracts too; the same seconds with an empty store
-//! are measured beside it. Memory is free in time when what is used beside the index is what the
-//! items that live need, a tenth more, and eight segments.
+//! the background work alone, in which the index contracts too; the same seconds with an empty
+//! store are measured beside it. Memory is free in time when what is used beside the index is what
+//! the items that live need, a tenth more, and eight segments.
 
 use store::{Body, Column, Put, Store, Stored, Verb};
 
