@@ -85,6 +85,8 @@ pub(super) struct Outward {
     chosen: Vec<Option<u32>>,
     /// Nothing could be sent at the last try.
     pub(super) is_stuck: bool,
+    /// It was stuck, and has not sent since all that fell due.
+    is_behind: bool,
     /// Why a line could not be opened, the last time.
     pub(super) trouble: Option<io::Error>,
     events: Vec<Event>,
@@ -146,6 +148,7 @@ impl Outward {
             key: Vec::new(),
             chosen: Vec::new(),
             is_stuck: false,
+            is_behind: false,
             trouble: None,
             events: Vec::new(),
         })
@@ -254,6 +257,7 @@ impl Outward {
                 }
                 let due_ns = self.departures.due_ns();
                 if due_ns > now_ns {
+                    self.is_behind = false;
                     return Ok(());
                 }
                 if self.drawn == Drawn::Yes {
@@ -262,13 +266,13 @@ impl Outward {
                 }
                 let has_room = self.outstanding < self.outstanding_max;
                 if !has_room || !self.try_to_send(None, due_ns, now_ns, books, notes)? {
-                    if !self.is_stuck {
-                        books.score.held_back();
-                    }
-                    self.is_stuck = true;
+                    (self.is_stuck, self.is_behind) = (true, true);
                     return Ok(());
                 }
                 self.is_stuck = false;
+                if self.is_behind {
+                    books.score.held_back();
+                }
             }
         }
         Ok(())

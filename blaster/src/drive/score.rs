@@ -114,7 +114,7 @@ impl Score {
         self.tally.sent_bytes += bytes as u64;
     }
 
-    /// A request could not be sent when it was due.
+    /// A request was sent late because it, or one before it, could not be sent when it was due.
     pub(super) fn held_back(&mut self) {
         self.tally.held_back += 1;
     }

@@ -18,10 +18,15 @@ pub const LATENESS_SHARE_MAX: f64 = 0.1;
 pub const THREAD_BUSY_MAX: f64 = 0.95;
 /// Sends put off, of all that were due, from which the way to the server counts as blocked.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
+/// Of fewer requests than this share that were not held back, lateness is not judged.
+pub const JUDGED_SHARE_MIN: f64 = 0.1;
 /// A server that keeps less than this much of one CPU busy is idle.
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
 /// With less of its CPUs idle than this, a machine is full.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
+/// Ready to run for this much of the time that it had or wanted a CPU, and without one, a process
+/// is not measured but its neighbours are.
+pub const WAITING_SHARE_MAX: f64 = 0.1;
 /// With more than this taken by its neighbours, a virtual machine is disturbed.
 pub const STEAL_MAX: f64 = 0.05;
 /// Answers that the 99.9th percentile takes to be told: ten beyond it.
@@ -106,10 +111,12 @@ struct Facts {
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
+    /// Of what was not held back: the generator's own.
     lateness_ns: f64,
     response_ns: f64,
     held_back: f64,
     busiest: f64,
+    /// Busy, and wanted besides: a server without a CPU is not idle.
     server_cpus: Option<f64>,
     machine_idle: Option<f64>,
 }
@@ -117,18 +124,28 @@ struct Facts {
 impl Facts {
     fn new(interval: &Interval) -> Facts {
         let total = interval.tally.total();
-        let p99 = |times: &super::Times| times.quantile_ns(0.99).map_or(0.0, |ns| ns as f64);
         let offered = interval.tally.offered.max(total.sent).max(1);
+        let held_back = (interval.tally.held_back as f64 / offered as f64).min(1.0);
+        let at = |times: &super::Times, quantile: f64| {
+            times.quantile_ns(quantile).map_or(0.0, |ns| ns as f64)
+        };
         Facts {
             answered: total.answered,
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            lateness_ns: p99(&interval.tally.lateness_ns),
-            response_ns: p99(&total.response_ns),
-            held_back: interval.tally.held_back as f64 / offered as f64,
+            // What was held back is what was sent latest. Of next to nothing there is no telling.
+            lateness_ns: match 1.0 - held_back {
+                rest if rest < JUDGED_SHARE_MIN => 0.0,
+                rest => at(&interval.tally.lateness_ns, 0.99 * rest),
+            },
+            response_ns: at(&total.response_ns, 0.99),
+            held_back,
             busiest: interval.busiest,
-            server_cpus: interval.usage.server.map(|server| server.cpus()),
+            server_cpus: interval
+                .usage
+                .server
+                .map(|server| server.cpus() + server.waiting_cpus.unwrap_or(0.0)),
             machine_idle: interval.usage.machine.as_ref().map(|cpus| cpus.total.idle),
         }
     }
@@ -145,7 +162,8 @@ impl Facts {
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let us = |ns: f64| ns / 1000.0;
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    if let Some(asked) = facts.not_offered {
+    // What is held back draws nothing further until it can be sent.
+    if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
             "the generator had only {:.0} requests a second fall due of the {asked:.0} asked \
              for: give it more threads",
@@ -154,7 +172,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         verdict.add("not-offered", Severity::Invalid, sentence);
     }
     let late = facts.lateness_ns > LATENESS_NS_MIN.max(LATENESS_SHARE_MAX * facts.response_ns);
-    if late && !is_held_back {
+    if late {
         let sentence = format!(
             "one request in a hundred was sent {:.0} µs late or later, and one response in a \
              hundred took {:.0} µs: the generator's own delay is in the figures. Give it more \
@@ -216,6 +234,18 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
         let sentence = "server and generator share this machine, and it is full: both are slower \
                         than alone";
         verdict.add("machine-full", warning, sentence.to_owned());
+    }
+    for (name, used) in [("generator", interval.usage.client), ("server", interval.usage.server)] {
+        let Some(waiting) = used.and_then(|used| used.waiting_cpus) else { continue };
+        let share = waiting / (waiting + used.map_or(0.0, |used| used.cpus())).max(0.01);
+        if share > WAITING_SHARE_MAX {
+            let sentence = format!(
+                "the {name} was ready to run and had no CPU for {:.0} % of the time that it \
+                 wanted one: something else runs here, or too much of this",
+                100.0 * share
+            );
+            verdict.add(&format!("{name}-waited"), warning, sentence);
+        }
     }
     let steal = interval.usage.machine.as_ref().map_or(0.0, |cpus| cpus.total.steal);
     if steal > STEAL_MAX {
@@ -282,9 +312,18 @@ mod tests {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
         // Not all answered, the server at work.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
-        let mut slow = made(9_000, 10_000, 10_000);
-        slow.tally.held_back = 9_000;
+        // Half was held back; the rest was sent in time.
+        let mut slow = made(2, 100, 1_000);
+        slow.tally.merge(&made(9_000, 10_000, 9_000).tally);
+        slow.tally.held_back = 10_000;
+        slow.asked_per_s = Some(40_000.0);
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
+        // What was held back does not excuse what was not.
+        slow.tally.held_back = 19_999;
+        assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
+        slow.tally.held_back = 5_000;
+        let both = [one("late-sends", true), one("held-back", false)].concat();
+        assert_eq!(rules(&slow, Loop::Open), both);
     }
 
     #[test]
@@ -325,6 +364,10 @@ mod tests {
         assert_eq!(rules(&idle, Loop::Open), []);
         idle.usage.server = Some(ProcessUse { usr_cpus: 0.2, ..ProcessUse::default() });
         assert_eq!(rules(&idle, Loop::Open), one("server-idle", true));
+        let starved = ProcessUse { waiting_cpus: Some(0.4), ..idle.usage.server.unwrap() };
+        idle.usage.server = Some(starved);
+        assert_eq!(rules(&idle, Loop::Open), one("server-waited", false));
+        idle.usage.server = Some(ProcessUse { usr_cpus: 0.2, ..ProcessUse::default() });
         idle.tally.held_back = 6_000;
         let both = rules(&idle, Loop::Open);
         assert_eq!(both, [one("held-back", true), one("server-idle", true)].concat());
@@ -339,8 +382,17 @@ mod tests {
         let total = Categories { usr: 0.9, steal: 0.1, ..Categories::default() };
         disturbed.usage.machine = Some(CpuShares { total, cores: Vec::new() });
         disturbed.tally.broken = 1;
+        let waited = |waiting| ProcessUse {
+            usr_cpus: 0.9,
+            waiting_cpus: Some(waiting),
+            ..ProcessUse::default()
+        };
+        disturbed.usage.client = Some(waited(0.11));
+        disturbed.usage.server = Some(waited(0.09));
         let told = rules(&disturbed, Loop::Closed);
-        let expected = ["machine-full", "steal", "broken"].map(|rule| one(rule, false)).concat();
+        let expected = ["machine-full", "generator-waited", "steal", "broken"]
+            .map(|rule| one(rule, false))
+            .concat();
         assert_eq!(told, expected);
         assert!(check(&disturbed, Loop::Closed).is_valid());
         assert_eq!(rules(&made(2, 100, 0), Loop::Open), one("no-answers", true));

@@ -2,7 +2,7 @@
 //!
 //! Where: the server's, read before and after each report; our own likewise.
 //! Invariant: what cannot be read is unknown, not zero and not an error.
-//! Source: proc_pid_stat(5), proc_pid_status(5).
+//! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -14,6 +14,8 @@ pub struct Reading {
     pub usr_s: f64,
     /// CPU time in the kernel, in seconds.
     pub sys_s: f64,
+    /// Time in which its threads were ready to run and had no CPU, summed, in seconds.
+    pub waiting_s: Option<f64>,
     /// Memory that is resident now.
     pub rss_bytes: Option<u64>,
     /// The most that was resident.
@@ -31,6 +33,8 @@ pub struct ProcessUse {
     pub sys_cpus: f64,
     /// CPU seconds in all.
     pub cpu_s: f64,
+    /// CPUs that it would have kept busy besides, had there been any.
+    pub waiting_cpus: Option<f64>,
     /// Memory that was resident at the end.
     pub rss_bytes: Option<u64>,
     /// The most that was resident.
@@ -61,6 +65,10 @@ impl ProcessUse {
             usr_cpus: mean(self.usr_cpus, other.usr_cpus),
             sys_cpus: mean(self.sys_cpus, other.sys_cpus),
             cpu_s: self.cpu_s + other.cpu_s,
+            waiting_cpus: self
+                .waiting_cpus
+                .zip(other.waiting_cpus)
+                .map(|(ours, theirs)| mean(ours, theirs)),
             rss_bytes: other.rss_bytes.or(self.rss_bytes),
             rss_bytes_max: self.rss_bytes_max.max(other.rss_bytes_max),
             threads: other.threads.or(self.threads),
@@ -85,6 +93,7 @@ impl Reading {
         Some(Reading {
             usr_s,
             sys_s,
+            waiting_s: None,
             rss_bytes: kib("VmRSS:"),
             rss_bytes_max: kib("VmHWM:"),
             threads: field("Threads:").and_then(|threads| threads.try_into().ok()),
@@ -106,7 +115,9 @@ impl Reading {
     fn at(folder: &Path) -> Option<Reading> {
         let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
         let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-        Reading::parse(&stat, &status, rustix::param::clock_ticks_per_second() as f64)
+        let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+        let reading = Reading::parse(&stat, &status, ticks_per_s)?;
+        Some(Reading { waiting_s: waiting_s(&folder.join("task")), ..reading })
     }
 
     /// What was taken since an earlier reading, `seconds` before.
@@ -120,11 +131,36 @@ impl Reading {
             usr_cpus: usr_s / seconds,
             sys_cpus: sys_s / seconds,
             cpu_s: usr_s + sys_s,
+            waiting_cpus: self
+                .waiting_s
+                .zip(before.waiting_s)
+                // A thread that ended takes its sum with it.
+                .map(|(now, then)| (now - then).max(0.0) / seconds),
             rss_bytes: self.rss_bytes,
             rss_bytes_max: self.rss_bytes_max,
             threads: self.threads,
         }
     }
+}
+
+/// Threads looked at, of one process.
+const THREADS_MAX: usize = 10_000;
+
+/// Seconds that the threads in a folder waited for a CPU; none where the kernel does not count.
+fn waiting_s(tasks: &Path) -> Option<f64> {
+    let mut sum = None;
+    for task in std::fs::read_dir(tasks).ok()?.flatten().take(THREADS_MAX) {
+        let schedstat = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        if let Some(ns) = waited_ns(&schedstat) {
+            sum = Some(sum.unwrap_or(0.0) + ns as f64 / 1e9);
+        }
+    }
+    sum
+}
+
+/// The second of three figures: time on a CPU, time waiting for one, both in ns, and slices.
+fn waited_ns(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -153,6 +189,10 @@ mod tests {
         assert_eq!((taken.usr_cpus, taken.sys_cpus, taken.cpu_s), (0.5, 1.0, 15.0));
         assert_eq!(taken.ns_per_request(15_000_000), Some(1000.0));
         assert_eq!(taken.ns_per_request(0), None);
+        assert_eq!(taken.waiting_cpus, None);
+        let waits = |waiting_s| Reading { waiting_s: Some(waiting_s), ..after };
+        assert_eq!(waits(7.0).since(&waits(2.0), 10.0).waiting_cpus, Some(0.5));
+        assert_eq!(waits(1.0).since(&waits(2.0), 10.0).waiting_cpus, Some(0.0));
         let both = taken.and(10.0, &after.since(&before, 30.0), 30.0);
         assert!((both.cpus() - 0.75).abs() < 1e-9);
         assert_eq!(both.cpu_s, 30.0);
@@ -165,6 +205,9 @@ mod tests {
         let reading = Reading::parse(STAT, "VmRSS: much\n", 100.0).unwrap();
         assert_eq!((reading.rss_bytes, reading.threads), (None, None));
         assert_eq!(Reading::of(u32::MAX), None);
+        assert_eq!(waited_ns("90 1500 7\n"), Some(1500));
+        assert_eq!((waited_ns("90"), waited_ns("a b c"), waited_ns("")), (None, None, None));
+        assert_eq!(waiting_s(Path::new("/nowhere")), None);
         assert!(Reading::own().is_some_and(|own| own.threads >= Some(1)));
     }
 }

@@ -92,7 +92,8 @@ pub struct Tally {
     pub received_bytes: u64,
     /// Streams given up because what came made no sense.
     pub broken: u64,
-    /// Sends put off because the socket was full or too much was outstanding.
+    /// Requests sent late because a socket was full or too much was outstanding, those behind them
+    /// included.
     pub held_back: u64,
     /// A response longer than this is late.
     pub late_limit_ns: u64,

@@ -82,6 +82,7 @@ fn report(nth: u64, us: u64) -> Interval {
     };
     let server = ProcessUse { usr_cpus: 0.2, sys_cpus: 0.4, cpu_s: 6.0, ..ProcessUse::default() };
     let server = ProcessUse { rss_bytes: Some(100 << 20), threads: Some(4), ..server };
+    let server = ProcessUse { waiting_cpus: Some(0.01), ..server };
     let total = Categories { usr: 0.2, sys: 0.3, softirq: 0.1, idle: 0.4, ..Categories::default() };
     let cores = vec![Core { cpu: 0, shares: total }, Core { cpu: 1, shares: total }];
     interval.usage.server = Some(server);
