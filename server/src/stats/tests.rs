@@ -114,6 +114,38 @@ fn rejected_connections_only_where_connections_are_rejected() {
 }
 
 #[test]
+fn what_room_is_made_of_is_told() {
+    let shared = shared(Settings { memory_bytes: 2 << 20, ..Settings::default() });
+    let mut column = shared.store.column();
+    let mut set = |key: u32, bytes: u32| {
+        column.set_now(START + key / 1000);
+        let key = key.to_le_bytes();
+        let value = vec![1; usize::try_from(bytes).unwrap()];
+        let put = store::Put::new(store::Verb::Set, &key);
+        column.put(&put, store::Body::Bytes(&value)).unwrap();
+        column.quiesce();
+    };
+    // Over and over with other lengths, in no order: what is dead is compacted, and nothing evicted.
+    let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
+    (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
+    let number = |name: &str| {
+        let text = answer(&shared, "");
+        value(&text, name).unwrap_or_else(|| panic!("no {name}")).parse::<u64>().unwrap()
+    };
+    assert!(number("compacted_bytes") > 1000 && number("compacted_segments") > 10);
+    assert!(number("dead_bytes") > 1000 && number("bytes") > 8_000 * 100);
+    assert_eq!((number("evictions"), number("drained_segments")), (0, 0));
+    // More than fits: those that nobody asked for go, and some are stored again.
+    (10_000..40_000).for_each(|key| set(key, 100));
+    (30_000..33_000).for_each(|key| set(key, 100));
+    assert!(number("evictions") > 10_000 && number("drained_segments") > 100);
+    assert_eq!(number("evicted_unfetched"), number("evictions"));
+    assert!(number("eviction_age") > 0 && number("ghost_hits") > 0);
+    let live = answer(&shared, "memory");
+    assert_eq!(value(&live, "live_bytes"), Some(&*number("bytes").to_string()));
+}
+
+#[test]
 fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
     let shared = shared(Settings { columns: 2, ..Settings::default() });
     let mut column = shared.store.column();
