@@ -24,6 +24,7 @@ pub(crate) mod grow;
 mod layout;
 mod locked;
 mod overflow;
+mod probe;
 pub(crate) mod slot;
 pub(crate) mod unlink;
 mod width;
@@ -37,6 +38,7 @@ use memory::sync::{
 };
 use memory::words::Words;
 use overflow::Overflow;
+use probe::probe;
 use slot::{Slot, tag};
 use std::io;
 use width::{LINES_MIN, Width};
@@ -327,7 +329,7 @@ impl Index {
     ) -> Option<Found<'_>> {
         let (mut at, mut lines) = (group & OVERFLOW_AT, 0);
         while at != 0 {
-            if let Some(found) = probe(self.overflow.slots(at), tag, is_it) {
+            if let Some(found) = probe(self.overflow.line(at), tag, is_it) {
                 return Some(found);
             }
             at = self.overflow.next(at);
@@ -378,24 +380,6 @@ impl Index {
 /// The group's word with the next version.
 fn bump_version(word: u64) -> u64 {
     (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
-}
-
-/// The slot of `line` with this tag that `is_it` takes for its own.
-#[inline(always)]
-fn probe<'i>(
-    line: &'i [AtomicU64],
-    tag: u64,
-    is_it: &mut impl FnMut(Slot) -> bool,
-) -> Option<Found<'i>> {
-    let tagged = Slot::tagged(tag);
-    for at in line {
-        // Acquire pairs with the Release that put the slot there: the item behind it is whole.
-        let slot = Slot(at.load(Ordering::Acquire));
-        if slot.same_tag(tagged) && is_it(slot) {
-            return Some(Found { slot, at });
-        }
-    }
-    None
 }
 
 /// Puts `slot` in an empty place of `line`.

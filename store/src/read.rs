@@ -20,7 +20,8 @@ impl Local {
     pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
         self.sample_lookup(store, hash);
-        if let Some((found, item)) = self.find_at_once(store, hash, key)
+        let found = self.first(store, hash, key)?;
+        if let Some(item) = self.shown_at_once(store, &found, key)
             && is_short(item.shape())
         {
             let value_bytes = item.value_bytes().0;
@@ -75,7 +76,11 @@ impl Local {
         out: &mut Vec<u8>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
-        if let Some((found, item)) = self.find_at_once(store, hash, key)
+        let Some(found) = self.first(store, hash, key) else {
+            self.sample_lookup(store, hash);
+            return Looked::Miss;
+        };
+        if let Some(item) = self.shown_at_once(store, &found, key)
             && is_short(item.shape())
         {
             let before = out.len();
@@ -138,21 +143,27 @@ impl Local {
         }
     }
 
-    /// What has `key`, if it is where and as it nearly always is, and needs no second look to be
+    /// What is likely to have `key`: what has its tag where it is at home, or, where nothing has,
+    /// what has the key elsewhere. None: nothing has it.
+    #[inline(always)]
+    fn first<'s>(&self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Found<'s>> {
+        store.index.first(hash).or_else(|| self.find(store, hash, key))
+    }
+
+    /// The item found, if it has the key, is as nearly all are, and needs no second look to be
     /// known as live and not busy.
     #[inline(always)]
-    fn find_at_once<'s>(
+    fn shown_at_once<'s>(
         &self,
         store: &'s Store,
-        hash: u64,
+        found: &Found<'s>,
         key: &[u8],
-    ) -> Option<(Found<'s>, Item<'s>)> {
-        let found = store.index.first(hash)?;
+    ) -> Option<Item<'s>> {
         let item = store.shorter_with_key(found.slot, key)?;
         let is_shown = !found.is_busy()
             && !self.has_expired(&item)
             && !self.is_flushed(store, found.slot.loc());
-        is_shown.then_some((found, item))
+        is_shown.then_some(item)
     }
 
     /// What has `key`, dead or live, in a slot that may be busy.

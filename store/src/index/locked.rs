@@ -6,9 +6,10 @@
 //! Source: the paper's bucket locks (4.2.2).
 
 use super::grow::Group;
+use super::probe::probe;
 use super::slot::{self, Slot, tag};
 use super::width::Address;
-use super::{Found, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, probe, put_in};
+use super::{Found, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
 use crate::policy::Queue;
 use memory::sync::{AtomicU64, Ordering, fence};
 

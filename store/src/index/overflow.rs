@@ -40,9 +40,14 @@ impl Overflow {
         self.cut.load(Ordering::Relaxed) * 64 // a sum
     }
 
+    /// Line `at`, as one to look for a tag in: its link is none's.
+    pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
+        self.lines.line(index(at))
+    }
+
     /// The slots of line `at`.
     pub(super) fn slots(&self, at: u64) -> &[AtomicU64] {
-        &self.lines.line(index(at))[..SLOTS]
+        &self.line(at)[..SLOTS]
     }
 
     /// The line behind line `at`; 0: none.
@@ -56,7 +61,7 @@ impl Overflow {
     }
 
     fn link(&self, at: u64) -> &AtomicU64 {
-        &self.lines.line(index(at))[SLOTS]
+        &self.line(at)[SLOTS]
     }
 
     /// Takes a line, all zero: one that was given back, or, if it `may_cut`, a new one.

@@ -1,0 +1,121 @@
+//! A look at one line: which of its slots have a tag.
+//!
+//! Where: every lookup, first of all.
+//! Invariant: a slot that stands in the line throughout the look and has the tag is met, and what
+//! is given to the caller was loaded as the atomic it is.
+//! Source: Swiss tables' probing of a group at once, here of eight slots.
+
+#![allow(unsafe_code, reason = "eight atomics are read at once")]
+
+use super::Found;
+use super::slot::Slot;
+use memory::sync::{AtomicU64, Ordering};
+
+/// The slot of `line` with this tag that `is_it` takes for its own.
+#[inline(always)]
+pub(super) fn probe<'i>(
+    line: &'i [AtomicU64; 8],
+    tag: u64,
+    is_it: &mut impl FnMut(Slot) -> bool,
+) -> Option<Found<'i>> {
+    let mut likely = tagged(line, tag);
+    while likely != 0 {
+        let at = &line[likely.trailing_zeros() as usize % 8];
+        likely &= likely - 1;
+        // Acquire pairs with the Release that put the slot there: the item behind it is whole.
+        let slot = Slot(at.load(Ordering::Acquire));
+        if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
+            return Some(Found { slot, at });
+        }
+    }
+    None
+}
+
+/// A bit for each slot that seems to have this tag.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline(always)]
+fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
+    use super::slot::TAG_MASK;
+    use std::arch::asm;
+    use std::arch::x86_64::{
+        __m128, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_movemask_epi8,
+        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps,
+    };
+    /// Odd elements of both: the upper halves of slots.
+    const UPPER: i32 = 0b11_01_11_01;
+    let (one, two, three, four): (__m128, __m128, __m128, __m128);
+    // SAFETY: it reads the 64 bytes of `line`, which are borrowed. Nothing is assumed of what is
+    // read: as far as the rest of the program can tell these are relaxed loads of atomics, done by
+    // instructions that read each aligned half of a slot in one piece, as the processor does.
+    // Being `asm`, no load of it is moved before an Acquire load or behind an Acquire fence; nor
+    // does the processor do that.
+    unsafe {
+        asm!(
+            "movups {one}, [{line}]",
+            "movups {two}, [{line} + 16]",
+            "movups {three}, [{line} + 32]",
+            "movups {four}, [{line} + 48]",
+            line = in(reg) line.as_ptr(),
+            one = out(xmm_reg) one,
+            two = out(xmm_reg) two,
+            three = out(xmm_reg) three,
+            four = out(xmm_reg) four,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    let [tag, tags] = [tag, TAG_MASK].map(|tag| ((Slot::tagged(tag).0 >> 32) as u32).cast_signed());
+    // SAFETY: SSE2, which these need, is part of x86-64; they touch no memory.
+    let same = |one, two| unsafe {
+        let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(one, two));
+        _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
+    };
+    // SAFETY: as above.
+    let mask = unsafe {
+        let all = _mm_packs_epi32(same(one, two), same(three, four));
+        _mm_movemask_epi8(_mm_packs_epi16(all, all))
+    };
+    mask.cast_unsigned() & 0xff
+}
+
+/// A bit for each slot that has this tag.
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
+    let has_tag = |word: &AtomicU64| {
+        // Relaxed: who takes it loads it again.
+        Slot(word.load(Ordering::Relaxed)).same_tag(Slot::tagged(tag))
+    };
+    line.iter().enumerate().fold(0, |bits, (at, word)| bits | (u32::from(has_tag(word)) << at))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::index::slot::{BUSY, FETCHED, TAG_MASK};
+
+    #[test]
+    fn each_tag_in_each_place_is_met_whatever_else_a_slot_says() {
+        let line: [AtomicU64; 8] = std::array::from_fn(|_| AtomicU64::new(0));
+        for at in 0..8 {
+            for tag in 1..=TAG_MASK {
+                let slot = Slot::new(tag << 49, 0xff_ffff_ffff).with(BUSY | FETCHED, tag % 2 == 0);
+                line[at].store(slot.0, Ordering::Relaxed);
+                let found = probe(&line, tag, &mut |_| true).map(|found| found.slot.0);
+                assert_eq!(found, Some(slot.0), "{tag} at {at}");
+                assert!(probe(&line, tag % TAG_MASK + 1, &mut |_| true).is_none());
+                assert!(probe(&line, tag, &mut |_| false).is_none());
+            }
+            line[at].store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn several_of_a_tag_are_offered_in_turn() {
+        let line = std::array::from_fn(|at| AtomicU64::new(Slot::new(7 << 49, at as u64).0));
+        let mut met = Vec::new();
+        let found = probe(&line, 7, &mut |slot| {
+            met.push(slot.loc());
+            slot.loc() == 5
+        });
+        assert_eq!((found.map(|found| found.slot.loc()), met), (Some(5), vec![0, 1, 2, 3, 4, 5]));
+    }
+}
