@@ -125,7 +125,8 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Over and over with other lengths, in no order: what is dead is compacted, and nothing evicted.
+    // Over and over with other lengths, in no order: what is dead is compacted, and nothing
+    // evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {
