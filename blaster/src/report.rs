@@ -11,6 +11,7 @@ pub mod bars;
 mod browser;
 pub mod chart;
 pub mod figures;
+pub mod flags;
 pub mod table;
 pub mod tables;
 #[cfg(test)]
@@ -47,6 +48,9 @@ pub enum ReportError {
     /// None was named.
     #[error("no results: name the folders that `kvblaster run -o` or `search -o` wrote")]
     Nothing,
+    /// The page cannot be written.
+    #[error("{0}: {1}")]
+    Page(PathBuf, #[source] std::io::Error),
     /// More than fit on a page.
     #[error("{0} results are too many for one page: {RESULTS_MAX} at most")]
     TooMany(usize),
