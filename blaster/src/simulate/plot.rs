@@ -4,6 +4,7 @@
 //! every browser shows it; names are escaped.
 
 use super::{Outcome, Plan};
+use crate::report::words::escaped;
 use std::fmt::Write;
 
 /// A panel and its margins, in pixels.
@@ -127,8 +128,4 @@ fn line(out: &mut String, outcome: &Outcome, scale: &Scale, at: usize, name: &st
         x + 28.0,
         escaped(name)
     );
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
