@@ -1,7 +1,12 @@
-//! kvblaster: what caches do under work, measured. Today: offline simulation of eviction.
+//! kvblaster: what caches do under work, measured: load on real servers, and eviction offline.
 //!
-//! Where: beside the server; it uses the store as a library.
-//! Invariant: everything is determined by the command line: no clock, no random seed from outside.
+//! ```text
+//!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
+//! ```
+//!
+//! Where: beside the server, as its client; it also uses the store as a library (`simulate`).
+//! Invariant: what is asked is determined by the command line and its seed; only when, and what
+//! comes back, is not.
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod cache;
@@ -17,6 +22,7 @@ pub mod reference;
 pub mod reflect;
 pub mod report;
 pub mod result;
+pub mod run;
 pub mod search;
 pub mod simulate;
 pub mod sizes;

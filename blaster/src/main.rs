@@ -1,9 +1,12 @@
 //! `kvblaster`: from the command line to a report.
 //!
 //! Where: the outermost layer. Invariant: the report goes to stdout, all else to stderr; the exit
-//! status is 0 only if all that was asked for was done, 64 for a wrong command line, 1 otherwise.
+//! status is 0 only if all that was asked for was done and what was asserted holds, 64 for a wrong
+//! command line, 1 otherwise.
 
 use blaster::flags::{self, Asked};
+use blaster::reflect;
+use blaster::run::{self, capacity};
 use blaster::simulate::{Plan, SimulateError, jobs, plot, report};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,18 +14,37 @@ use std::process::ExitCode;
 /// Exit status for a wrong command line (sysexits.h).
 const USAGE: u8 = 64;
 
+/// What is printed, and whether all is well.
+struct Printed {
+    text: String,
+    is_well: bool,
+}
+
 fn main() -> ExitCode {
-    let text = match flags::parse(std::env::args_os().skip(1)) {
-        Ok(Asked::Print(text)) => text,
-        Ok(Asked::Simulate(plan)) => match simulate(&plan) {
-            Ok(text) => text,
-            Err(error) => return failed(&error.to_string(), 1),
-        },
+    let asked = match flags::parse(std::env::args_os().skip(1)) {
+        Ok(asked) => asked,
         Err(refusal) => return failed(&refusal.to_string(), USAGE),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    let done = match asked {
+        Asked::Print(text) => Ok(Printed { text, is_well: true }),
+        Asked::Simulate(plan) => simulate(&plan).map_err(|error| error.to_string()),
+        Asked::Reflect(plan) => match reflect::flags::run(&plan) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => Err(error.to_string()),
+        },
+        Asked::Report(plan) => {
+            let made = plan.run().map_err(|error| error.to_string());
+            made.map(|text| Printed { text, is_well: true })
+        }
+        Asked::Run(plan) => drive(&plan),
+    };
+    let printed = match done {
+        Ok(printed) => printed,
+        Err(why) => return failed(&why, 1),
+    };
+    match io::stdout().write_all(printed.text.as_bytes()) {
+        Ok(()) if printed.is_well => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }
 
@@ -32,11 +54,31 @@ fn failed(why: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn simulate(plan: &Plan) -> Result<String, SimulateError> {
+fn simulate(plan: &Plan) -> Result<Printed, SimulateError> {
     let outcomes = jobs::run(plan)?;
     if let Some(path) = &plan.svg {
         std::fs::write(path, plot::svg(plan, &outcomes))
             .map_err(|error| SimulateError::Plot(path.clone(), error))?;
     }
-    Ok(if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) })
+    let text =
+        if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) };
+    Ok(Printed { text, is_well: true })
+}
+
+fn drive(plan: &run::Plan) -> Result<Printed, String> {
+    let done = match &plan.capacity {
+        Some(search) => capacity::run(plan, &search.aim),
+        None => run::run(plan),
+    };
+    let done = done.map_err(|error| error.to_string())?;
+    if let Some(folder) = &plan.out {
+        done.write(folder).map_err(|error| error.to_string())?;
+    }
+    let is_well = !done.is_interrupted && done.judgements.iter().all(|one| one.is_met);
+    let text = match (plan.json, &done.search) {
+        (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
+        (false, Some(found)) => capacity::text(plan, &done, found),
+        (false, None) => run::text::text(plan, &done),
+    };
+    Ok(Printed { text, is_well })
 }

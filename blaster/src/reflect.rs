@@ -8,6 +8,7 @@
 
 mod answer;
 mod faults;
+pub mod flags;
 mod serve;
 
 #[cfg(test)]

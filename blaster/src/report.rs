@@ -46,7 +46,7 @@ pub enum ReportError {
     #[error(transparent)]
     Result(#[from] ResultError),
     /// None was named.
-    #[error("no results: name the folders that `kvblaster run -o` or `search -o` wrote")]
+    #[error("no results: name the folders that `kvblaster run -o` or `capacity -o` wrote")]
     Nothing,
     /// The page cannot be written.
     #[error("{0}: {1}")]

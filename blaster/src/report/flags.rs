@@ -3,66 +3,60 @@
 //! Where: called by `flags`. Invariant: a page is written whole or not at all, and says where.
 
 use super::{ReportError, report};
-use crate::flags::{Refusal, refusal};
+use crate::flags::{Asked, Flag, Refusal, Rows, lines};
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
-const USAGE: &str = "\
-Makes one page of any number of results, side by side. It needs no network and no other file.
-
-Usage: kvblaster report [-o FILE] DIR...
-
-  DIR...           folders that kvblaster run -o or search -o wrote
-  -o, --out FILE   where the page goes (default report.html); - is stdout
-  -h, --help       this
-";
-
-/// What is asked for.
-#[derive(Debug)]
-pub enum Asked {
-    /// Print this.
-    Print(String),
-    /// Make a page.
-    Make(Making),
-}
-
 /// A page to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Making {
+pub struct Plan {
     /// The results' folders.
     pub folders: Vec<PathBuf>,
     /// Where it goes; none: to stdout.
     pub out: Option<PathBuf>,
 }
 
+const FLAGS: &[Flag<Plan>] = &[Flag {
+    long: "out",
+    short: Some('o'),
+    value: "FILE",
+    help: &["where the page goes (default report.html); - is stdout"],
+    apply: |plan, text| {
+        plan.out = (text != "-").then(|| text.into());
+        Ok(())
+    },
+}];
+
+const ABOUT: &str = "\
+Usage: kvblaster report [OPTIONS] DIR...
+
+Puts results side by side on one HTML page. It needs no network and no other
+file. A DIR is what --out of run or capacity named.
+
+";
+
 /// Parses what follows `report`.
 ///
 /// # Errors
 /// Something is unknown, or no folder is named.
-pub fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
-    let mut folders = Vec::new();
-    let mut out = OsString::from("report.html");
-    while let Some(argument) = parser.next().map_err(refusal)? {
-        match argument {
-            lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => {
-                return Ok(Asked::Print(USAGE.to_owned()));
-            }
-            lexopt::Arg::Short('o') | lexopt::Arg::Long("out") => {
-                out = parser.value().map_err(refusal)?;
-            }
-            lexopt::Arg::Value(folder) => folders.push(PathBuf::from(folder)),
-            other => return Err(refusal(other.unexpected())),
-        }
+pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
+    let mut plan = Plan { folders: Vec::new(), out: Some("report.html".into()) };
+    let free = |plan: &mut Plan, word: OsString| {
+        plan.folders.push(word.into());
+        Ok(())
+    };
+    let rows = Rows { flags: &[FLAGS], is_named: |_| false, set: |_, _, _| Ok(()), free };
+    if rows.apply(&mut parser, &mut plan)? {
+        return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }
-    if folders.is_empty() {
+    if plan.folders.is_empty() {
         return Err(Refusal(ReportError::Nothing.to_string()));
     }
-    let out = (out != "-").then(|| PathBuf::from(out));
-    Ok(Asked::Make(Making { folders, out }))
+    Ok(Asked::Report(Box::new(plan)))
 }
 
-impl Making {
+impl Plan {
     /// Makes the page; gives what is to be printed: the page itself, or where it is.
     ///
     /// # Errors
@@ -88,9 +82,9 @@ mod tests {
         parse(lexopt::Parser::from_args(words))
     }
 
-    fn making(words: &[&str]) -> Making {
+    fn making(words: &[&str]) -> Plan {
         match parsed(words) {
-            Ok(Asked::Make(making)) => making,
+            Ok(Asked::Report(plan)) => *plan,
             other => panic!("{words:?}: {other:?}"),
         }
     }
@@ -114,12 +108,12 @@ mod tests {
         sample::result("ours", 50).write(&folder.join("a")).unwrap();
         let path = folder.join("page.html");
         let folders = vec![folder.join("a"), folder.join("a")];
-        let making = Making { folders, out: Some(path.clone()) };
+        let making = Plan { folders, out: Some(path.clone()) };
         assert!(making.run().unwrap().ends_with("page.html: a page of 2 results\n"));
         let page = fs::read_to_string(&path).unwrap();
         assert!(page.contains("ours #1") && page.contains("ours #2"));
-        assert_eq!(Making { out: None, ..making.clone() }.run().unwrap(), page);
-        let nowhere = Making { out: Some(folder.join("no/where")), ..making };
+        assert_eq!(Plan { out: None, ..making.clone() }.run().unwrap(), page);
+        let nowhere = Plan { out: Some(folder.join("no/where")), ..making };
         assert!(nowhere.run().unwrap_err().to_string().contains("no/where"));
         fs::remove_dir_all(&folder).unwrap();
     }

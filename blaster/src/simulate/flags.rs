@@ -6,10 +6,8 @@
 use super::Plan;
 use super::contestant::Contestant;
 use crate::engine::{Budget, Settings};
-use crate::flags::{Asked, Refusal, refusal};
+use crate::flags::{Asked, Flag, Refusal, Rows, lines, list, number};
 use crate::sizes::Items;
-use std::fmt::Write;
-use std::str::FromStr;
 
 /// More threads than anybody has cores.
 const THREADS_MAX: usize = 1024;
@@ -18,17 +16,7 @@ const SEGMENTS_MAX: u32 = 1 << 20;
 /// A ghost of so many keys an item remembers everything.
 const GHOST_MAX: f64 = 16.0;
 
-/// A flag.
-struct Flag {
-    long: &'static str,
-    short: Option<char>,
-    /// What its value is called; empty for none.
-    value: &'static str,
-    help: &'static [&'static str],
-    apply: fn(&mut Plan, &str) -> Result<(), String>,
-}
-
-const FLAGS: [Flag; 12] = [
+const FLAGS: &[Flag<Plan>] = &[
     Flag {
         long: "sizes",
         short: Some('s'),
@@ -142,7 +130,6 @@ const FLAGS: [Flag; 12] = [
             Ok(())
         },
     },
-    Flag { long: "help", short: Some('h'), value: "", help: &["print this"], apply: |_, _| Ok(()) },
 ];
 
 const ABOUT: &str = "\
@@ -163,26 +150,13 @@ counters of two bits, compaction. The others are item by item and exact.
 /// A flag is unknown or has a wrong value, or there is no trace.
 pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
     let mut plan = plan();
-    while let Some(argument) = parser.next().map_err(refusal)? {
-        let flag = match argument {
-            lexopt::Arg::Value(path) => {
-                plan.traces.push(path.into());
-                continue;
-            }
-            lexopt::Arg::Long(long) => FLAGS.iter().find(|flag| flag.long == long),
-            lexopt::Arg::Short(short) => FLAGS.iter().find(|flag| flag.short == Some(short)),
-        };
-        let Some(flag) = flag else { return Err(refusal(argument.unexpected())) };
-        if flag.long == "help" {
-            return Ok(Asked::Print(usage()));
-        }
-        let mut text = String::new();
-        if !flag.value.is_empty() {
-            let value = parser.value().map_err(refusal)?;
-            text =
-                value.into_string().map_err(|_| Refusal(format!("--{}: not UTF-8", flag.long)))?;
-        }
-        (flag.apply)(&mut plan, &text).map_err(|why| Refusal(format!("--{}: {why}", flag.long)))?;
+    let free = |plan: &mut Plan, path: std::ffi::OsString| {
+        plan.traces.push(path.into());
+        Ok(())
+    };
+    let rows = Rows { flags: &[FLAGS], is_named: |_| false, set: |_, _, _| Ok(()), free };
+    if rows.apply(&mut parser, &mut plan)? {
+        return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }
     finish(plan)
 }
@@ -226,33 +200,6 @@ fn finish(mut plan: Plan) -> Result<Asked, Refusal> {
     Ok(Asked::Simulate(Box::new(plan)))
 }
 
-/// `--help`.
-fn usage() -> String {
-    let mut out = ABOUT.to_owned();
-    for flag in &FLAGS {
-        let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
-        let synopsis = format!("  {short}--{} {}", flag.long, flag.value);
-        for (line, help) in flag.help.iter().enumerate() {
-            let synopsis = if line == 0 { synopsis.trim_end() } else { "" };
-            let _ = writeln!(out, "{synopsis:24} {help}");
-        }
-    }
-    out
-}
-
-fn list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, String> {
-    text.split(',').map(|one| one.trim().parse()).collect()
-}
-
-fn number<T: FromStr + PartialOrd + std::fmt::Display>(
-    text: &str,
-    min: T,
-    max: T,
-) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| min <= *number && *number <= max);
-    number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,7 +211,7 @@ mod tests {
     fn planned(words: &str) -> Plan {
         match asked(words).unwrap() {
             Asked::Simulate(plan) => *plan,
-            Asked::Print(text) => panic!("{text}"),
+            other => panic!("{other:?}"),
         }
     }
 

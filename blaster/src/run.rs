@@ -1,0 +1,237 @@
+//! One run: servers are filled, driven, measured and reported.
+//!
+//! Where: `main` calls `course` or `capacity` with what the command line asked for.
+//! Invariant: whatever was measured until something failed, or Ctrl-C, is reported; the servers are
+//! left with what was stored, as any client leaves them.
+//! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
+
+pub mod capacity;
+mod course;
+mod crew;
+pub mod flags;
+mod live;
+mod record;
+mod servers;
+pub mod text;
+
+pub use servers::ServersError;
+
+use crate::drive::{DriveError, Pace};
+use crate::measure::Interval;
+use crate::measure::check::{self, Loop, Remark, Severity};
+use crate::measure::objective::Objective;
+use crate::measure::owner::Served;
+use crate::measure::schedule::Schedule;
+use crate::measure::watch::Watch;
+use crate::result::manifest::Manifest;
+use crate::result::{RunResult, SCHEMA};
+use crate::search::Aim;
+use crate::target::{Family, Place, Target};
+use crate::wire::Speech;
+use crate::workload::{Names, Workload};
+use crew::Ground;
+use live::Live;
+use servers::Servers;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// All that one run is told.
+#[derive(Debug)]
+pub struct Plan {
+    /// The servers, as they were named.
+    pub targets: Vec<String>,
+    /// Which addresses of a name are wanted.
+    pub family: Family,
+    /// The protocol; by the target where none was asked for.
+    pub speech: Option<Speech>,
+    /// What is asked of them.
+    pub workload: Workload,
+    /// Where the workload came from: a preset's name or a file's.
+    pub workload_name: String,
+    /// What all randomness comes from.
+    pub seed: u64,
+    /// Driving threads.
+    pub threads: u32,
+    /// The CPUs they are pinned to, in turn; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// The CPUs for threads that only receive; empty: who sends receives.
+    pub receive_cpus: Vec<usize>,
+    /// Connections to each server, over all threads.
+    pub connections: u32,
+    /// How many requests a connection has under way in the closed loop.
+    pub depth: u32,
+    /// Requests a second, of the open loop; NaN: the workload's own; none: the closed loop.
+    pub rate_per_s: Option<f64>,
+    /// Most requests a thread has under way in the open loop.
+    pub outstanding_max: u32,
+    /// After so long an answer is given up.
+    pub timeout: Duration,
+    /// A connection is made anew after so many requests.
+    pub churn_requests: Option<u64>,
+    /// Values read are compared with what was set.
+    pub verify: bool,
+    /// UDP requests go out in bursts.
+    pub gso: bool,
+    /// The servers are filled first.
+    pub populate: bool,
+    /// What is measured when.
+    pub schedule: Schedule,
+    /// The run ends after so many requests.
+    pub requests: Option<u64>,
+    /// An answer later than this is late.
+    pub late: Duration,
+    /// What must hold for exit status 0.
+    pub asserts: Vec<Objective>,
+    /// What it is called in reports.
+    pub label: Option<String>,
+    /// The folder for results.
+    pub out: Option<PathBuf>,
+    /// The servers' processes, where they cannot be found.
+    pub server_pids: Vec<u32>,
+    /// JSON to stdout instead of text.
+    pub json: bool,
+    /// No progress.
+    pub quiet: bool,
+    /// What `capacity` is told beside.
+    pub capacity: Option<Capacity>,
+}
+
+impl Plan {
+    /// Are requests sent by a schedule?
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.rate_per_s.is_some() || self.capacity.is_some()
+    }
+}
+
+/// What a search for capacity is told.
+#[derive(Debug)]
+pub struct Capacity {
+    /// How it goes.
+    pub aim: Aim,
+    /// The servers are filled once, not before each trial.
+    pub populate_once: bool,
+}
+
+/// Why there is nothing to report.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The servers are not there.
+    #[error(transparent)]
+    Servers(#[from] ServersError),
+    /// No thread is to be had.
+    #[error("no thread: {0}")]
+    Threads(io::Error),
+    /// A driving thread failed.
+    #[error(transparent)]
+    Drive(DriveError),
+    /// Ctrl-C before anything was measured.
+    #[error("stopped by Ctrl-C before anything was measured")]
+    Stopped,
+    /// Nearly nothing could be stored.
+    #[error(
+        "{0} of the values could not be stored: is it a cache, is it full, and does it take values \
+         of that size? (--no-populate leaves populating out)"
+    )]
+    Unpopulated(u64),
+    /// Values cannot be verified.
+    #[error("--verify: where appended pieces have sizes of their own, nothing tells one's end")]
+    Unverifiable,
+    /// Ctrl-C cannot be watched.
+    #[error("signals: {0}")]
+    Signals(io::Error),
+    /// A trial ended before its first report.
+    #[error("a trial ended before its first report: {0}")]
+    CutShort(String),
+}
+
+/// Runs `plan` from the first connection to the last report.
+///
+/// # Errors
+/// Nothing could be measured.
+pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
+    let ground = ground(plan)?;
+    let live = Live::new(plan.quiet, plan.schedule);
+    let watch = watch(plan, &ground);
+    if plan.populate {
+        live.populating(ground.workload.keys());
+        course::populate(plan, &ground, &live)?;
+    }
+    live.driving("driving");
+    let course = course::drive(plan, &ground, pace(plan), (&watch, &live))?;
+    live.done();
+    Ok(judged(plan, record::manifest(plan, &ground), course))
+}
+
+/// What is there before the first request: servers, names, and an ear for Ctrl-C.
+fn ground(plan: &Plan) -> Result<Ground, RunError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (signal, second) = (signal_hook::consts::SIGINT, Arc::clone(&stop));
+    // The second Ctrl-C ends the program at once.
+    signal_hook::flag::register_conditional_default(signal, second).map_err(RunError::Signals)?;
+    signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(RunError::Signals)?;
+    let workload = Arc::new(plan.workload.clone());
+    let names = Names::new(&workload, plan.seed);
+    if plan.verify && !names.verifies() {
+        return Err(RunError::Unverifiable);
+    }
+    Ok(Ground { servers: Servers::find(plan)?, workload, names, stop })
+}
+
+fn watch(plan: &Plan, ground: &Ground) -> Watch {
+    Watch::new(ground.servers.targets.iter().map(served), &plan.server_pids)
+}
+
+fn served(target: &Target) -> Served<'_> {
+    match &target.place {
+        Place::Tcp(address) => Served::Tcp(*address),
+        Place::Udp(address) => Served::Udp(*address),
+        Place::Unix(path) => Served::Unix(path),
+    }
+}
+
+fn pace(plan: &Plan) -> Pace {
+    let connections = plan.connections;
+    match plan.rate_per_s {
+        Some(rate_per_s) => {
+            Pace::Open { rate_per_s, connections, outstanding_max: plan.outstanding_max }
+        }
+        None => Pace::Closed { connections, depth: plan.depth },
+    }
+}
+
+/// Judges what was measured.
+fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult {
+    let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
+    let merged = Interval::merged(&course.intervals);
+    let judge = |objective: &Objective| {
+        let nothing = Interval::default();
+        objective.judge(merged.as_ref().unwrap_or(&nothing).judged())
+    };
+    let judgements = plan.asserts.iter().map(judge).collect();
+    let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
+    if let Some(why) = &course.cut_short {
+        let (rule, severity) = ("cut-short".to_owned(), Severity::Warning);
+        let sentence = format!("the run ended before its schedule: {why}");
+        verdict.remarks.push(Remark { rule, severity, sentence });
+    }
+    let replaced = plan.workload.replaced_operations();
+    if replaced > 0 {
+        let (rule, severity) = ("replaced".to_owned(), Severity::Warning);
+        let sentence = format!("{replaced} operations of the trace were made as the nearest verb");
+        verdict.remarks.push(Remark { rule, severity, sentence });
+    }
+    RunResult {
+        schema: SCHEMA,
+        manifest,
+        is_interrupted: course.cut_short.is_some(),
+        verdict,
+        judgements,
+        merged,
+        reports: course.intervals,
+        search: None,
+    }
+}

@@ -1,0 +1,160 @@
+//! The course of a run: populate, settle, report after report, end.
+//!
+//! Where: called by `main`; `capacity` runs it once for each rate it tries.
+//! Invariant: an epoch ends for all threads at the same word, and its CPU readings are taken then;
+//! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
+//! Source: row A61: six consecutive reports of ten seconds after it has settled.
+
+use super::crew::{Crew, Ground, Handed};
+use super::live::Live;
+use super::{Plan, RunError};
+use crate::drive::{Mode, Pace};
+use crate::measure::Interval;
+use crate::measure::schedule::{Collector, Merged, Schedule};
+use crate::measure::watch::{Moment, Usage, Watch};
+use std::time::{Duration, Instant};
+
+/// How long the mailbox is waited for at a time; Ctrl-C is seen as often.
+const TICK: Duration = Duration::from_millis(100);
+/// Epochs of no report: settling, and what comes after the last.
+const POPULATE_EPOCH: Duration = Duration::from_millis(500);
+
+/// A stretch of traffic, measured.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    /// In their order.
+    pub(crate) intervals: Vec<Interval>,
+    /// Why it ended before its time.
+    pub(crate) cut_short: Option<String>,
+}
+
+/// Stores every key once.
+///
+/// # Errors
+/// A thread could not go on.
+pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<(), RunError> {
+    let pace = Pace::Closed { connections: plan.connections, depth: POPULATE_DEPTH };
+    let crew = Crew::start(plan, ground, Mode::Populate, pace).map_err(RunError::Threads)?;
+    let (mut stored, mut errors, mut epoch, mut ends) = (0, 0, 0, crew.start + POPULATE_EPOCH);
+    let mut count = |handed: Handed| {
+        let total = handed.tally.total();
+        stored += total.answered;
+        errors += total.failed();
+        live.populated(stored);
+    };
+    while !crew.is_over() && !ground.is_stopped() {
+        if let Some(handed) = crew.next(TICK) {
+            count(handed);
+        }
+        if Instant::now() >= ends {
+            epoch += 1;
+            ends += POPULATE_EPOCH;
+            crew.move_on(epoch);
+        }
+    }
+    let (rest, failed) = crew.end();
+    rest.into_iter().for_each(&mut count);
+    live.is_populated();
+    match failed {
+        Some(error) => Err(RunError::Drive(error)),
+        None if ground.is_stopped() => Err(RunError::Stopped),
+        None if stored == 0 || errors > stored / 2 => Err(RunError::Unpopulated(errors)),
+        None => Ok(()),
+    }
+}
+
+/// Requests under way on a connection that is to be fast.
+const POPULATE_DEPTH: u32 = 32;
+
+/// Drives at `pace` by the plan's schedule.
+///
+/// # Errors
+/// No thread could be started; what fails later cuts the course short.
+pub(crate) fn drive(
+    plan: &Plan,
+    ground: &Ground,
+    pace: Pace,
+    (watch, live): (&Watch, &Live),
+) -> Result<Course, RunError> {
+    let crew = Crew::start(plan, ground, Mode::Traffic, pace).map_err(RunError::Threads)?;
+    let mut marks = Marks::new(watch, plan.schedule);
+    let mut mail = Collector::new(crew.reporters);
+    let mut merged = Vec::new();
+    let mut take = |handed: Handed, live: &Live| {
+        live.saw(handed.epoch, &handed.tally);
+        merged.extend(mail.take(handed.epoch, &handed.tally));
+    };
+    let mut epoch = 0;
+    while epoch <= plan.schedule.reports && !crew.is_over() && !ground.is_stopped() {
+        let left = plan.schedule.end_of(epoch).saturating_sub(crew.start.elapsed());
+        if left.is_zero() {
+            epoch += 1;
+            crew.move_on(epoch);
+            marks.mark(watch, crew.start.elapsed());
+            continue;
+        }
+        if let Some(handed) = crew.next(left.min(TICK)) {
+            take(handed, live);
+        }
+        live.tick(crew.start.elapsed(), epoch);
+    }
+    let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
+    if early {
+        marks.mark(watch, elapsed);
+    }
+    let (rest, failed) = crew.end();
+    rest.into_iter().for_each(|handed| take(handed, live));
+    merged.extend(mail.rest());
+    let cut_short = failed.map(|error| error.to_string());
+    let stopped = || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C".to_owned());
+    Ok(Course {
+        intervals: marks.intervals(merged, rate_of(pace)),
+        cut_short: cut_short.or_else(stopped),
+    })
+}
+
+/// The ends of the epochs: when, and what had been taken until then.
+struct Marks {
+    schedule: Schedule,
+    /// The end of each epoch, in their order.
+    ends: Vec<(Duration, Usage)>,
+    last: Moment,
+}
+
+impl Marks {
+    fn new(watch: &Watch, schedule: Schedule) -> Marks {
+        Marks { schedule, ends: Vec::new(), last: watch.moment() }
+    }
+
+    /// An epoch has ended.
+    fn mark(&mut self, watch: &Watch, elapsed: Duration) {
+        let now = watch.moment();
+        self.ends.push((elapsed, now.since(&self.last)));
+        self.last = now;
+    }
+
+    /// The reports among the epochs. Where even the settling was cut short, it is the report.
+    fn intervals(self, mut merged: Vec<(u32, Merged)>, asked_per_s: Option<f64>) -> Vec<Interval> {
+        merged.sort_by_key(|(epoch, _)| *epoch);
+        let only = self.ends.len() == 1;
+        let mut intervals = Vec::new();
+        for (epoch, merged) in merged {
+            let wanted = self.schedule.is_reported(epoch) || (only && epoch == 0);
+            let at = epoch as usize;
+            let Some((end, usage)) = self.ends.get(at).filter(|_| wanted) else { continue };
+            let from = at.checked_sub(1).map_or(Duration::ZERO, |before| self.ends[before].0);
+            let seconds = end.saturating_sub(from).as_secs_f64();
+            let interval = Interval::new(merged, from.as_secs_f64(), seconds, usage.clone());
+            intervals.push(Interval { asked_per_s, ..interval });
+        }
+        intervals
+    }
+}
+
+fn rate_of(pace: Pace) -> Option<f64> {
+    match pace {
+        // The workload's own is no number.
+        Pace::Open { rate_per_s, .. } => Some(rate_per_s).filter(|rate| !rate.is_nan()),
+        Pace::Closed { .. } => None,
+    }
+}

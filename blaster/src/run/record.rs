@@ -1,0 +1,94 @@
+//! What a result rests on: servers, settings, machine.
+//!
+//! Where: written when a run is over. Invariant: with the manifest alone the run can be repeated:
+//! the workload is in it whole, and every flag that is not at rest.
+
+use super::Plan;
+use super::crew::Ground;
+use crate::measure::owner;
+use crate::result::manifest::{Manifest, TargetRecord};
+use crate::target::{Place, Target};
+use std::fs;
+
+/// The longest command line of a server that is kept.
+const COMMAND_CHARS_MAX: usize = 4096;
+
+/// Fills a manifest.
+pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
+    let servers = &ground.servers;
+    let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();
+    let targets = servers.targets.iter().zip(&servers.versions);
+    let record = |(target, version): (&Target, &Option<String>)| record(plan, target, version);
+    let mut manifest = Manifest {
+        label: plan.label.clone().unwrap_or_else(|| names.join(" ")),
+        seed: plan.seed,
+        workload_toml: plan.workload.to_toml(),
+        targets: targets.map(record).collect(),
+        protocol: servers.speech.name().to_owned(),
+        driven: if plan.is_open() { "open" } else { "closed" }.to_owned(),
+        schedule: plan.schedule.to_string(),
+        threads: plan.threads,
+        late_limit_ns: u64::try_from(plan.late.as_nanos()).unwrap_or(u64::MAX),
+        ..Manifest::here()
+    };
+    manifest.set("workload", &plan.workload_name);
+    manifest.set("connections", plan.connections);
+    match plan.rate_per_s {
+        Some(rate) if rate.is_nan() => manifest.set("rate", "own"),
+        Some(rate) => manifest.set("rate", rate),
+        None if plan.is_open() => {}
+        None => manifest.set("depth", plan.depth),
+    }
+    if plan.is_open() {
+        manifest.set("outstanding", plan.outstanding_max);
+    }
+    manifest.set("timeout", format!("{:?}", plan.timeout));
+    if let Some(requests) = plan.churn_requests {
+        manifest.set("churn", requests);
+    }
+    if let Some(requests) = plan.requests {
+        manifest.set("requests", requests);
+    }
+    for (name, is_on) in
+        [("verify", plan.verify), ("gso", plan.gso), ("no-populate", !plan.populate)]
+    {
+        if is_on {
+            manifest.set(name, is_on);
+        }
+    }
+    for (name, cpus) in [("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)] {
+        if !cpus.is_empty() {
+            let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+            manifest.set(name, cpus.join(","));
+        }
+    }
+    manifest
+}
+
+fn record(plan: &Plan, target: &Target, version: &Option<String>) -> TargetRecord {
+    let place = match &target.place {
+        Place::Tcp(address) => format!("tcp {address}"),
+        Place::Udp(address) => format!("udp {address}"),
+        Place::Unix(path) => format!("unix {}", path.display()),
+    };
+    let pids = match plan.server_pids.is_empty() {
+        true => owner::owners(super::served(target)),
+        false => plan.server_pids.clone(),
+    };
+    TargetRecord {
+        name: target.name.clone(),
+        place,
+        weight: target.weight,
+        version: version.clone(),
+        command_line: pids.first().and_then(|pid| command_line(*pid)),
+        pids,
+    }
+}
+
+/// What a process was started with; none where that is not for us to see.
+fn command_line(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();
+    (!text.is_empty()).then_some(text)
+}
