@@ -4,11 +4,16 @@
 //! before the bytes reach the server, so that an answer always finds its request. The one lock held
 //! together with nothing else is that of the exchange; it is held to swap two vectors.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use net::{Interest, Timeout, Waker};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use super::inward::{Feedback, Inward, Note, Notes, Options};
 use super::outward::Outward;
@@ -18,8 +23,11 @@ use crate::measure::Tally;
 
 /// The token of the other half's epoll, or doorbell.
 const ASIDE: u64 = u64::MAX;
-/// Longest sleep: how soon a stop or a new epoch is seen.
+/// Longest sleep: how soon a stop or a new epoch is seen. A timer that stands ends it, so that the
+/// kernel need not start and stop one for every sleep: with one request in flight that is seen.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// The token of that timer.
+const BEAT: u64 = u64::MAX - 1;
 /// Between two looks for what has run out of time, at most.
 const TICK_MAX_NS: u64 = 10_000_000;
 /// And at least.
@@ -96,8 +104,7 @@ impl<'a> Watch<'a> {
     /// How long to sleep before a request that is due then.
     fn limit(&self, due_ns: Option<u64>, is_stuck: bool) -> Timeout {
         let Some(due_ns) = due_ns else {
-            let most = if is_stuck { SLEEP_MAX / 10 } else { SLEEP_MAX };
-            return Timeout::Within(most);
+            return if is_stuck { Timeout::Within(SLEEP_MAX / 10) } else { Timeout::Never };
         };
         let ahead_ns = due_ns.saturating_sub(self.clock.now_ns());
         if ahead_ns <= SPIN_NS {
@@ -136,6 +143,23 @@ pub(super) fn run(
     }
 }
 
+/// A timer that is due every `SLEEP_MAX`, and stays so until it is read.
+fn beat() -> Result<OwnedFd, DriveError> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let system = |error: rustix::io::Errno| DriveError::System(error.into());
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
+    let every = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP_MAX.subsec_nanos()) };
+    let periodic = Itimerspec { it_interval: every, it_value: every };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &periodic).map_err(system)?;
+    Ok(timer)
+}
+
+/// Makes it wait for its next time.
+fn hush(timer: &OwnedFd) {
+    // Nothing to read: it is not due.
+    let _ = rustix::io::read(timer, &mut [0; 8]);
+}
+
 fn books(drive: &Drive, clock: Clock) -> Books {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     Books { score: Score::new(late_ns, clock.now_ns()), back: Feedback::default() }
@@ -158,6 +182,9 @@ fn together(
     let clock = watch.clock;
     let nested = inward.epoll.add(&outward.epoll, ASIDE, Interest::Accept, &inward.calls);
     nested.map_err(DriveError::System)?;
+    let beat = beat()?;
+    let beats = inward.epoll.add(&beat, BEAT, Interest::Wake, &inward.calls);
+    beats.map_err(DriveError::System)?;
     loop {
         outward.heed(&clock, &mut books, &mut notes);
         outward.send(&clock, &mut books, &mut notes)?;
@@ -167,6 +194,7 @@ fn together(
         let is_aside = inward.wait(limit, ASIDE).map_err(DriveError::System)?;
         inward.read_all(&clock, &mut books);
         if is_aside {
+            hush(&beat);
             outward.hear(Timeout::Zero, &clock, &mut books, &mut notes)?;
         }
         watch.report(&mut books);
@@ -273,7 +301,10 @@ fn transmit(
         hand_notes(exchange, notes);
         // Relaxed: a hint; whoever misses it sleeps for `SLEEP_MAX` at most.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
-        let limit = watch.limit(outward.due_ns(), outward.is_stuck);
+        let limit = match watch.limit(outward.due_ns(), outward.is_stuck) {
+            Timeout::Never => Timeout::Within(SLEEP_MAX),
+            limit => limit,
+        };
         outward.hear(limit, &clock, books, notes)?;
         watch.report(books);
         let now_ns = clock.now_ns();
