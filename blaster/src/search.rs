@@ -95,10 +95,15 @@ impl Aim {
     /// None that a duration could cause.
     pub fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
         let ns = target.as_nanos();
+        let (time, unit) = match ns {
+            ns if ns.is_multiple_of(1_000_000) => (ns / 1_000_000, "ms"),
+            ns if ns.is_multiple_of(1_000) => (ns / 1_000, "us"),
+            ns => (ns, "ns"),
+        };
         let goals = [
-            ("avg", format!("mean<{ns}ns")),
-            ("p99", format!("p99<{ns}ns")),
-            ("p999", format!("p99.9<{ns}ns")),
+            ("avg", format!("mean<{time}{unit}")),
+            ("p99", format!("p99<{time}{unit}")),
+            ("p999", format!("p99.9<{time}{unit}")),
             ("max", "late<=0".to_owned()),
         ];
         let goal = |(name, objective): (&str, String)| {

@@ -8,12 +8,12 @@
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
-    reason = "an event's data is a union with a pointer, so Send is ours to give"
+    reason = "an event's data is a union with a pointer, so Send is ours to give; epoll_pwait2"
 )]
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -160,10 +160,9 @@ impl Epoll {
         let limit = match timeout {
             Timeout::Zero => Some(timespec(Duration::ZERO)),
             Timeout::Within(most) => Some(timespec(most)),
-            Timeout::Exactly(most) => Some(Timespec {
-                tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
-                tv_nsec: i64::from(most.subsec_nanos()),
-            }),
+            Timeout::Exactly(most) => {
+                return self.wait_exactly(most).map(<[_]>::iter).map(all_seen);
+            }
             Timeout::Never => None,
         };
         let events = match epoll::wait(&self.fd, &mut self.events[..], limit.as_ref()) {
@@ -171,8 +170,40 @@ impl Epoll {
             Err(rustix::io::Errno::INTR) => &[],
             Err(error) => return Err(error.into()),
         };
-        Ok(events.iter().map(seen))
+        Ok(all_seen(events.iter()))
     }
+
+    /// Sleeps to the nanosecond: `epoll::wait` rounds up to milliseconds, for the sake of kernels
+    /// before 5.11.
+    fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
+        let limit = libc::timespec {
+            tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
+            tv_nsec: i64::from(most.subsec_nanos()),
+        };
+        let room = i32::try_from(self.events.len()).unwrap_or(i32::MAX);
+        let events = self.events.as_mut_ptr();
+        // SAFETY: the descriptor is an epoll's; there is room for `room` events, which are laid out
+        // as the kernel's (see the assertion below); no signal mask is given.
+        let got = unsafe {
+            let fd = self.fd.as_raw_fd();
+            libc::epoll_pwait2(fd, events.cast(), room, &raw const limit, std::ptr::null())
+        };
+        let Ok(got) = usize::try_from(got) else {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(&[]) } else { Err(error) };
+        };
+        // SAFETY: the kernel has written the first `got` of them.
+        Ok(unsafe { std::slice::from_raw_parts(events.cast_const().cast(), got) })
+    }
+}
+
+const _: () = assert!(
+    size_of::<epoll::Event>() == size_of::<libc::epoll_event>()
+        && align_of::<epoll::Event>() == align_of::<libc::epoll_event>()
+);
+
+fn all_seen(events: std::slice::Iter<'_, epoll::Event>) -> impl ExactSizeIterator<Item = Event> {
+    events.map(seen)
 }
 
 fn seen(event: &epoll::Event) -> Event {

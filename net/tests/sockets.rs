@@ -105,6 +105,25 @@ fn a_wait_ends_by_its_timeout_and_not_before() {
 }
 
 #[test]
+fn an_exact_wait_is_not_rounded_up_to_a_millisecond() {
+    let mut epoll = Epoll::new(1).unwrap();
+    let least = Duration::from_micros(150);
+    let waits = (0..100).map(|_| {
+        let start = Instant::now();
+        assert!(wait(&mut epoll, Timeout::Exactly(least)).is_empty());
+        start.elapsed()
+    });
+    // The shortest of many, for a busy machine lengthens most of them.
+    let shortest = waits.min().unwrap();
+    assert!((least..Duration::from_millis(1)).contains(&shortest), "{shortest:?}");
+    let (ours, mut theirs) = pair();
+    epoll.add(&ours, 7, Interest::Both, &Calls::default()).unwrap();
+    theirs.write_all(b"a").unwrap();
+    let events = wait(&mut epoll, Timeout::Exactly(Duration::from_secs(20)));
+    assert!(events.len() == 1 && events[0].token == 7 && events[0].readable);
+}
+
+#[test]
 fn a_ring_before_the_wait_is_not_lost() {
     let calls = Calls::default();
     let mut epoll = Epoll::new(1).unwrap();

@@ -111,12 +111,15 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     let percent = found.confidence * 100.0;
     for capacity in &found.capacities {
         let _ = write!(out, "Cap_{:5} {:20} ", capacity.name, capacity.objective);
-        match capacity.rate_per_s {
-            Some(rate) => out.push_str(&format!("{rate:.0} requests/s")),
-            None => out.push_str("none"),
-        }
-        if let Some((least, most)) = capacity.interval_per_s {
-            let _ = write!(out, " [{least:.0}, {most:.0}] ({percent:.0} % confidence)");
+        match (capacity.rate_per_s, capacity.interval_per_s) {
+            (Some(rate), Some((least, most))) => {
+                let _ = write!(out, "{rate:.0} requests/s [{least:.0}, {most:.0}]");
+                let _ = write!(out, " ({percent:.0} % confidence)");
+            }
+            (Some(rate), None) => {
+                let _ = write!(out, "{rate:.0} requests/s");
+            }
+            (None, _) => out.push_str("none found"),
         }
         let _ = writeln!(out, "{}", limited(capacity.limit));
     }
@@ -133,8 +136,8 @@ fn limited(limit: Limit) -> &'static str {
     match limit {
         Limit::Server => "",
         Limit::LowestRate => ": it does not hold at the lowest rate either",
-        Limit::HighestRate => " or more: the highest rate allowed held",
-        Limit::Generator => " or more: the generator could not do more",
+        Limit::HighestRate => ", or more: the highest rate allowed held",
+        Limit::Generator => ", or more: the generator could not do more",
         Limit::Unknown => ": the search was ended before it was known",
     }
 }
