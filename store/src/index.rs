@@ -50,9 +50,12 @@ const VERSION: u64 = 0x7fff << VERSION_AT;
 const SPILLED_AT: u32 = 32;
 const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
-/// Items per home slot, in percent, from which on the index grows, and below which it contracts.
+/// Items per home slot, in percent, from which on the index grows.
 const LOAD_PERCENT_MAX: u64 = 100;
-const LOAD_PERCENT_MIN: u64 = 75;
+/// Below which it begins to contract, and below which it goes on once it has, until it grows: a
+/// workload around one size does neither.
+const LOAD_PERCENT_MIN: u64 = 55;
+const LOAD_PERCENT_BACK: u64 = 65;
 /// An overflow chain is looked over for changes again after so many lines: it may have been
 /// unlinked.
 const RECHECK_LINES: usize = 16;
@@ -148,7 +151,7 @@ impl Index {
             granted: AtomicUsize::new(0),
             moving: Mutex::new(Moving::new(width)),
         };
-        index.publish(width);
+        index.publish(width, LOAD_PERCENT_MIN);
         index.grant(index.bytes());
         Ok(index)
     }
@@ -244,14 +247,14 @@ impl Index {
         Width::unpack(self.width.width.load(Ordering::Acquire))
     }
 
-    /// Readers are sent to the lines of this width from now on. Under the locks of the groups that
-    /// change.
-    fn publish(&self, width: Width) {
+    /// Readers are sent to the lines of this width from now on, which are to be at least so full.
+    /// Under the locks of the groups that change.
+    fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
             i64::try_from(items).unwrap_or(i64::MAX)
         };
-        let fewest = if width == self.start { i64::MIN } else { items(LOAD_PERCENT_MIN) };
+        let fewest = if width == self.start { i64::MIN } else { items(least_percent) };
         // Relaxed: bounds to go by, at any time.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
         self.width.most_items.store(items(LOAD_PERCENT_MAX), Ordering::Relaxed);

@@ -16,7 +16,7 @@ use memory::segments::State;
 /// Items come and go before a column tells the index: a lump.
 const ITEMS_LUMP: i64 = 64;
 /// Steps back in one slice of background work.
-const SLICE_STEPS: u32 = 8;
+const SLICE_STEPS: u32 = 32;
 /// Segments looked at in one slice for one that was granted to the index.
 const LOOKS_MAX: u32 = 256;
 

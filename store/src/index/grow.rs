@@ -9,8 +9,9 @@
 use super::layout::Layout;
 use super::overflow::SLOTS;
 use super::slot::{Slot, tag};
-use super::width::{Address, LINES_MAX, LINES_MIN, Width};
-use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, VERSION, bump_version, index};
+use super::width::{Address, Homes, LINES_MAX, LINES_MIN, Width};
+use super::{Index, LOAD_PERCENT_BACK, LOAD_PERCENT_MIN, LOCK, ODD, OVERFLOW_AT};
+use super::{SPILLED_AT, VERSION, bump_version, index, put_in};
 use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 
@@ -152,7 +153,7 @@ impl Index {
         moving.left = None;
         if width.lines < LINES_MAX {
             moving.lay_out::<false>(&mut [&mut group], planes, planes.lines, |_| 0);
-            self.publish(width.wider());
+            self.publish(width.wider(), LOAD_PERCENT_MIN);
             group.end_moving();
         } else {
             let bit = width.groups_log;
@@ -162,7 +163,7 @@ impl Index {
                 return Step::NotNow;
             };
             self.split([&mut group, &mut upper], planes, &mut moving, hash_of);
-            self.publish(width.wider());
+            self.publish(width.wider(), LOAD_PERCENT_MIN);
             upper.end_moving();
             group.end_moving();
         }
@@ -191,6 +192,7 @@ impl Index {
     }
 
     /// Takes the last line away: what the last step did is undone.
+    #[inline(never)]
     pub(crate) fn step_back(&self) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -202,8 +204,10 @@ impl Index {
         let planes =
             Address { group: back.stepped, groups_log: back.groups_log, lines: back.lines + 1 };
         if back.lines < LINES_MAX {
-            moving.lay_out::<false>(&mut [&mut group], planes, back.lines, |_| 0);
-            self.publish(back);
+            if !group.fold(planes) {
+                moving.lay_out::<false>(&mut [&mut group], planes, back.lines, |_| 0);
+            }
+            self.publish(back, LOAD_PERCENT_BACK);
         } else {
             let upper = back.stepped + (1 << back.groups_log);
             let Some(mut upper) = self.begin_moving(upper) else {
@@ -212,7 +216,7 @@ impl Index {
             };
             moving.lay_out::<false>(&mut [&mut group, &mut upper], planes, back.lines, |_| 0);
             self.ghost.merge(group.at, upper.at);
-            self.publish(back);
+            self.publish(back, LOAD_PERCENT_BACK);
             upper.end_moving();
         }
         group.end_moving();
@@ -276,6 +280,33 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
+    /// Has the slots of its last line go to the others, which is all there is to a line less unless
+    /// something at home there is elsewhere. False: not all found a place; each is in one still.
+    fn fold(&mut self, planes: Address) -> bool {
+        let last = planes.lines - 1;
+        let away = 1 << (u64::from(SPILLED_AT) + last);
+        if self.word & (away | OVERFLOW_AT) != 0 {
+            return false;
+        }
+        let (homes, lines) = (Homes::of(last), &self.index.lines);
+        for word in lines.line(planes.line(last)) {
+            // Relaxed: as in `Layout::read`.
+            let slot = Slot(word.load(Ordering::Relaxed));
+            if slot.0 == 0 {
+                continue;
+            }
+            let home = homes.home(slot.tag());
+            if !put_in(lines.line(planes.line(home)), slot) {
+                if !put_in(lines.line(planes.line(homes.other(slot.tag()))), slot) {
+                    return false;
+                }
+                self.word |= 1 << (u64::from(SPILLED_AT) + home);
+            }
+            word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+        }
+        true
+    }
+
     /// Also unlocks.
     fn end_moving(self) {
         let word = bump_version(self.word);

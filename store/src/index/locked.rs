@@ -15,7 +15,10 @@ use memory::sync::{AtomicU64, Ordering, fence};
 
 /// One in so many removals, by these bits of the hash, lays its group out anew if something is not
 /// at home: then about as much is as if it had just grown.
-const TIDY_BITS: u64 = 15 << 35;
+const TIDY_BITS: u64 = 63 << 35;
+
+/// One in so many removals, by these bits, makes place for something from an overflow line.
+pub(super) const FILL_BITS: u64 = 3 << 33;
 
 /// No memory for another overflow line.
 #[derive(Debug)]
@@ -151,13 +154,14 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot; what is in an overflow line and could stand there comes.
+    /// Empties a slot; now and then what is in an overflow line and could stand there comes.
+    #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
         if self.word & SPILLED == 0 {
             return;
         }
-        if self.word & OVERFLOW_AT != 0 {
+        if self.word & OVERFLOW_AT != 0 && (at.line.is_none() || self.hash & FILL_BITS == 0) {
             self.fill(at);
         }
         if self.hash & TIDY_BITS == 0 {
@@ -167,6 +171,7 @@ impl<'i> Locked<'i> {
 
     /// Fills an empty slot from the overflow lines, and what becomes empty there from the first of
     /// them.
+    #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match empty.line {
             None => empty.word,
@@ -225,6 +230,7 @@ impl<'i> Locked<'i> {
     }
 
     /// Lays the group out anew, unless somebody else is at such work.
+    #[inline(never)]
     fn tidy(&mut self) {
         let Ok(mut rest) = self.index.moving.try_lock() else { return };
         let address = self.address;

@@ -391,19 +391,30 @@ mod under_loom {
         });
     }
 
-    /// The same when the index contracts.
+    /// The same when the index contracts and the group is laid out anew.
     #[test]
     fn a_step_back_hides_no_key() {
-        model(2, || {
+        contracts(9);
+    }
+
+    /// And when the last line's slots alone move.
+    #[test]
+    fn a_line_that_is_folded_hides_no_key() {
+        contracts(2);
+    }
+
+    /// With so many keys at home in the line that goes.
+    fn contracts(count: usize) {
+        model(2, move || {
             let index = small();
             assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
             // Of the line that goes, and the last in its other line, which is not its home then.
             let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
             let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
-            let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(9).collect();
+            let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
             crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
             let reader = {
-                let (index, moves) = (Arc::clone(&index), crowd[8]);
+                let (index, moves) = (Arc::clone(&index), crowd[count - 1]);
                 thread::spawn(move || has(&index, moves))
             };
             assert_eq!(index.step_back(), grow::Step::Done);
@@ -469,7 +480,9 @@ mod under_loom {
             let pair =
                 |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
             let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
-            let (gone, spilled) = (full[8], pair(0).last().expect("the ninth"));
+            let fills = |loc: &&u64| hash_of(**loc) & locked::FILL_BITS == 0;
+            let gone = *full[8..].iter().find(fills).expect("one in four");
+            let spilled = pair(0).last().expect("the ninth");
             full.iter().chain([&spilled]).for_each(|loc| insert(&index, *loc).expect("room"));
             assert_ne!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
             let reader = {

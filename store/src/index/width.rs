@@ -224,6 +224,10 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
+                // Nor has a line less, but for what it takes with it and what is at home there.
+                let [before_other, other] =
+                    [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
+                assert!(after == lines || other == lines || other == before_other, "{tag}");
                 from.extend((before != after).then_some(before));
             }
             assert!(from.len() as u64 + 1 >= lines, "from all lines but one at most");
