@@ -37,6 +37,12 @@ impl At<'_> {
     pub(crate) fn slot(&self) -> Slot {
         Slot(self.word.load(Ordering::Acquire)) // pairs with the Release of `set`
     }
+
+    /// Its line of the group; none: an overflow line.
+    #[cfg(all(test, loom))]
+    pub(super) fn line(&self) -> Option<u64> {
+        self.line
+    }
 }
 
 /// A locked group, seen from one hash.

@@ -364,6 +364,20 @@ mod under_loom {
         crowd
     }
 
+    /// Two lines of `index` full of keys that have no others, and one more in an overflow line. What
+    /// the first key given leaves behind is filled with the second.
+    fn spilled(index: &Index) -> (u64, u64) {
+        let pair =
+            |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
+        let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
+        let fills = |loc: &&u64| hash_of(**loc) & locked::FILL_BITS == 0;
+        let gone = *full[8..].iter().find(fills).expect("one in four");
+        let spilled = pair(0).last().expect("the ninth");
+        full.iter().chain([&spilled]).for_each(|loc| insert(index, *loc).expect("room"));
+        assert_ne!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
+        (gone, spilled)
+    }
+
     /// The line that a key is at home in where its group has so many, and its other one.
     fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
         let (homes, tag) = (width::Homes::of(lines), tag(hash_of(loc)));
@@ -476,15 +490,7 @@ mod under_loom {
     fn a_removal_hides_no_other_key() {
         model(3, || {
             let index = small();
-            // Two lines full of keys that have no others, and one more, which comes to the second.
-            let pair =
-                |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
-            let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
-            let fills = |loc: &&u64| hash_of(**loc) & locked::FILL_BITS == 0;
-            let gone = *full[8..].iter().find(fills).expect("one in four");
-            let spilled = pair(0).last().expect("the ninth");
-            full.iter().chain([&spilled]).for_each(|loc| insert(&index, *loc).expect("room"));
-            assert_ne!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
+            let (gone, spilled) = spilled(&index);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || has(&index, spilled))
@@ -587,17 +593,21 @@ mod under_loom {
     fn nor_is_it_taken_for_whole_when_its_slot_moves() {
         model(2, || {
             let index = small();
-            let crowd = crowd(&index);
-            let item = Item::new(index, crowd[8]);
+            let (gone, spilled) = spilled(&index);
+            let item = Item::new(index, spilled);
             let reader = {
                 let item = Arc::clone(&item);
                 thread::spawn(move || item.read())
             };
             item.rewrite();
-            let mut locked = item.index.lock(hash_of(crowd[3]));
-            let at = locked.find_loc(crowd[3]).expect("there");
+            let line =
+                || item.index.lock(hash_of(spilled)).find_loc(spilled).expect("there").line();
+            assert_eq!(line(), None);
+            let mut locked = item.index.lock(hash_of(gone));
+            let at = locked.find_loc(gone).expect("there");
             locked.remove(at);
             drop(locked);
+            assert!(line().is_some(), "it moved");
             item.rewrite();
             reader.join().expect("reads");
             assert_eq!(item.read(), Some(2));
