@@ -6,6 +6,7 @@
 //! and is subtracted. The same inserts are repeated on new stores: what strikes the same insert
 //! each time is the store's, what strikes once is the machine's.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
@@ -77,10 +78,16 @@ fn clock_nanoseconds() -> u64 {
     (0..100_000).find(|cost| count_of_u64(*cost) >= middle).unwrap_or(0)
 }
 
+/// More address space than any bench needs.
+const ADDRESS_BYTES_MAX: u64 = 1 << 46;
+
 /// Nanoseconds of each insert, and of the worst slice of background work.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
+    // Under a limit of address space a store reserves no more of it than it uses: all can be touched.
+    let limit = getrlimit(Resource::As);
+    setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;
     let store = store_of(memory_bytes, 1, Some(options.eviction))?;
     let new: Vec<(u64, u64)> =
