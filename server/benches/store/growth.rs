@@ -85,7 +85,7 @@ const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit of address space a store reserves no more of it than it uses: all can be touched.
+    // Under a limit of address space a store reserves no more than it uses: all can be touched.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;

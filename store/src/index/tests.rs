@@ -364,8 +364,8 @@ mod under_loom {
         crowd
     }
 
-    /// Two lines of `index` full of keys that have no others, and one more in an overflow line. What
-    /// the first key given leaves behind is filled with the second.
+    /// Two lines of `index` full of keys that have no others, and one more in an overflow line.
+    /// What the first key given leaves behind is filled with the second.
     fn spilled(index: &Index) -> (u64, u64) {
         let pair =
             |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
