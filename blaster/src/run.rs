@@ -156,14 +156,23 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
     let live = Live::new(plan.quiet, plan.schedule);
     let watch = watch(plan, &ground);
+    let mut not_stored = 0;
     if plan.populate {
         live.populating(ground.workload.keys());
-        course::populate(plan, &ground, &live)?;
+        not_stored = course::populate(plan, &ground, &live)?;
     }
     live.driving("driving");
     let course = course::drive(plan, &ground, pace(plan), (&watch, &live))?;
     live.done();
-    Ok(judged(plan, record::manifest(plan, &ground), course))
+    let mut done = judged(plan, record::manifest(plan, &ground), course);
+    if not_stored > 0 {
+        let (rule, severity) = ("not-populated".to_owned(), Severity::Warning);
+        let sentence = format!(
+            "{not_stored} keys could not be stored before the traffic: misses come of that too"
+        );
+        done.verdict.remarks.push(Remark { rule, severity, sentence });
+    }
+    Ok(done)
 }
 
 /// What is there before the first request: servers, names, and an ear for Ctrl-C.

@@ -117,6 +117,19 @@ fn where_nobody_listens_it_says_so() {
 }
 
 #[test]
+fn what_was_not_stored_before_the_traffic_is_told() {
+    let place = Place::Udp("127.0.0.1:0".parse().unwrap());
+    let faults = reflect::Faults { drop_every: 7, ..Default::default() };
+    let plan = reflect::Plan { places: vec![place], faults, ..Default::default() };
+    let running = reflect::serve(&plan).expect("a port");
+    let Place::Udp(address) = running.addresses()[0].clone() else { panic!("not UDP") };
+    let words = "run -q --keys 200 --schedule 0s+1x50ms --timeout 50ms";
+    let (output, out, err) = output(words, &format!("udp://{address}"));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("keys could not be stored before the traffic"), "{out}");
+}
+
+#[test]
 fn one_run_speaks_one_protocol() {
     let (_running, target) = server();
     let (output, _, err) = output(&format!("run -q redis://{target}"), &target);

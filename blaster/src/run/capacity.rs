@@ -58,9 +58,12 @@ impl Trial for Trials<'_> {
         let once = self.plan.capacity.as_ref().is_some_and(|search| search.populate_once);
         if self.plan.populate && (self.intervals.is_empty() || !once) {
             self.live.populating(self.ground.workload.keys());
-            match course::populate(self.plan, self.ground, &self.live) {
+            let not_stored = match course::populate(self.plan, self.ground, &self.live) {
                 Err(RunError::Stopped) => return Ok(None),
                 populated => populated?,
+            };
+            if not_stored > 0 {
+                self.live.note(&format!("{not_stored} keys could not be stored beforehand"));
             }
         }
         self.live.driving(&format!("{rate_per_s:.0}/s"));

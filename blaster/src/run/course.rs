@@ -28,11 +28,11 @@ pub(crate) struct Course {
     pub(crate) cut_short: Option<String>,
 }
 
-/// Stores every key once.
+/// Stores every key once; how many were not.
 ///
 /// # Errors
-/// A thread could not go on.
-pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<(), RunError> {
+/// A thread could not go on, or hardly anything could be stored.
+pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<u64, RunError> {
     let pace = Pace::Closed { connections: plan.connections, depth: POPULATE_DEPTH };
     let crew = Crew::start(plan, ground, Mode::Populate, pace).map_err(RunError::Threads)?;
     let (mut stored, mut errors, mut epoch, mut ends) = (0, 0, 0, crew.start + POPULATE_EPOCH);
@@ -59,7 +59,7 @@ pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<(), 
         Some(error) => Err(RunError::Drive(error)),
         None if ground.is_stopped() => Err(RunError::Stopped),
         None if stored == 0 || errors > stored / 2 => Err(RunError::Unpopulated(errors)),
-        None => Ok(()),
+        None => Ok(errors),
     }
 }
 
