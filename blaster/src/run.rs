@@ -18,7 +18,7 @@ pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};
 use crate::measure::Interval;
-use crate::measure::check::{self, Loop, Remark, Severity};
+use crate::measure::check::{self, Loop, Severity};
 use crate::measure::objective::Objective;
 use crate::measure::owner::Served;
 use crate::measure::schedule::Schedule;
@@ -166,11 +166,10 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     live.done();
     let mut done = judged(plan, record::manifest(plan, &ground), course);
     if not_stored > 0 {
-        let (rule, severity) = ("not-populated".to_owned(), Severity::Warning);
         let sentence = format!(
             "{not_stored} keys could not be stored before the traffic: misses come of that too"
         );
-        done.verdict.remarks.push(Remark { rule, severity, sentence });
+        done.verdict.add("not-populated", Severity::Warning, sentence);
     }
     Ok(done)
 }
@@ -223,15 +222,13 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
     let judgements = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     if let Some(why) = &course.cut_short {
-        let (rule, severity) = ("cut-short".to_owned(), Severity::Warning);
         let sentence = format!("the run ended before its schedule: {why}");
-        verdict.remarks.push(Remark { rule, severity, sentence });
+        verdict.add("cut-short", Severity::Warning, sentence);
     }
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {
-        let (rule, severity) = ("replaced".to_owned(), Severity::Warning);
         let sentence = format!("{replaced} operations of the trace were made as the nearest verb");
-        verdict.remarks.push(Remark { rule, severity, sentence });
+        verdict.add("replaced", Severity::Warning, sentence);
     }
     RunResult {
         schema: SCHEMA,

@@ -82,7 +82,8 @@ impl Verdict {
         self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
     }
 
-    fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
+    /// Adds a remark.
+    pub(crate) fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
         self.remarks.push(Remark { rule: rule.to_owned(), severity, sentence });
     }
 }

@@ -23,7 +23,7 @@ struct Trials<'p> {
     plan: &'p Plan,
     ground: &'p Ground,
     watch: Watch,
-    live: Live,
+    live: &'p Live,
     intervals: Vec<Interval>,
 }
 
@@ -35,9 +35,8 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
     let live = Live::new(plan.quiet, plan.schedule);
     let watch = watch(plan, &ground);
-    let mut trials = Trials { plan, ground: &ground, watch, live, intervals: Vec::new() };
-    let tell = Live::new(plan.quiet, plan.schedule);
-    let found = search(aim, &mut trials, |point| tell.note(&noted(point)))?;
+    let mut trials = Trials { plan, ground: &ground, watch, live: &live, intervals: Vec::new() };
+    let found = search(aim, &mut trials, |point| live.note(&noted(point)))?;
     Ok(RunResult {
         schema: SCHEMA,
         manifest: record::manifest(plan, &ground),
@@ -58,7 +57,7 @@ impl Trial for Trials<'_> {
         let once = self.plan.capacity.as_ref().is_some_and(|search| search.populate_once);
         if self.plan.populate && (self.intervals.is_empty() || !once) {
             self.live.populating(self.ground.workload.keys());
-            let not_stored = match course::populate(self.plan, self.ground, &self.live) {
+            let not_stored = match course::populate(self.plan, self.ground, self.live) {
                 Err(RunError::Stopped) => return Ok(None),
                 populated => populated?,
             };
@@ -72,7 +71,7 @@ impl Trial for Trials<'_> {
             connections: self.plan.connections,
             outstanding_max: self.plan.outstanding_max,
         };
-        let live = (&self.watch, &self.live);
+        let live = (&self.watch, self.live);
         let course = course::drive(self.plan, self.ground, pace, live)?;
         self.live.done();
         if self.ground.is_stopped() {
