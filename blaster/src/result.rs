@@ -76,7 +76,8 @@ pub enum ResultError {
 
 impl RunResult {
     /// Writes all files into a folder, which is made if it is not there:
-    /// `result.json`, `reports.csv`, `curve.csv` of a search, `response.hlog`, `service.hlog`.
+    /// `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` of a search, `response.hlog`,
+    /// `service.hlog`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -87,6 +88,7 @@ impl RunResult {
             .map_err(|error| ResultError::Contents(path.clone(), error))?;
         json.push('\n');
         put(&folder.join("reports.csv"), csv::reports(&self.reports).as_bytes())?;
+        put(&folder.join("cpus.csv"), csv::cpus(&self.reports).as_bytes())?;
         if let Some(search) = &self.search {
             put(&folder.join("curve.csv"), csv::curve(&search.curve).as_bytes())?;
         }

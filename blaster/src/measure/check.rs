@@ -1,7 +1,8 @@
 //! Was it the server that was measured, or the generator?
 //!
 //! Where: over the merged report, before anybody sees a figure of it. Invariant: a verdict rests on
-//! named thresholds only; what is unknown (a server elsewhere) accuses nobody.
+//! named thresholds only; what is unknown (a server elsewhere) accuses nobody, and the generator is
+//! accused by its own lateness or CPU alone: a server that sleeps is slow, whoever asks it.
 //! Source: what suites published that were bound by their client found out too late
 //! (81 to 91 % of the generator's CPU).
 
@@ -16,6 +17,8 @@ pub const LATENESS_NS_MIN: f64 = 50_000.0;
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
 /// A thread on its CPU for longer than this share has no time left.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
+/// A thread on its CPU for less than this share waits most of the time.
+pub const THREAD_IDLE_MAX: f64 = 0.5;
 /// Sends put off, of all that were due, from which the way to the server counts as blocked.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
 /// Of fewer requests than this share that were not held back, lateness is not judged.
@@ -158,6 +161,11 @@ impl Facts {
     fn is_full(&self) -> bool {
         self.busiest > THREAD_BUSY_MAX
     }
+
+    /// The CPUs that the server kept busy, or wanted to, if they are few.
+    fn idle_server(&self) -> Option<f64> {
+        self.server_cpus.filter(|cpus| *cpus < SERVER_IDLE_CPUS_MAX)
+    }
 }
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
@@ -186,37 +194,45 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
+    // What the generator was late with, or had no time for, it has been blamed for already.
+    let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
             "{:.1} % of the requests had to wait because a socket was full or too many were \
              under way",
             100.0 * facts.held_back
         );
-        let (severity, advice) = match facts.server_cpus {
-            Some(cpus) if cpus < SERVER_IDLE_CPUS_MAX => (
-                Severity::Invalid,
-                format!(", while the server kept {cpus:.2} CPUs busy: use more connections"),
+        let advice = match facts.idle_server().filter(|_| !is_to_blame) {
+            Some(cpus) => format!(
+                ", while the server kept {cpus:.2} CPUs busy: it waits for something else, or \
+                 takes more over more connections"
             ),
-            _ => (Severity::Warning, ": the server, or the way to it, was behind".to_owned()),
+            None => ": the server, or the way to it, was behind".to_owned(),
         };
-        verdict.add("held-back", severity, sentence + &advice);
+        verdict.add("held-back", Severity::Warning, sentence + &advice);
     }
-    if let Some(cpus) = facts.server_cpus
-        && facts.falls_short()
-        && cpus < SERVER_IDLE_CPUS_MAX
-    {
+    if let Some(cpus) = facts.idle_server().filter(|_| facts.falls_short() && !is_to_blame) {
         let sentence = format!(
             "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
-             busy: what limited them stands between the generator and the server",
+             busy and the generator sent in time: the server waits for something else than a \
+             CPU, or what they lack is lost on the way",
             facts.achieved_per_s, facts.offered_per_s
         );
-        verdict.add("server-idle", Severity::Invalid, sentence);
+        verdict.add("server-idle", Severity::Warning, sentence);
     }
 }
 
 fn closed(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
+    } else if let Some(cpus) = facts.idle_server().filter(|_| facts.busiest < THREAD_IDLE_MAX) {
+        let sentence = format!(
+            "the server kept {cpus:.2} CPUs busy and the generator's busiest thread {:.2}: the \
+             rate is what the time of an answer allows with so many requests under way; more \
+             --connections, or --depth, ask for more",
+            facts.busiest
+        );
+        verdict.add("both-idle", Severity::Warning, sentence);
     }
 }
 
@@ -357,24 +373,63 @@ mod tests {
         assert_eq!(rules(&short, Loop::Closed), []);
     }
 
+    fn used(usr_cpus: f64) -> Option<ProcessUse> {
+        Some(ProcessUse { usr_cpus, ..ProcessUse::default() })
+    }
+
     #[test]
-    fn an_idle_server_was_not_the_limit() {
+    fn a_server_that_only_sleeps_is_slow_and_the_generator_is_not_accused() {
         let mut idle = made(2, 100, 10_000);
         idle.tally.offered = 12_000;
         idle.asked_per_s = Some(12_000.0);
         assert_eq!(rules(&idle, Loop::Open), []);
-        idle.usage.server = Some(ProcessUse { usr_cpus: 0.2, ..ProcessUse::default() });
-        assert_eq!(rules(&idle, Loop::Open), one("server-idle", true));
-        let starved = ProcessUse { waiting_cpus: Some(0.4), ..idle.usage.server.unwrap() };
+        idle.usage.server = used(0.2);
+        assert_eq!(rules(&idle, Loop::Open), one("server-idle", false));
+        let starved = ProcessUse { waiting_cpus: Some(0.4), ..used(0.2).unwrap() };
         idle.usage.server = Some(starved);
         assert_eq!(rules(&idle, Loop::Open), one("server-waited", false));
-        idle.usage.server = Some(ProcessUse { usr_cpus: 0.2, ..ProcessUse::default() });
+        idle.usage.server = used(0.2);
         idle.tally.held_back = 6_000;
-        let both = rules(&idle, Loop::Open);
-        assert_eq!(both, [one("held-back", true), one("server-idle", true)].concat());
-        // A server elsewhere accuses nobody.
+        let both = check(&idle, Loop::Open);
+        let names: Vec<&str> = both.remarks.iter().map(|remark| remark.rule.as_str()).collect();
+        assert_eq!(names, ["held-back", "server-idle"]);
+        assert!(both.is_valid() && both.remarks[0].sentence.contains("more connections"));
+        // A server elsewhere is not known to be idle.
         idle.usage.server = None;
         assert_eq!(rules(&idle, Loop::Open), one("held-back", false));
+    }
+
+    #[test]
+    fn an_idle_server_behind_a_generator_that_is_late_or_full_is_the_generators_doing() {
+        let mut late = made(2_000, 100, 10_000);
+        late.tally.offered = 12_000;
+        late.usage.server = used(0.2);
+        assert_eq!(rules(&late, Loop::Open), one("late-sends", true));
+        let mut full = made(2, 100, 10_000);
+        full.tally.offered = 12_000;
+        full.busiest = 0.97;
+        full.usage.server = used(0.2);
+        assert_eq!(rules(&full, Loop::Open), one("thread-full", true));
+        let mut short = made(2, 100, 9_000);
+        short.asked_per_s = Some(12_000.0);
+        short.usage.server = used(0.2);
+        let told = [one("not-offered", true), one("few-answers", false)].concat();
+        assert_eq!(rules(&short, Loop::Open), told);
+    }
+
+    #[test]
+    fn a_closed_loop_of_few_connections_keeps_nobody_busy() {
+        let mut few = made(0, 1_000, 10_000);
+        few.usage.server = used(0.3);
+        few.busiest = 0.3;
+        assert_eq!(rules(&few, Loop::Closed), one("both-idle", false));
+        // One of them is at work.
+        few.busiest = 0.6;
+        assert_eq!(rules(&few, Loop::Closed), []);
+        (few.busiest, few.usage.server) = (0.3, used(0.6));
+        assert_eq!(rules(&few, Loop::Closed), []);
+        few.usage.server = None;
+        assert_eq!(rules(&few, Loop::Closed), []);
     }
 
     #[test]

@@ -16,6 +16,9 @@ p90_us,p95_us,p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,se
 service_max_us,server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,\
 machine_softirq";
 
+/// Columns of `cpus.csv`: shares of one CPU's time.
+const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
+
 /// Columns of `curve.csv`.
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
 p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met";
@@ -80,6 +83,25 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
         cell(machine.map(|machine| machine.idle), 4),
         cell(machine.map(|machine| machine.softirq), 4)
     );
+}
+
+/// This machine's CPUs, report by report: all of them, then each.
+#[must_use]
+pub fn cpus(reports: &[Interval]) -> String {
+    let mut out = format!("{CPUS}\r\n");
+    for (nth, report) in reports.iter().enumerate() {
+        let Some(machine) = &report.usage.machine else { continue };
+        let Interval { run, start_s, seconds, .. } = report;
+        let each = machine.cores.iter().map(|core| (core.cpu.to_string(), core.shares));
+        for (cpu, shares) in std::iter::once(("all".to_owned(), machine.total)).chain(each) {
+            let _ = write!(out, "{run},{},{start_s:.3},{seconds:.3},{cpu}", nth + 1);
+            for (_, share) in shares.named() {
+                let _ = write!(out, ",{share:.4}");
+            }
+            let _ = write!(out, ",{:.4}\r\n", shares.busy());
+        }
+    }
+    out
 }
 
 /// Latency against throughput, trial by trial.

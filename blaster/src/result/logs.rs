@@ -1,10 +1,12 @@
 //! The times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
 //!
-//! Where: beside the JSON. Invariant: an interval a report and type of request, its tag the type;
+//! Where: beside the JSON. Invariant: an interval a report and type of request, its tag the type,
+//! and one without a tag of all types together, which is what tools read that are not told a tag;
 //! times in nanoseconds, the interval's longest in milliseconds, as the Java tools print it.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};
+use crate::measure::{Times, VerbTally};
 use crate::workload::VERBS;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -44,22 +46,22 @@ pub fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
         .begin_log_with(&mut bytes, &mut encoder)
         .map_err(|error| failed(&error))?;
     for report in &result.reports {
-        for verb in VERBS {
-            let tally = report.tally.verb(verb);
-            let times = match kind {
-                Kind::Response => &tally.response_ns,
-                Kind::Service => &tally.service_ns,
-            };
-            if let Some(histogram) = times.histogram() {
-                log.write_histogram(
-                    histogram,
-                    span(report.start_s),
-                    span(report.seconds),
-                    Tag::new(verb.name()),
-                )
+        let total = report.tally.total();
+        let tagged = VERBS.iter().map(|verb| (Tag::new(verb.name()), report.tally.verb(*verb)));
+        for (tag, tally) in tagged.chain([(None, &total)]) {
+            let Some(histogram) = kind.of(tally).histogram() else { continue };
+            log.write_histogram(histogram, span(report.start_s), span(report.seconds), tag)
                 .map_err(|error| failed(&error))?;
-            }
         }
     }
     Ok(bytes)
+}
+
+impl Kind {
+    fn of(self, tally: &VerbTally) -> &Times {
+        match self {
+            Kind::Response => &tally.response_ns,
+            Kind::Service => &tally.service_ns,
+        }
+    }
 }

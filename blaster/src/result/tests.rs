@@ -44,8 +44,9 @@ fn a_result_is_read_back_as_it_was() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let expected = ["curve.csv", "reports.csv", "response.hlog", "result.json", "service.hlog"];
-    assert_eq!(names, expected.map(str::to_owned).into());
+    let tables = ["cpus.csv", "curve.csv", "reports.csv"];
+    let expected = tables.into_iter().chain(["response.hlog", "result.json", "service.hlog"]);
+    assert_eq!(names, expected.map(str::to_owned).collect());
 }
 
 #[test]
@@ -71,13 +72,13 @@ fn an_interval_log_is_read_by_hdrhistogram() {
     let result = sample::result("ours", 50);
     result.write(&folder.0).unwrap();
     let log = fs::read(folder.0.join("response.hlog")).unwrap();
-    let mut merged = Times::default();
+    let (mut merged, mut all) = (Times::default(), Times::default());
     let (mut intervals, mut started, mut tags) = (0, false, BTreeSet::new());
     for entry in IntervalLogIterator::new(&log) {
         match entry.unwrap() {
             LogEntry::Interval(interval) => {
                 intervals += 1;
-                tags.insert(interval.tag().unwrap().as_str().to_owned());
+                tags.extend(interval.tag().map(|tag| tag.as_str().to_owned()));
                 assert_eq!(interval.duration().as_secs(), 10);
                 let bytes = base64::engine::general_purpose::STANDARD
                     .decode(interval.encoded_histogram())
@@ -85,15 +86,17 @@ fn an_interval_log_is_read_by_hdrhistogram() {
                 let histogram: Histogram<u64> =
                     Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
                 assert!((interval.max() * 1e6 / histogram.max() as f64 - 1.0).abs() < 0.01);
-                merged.merge(&Times::from_histogram(histogram));
+                let into = if interval.tag().is_some() { &mut merged } else { &mut all };
+                into.merge(&Times::from_histogram(histogram));
             }
             LogEntry::StartTime(_) => started = true,
             LogEntry::BaseTime(_) => {}
         }
     }
-    assert!(started && intervals == 12, "{intervals} intervals");
+    assert!(started && intervals == 18, "{intervals} intervals");
     assert_eq!(tags, ["get", "set"].map(str::to_owned).into());
-    assert_eq!(merged, result.merged.unwrap().tally.total().response_ns);
+    let expected = result.merged.unwrap().tally.total().response_ns;
+    assert_eq!((merged, all), (expected.clone(), expected));
 }
 
 #[test]
@@ -112,6 +115,26 @@ fn tables_have_a_row_a_report_and_type_and_are_rectangular() {
     let curve = fs::read_to_string(folder.0.join("curve.csv")).unwrap();
     assert_eq!(curve.lines().count(), 9);
     assert!(curve.contains("\"it was, \"\"late\"\"\""), "{curve}");
+}
+
+#[test]
+fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
+    let folder = Folder::new("cpus");
+    sample::result("ours", 50).write(&folder.0).unwrap();
+    let cpus = fs::read_to_string(folder.0.join("cpus.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = cpus.lines().map(|line| line.split(',').collect()).collect();
+    // All, and two of them, in each of six reports.
+    assert_eq!(lines.len(), 1 + 6 * 3);
+    let header = lines[0].clone();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let names: Vec<&str> = lines[1..4].iter().map(|line| line[column("cpu")]).collect();
+    assert_eq!(names, ["all", "0", "1"]);
+    let figures = |line: &[&str]| {
+        ["usr", "sys", "softirq", "irq", "idle", "busy"].map(|name| line[column(name)].to_owned())
+    };
+    assert_eq!(figures(&lines[2]), ["0.2000", "0.3000", "0.1000", "0.0000", "0.4000", "0.6000"]);
+    assert_eq!(lines[18][column("report")], "6");
+    assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 
 /// Every name of an object, however deep; histograms' text is no object.

@@ -1,0 +1,245 @@
+//! The tools that ask, run as their users run them, and what they say.
+//!
+//! Where: between the servers and the comparison. Invariant: each run is one process on one
+//! processor; what it prints is read, never guessed: a line that is not there is an error.
+
+use super::servers::{self, Server};
+use super::{Told, started};
+use blaster::result::RunResult;
+use std::error::Error;
+use std::io::Write;
+use std::process::{Command, Output};
+
+/// Keys, and the bytes of their values.
+const KEYS: u32 = 16_000;
+const VALUE_BYTES: u32 = 128;
+/// memcaslap's keys, with nine gets to a set; redis-benchmark's are of 16 bytes, and all gets.
+const SLAP_KEY_BYTES: u32 = 32;
+
+/// Who is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rival {
+    Memcaslap,
+    RedisBenchmark,
+}
+
+/// What a run says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) per_s: f64,
+    pub(crate) mean_us: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    /// Ranges of both, where that is all it says.
+    pub(crate) p50_p99: Option<(String, String)>,
+    /// CPU time of the process, by the requests it made.
+    pub(crate) cpu_us: f64,
+}
+
+impl Rival {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Rival::Memcaslap => "memcaslap",
+            Rival::RedisBenchmark => "redis-benchmark",
+        }
+    }
+
+    pub(crate) fn is_installed(self) -> bool {
+        Command::new(self.name()).arg("--version").output().is_ok()
+    }
+
+    pub(crate) fn server(self, cpu: usize) -> Result<Option<Server>, Box<dyn Error>> {
+        Ok(match self {
+            Rival::Memcaslap => started(servers::memcached(cpu)?, "memcached"),
+            Rival::RedisBenchmark => started(servers::redis(cpu)?, "redis-server"),
+        })
+    }
+}
+
+/// kvblaster's words for the workload.
+fn words(rival: Rival, server: &Server) -> Vec<String> {
+    let (target, key_bytes, mix) = match rival {
+        Rival::Memcaslap => (server.address.to_string(), SLAP_KEY_BYTES, "get=9,set=1"),
+        Rival::RedisBenchmark => (format!("redis://{}", server.address), 16, "get=1"),
+    };
+    let words = format!(
+        "run -q --json -w uniform --keys {KEYS} --key-size {key_bytes} --value-size {VALUE_BYTES} \
+         --mix {mix} {target}"
+    );
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Stores what is asked for, by both tools' names.
+pub(crate) fn fill(rival: Rival, server: &Server, told: Told) -> Result<(), Box<dyn Error>> {
+    let mut filling = kvblaster_at(told.client_cpu);
+    filling.args(words(rival, server)).args(["-n", "1"]);
+    run(&mut filling)?;
+    if rival == Rival::RedisBenchmark {
+        // It draws the keys it stores: of ten times as many hardly one is missed.
+        let many = (10 * KEYS).to_string();
+        let words = ["-t", "set", "-n", &many, "-c", "8", "-P", "16"];
+        run(redis_benchmark(server, told).args(words))?;
+    }
+    Ok(())
+}
+
+fn kvblaster_at(cpu: usize) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
+    command
+}
+
+/// A run of kvblaster.
+pub(crate) fn kvblaster(
+    rival: Rival,
+    server: &Server,
+    connections: u32,
+    told: Told,
+) -> Result<Seen, Box<dyn Error>> {
+    let mut command = kvblaster_at(told.client_cpu);
+    command.args(words(rival, server)).arg("--no-populate");
+    command.args(["-c", &connections.to_string()]);
+    command.args(["--schedule", &format!("0s+1x{}s", told.seconds)]);
+    let (output, cpu_us) = run(&mut command)?;
+    let result: RunResult = serde_json::from_slice(&output.stdout)?;
+    let merged = result.merged.as_ref().ok_or("kvblaster measured nothing")?;
+    let total = merged.tally.total();
+    if total.failed() > 0 || total.misses > 0 {
+        return Err(format!("{} failed, {} missed", total.failed(), total.misses).into());
+    }
+    let us = |quantile| total.response_ns.quantile_ns(quantile).map(|ns| ns as f64 / 1e3);
+    Ok(Seen {
+        per_s: merged.achieved_per_s(),
+        mean_us: total.response_ns.mean_ns().ok_or("no times")? / 1e3,
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+        p50_p99: None,
+        cpu_us: cpu_us / total.answered as f64,
+    })
+}
+
+/// A run of the rival; `rate` is about what is to be expected.
+pub(crate) fn rival(
+    rival: Rival,
+    server: &Server,
+    (connections, rate): (u32, f64),
+    told: Told,
+) -> Result<Seen, Box<dyn Error>> {
+    match rival {
+        Rival::Memcaslap => memcaslap(server, connections, told),
+        Rival::RedisBenchmark => redis(server, (connections, rate), told),
+    }
+}
+
+fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<dyn Error>> {
+    let config = std::env::temp_dir().join(format!("agree-{}.cfg", std::process::id()));
+    let rows = format!(
+        "key\n{SLAP_KEY_BYTES} {SLAP_KEY_BYTES} 1\nvalue\n{VALUE_BYTES} {VALUE_BYTES} 1\n\
+         cmd\n0 0.1\n1 0.9\n"
+    );
+    std::fs::File::create(&config)?.write_all(rows.as_bytes())?;
+    let mut command = Command::new("taskset");
+    command.args(["-c", &told.client_cpu.to_string(), "memcaslap", "-T", "1"]);
+    command.args(["-s", &server.address.to_string(), "-c", &connections.to_string()]);
+    // Its keys: so many of each connection. It says its times only if it is to say them often.
+    command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", told.seconds), "-F"]);
+    let outcome = run(command.arg(&config));
+    let _ = std::fs::remove_file(&config);
+    let (output, cpu_us) = outcome?;
+    slap_said(&String::from_utf8_lossy(&output.stdout), cpu_us)
+}
+
+/// What memcaslap printed: `Avg:` and the counts of times by their bits, of all requests.
+fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
+    let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
+    let of = |text: &str, name: &str| -> Option<f64> {
+        text.split_once(name)?.1.split_whitespace().next()?.parse().ok()
+    };
+    let total = text.split("Total Statistics (").nth(1).ok_or_else(|| lacks("total"))?;
+    let bins = total.split_once("Log2 Dist:").ok_or_else(|| lacks("distribution"))?.1;
+    let mut counts = [0.0; 64];
+    for line in bins.lines().skip(1).take_while(|line| line.contains(':')) {
+        let (first, row) = line.split_once(':').unwrap_or_default();
+        let Ok(first) = first.trim().parse::<usize>() else { break };
+        for (nth, count) in row.split_whitespace().enumerate() {
+            if let Some(bin) = counts.get_mut(first + nth) {
+                *bin = count.parse()?;
+            }
+        }
+    }
+    let all: f64 = counts.iter().sum();
+    let range = |quantile: f64| {
+        let mut seen = 0.0;
+        let bin = counts.iter().position(|count| {
+            seen += count;
+            seen >= quantile * all
+        });
+        let bin = bin.unwrap_or(0);
+        format!("{}..{}", 1_u64 << bin.saturating_sub(1), 1_u64 << bin)
+    };
+    let operations = of(text, " Ops:").ok_or_else(|| lacks("count"))?;
+    Ok(Seen {
+        per_s: of(text, " TPS:").ok_or_else(|| lacks("rate"))?,
+        mean_us: of(total, "Avg:").ok_or_else(|| lacks("mean"))?,
+        p50_us: None,
+        p99_us: None,
+        p50_p99: Some((range(0.5), range(0.99))),
+        cpu_us: cpu_us / operations,
+    })
+}
+
+fn redis_benchmark(server: &Server, told: Told) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &told.client_cpu.to_string(), "redis-benchmark", "--csv"]);
+    command.args(["-h", "127.0.0.1", "-p", &server.address.port().to_string()]);
+    command.args(["-r", &KEYS.to_string(), "-d", &VALUE_BYTES.to_string()]);
+    command
+}
+
+fn redis(
+    server: &Server,
+    (connections, rate): (u32, f64),
+    told: Told,
+) -> Result<Seen, Box<dyn Error>> {
+    let requests = format!("{:.0}", rate * f64::from(told.seconds));
+    let mut command = redis_benchmark(server, told);
+    command.args(["-t", "get", "-n", &requests, "-c", &connections.to_string()]);
+    let (output, cpu_us) = run(&mut command)?;
+    let text = String::from_utf8_lossy(&output.stdout).replace('"', "");
+    let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
+    let names = row("test,").ok_or("redis-benchmark printed no names")?;
+    let cells = row("GET,").ok_or("redis-benchmark printed no figures")?;
+    let cell = |name: &str| -> Result<f64, Box<dyn Error>> {
+        let at = names.split(',').position(|one| one == name).ok_or(name.to_owned())?;
+        Ok(cells.split(',').nth(at).ok_or(name.to_owned())?.parse()?)
+    };
+    Ok(Seen {
+        per_s: cell("rps")?,
+        mean_us: 1e3 * cell("avg_latency_ms")?,
+        p50_us: Some(1e3 * cell("p50_latency_ms")?),
+        p99_us: Some(1e3 * cell("p99_latency_ms")?),
+        p50_p99: None,
+        cpu_us: cpu_us / requests.parse::<f64>()?,
+    })
+}
+
+/// Runs a tool to its end; what it printed, and the CPU time it took, in microseconds.
+pub(crate) fn run(command: &mut Command) -> Result<(Output, f64), Box<dyn Error>> {
+    let before = children_us()?;
+    let output = command.output()?;
+    let took = children_us()? - before;
+    if output.status.success() {
+        return Ok((output, took));
+    }
+    let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    Err(format!("{command:?}: {}\n{}", output.status, text.concat()).into())
+}
+
+/// CPU time of the processes that were waited for.
+fn children_us() -> Result<f64, Box<dyn Error>> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, figures) = stat.rsplit_once(')').ok_or("/proc/self/stat")?;
+    let ticks = figures.split_ascii_whitespace().skip(13).take(2).map(str::parse::<f64>);
+    let ticks: Vec<f64> = ticks.collect::<Result<_, _>>()?;
+    Ok(ticks.iter().sum::<f64>() * 1e6 / rustix::param::clock_ticks_per_second() as f64)
+}

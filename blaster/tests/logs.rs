@@ -1,0 +1,126 @@
+//! The logs of a run, read by HdrHistogram's own tool in Java, against the run's JSON.
+//!
+//! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is what
+//! the histogram in `result.json` says; where Java or the library is missing it is a skip, and in
+//! CI a failure.
+
+#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used, reason = "a test")]
+
+use blaster::measure::{Interval, Times};
+use blaster::reflect;
+use blaster::result::RunResult;
+use blaster::target::Place;
+use blaster::workload::Verb;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where Debian's libhdrhistogram-java puts it.
+const JAR: &str = "/usr/share/java/hdrhistogram.jar";
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether the tool is here.
+fn is_installed() -> bool {
+    let has_java = Command::new("java").arg("-version").output().is_ok();
+    if has_java && Path::new(JAR).exists() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "no Java, or no {JAR} (make peers)");
+    eprintln!("skipped: no Java, or no {JAR} (make peers)");
+    false
+}
+
+/// What HistogramLogProcessor prints of a log, in nanoseconds.
+fn processed(log: &Path, options: &[&str]) -> String {
+    // The smaller compiler alone, and no image of classes: it starts faster.
+    let mut java = Command::new("java");
+    java.args(["-XX:TieredStopAtLevel=1", "-cp", JAR, "org.HdrHistogram.HistogramLogProcessor"]);
+    java.arg("-i").arg(log).args(["-outputValueUnitRatio", "1"]).args(options);
+    let output = java.output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success() && err.is_empty(), "{options:?}: {err}");
+    out.into_owned()
+}
+
+/// Compares each row of a percentile table, and the figures below it.
+fn assert_told(printed: &str, times: &Times, what: &str) {
+    let histogram = times.histogram().unwrap_or_else(|| panic!("{what}: nothing"));
+    let mut rows = 0;
+    for line in printed.lines() {
+        let cells: Vec<f64> = line.split_whitespace().map_while(|cell| cell.parse().ok()).collect();
+        let [value, _, count, ..] = cells[..] else { continue };
+        rows += 1;
+        // Java prints the highest value that is counted as this one.
+        let ns = std::time::Duration::from_secs_f64(value / 1e9).as_nanos().try_into().unwrap();
+        assert_eq!(histogram.count_between(0, ns) as f64, count, "{what}: {line}");
+    }
+    assert!(rows > 20, "{what}: {rows} rows in\n{printed}");
+    let figure = |name: &str| {
+        let (_, rest) = printed.split_once(name).unwrap_or_else(|| panic!("{name}: {printed}"));
+        let figure = rest.trim_start_matches([' ', '=']).split([',', ']']).next().unwrap();
+        figure.trim().parse::<f64>().unwrap_or_else(|_| panic!("{name}: {figure}"))
+    };
+    assert_eq!(figure("Total count"), times.len() as f64, "{what}");
+    for (name, ours) in [
+        ("Mean", times.mean_ns().unwrap()),
+        ("StdDeviation", times.sd_ns().unwrap()),
+        ("[Max", times.max_ns().unwrap() as f64),
+    ] {
+        let theirs = figure(name);
+        assert!((theirs / ours - 1.0).abs() < 1e-3, "{what}: {name} {theirs} for {ours}");
+    }
+}
+
+/// Runs against the null server and reads back what was written.
+fn measured(folder: &Path) -> RunResult {
+    let place = Place::Tcp("127.0.0.1:0".parse().unwrap());
+    let plan = reflect::Plan { places: vec![place], value_bytes: 64, ..Default::default() };
+    let running = reflect::serve(&plan).unwrap();
+    let Place::Tcp(address) = &running.addresses()[0] else { panic!("not TCP") };
+    let words = "run -q --no-populate --keys 1000 --mix get=3,set=1 --schedule 0s+3x100ms -o";
+    let mut kvblaster = Command::new(env!("CARGO_BIN_EXE_kvblaster"));
+    kvblaster.args(words.split_whitespace()).arg(folder).arg(address.to_string());
+    let output = kvblaster.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    RunResult::read(folder).unwrap()
+}
+
+#[test]
+fn histogram_log_processor_reads_what_the_json_says() {
+    if !is_installed() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("kvblaster-java-{}", std::process::id()));
+    let folder = Folder(folder);
+    let result = measured(&folder.0);
+    let merged = result.merged.as_ref().unwrap();
+    let of = |interval: &Interval, verb: Option<Verb>| match verb {
+        Some(verb) => interval.tally.verb(verb).clone(),
+        None => interval.tally.total(),
+    };
+    let response = folder.0.join("response.hlog");
+    for verb in [None, Some(Verb::Get), Some(Verb::Set)] {
+        let tag = verb.map_or(Vec::new(), |verb| vec!["-tag", verb.name()]);
+        assert_told(
+            &processed(&response, &tag),
+            &of(merged, verb).response_ns,
+            &format!("{tag:?}"),
+        );
+    }
+    let service = processed(&folder.0.join("service.hlog"), &[]);
+    assert_told(&service, &merged.tally.total().service_ns, "service");
+    // The second report alone: found by when it began.
+    let second = &result.reports[1];
+    let [from, to] = [-0.002, 0.002].map(|by| (second.start_s + by).to_string());
+    let part = processed(&response, &["-start", &from, "-end", &to, "-tag", "get"]);
+    assert_told(&part, &of(second, Some(Verb::Get)).response_ns, "the second report");
+    let tags = processed(&response, &["-listtags"]);
+    assert!(tags.contains("get") && tags.contains("set"), "{tags}");
+}
