@@ -117,6 +117,9 @@ fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Something that a run says of itself.
+type Figure = fn(&Seen) -> Option<f64>;
+
 /// The two side by side, and what their ratio says.
 fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
     println!("{connections} connection{}", if connections == 1 { "" } else { "s" });
@@ -125,13 +128,12 @@ fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
         "", "requests/s", "mean us", "p50 us", "p99 us", "under way", "CPU us"
     );
     for (name, seen) in [("kvblaster", ours), (rival.name(), theirs)] {
-        let column = |of: fn(&Seen) -> Option<f64>, digits| {
+        let column = |of: Figure, digits| {
             ratio::mean(&seen.iter().filter_map(of).collect::<Vec<_>>(), digits)
         };
         let range = seen.iter().find_map(|seen| seen.p50_p99.clone());
-        let (p50, p99) = range.unwrap_or_else(|| {
-            (column(|seen| seen.p50_us, 1), column(|seen| seen.p99_us, 1))
-        });
+        let (p50, p99) =
+            range.unwrap_or_else(|| (column(|seen| seen.p50_us, 1), column(|seen| seen.p99_us, 1)));
         println!(
             "  {name:16} {:>20} {:>20} {p50:>16} {p99:>16} {:>9} {:>9}",
             column(|seen| Some(seen.per_s), 0),
@@ -140,7 +142,7 @@ fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
             ratio::plain(seen, |seen| Some(seen.cpu_us)),
         );
     }
-    let figures: [(&str, fn(&Seen) -> Option<f64>); 4] = [
+    let figures: [(&str, Figure); 4] = [
         ("requests/s", |seen| Some(seen.per_s)),
         ("mean", |seen| Some(seen.mean_us)),
         ("p50", |seen| seen.p50_us),

@@ -3,7 +3,7 @@
 //! Where: under both comparisons. Invariant: intervals are Student's, of as few rounds as there
 //! are: a wide one says that the machine was not quiet, never that tools agree well.
 
-use super::Seen;
+use super::{Figure, Seen};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::fmt;
 
@@ -63,7 +63,7 @@ pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
 }
 
 /// A mean alone.
-pub(crate) fn plain(seen: &[Seen], of: fn(&Seen) -> Option<f64>) -> String {
+pub(crate) fn plain(seen: &[Seen], of: Figure) -> String {
     let samples: Vec<f64> = seen.iter().filter_map(of).collect();
     let mean = samples.iter().sum::<f64>() / samples.len() as f64;
     if samples.is_empty() { "-".to_owned() } else { format!("{mean:.2}") }

@@ -1,0 +1,163 @@
+//! When do requests really leave? Seen from the other end.
+//!
+//! Where: last. Invariant: a thread of this process that does nothing else stamps each datagram as
+//! it comes, and answers it with a miss; the first tenth is left out.
+//! Source: over loopback a datagram is with its receiver when `sendmsg` returns, so that times
+//! between arrivals are times between departures, but for the receiver's own microsecond or two.
+
+use super::Told;
+use super::peers::run;
+use std::error::Error;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Stamps kept.
+const STAMPS_MAX: usize = 1 << 21;
+/// memcached's frame, and a request's longest beginning that is looked at.
+const FRAME_BYTES: usize = 8;
+
+const ABOUT: &str = "
+== Gaps: what leaves when, stamped by a receiver of datagrams
+Equal gaps have a deviation of 0, exponential ones of 1 (standard deviation over mean). `apart` is
+the greatest distance between the distribution that was asked for and what came (Kolmogorov and
+Smirnov's D): 0 is the same, 1 is another one altogether. Of equal gaps it says little, for any
+jitter moves half of them to the other side of the one value; their p1 and p99 do.
+";
+
+/// A row each law and rate.
+pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
+    println!("{ABOUT}");
+    println!(
+        "{:12} {:>9} {:>10} {:>10} {:>9}   {:32} {:>32} {:>7}",
+        "gaps",
+        "asked/s",
+        "mean us",
+        "should be",
+        "deviation",
+        "p1 p10 p50 p90 p99 us",
+        "should be",
+        "apart"
+    );
+    for law in ["fixed", "exponential"] {
+        for rate in [1_000, 10_000, 50_000, 100_000] {
+            let receiver = Receiver::start(told.server_cpu)?;
+            let mut command = Command::new("taskset");
+            command.args(["-c", &told.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
+            let words = format!(
+                "run -q --json --no-populate -w uniform --keys 1000 --gap {law} --mix get=1 -c 1 \
+                 -r {rate} --schedule 0s+1x{}s udp://{}",
+                told.seconds, receiver.address
+            );
+            run(command.args(words.split_whitespace()))?;
+            row(law, rate, &receiver.stop()?);
+        }
+    }
+    Ok(())
+}
+
+/// Prints the gaps between stamps.
+fn row(law: &str, rate: u32, stamps: &[u64]) {
+    let settled = &stamps[stamps.len() / 10..];
+    let mut gaps: Vec<f64> =
+        settled.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 / 1e3).collect();
+    if gaps.len() < 100 {
+        return println!("{law:12} {rate:>9} only {} datagrams came", stamps.len());
+    }
+    gaps.sort_by(f64::total_cmp);
+    let count = gaps.len() as f64;
+    let mean = gaps.iter().sum::<f64>() / count;
+    let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count;
+    let wanted = 1e6 / f64::from(rate);
+    let is_fixed = law == "fixed";
+    let below = |gap: f64| match is_fixed {
+        true => f64::from(u8::from(gap >= wanted)),
+        false => 1.0 - (-gap / wanted).exp(),
+    };
+    let apart = gaps.iter().enumerate().fold(0.0_f64, |most, (nth, gap)| {
+        let (before, after) = (nth as f64 / count, (nth + 1) as f64 / count);
+        most.max((below(*gap) - before).abs()).max((below(*gap) - after).abs())
+    });
+    let percents = [1_u32, 10, 50, 90, 99];
+    let seen = percents.map(|percent| {
+        let at = gaps.len() * percent as usize / 100;
+        format!("{:.1}", gaps[at.min(gaps.len() - 1)])
+    });
+    let should = percents.map(|percent| {
+        let share = f64::from(percent) / 100.0;
+        format!("{:.1}", if is_fixed { wanted } else { -wanted * (1.0 - share).ln() })
+    });
+    println!(
+        "{law:12} {rate:>9} {mean:>10.3} {wanted:>10.3} {:>9.3}   {:32} {:>32} {:>7}",
+        variance.sqrt() / mean,
+        seen.join(" "),
+        should.join(" "),
+        if is_fixed { "-".to_owned() } else { format!("{apart:.3}") },
+    );
+}
+
+/// A server that only stamps.
+struct Receiver {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Vec<u64>>>,
+}
+
+impl Receiver {
+    fn start(cpu: usize) -> io::Result<Receiver> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            net::pin_thread(cpu)?;
+            stamp(&socket, &over)
+        });
+        Ok(Receiver { address, is_over, thread })
+    }
+
+    fn stop(self) -> io::Result<Vec<u64>> {
+        // Relaxed: a flag by itself.
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the receiver died")))
+    }
+}
+
+/// Nanoseconds at which datagrams came, from the first on. It never sleeps.
+fn stamp(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
+    let start = Instant::now();
+    let mut stamps = Vec::with_capacity(STAMPS_MAX);
+    let mut datagram = [0; 2048];
+    let mut reply = [0; 64];
+    // Relaxed: as above.
+    while !is_over.load(Ordering::Relaxed) {
+        let Ok((bytes, source)) = socket.recv_from(&mut datagram) else {
+            std::hint::spin_loop();
+            continue;
+        };
+        let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Some((frame, request)) = datagram[..bytes].split_at_checked(FRAME_BYTES) else {
+            continue;
+        };
+        let said: &[u8] = if request.starts_with(b"get ") {
+            if stamps.len() < STAMPS_MAX {
+                stamps.push(now_ns);
+            }
+            b"END\r\n"
+        } else {
+            b"VERSION 0\r\n"
+        };
+        // The request's number; the first datagram, of one.
+        reply[..2].copy_from_slice(&frame[..2]);
+        reply[2..FRAME_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
+        reply[FRAME_BYTES..FRAME_BYTES + said.len()].copy_from_slice(said);
+        // What is not taken is lost, as datagrams are.
+        let _ = socket.send_to(&reply[..FRAME_BYTES + said.len()], source);
+    }
+    Ok(stamps)
+}

@@ -1,0 +1,79 @@
+//! Is as much sent as was asked for, and answered?
+//!
+//! Where: after the comparison of closed loops, with the open one. Invariant: gaps are equal, so
+//! that no chance is in the number of requests that fall due.
+
+use super::peers::run;
+use super::{Told, servers, started};
+use blaster::measure::check::{Loop, check};
+use blaster::result::RunResult;
+use std::error::Error;
+use std::process::Command;
+
+/// Requests a second that are asked for.
+const RATES: [u32; 8] = [1_000, 3_000, 10_000, 30_000, 60_000, 100_000, 150_000, 200_000];
+/// What issue 5 asks for.
+const OFF_MAX: f64 = 0.01;
+
+const ABOUT: &str = "
+== Rates: open loop against one memcached thread, 16 connections, equal gaps
+What is answered should be within 1 % of what was asked for up to the capacity of this server, and
+`due` within a hundredth of a percent whatever the server does: requests fall due by a schedule of
+their own. `late` is how long after its time a request was sent. Above the capacity of the server,
+or of the generator on one processor, `answered` falls behind, and the self-check says who it was.
+";
+
+/// A row each rate.
+pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
+    let Some(server) = started(servers::memcached(told.server_cpu)?, "memcached") else {
+        return Ok(());
+    };
+    println!("{ABOUT}");
+    println!(
+        "{:>9} {:>11} {:>9} {:>11} {:>9} {:>24} {:>18}  verdict",
+        "asked/s",
+        "due/s",
+        "off %",
+        "answered/s",
+        "off %",
+        "late us p50 p99 max",
+        "answer us p50 p99"
+    );
+    for rate in RATES {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &told.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
+        let words = format!(
+            "run -q --json -w uniform --keys 16000 --key-size 32 --value-size 128 --gap fixed \
+             --mix get=9,set=1 -c 16 -r {rate} --schedule 0.3s+1x{}s {}",
+            told.seconds, server.address
+        );
+        command.args(words.split_whitespace());
+        if rate != RATES[0] {
+            command.arg("--no-populate");
+        }
+        let (output, _) = run(&mut command)?;
+        row(rate, &serde_json::from_slice(&output.stdout)?)?;
+    }
+    Ok(())
+}
+
+fn row(rate: u32, result: &RunResult) -> Result<(), Box<dyn Error>> {
+    let merged = result.merged.as_ref().ok_or("nothing was measured")?;
+    let total = merged.tally.total();
+    let off = |per_s: f64| per_s / f64::from(rate) - 1.0;
+    let (due, answered) = (merged.offered_per_s(), merged.achieved_per_s());
+    let us = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| format!("{:.1}", ns as f64 / 1e3));
+    let late = &merged.tally.lateness_ns;
+    let late = [late.quantile_ns(0.5), late.quantile_ns(0.99), late.max_ns()].map(us).join(" ");
+    let times = [0.5, 0.99].map(|quantile| us(total.response_ns.quantile_ns(quantile))).join(" ");
+    let verdict = check(merged, Loop::Open);
+    let rules: Vec<&str> = verdict.remarks.iter().map(|remark| remark.rule.as_str()).collect();
+    println!(
+        "{rate:>9} {due:>11.1} {:>9.3} {answered:>11.1} {:>9.3} {late:>24} {times:>18}  {}{}",
+        100.0 * off(due),
+        100.0 * off(answered),
+        if off(answered).abs() <= OFF_MAX { "within 1 %" } else { "NOT within 1 %" },
+        if rules.is_empty() { String::new() } else { format!(" ({})", rules.join(" ")) },
+    );
+    Ok(())
+}
