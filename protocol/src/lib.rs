@@ -33,6 +33,7 @@ pub use request::{
     Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Operator, Request, Store, StoreVerb,
 };
 pub use session::{LINE_BYTES_MAX, Session, Speak, Step};
+pub use short::Short;
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 250;

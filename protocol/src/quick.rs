@@ -19,14 +19,26 @@ const FLAGS_MAX: usize = 10;
 /// A `get` or `gets` of one key, and its bytes.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
-    let (rest, name_bytes) = match input {
-        [b'g', b'e', b't', b' ', rest @ ..] => (rest, 4),
-        [b'g', b'e', b't', b's', b' ', rest @ ..] => (rest, 5),
+    let (name, rest) = input.split_first_chunk()?;
+    let (cas, name_bytes, rest) = match (name, rest) {
+        (b"get ", rest) => (false, 4, rest),
+        (b"gets", [b' ', rest @ ..]) => (true, 5, rest),
         _ => return None,
     };
     let (key, bytes) = only_key(rest)?;
-    let form = GetForm::Text { cas: name_bytes == 5, last: true };
-    Some((Get { key, exptime: None, form }, name_bytes + bytes))
+    Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, name_bytes + bytes))
+}
+
+/// A key of a retrieval line, its bytes with what sets it apart, and whether it is the last: one
+/// space and another key follow it, or the line's end.
+#[inline]
+pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
+    let (key, rest) = key(input)?;
+    match rest {
+        [b' ', b'!'..=u8::MAX, ..] => Some((key, key.len() + 1, false)),
+        [b'\r', b'\n', ..] => Some((key, key.len() + 2, true)),
+        _ => None,
+    }
 }
 
 /// Any other request at the start of `input`, if its line is whole and of the plainest form.
@@ -227,6 +239,40 @@ mod tests {
             if let Some(quick) = quick(line.as_bytes()) {
                 prop_assert_eq!(Some(quick), general(line.as_bytes()));
             }
+        }
+    }
+
+    /// The requests in `input`, and where each ended.
+    fn requests(input: &[u8], shortly: bool) -> Vec<(Request<'_>, usize)> {
+        let (mut session, mut at, mut got) = (Session::new(Speak::Ascii), 0, Vec::new());
+        loop {
+            let rest = &input[at..];
+            let get = if shortly { session.next_get(rest) } else { None };
+            let get = get.map(|(get, bytes)| Step::Request(Request::Get(get), bytes));
+            match get.unwrap_or_else(|| session.next(rest)) {
+                Step::Request(request, bytes) => {
+                    at += bytes;
+                    got.push((request, at));
+                }
+                Step::Skip(bytes) => at += bytes,
+                _ => return got,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_of_a_line_are_the_same_by_short_cuts(
+            name in "get|gets|gat 9",
+            keys in proptest::collection::vec(
+                prop_oneof![5 => "[a-z]{1,20}", 1 => "[a-z]{0,2}[\t\r]?[a-z]{0,2}", 1 => "k{249,252}"],
+                0..6,
+            ),
+            gap in prop_oneof![3 => Just(" "), 1 => Just("  ")],
+            end in "\r\n|\r\n| {0,3}\r?\n|",
+        ) {
+            let text = format!("{name} {}{end}get more\r\n", keys.join(gap));
+            prop_assert_eq!(requests(text.as_bytes(), true), requests(text.as_bytes(), false));
         }
     }
 

@@ -20,6 +20,57 @@ pub const VALUE_LINE_BYTES_MAX: usize = 6 + KEY_BYTES_MAX + 1 + 10 + 1 + 10 + 1 
 const LINE_END: &[u8; 2] = b"\r\n";
 const LAST_END: &[u8; 7] = b"\r\nEND\r\n";
 
+/// Words before a key.
+pub const WORDS_BEFORE: usize = 4;
+
+/// Words between a key and its value.
+pub const WORDS_BETWEEN: usize = 2;
+
+/// What stands around a short value: words before the key, the key where it is shown, words
+/// between it and the value, and one behind the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// First of all.
+    pub before: [Short; WORDS_BEFORE],
+    /// Is the key shown?
+    pub key: bool,
+    /// Right before the value.
+    pub between: [Short; WORDS_BETWEEN],
+    /// Right behind it.
+    pub behind: Short,
+}
+
+/// What stands around a value that answers `get`, the last one or not. `None`: its numbers are
+/// too long.
+#[inline(always)]
+#[must_use]
+pub fn value_words(client_flags: u32, value_bytes: u32, last: bool) -> Option<Words> {
+    let flags = match client_flags {
+        0 => Short::of(b" 0 "),
+        _ => Short::of(b" ").then(Short::digits(client_flags)?).then(Short::of(b" ")),
+    };
+    let bytes = Short::digits(value_bytes)?.then(Short::of(LINE_END));
+    Some(Words {
+        before: [Short::of(b"VALUE "), Short::NONE, Short::NONE, Short::NONE],
+        key: true,
+        between: [flags, bytes],
+        behind: if last { Short::of(LAST_END) } else { Short::of(LINE_END) },
+    })
+}
+
+/// What stands around a value that answers `mg` and is all that was asked for. `None`: as above.
+#[inline(always)]
+#[must_use]
+pub fn meta_value_words(value_bytes: u32) -> Option<Words> {
+    let bytes = Short::of(b"VA ").then(Short::digits(value_bytes)?);
+    Some(Words {
+        before: [bytes, Short::of(LINE_END), Short::NONE, Short::NONE],
+        key: false,
+        between: [Short::NONE; WORDS_BETWEEN],
+        behind: Short::of(LINE_END),
+    })
+}
+
 /// One reply. A retrieval is answered by any number of `Value`s and an `End`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
@@ -74,7 +125,6 @@ pub enum Decoded<'a> {
 }
 
 /// Appends the line before a value.
-#[inline(always)]
 pub fn value_line(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -84,15 +134,6 @@ pub fn value_line(
 ) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
-    if let (0, None, Some(digits)) = (client_flags, cas, Short::digits(value_bytes)) {
-        return Short::of(b" 0 ").then(digits).then(Short::of(b"\r\n")).append(out);
-    }
-    numbers(out, client_flags, value_bytes, cas);
-}
-
-/// Appends what stands between a key and its value.
-#[inline(never)]
-fn numbers(out: &mut Vec<u8>, client_flags: u32, value_bytes: u32, cas: Option<u64>) {
     out.push(b' ');
     number(out, client_flags);
     out.push(b' ');
@@ -105,7 +146,7 @@ fn numbers(out: &mut Vec<u8>, client_flags: u32, value_bytes: u32, cas: Option<u
 }
 
 /// Appends a value's end; `last`: of the last value of a retrieval.
-#[inline(always)]
+#[inline]
 pub fn value_end(out: &mut Vec<u8>, last: bool) {
     let end = out.len() + LINE_END.len();
     out.extend_from_slice(LAST_END);

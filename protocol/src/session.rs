@@ -12,7 +12,8 @@ use crate::binary::parse::{Framed, parse as parse_frame};
 use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
 use crate::form::Answer;
-use crate::request::Request;
+use crate::quick;
+use crate::request::{Get, Request};
 
 /// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
 /// arrives; no other line may be so long without its end.
@@ -109,6 +110,17 @@ impl Session {
             State::Frame => self.frame(input),
             State::Keys { cas, exptime, found } => self.key(input, cas, exptime, found),
             _ => self.rare(input),
+        }
+    }
+
+    /// The retrieval of a key that `next` would yield, by the shortest way. `None`: ask `next`.
+    #[inline(always)]
+    pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
+        match self.state {
+            State::Line => quick::get(input),
+            State::Frame => quick_frame(input),
+            State::Keys { cas, exptime, .. } => self.plain_key(input, cas, exptime),
+            _ => None,
         }
     }
 

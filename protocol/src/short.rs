@@ -1,36 +1,65 @@
-//! A few bytes of text, put together in registers and appended at once.
+//! A few bytes of text, put together in a register and appended at once.
 //!
 //! Where: the writers of hot replies, for what stands around a key and a value.
 //! Invariant: no more than `BYTES_MAX` bytes; those behind the text's end are zero.
-//! Source: none; an append of a length known beforehand is a store or two, where any other is a
-//! call.
+//! Source: none; an append of a length known beforehand is a store, where any other is a call.
 
 /// Most bytes.
-const BYTES_MAX: usize = size_of::<u128>();
+const BYTES_MAX: usize = size_of::<u64>();
 
 /// Numbers from here on have more digits than `Short::digits` makes.
 const NUMBER_END: u32 = 10_000;
 
+/// Numbers of up to three digits: their digits, the first lowest, and how many above them. Sizes
+/// change from request to request, so that the processor would guess a branch wrong; these it
+/// finds near.
+static NUMBERS: [u32; 1000] = {
+    let mut numbers = [0; 1000];
+    let mut number = 0;
+    while number < 1000 {
+        let digits = [number / 100, number / 10 % 10, number % 10];
+        let count = if number < 10 { 1 } else { 2 + (number >= 100) as u32 };
+        let mut at = 3 - count;
+        while at < 3 {
+            numbers[number as usize] |=
+                (b'0' as u32 + digits[at as usize]) << (8 * (at + count - 3));
+            at += 1;
+        }
+        numbers[number as usize] |= count << 24;
+        number += 1;
+    }
+    numbers
+};
+
 /// Text of at most `BYTES_MAX` bytes, first byte lowest.
-#[derive(Clone, Copy)]
-pub(crate) struct Short {
-    text: u128,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Short {
+    text: u64,
     bytes: u32,
 }
 
 impl Short {
+    /// No text.
+    pub(crate) const NONE: Short = Short { text: 0, bytes: 0 };
+
+    /// Of the first `bytes` bytes of a word.
+    #[inline(always)]
+    pub(crate) const fn word(text: u64, bytes: u32) -> Short {
+        debug_assert!(bytes as usize <= BYTES_MAX);
+        Short { text, bytes }
+    }
+
     /// This text.
     #[inline(always)]
     pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> Short {
         const { assert!(N <= BYTES_MAX) };
         let (mut word, mut at) = (0, 0);
         while at < N {
-            word |= (text[at] as u128) << (8 * at);
+            word |= (text[at] as u64) << (8 * at);
             at += 1;
         }
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
-        let bytes = N as u32;
-        Short { text: word, bytes }
+        Short::word(word, N as u32)
     }
 
     /// The digits of a number, at most four of them.
@@ -39,24 +68,24 @@ impl Short {
         if number >= NUMBER_END {
             return None;
         }
-        // Two digits in each half of a word, then one in each byte, the first lowest. Division by
-        // ten as multiplication holds below 179.
-        let (high, low) = (number / 100, number % 100);
-        let pairs = high | (low << 16);
-        let tens = ((pairs * 103) >> 10) & 0x000f_000f;
-        let digits = tens | ((pairs - tens * 10) << 8);
-        // Leading zeros go, but not the last digit.
-        let skipped = (digits | 0x0100_0000).trailing_zeros() & !7;
-        let text = u128::from((digits | 0x3030_3030) >> skipped);
-        Some(Short { text, bytes: 4 - skipped / 8 })
+        if let Some(&digits) = NUMBERS.get(number as usize) {
+            return Some(Short::word(u64::from(digits & 0xff_ffff), digits >> 24));
+        }
+        // The first digit, and three that the table has above a thousand's, without its zeros.
+        let (first, rest) = (number / 1000, number % 1000);
+        let rest = [rest / 100, rest / 10 % 10, rest % 10]
+            .iter()
+            .rev()
+            .fold(0, |text, digit| (text << 8) | u64::from(digit + u32::from(b'0')));
+        Some(Short::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
     }
 
     /// This, and `more` behind it. Both together must be no longer than `BYTES_MAX`.
     #[inline(always)]
     pub(crate) fn then(self, more: Short) -> Short {
         let bytes = self.bytes + more.bytes;
-        debug_assert!(bytes as usize <= BYTES_MAX);
-        Short { text: self.text | (more.text << (8 * (self.bytes & 15))), bytes }
+        debug_assert!(bytes as usize <= BYTES_MAX && self.bytes < u64::BITS / 8);
+        Short::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
     }
 
     /// Appends it.
@@ -65,6 +94,20 @@ impl Short {
         let end = out.len() + self.bytes as usize;
         out.extend_from_slice(&self.text.to_le_bytes());
         out.truncate(end);
+    }
+
+    /// Its bytes, the first lowest.
+    #[inline(always)]
+    #[must_use]
+    pub fn text(self) -> u64 {
+        self.text
+    }
+
+    /// How many.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.bytes
     }
 }
 
@@ -77,8 +120,8 @@ mod tests {
         for number in 0..NUMBER_END {
             let mut out = b"x".to_vec();
             let digits = Short::digits(number).unwrap();
-            Short::of(b" 0 ").then(digits).then(Short::of(b"\r\n")).append(&mut out);
-            assert_eq!(out, format!("x 0 {number}\r\n").into_bytes());
+            Short::of(b" ").then(digits).then(Short::of(b"\r\n")).append(&mut out);
+            assert_eq!(out, format!("x {number}\r\n").into_bytes());
         }
         assert!(Short::digits(NUMBER_END).is_none());
         assert!(Short::digits(u32::MAX).is_none());
@@ -88,8 +131,8 @@ mod tests {
     fn texts_of_all_lengths_are_appended_whole() {
         let mut out = Vec::new();
         Short::of(b"").append(&mut out);
-        Short::of(b"sixteen bytes of").append(&mut out);
-        Short::of(b" text").then(Short::of(b"").then(Short::of(b"."))).append(&mut out);
-        assert_eq!(out, b"sixteen bytes of text.");
+        Short::of(b"8 bytes ").append(&mut out);
+        Short::of(b"of text").then(Short::of(b"").then(Short::of(b"."))).append(&mut out);
+        assert_eq!(out, b"8 bytes of text.");
     }
 }

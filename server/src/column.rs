@@ -20,6 +20,7 @@ use net::{Calls, Epoll, Interest, Timeout, Waker};
 
 use crate::connection::{Arrivals, Connection, Next, Received, Waiting};
 use crate::execute::Context;
+use crate::execute::turn::Budget;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::Source;
 use crate::out::Out;
@@ -93,10 +94,12 @@ impl Kit {
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
-    /// The turn has replies enough for one write.
+    /// What a turn may do.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.out.is_full() || self.pressed && self.out.buf.len() >= limits::PRESSED_TURN_BYTES
+    pub(crate) fn budget(&self) -> Budget {
+        let reply_bytes_max =
+            if self.pressed { limits::PRESSED_TURN_BYTES } else { limits::OUT_BYTES_MAX };
+        Budget::new(self.requests_turn_max, reply_bytes_max)
     }
 
     /// How much of `room` one read may fill.

@@ -22,6 +22,7 @@ pub(crate) use arrival::Arrivals;
 pub(crate) use output::Waiting;
 
 use crate::column::Kit;
+use crate::execute::turn;
 use crate::limits::VALUE_READS_MAX;
 use crate::out::Out;
 use held::Held;
@@ -145,7 +146,7 @@ impl Connection {
         }
         match self.session.clone().next(input) {
             Step::Request(request, _) => {
-                input::key(&request).map(|key| kit.context.store.prefetch(key))
+                turn::key(&request).map(|key| kit.context.store.prefetch(key))
             }
             _ => None,
         }

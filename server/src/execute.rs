@@ -12,14 +12,19 @@ mod operator;
 mod put;
 #[cfg(test)]
 mod tests;
+pub mod turn;
 
 use std::sync::Arc;
 
+use protocol::reply::Words;
 use protocol::{
-    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Speak,
-    Step, Tag, answer, binary, reply,
+    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Short,
+    Speak, Step, Tag, answer, binary, reply,
 };
-use store::{Appended, Body, Column, Deleted, Draft, Hit, MetaDelete, Prefetched, Value, Vivify};
+use store::{
+    Appended, Around, Body, Column, Deleted, Draft, Head, Hit, Looked, MetaDelete, Prefetched,
+    Value, Vivify, Wants, Word,
+};
 
 use crate::clock::Clock;
 use crate::out::Out;
@@ -78,17 +83,22 @@ pub fn execute_hashed(
             meta::get(context, request, hash, out);
             After::Continue
         }
-        other => execute_other(context, other, out),
+        other => execute_other(context, other, hash, out),
     }
 }
 
 /// All but retrievals, whose code is to have the processor's registers for itself.
 #[inline(never)]
-fn execute_other(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
+fn execute_other(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
     match request {
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
-            put::store(context, request, value, out);
+            put::store(context, request, hash, value, out);
         }
         Request::Delete(request) => delete(context, request, out),
         Request::Delta(request) => delta(context, request, out),
@@ -175,7 +185,7 @@ pub fn execute_with_draft(
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
         match request {
-            Request::Store(request) => put::store(context, &request, value, out),
+            Request::Store(request) => put::store(context, &request, None, value, out),
             Request::Meta(request) => put::meta_store(context, &request, value, out),
             _ => {}
         }
@@ -214,18 +224,24 @@ fn get_text(
     out: &mut Out,
 ) {
     let Context { counters, store, .. } = context;
-    let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+    let around = |head: &Head<'_>| match cas {
+        true => None,
+        false => reply::value_words(head.client_flags(), head.value_bytes(), last).map(framed),
+    };
+    let looked = store.get_around(key, hash, &mut out.buf, around, |buf, head| {
         let cas = cas.then(|| head.cas());
         reply::value_line(buf, key, head.client_flags(), head.value_bytes(), cas);
+        Wants::Value
     });
     counters.get_cmds.add(1);
-    match hit {
-        Some(appended) => {
+    match looked {
+        Looked::Hit(appended) => {
             counters.get_hits.add(1);
-            append_frames(out, appended);
-            reply::value_end(&mut out.buf, last);
+            if append_frames(out, appended) {
+                reply::value_end(&mut out.buf, last);
+            }
         }
-        None => {
+        Looked::Miss | Looked::Left => {
             counters.get_misses.add(1);
             if last {
                 out.buf.extend_from_slice(answer::END.as_bytes());
@@ -238,30 +254,50 @@ fn get_text(
 fn get_binary(context: &mut Context, get: &Get<'_>, hash: Prefetched, tag: Tag, out: &mut Out) {
     let Context { counters, store, .. } = context;
     let key = get.key;
-    let hit = store.get_into(key, hash, &mut out.buf, |buf, head| {
+    let around = |head: &Head<'_>| {
+        let (client_flags, cas) = (head.client_flags(), head.cas());
+        let value_bytes = head.value_bytes();
+        Some(framed(binary::write::got_words(tag, key.len(), client_flags, value_bytes, cas)))
+    };
+    let looked = store.get_around(key, hash, &mut out.buf, around, |buf, head| {
         let (client_flags, cas) = (head.client_flags(), head.cas());
         binary::write::got(buf, tag, key, client_flags, head.value_bytes(), cas);
+        Wants::Value
     });
     counters.get_cmds.add(1);
-    match hit {
-        Some(appended) => {
+    match looked {
+        Looked::Hit(appended) => {
             counters.get_hits.add(1);
             append_frames(out, appended);
         }
-        None => {
+        Looked::Miss | Looked::Left => {
             counters.get_misses.add(1);
             say_miss(get, out);
         }
     }
 }
 
-/// Splices in a value whose body is in frames.
+/// What a protocol puts around a value, for the store to append.
+#[inline(always)]
+fn framed(words: Words) -> Around {
+    let word = |short: Short| Word::new(short.text(), short.bytes());
+    let Words { before, key, between, behind } = words;
+    Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
+}
+
+/// Splices in a value whose body is in frames. True: what stands behind the value is still to
+/// follow.
 #[inline]
-fn append_frames(out: &mut Out, appended: Appended<'_>) {
-    if let Appended::Frames(pinned, tail) = appended {
-        out.pin(pinned);
-        out.buf.extend_from_slice(tail);
+fn append_frames(out: &mut Out, appended: Appended<'_>) -> bool {
+    match appended {
+        Appended::Around => return false,
+        Appended::Whole => {}
+        Appended::Frames(pinned, tail) => {
+            out.pin(pinned);
+            out.buf.extend_from_slice(tail);
+        }
     }
+    true
 }
 
 fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) {

@@ -9,7 +9,7 @@ use crate::rewrite::REWRITTEN_BYTES_MAX;
 use crate::room::{Debt, Drain};
 use crate::stats::Counters;
 use crate::verbs::{
-    Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,
+    Around, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,
     Refused, Stored, Wants,
 };
 use crate::{Draft, Store};
@@ -108,37 +108,32 @@ impl Column {
     }
 
     /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`: what
-    /// `head` appends, which may be called and undone several times, and then the value.
+    /// `head` appends, which may be called and undone several times, and what that says is to
+    /// follow. Where it calls the lookup off, that counts as none, and the caller asks otherwise.
     #[inline]
     pub fn get_into(
         &mut self,
         key: &[u8],
         hash: Prefetched,
         out: &mut Vec<u8>,
-        mut head: impl FnMut(&mut Vec<u8>, &Head<'_>),
-    ) -> Option<Appended<'_>> {
-        let head = |out: &mut Vec<u8>, there: &Head<'_>| {
-            head(out, there);
-            Wants::Value
-        };
-        match self.get_into_if(key, hash, out, head) {
-            Looked::Hit(appended) => Some(appended),
-            Looked::Miss | Looked::Left => None,
-        }
+        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
+    ) -> Looked<'_> {
+        self.get_around(key, hash, out, |_| None, head)
     }
 
-    /// As `get_into`, but `head` says what is to follow. Where it calls the lookup off, that counts
-    /// as none, and the caller asks otherwise.
-    #[inline]
-    pub fn get_into_if(
+    /// As `get_into`, but where the value is short and `around` says what stands around it, the
+    /// whole reply is put together at once.
+    #[inline(always)]
+    pub fn get_around(
         &mut self,
         key: &[u8],
         hash: Prefetched,
         out: &mut Vec<u8>,
+        around: impl FnOnce(&Head<'_>) -> Option<Around>,
         head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'_> {
         let Self { store, local } = self;
-        local.get_into(store, (hash.0, key), out, head)
+        local.get_around(store, (hash.0, key), out, around, head)
     }
 
     /// `get`, and sets its exptime.
@@ -160,10 +155,25 @@ impl Column {
     /// then gone if the verb is `Set`.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
+        let hash = self.hashed(put.key);
+        self.put_hashed(put, hash, body)
+    }
+
+    /// As `put`, of the key that `hash` was made from.
+    ///
+    /// # Errors
+    /// As `put`.
+    #[inline]
+    pub fn put_hashed(
+        &mut self,
+        put: &Put<'_>,
+        hash: Prefetched,
+        body: Body<'_>,
+    ) -> Result<Stored, Refused> {
         let Self { store, local } = self;
         match body {
-            Body::Bytes(bytes) => local.put_bytes(store, put, bytes),
-            Body::Draft(_) => local.put(store, put, body),
+            Body::Bytes(bytes) => local.put_bytes(store, hash.0, put, bytes),
+            Body::Draft(_) => local.put(store, hash.0, put, body),
         }
     }
 

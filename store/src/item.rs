@@ -21,6 +21,7 @@
 
 #![allow(unsafe_code, reason = "reads and writes items in the mapping")]
 
+mod around;
 mod pieces;
 mod shape;
 #[cfg(all(test, not(loom)))]

@@ -37,8 +37,8 @@ pub use memory::frames::Pinned;
 pub use stats::Stats;
 pub use usage::Usage;
 pub use verbs::{
-    Appended, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit,
-    MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants,
+    Appended, Around, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet,
+    MetaHit, MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
 };
 
 use hash::KeyHash;

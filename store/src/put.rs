@@ -72,15 +72,15 @@ impl Local {
     pub(crate) fn put_bytes(
         &mut self,
         store: &Store,
+        hash: u64,
         put: &Put<'_>,
         log: &[u8],
     ) -> Result<Stored, Refused> {
         let is_whole = matches!(put.verb, Verb::Set | Verb::Add | Verb::Replace | Verb::Cas);
         if !is_whole || log.len() > store.frame_bytes() as usize {
-            return self.put(store, put, Body::Bytes(log));
+            return self.put(store, hash, put, Body::Bytes(log));
         }
         self.admit(store, put, log.len() as u64)?;
-        let hash = store.hash.hash(put.key);
         if put.verb != Verb::Set
             && let Some(answer) = self.refuse_early(store, hash, put)
         {
@@ -98,6 +98,7 @@ impl Local {
     pub(crate) fn put(
         &mut self,
         store: &Store,
+        hash: u64,
         put: &Put<'_>,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
@@ -106,7 +107,7 @@ impl Local {
             Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify => {
                 self.extend(store, put, body)
             }
-            _ => self.put_body(store, put, body),
+            _ => self.put_body(store, hash, put, body),
         };
         if done.is_err() {
             self.drop_refused(store, put);
@@ -118,10 +119,10 @@ impl Local {
     fn put_body(
         &mut self,
         store: &Store,
+        hash: u64,
         put: &Put<'_>,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
-        let hash = store.hash.hash(put.key);
         if put.verb != Verb::Set
             && let Some(answer) = self.refuse_early(store, hash, put)
         {
@@ -352,11 +353,11 @@ impl Local {
             // extend.
             let add = Put { verb: Verb::Add, cas: 0, ..*put };
             return match body {
-                Body::Bytes(bytes) => match self.put_body(store, &add, Body::Bytes(bytes))? {
+                Body::Bytes(bytes) => match self.put_body(store, hash, &add, Body::Bytes(bytes))? {
                     Stored::NotStored => self.extend(store, put, Body::Bytes(bytes)),
                     stored => Ok(stored),
                 },
-                Body::Draft(_) => self.put_body(store, &add, body),
+                Body::Draft(_) => self.put_body(store, hash, &add, body),
             };
         };
         let shape = seen.item.shape();

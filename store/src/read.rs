@@ -12,7 +12,7 @@ use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
 use crate::rewrite::is_short;
-use crate::verbs::{Appended, Head, Hit, Looked, Value, Wants};
+use crate::verbs::{Appended, Around, Head, Hit, Looked, Value, Wants};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -66,51 +66,46 @@ impl Local {
         Some(Hit { client_flags, cas, value_bytes, value: self.show(taken) })
     }
 
-    /// As `get`, of the key with this hash; the value goes straight to the end of `out`, behind
-    /// what `head` appends, as that says.
+    /// As `get`, of the key with this hash; what it has goes straight to the end of `out`, together
+    /// with what stands around it or, where `around` does not say, as `head` says.
     #[inline(always)]
-    pub(crate) fn get_into<'s>(
+    pub(crate) fn get_around<'s>(
         &mut self,
         store: &'s Store,
         (hash, key): (u64, &[u8]),
         out: &mut Vec<u8>,
+        around: impl FnOnce(&Head<'_>) -> Option<Around>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
-        let Some(found) = self.first(store, hash, key) else {
+        let Some(mut found) = self.first(store, hash, key) else {
             self.sample_lookup(store, hash);
             return Looked::Miss;
         };
-        if let Some(item) = self.shown_at_once(store, &found, key)
-            && is_short(item.shape())
-        {
-            let before = out.len();
-            match head(out, &Head { store, local: self, item, slot: found.slot }) {
-                Wants::Value => item.append_value(out),
-                Wants::NoValue => {}
-                Wants::CallOff => {
-                    out.truncate(before);
-                    return Looked::Left;
+        if let Some(item) = self.shown_at_once(store, &found, key) {
+            if is_short(item.shape())
+                && let Some(around) = around(&Head { store, local: self, item, slot: found.slot })
+            {
+                let before = out.len();
+                item.append_around(out, &around, key);
+                // As in `get`.
+                if found.is_unchanged() {
+                    self.sample_lookup(store, hash);
+                    self.note_use(store, hash, &found, &item);
+                    return Looked::Hit(Appended::Around);
                 }
+                out.truncate(before);
             }
-            // As in `get`.
-            if found.is_unchanged() {
+        } else {
+            let Some(again) = self.find(store, hash, key) else {
                 self.sample_lookup(store, hash);
-                self.note_use(store, hash, &found, &item);
-                return Looked::Hit(Appended::Whole);
-            }
-            out.truncate(before);
+                return Looked::Miss;
+            };
+            found = again;
         }
-        let looked = match self.find(store, hash, key) {
-            Some(found) => self.get_found_into(store, (hash, key, found), out, &mut head),
-            None => Looked::Miss,
-        };
-        if !matches!(looked, Looked::Left) {
-            self.sample_lookup(store, hash);
-        }
-        looked
+        self.get_found_into(store, (hash, key, found), out, &mut head)
     }
 
-    /// As `get_into`, of what was found, whatever comes of it.
+    /// As `get_around`, of what was found, whatever comes of it, by `head` alone.
     #[inline(never)]
     fn get_found_into<'s>(
         &mut self,
@@ -120,7 +115,7 @@ impl Local {
         head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
         let (before, mut rounds) = (out.len(), 0);
-        loop {
+        let appended = loop {
             if let Some(item) = self.shown(store, hash, &found, &mut rounds) {
                 let appended = match head(out, &Head { store, local: self, item, slot: found.slot })
                 {
@@ -134,13 +129,17 @@ impl Local {
                 // As in `get_found`.
                 if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
                     self.note_use(store, hash, &found, &item);
-                    return Looked::Hit(appended);
+                    break Looked::Hit(appended);
                 }
                 out.truncate(before);
             }
-            let Some(again) = self.find(store, hash, key) else { return Looked::Miss };
-            found = again;
-        }
+            match self.find(store, hash, key) {
+                Some(again) => found = again,
+                None => break Looked::Miss,
+            }
+        };
+        self.sample_lookup(store, hash);
+        appended
     }
 
     /// What is likely to have `key`: what has its tag where it is at home, or, where nothing has,

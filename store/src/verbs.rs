@@ -206,6 +206,53 @@ impl Head<'_> {
     pub fn token_sent(&self) -> bool {
         self.slot.has(WON)
     }
+
+    /// Neither stale, nor has somebody won.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.slot.has(STALE | WON)
+    }
+}
+
+/// A few bytes of text in a register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    text: u64,
+    bytes: u32,
+}
+
+impl Word {
+    /// The first `bytes` bytes of `text`, the lowest first; at most all of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(text: u64, bytes: u32) -> Word {
+        Word { text, bytes: if bytes < u64::BITS / 8 { bytes } else { u64::BITS / 8 } }
+    }
+
+    #[inline(always)]
+    pub(crate) fn text(self) -> u64 {
+        self.text
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes as usize
+    }
+}
+
+/// What a reply has around a short value: words before the key, the key if it is shown, words
+/// between key and value, and one behind the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// First of all.
+    pub before: [Word; 4],
+    /// Is the key shown?
+    pub key: bool,
+    /// Right before the value.
+    pub between: [Word; 2],
+    /// Right behind it.
+    pub behind: Word,
 }
 
 /// What is to follow what a lookup's `head` appended.
@@ -233,6 +280,8 @@ pub enum Looked<'s> {
 /// What is done with a value that was asked for at the end of a buffer.
 #[derive(Debug)]
 pub enum Appended<'s> {
+    /// It is there, and so is what stands around it.
+    Around,
     /// All of it is there.
     Whole,
     /// Nothing is there: it is the body in frames, then the tail in the log, as in `Value`.

@@ -4,7 +4,10 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use store::policy::Eviction;
-use store::{Appended, Body, Column, Config, Looked, MetaDelete, MetaGet, Put, Store, Verb, Wants};
+use store::{
+    Appended, Around, Body, Column, Config, Head, Looked, MetaDelete, MetaGet, Put, Store, Verb,
+    Wants, Word,
+};
 
 fn column() -> Column {
     let config = Config {
@@ -32,20 +35,20 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     set(&mut column, &Put::new(Verb::Set, b"key"), b"value");
     let mut out = b"before".to_vec();
     let hash = column.hashed(b"key");
-    let looked = column.get_into_if(b"key", hash, &mut out, |out, head| {
+    let looked = column.get_into(b"key", hash, &mut out, |out, head| {
         out.extend_from_slice(b"head");
         if head.value_bytes() == 5 { Wants::CallOff } else { Wants::Value }
     });
     assert!(matches!(looked, Looked::Left), "{looked:?}");
     assert_eq!(out, b"before");
     assert!(!column.meta_get(&meta(b"key")).expect("a hit").fetched);
-    let looked = column.get_into_if(b"key", hash, &mut out, |out, _| {
+    let looked = column.get_into(b"key", hash, &mut out, |out, _| {
         out.extend_from_slice(b" head ");
         Wants::Value
     });
     assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value");
-    let looked = column.get_into_if(b"key", hash, &mut out, |out, _| {
+    let looked = column.get_into(b"key", hash, &mut out, |out, _| {
         out.extend_from_slice(b" alone");
         Wants::NoValue
     });
@@ -53,8 +56,44 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     assert_eq!(out, b"before head value alone");
     assert!(column.meta_get(&meta(b"key")).expect("a hit").fetched);
     let hash = column.hashed(b"none");
-    let looked = column.get_into_if(b"none", hash, &mut out, |_, _| panic!("there is none"));
+    let looked = column.get_into(b"none", hash, &mut out, |_, _| panic!("there is none"));
     assert!(matches!(looked, Looked::Miss), "{looked:?}");
+}
+
+/// Longer values are shown by `head`.
+const SHORT_BYTES_MAX: usize = 1024;
+
+#[test]
+fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
+    let mut column = column();
+    let word = |text: &[u8; 8], bytes| Word::new(u64::from_le_bytes(*text), bytes);
+    let words = Around {
+        before: [word(b"8 bytes ", 9), word(b"behind..", 6), Word::default(), word(b": ......", 2)],
+        key: false,
+        between: [word(b" = .....", 3), word(b"<.......", 1)],
+        behind: word(b">;......", 2),
+    };
+    let lengths = (0..70).chain([127, 128, 129, 1000, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1]);
+    for (value_bytes, shows_key) in lengths.flat_map(|bytes| [(bytes, false), (bytes, true)]) {
+        let key = vec![b'k'; value_bytes % 250 + 1];
+        let value: Vec<u8> = (0..=u8::MAX).cycle().take(value_bytes).collect();
+        set(&mut column, &Put::new(Verb::Set, &key), &value);
+        let (hash, mut out) = (column.hashed(&key), b"there".to_vec());
+        let around = |head: &Head<'_>| {
+            assert_eq!(head.value_bytes() as usize, value_bytes);
+            Some(Around { key: shows_key, ..words })
+        };
+        let looked = column.get_around(&key, hash, &mut out, around, |_, _| Wants::Value);
+        let expected = if value_bytes > SHORT_BYTES_MAX {
+            assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
+            [b"there", &value[..]].concat()
+        } else {
+            assert!(matches!(looked, Looked::Hit(Appended::Around)), "{looked:?}");
+            let key = if shows_key { &key[..] } else { b"" };
+            [b"there8 bytes behind: ", key, b" = <", &value, b">;"].concat()
+        };
+        assert_eq!(out, expected, "{value_bytes} bytes");
+    }
 }
 
 #[test]
@@ -86,7 +125,7 @@ fn a_head_tells_what_a_locked_look_does() {
         let idle_seconds = hit.idle_seconds;
         let marks = (hit.key_binary, hit.fetched, hit.stale, hit.token_sent);
         let hash = column.hashed(key);
-        let looked = column.get_into_if(key, hash, &mut Vec::new(), |_, head| {
+        let looked = column.get_into(key, hash, &mut Vec::new(), |_, head| {
             let told = (head.client_flags(), head.value_bytes(), head.cas(), head.exptime());
             assert_eq!(told, due);
             let told = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
@@ -106,7 +145,7 @@ fn how_long_an_item_lay_idle_is_told_within_its_minute_only() {
     for (now, due) in [(119, true), (120, false), (180, false)] {
         column.set_now(now);
         let locked = column.meta_get(&meta(b"key")).expect("a hit").idle_seconds;
-        let looked = column.get_into_if(b"key", hash, &mut Vec::new(), |_, head| {
+        let looked = column.get_into(b"key", hash, &mut Vec::new(), |_, head| {
             assert_eq!(head.idle_seconds(), due.then_some(locked), "at {now}");
             Wants::CallOff
         });

@@ -8,6 +8,8 @@
 use super::opcode::{self, Shape};
 use super::{HEADER_BYTES, Header, MAGIC_REPLY};
 use crate::form::{Refusal, Tag};
+use crate::reply::Words;
+use crate::short::Short;
 
 /// Bytes of the client flags before a value.
 const FLAGS_BYTES: u8 = 4;
@@ -80,8 +82,24 @@ pub fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: impl FnOnce(&mut Vec
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
-/// Appends what stands before the value of a hit of GET, in whichever form.
+/// What stands around the value of a hit of GET, in whichever form; the key has so many bytes.
 #[inline(always)]
+#[must_use]
+pub fn got_words(
+    tag: Tag,
+    key_bytes: usize,
+    client_flags: u32,
+    value_bytes: u32,
+    cas: u64,
+) -> Words {
+    let key = matches!(tag.opcode, opcode::GETK | opcode::GETKQ);
+    let header = hit_header(tag, if key { key_bytes } else { 0 }, value_bytes, cas).to_bytes();
+    let word = |at: usize| header[at..].first_chunk::<8>().map_or(Short::NONE, Short::of);
+    let flags = Short::of(&client_flags.to_be_bytes());
+    Words { before: [word(0), word(8), word(16), flags], key, ..Words::default() }
+}
+
+/// Appends what stands before the value of a hit of GET, in whichever form.
 pub fn got(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
     let key = if matches!(tag.opcode, opcode::GETK | opcode::GETKQ) { key } else { &[] };
     hit(out, tag, key, client_flags, value_bytes, cas);
@@ -107,21 +125,20 @@ pub fn value(
 }
 
 #[inline(always)]
-fn hit(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
-    let header = Header {
+fn hit_header(tag: Tag, key_bytes: usize, value_bytes: u32, cas: u64) -> Header {
+    Header {
         extras_bytes: FLAGS_BYTES,
-        key_bytes: u16::try_from(key.len()).unwrap_or(u16::MAX),
-        body_bytes: u32::from(FLAGS_BYTES) + length(key.len()) + value_bytes,
+        key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
+        body_bytes: u32::from(FLAGS_BYTES) + length(key_bytes) + value_bytes,
         cas,
         ..header(tag)
-    };
-    let mut head = [0; HEADER_BYTES + FLAGS_BYTES as usize];
-    head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-    head[HEADER_BYTES..].copy_from_slice(&client_flags.to_be_bytes());
-    out.extend_from_slice(&head);
-    if !key.is_empty() {
-        out.extend_from_slice(key);
     }
+}
+
+fn hit(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
+    out.extend_from_slice(&hit_header(tag, key.len(), value_bytes, cas).to_bytes());
+    out.extend_from_slice(&client_flags.to_be_bytes());
+    out.extend_from_slice(key);
 }
 
 /// Appends the answer to a miss.

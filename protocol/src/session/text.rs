@@ -72,6 +72,20 @@ impl Session {
         Step::Skip(if cas { 5 } else { 4 })
     }
 
+    /// The next key of a retrieval line, if one space or the line's end follows it.
+    #[inline]
+    pub(super) fn plain_key<'a>(
+        &mut self,
+        input: &'a [u8],
+        cas: bool,
+        exptime: Option<i64>,
+    ) -> Option<(Get<'a>, usize)> {
+        let (key, bytes, last) = quick::key_of_many(input)?;
+        self.state = if last { State::Line } else { State::Keys { cas, exptime, found: true } };
+        let form = GetForm::Text { cas, last };
+        Some((Get { key, exptime, form }, bytes))
+    }
+
     /// The next key of a retrieval line. Lines that came whole have been checked; in one that
     /// arrives as it is answered, anything may turn up.
     pub(super) fn key<'a>(

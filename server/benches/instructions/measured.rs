@@ -8,12 +8,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use hypostyle::clock::Clock;
-use hypostyle::execute::{Context, execute};
+use hypostyle::execute::Context;
+use hypostyle::execute::turn::{self, Budget, Stopped};
 use hypostyle::out::Out;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
-use protocol::{Session, Speak, Step};
-use store::{Appended, Column};
+use protocol::{Session, Speak};
+use store::{Appended, Around, Column, Head, Looked, Wants};
 
 use crate::Options;
 use crate::measure::in_process::{
@@ -168,17 +169,22 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             true => Ok(()),
             false => fail("a key that was stored is missing".to_owned()),
         }),
-        Op::RequestGetMiss => answer_all(context, requests, out, None),
+        Op::RequestGetMiss => answer_all(context, requests, (keys.len(), 1), out, None),
         Op::RequestGetHit
+        | Op::RequestGetHitAhead
         | Op::RequestSetSame
+        | Op::RequestSetSameAhead
         | Op::RequestSetNew
         | Op::RequestSetSameEvicting
         | Op::RequestSetNewEvicting
         | Op::RequestMetaGetHit
+        | Op::RequestMetaGetHitAhead
         | Op::RequestMetaSetSame
         | Op::RequestBinaryGetHit
         | Op::RequestBinarySetSame => {
-            answer_all(context, requests, out, Some(requests.reply.len() / keys.len()))
+            let together = if op.is_ahead() { AHEAD } else { 1 };
+            let reply_bytes = Some(requests.reply.len() / keys.len());
+            answer_all(context, requests, (keys.len(), together), out, reply_bytes)
         }
     }
 }
@@ -214,10 +220,12 @@ fn append_all<'k>(
     for batch in batches {
         for key in batch {
             let (hash, before) = (column.hashed(key), out.len());
-            let appended = column.get_into(key, hash, out, |_, head| {
+            let around = |head: &Head<'_>| {
                 black_box((head.client_flags(), head.value_bytes()));
-            });
-            let is_whole = matches!(appended, Some(Appended::Whole));
+                Some(Around::default())
+            };
+            let looked = column.get_around(key, hash, out, around, |_, _| Wants::Value);
+            let is_whole = matches!(looked, Looked::Hit(Appended::Around | Appended::Whole));
             if !is_whole || out.len() - before != value_bytes {
                 return fail("a key that was stored is missing or has another value".to_owned());
             }
@@ -237,32 +245,33 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Carries out all requests; each reply must be as long as said, and that of a miss shorter than a
-/// hit's.
+/// Carries out all requests, so many a turn as arrive `together`; each reply must be as long as
+/// said, and that of a miss shorter than a hit's.
 fn answer_all(
     context: &mut Context,
     requests: &Batch,
+    (keys, together): (usize, usize),
     out: &mut Out,
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
     let mut session = Session::new(Speak::Auto);
-    let input = &requests.request;
-    let (mut at, mut done) = (0, 0);
-    while at < input.len() {
-        let Step::Request(request, bytes) = session.next(&input[at..]) else {
-            return fail("a request that does not parse".to_owned());
-        };
+    // All are as long.
+    let turn_bytes = requests.request.len() / keys * together;
+    for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
         let before = out.buf.len();
-        execute(context, &request, out);
-        let reply = out.buf.len() - before;
-        if reply_bytes.is_some_and(|due| due != reply) || reply_bytes.is_none() && reply > MISS_MAX
-        {
-            let reply = String::from_utf8_lossy(&out.buf[before..]).into_owned();
-            return fail(format!("a reply that cannot be right: {reply:?}"));
+        let mut budget = Budget::new(u32::MAX, usize::MAX);
+        let (stopped, at) = turn::run(context, &mut session, (input, 0), &mut budget, out);
+        if !matches!(stopped, Stopped::Hungry) || at != input.len() {
+            return fail(format!("requests that are not carried out: {stopped:?}"));
         }
-        at += bytes;
-        done += 1;
-        if done % BATCH == 0 {
+        let replies = out.buf.len() - before;
+        if reply_bytes.is_some_and(|due| due * together != replies)
+            || reply_bytes.is_none() && replies > together * MISS_MAX
+        {
+            let replies = String::from_utf8_lossy(&out.buf[before..]).into_owned();
+            return fail(format!("replies that cannot be right: {replies:?}"));
+        }
+        if done % BATCH as usize == 0 {
             black_box(out.buf.len());
             out.buf.clear();
             between_batches(&mut context.store);

@@ -25,12 +25,16 @@ pub(crate) enum Op {
     SetNewEvicting,
     Delete,
     RequestGetHit,
+    /// Sixteen arrive together.
+    RequestGetHitAhead,
     RequestGetMiss,
     RequestSetSame,
+    RequestSetSameAhead,
     RequestSetNew,
     RequestSetSameEvicting,
     RequestSetNewEvicting,
     RequestMetaGetHit,
+    RequestMetaGetHitAhead,
     RequestMetaSetSame,
     RequestBinaryGetHit,
     RequestBinarySetSame,
@@ -38,7 +42,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 22] = [
+    pub(crate) const ALL: [(&'static str, Op); 25] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -52,12 +56,15 @@ impl Op {
         ("store: set, new key, evicting", Op::SetNewEvicting),
         ("store: delete", Op::Delete),
         ("request: get, hit", Op::RequestGetHit),
+        ("request: get, hit, 16 together", Op::RequestGetHitAhead),
         ("request: get, miss", Op::RequestGetMiss),
         ("request: set, same size over", Op::RequestSetSame),
+        ("request: set, same size over, 16 together", Op::RequestSetSameAhead),
         ("request: set, new key", Op::RequestSetNew),
         ("request: set, same size over, evicting", Op::RequestSetSameEvicting),
         ("request: set, new key, evicting", Op::RequestSetNewEvicting),
         ("request, meta: mg, hit", Op::RequestMetaGetHit),
+        ("request, meta: mg, hit, 16 together", Op::RequestMetaGetHitAhead),
         ("request, meta: ms, same size over", Op::RequestMetaSetSame),
         ("request, binary: getk, hit", Op::RequestBinaryGetHit),
         ("request, binary: set, same size over", Op::RequestBinarySetSame),
@@ -92,12 +99,21 @@ impl Op {
         matches!(self, Op::GetHitFirst | Op::Delete) || self.is_of_new_keys()
     }
 
+    /// Whether sixteen requests arrive together.
+    pub(crate) fn is_ahead(self) -> bool {
+        matches!(
+            self,
+            Op::RequestGetHitAhead | Op::RequestSetSameAhead | Op::RequestMetaGetHitAhead
+        )
+    }
+
     /// Whether it goes from a request's bytes to the reply's.
     pub(crate) fn is_request(self) -> bool {
         self.is_get()
             || matches!(
                 self,
                 Op::RequestSetSame
+                    | Op::RequestSetSameAhead
                     | Op::RequestSetNew
                     | Op::RequestSetSameEvicting
                     | Op::RequestSetNewEvicting
@@ -111,8 +127,10 @@ impl Op {
         matches!(
             self,
             Op::RequestGetHit
+                | Op::RequestGetHitAhead
                 | Op::RequestGetMiss
                 | Op::RequestMetaGetHit
+                | Op::RequestMetaGetHitAhead
                 | Op::RequestBinaryGetHit
         )
     }
@@ -120,7 +138,9 @@ impl Op {
     /// What its requests speak, whatever is asked for.
     pub(crate) fn protocol(self) -> Option<Protocol> {
         match self {
-            Op::RequestMetaGetHit | Op::RequestMetaSetSame => Some(Protocol::Meta),
+            Op::RequestMetaGetHit | Op::RequestMetaGetHitAhead | Op::RequestMetaSetSame => {
+                Some(Protocol::Meta)
+            }
             Op::RequestBinaryGetHit | Op::RequestBinarySetSame => Some(Protocol::Binary),
             _ => None,
         }

@@ -8,9 +8,9 @@ mod told;
 
 use protocol::meta::{Flags, Looks};
 use protocol::{Args, Meta, answer, base64, reply};
-use store::{Deleted, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
+use store::{Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
-use super::{Context, append_frames, append_value, say};
+use super::{Context, append_frames, append_value, framed, say};
 use crate::clock::Clock;
 use crate::out::Out;
 pub(super) use told::{Asked, append_key, append_opaque, append_ttl};
@@ -30,14 +30,21 @@ pub(super) fn get(
     let Some(looks) = Looks::of(request) else { return get_by_flags(context, request, out) };
     let (key, now) = (request.key, context.clock.now);
     let hash = hash.unwrap_or_else(|| context.store.hashed(key));
-    let looked =
-        context.store.get_into_if(key, hash, &mut out.buf, |buf, head| {
-            match append_head(now, (request.flags, key), looks.value, head, buf) {
-                None => Wants::CallOff,
-                Some(()) if looks.value => Wants::Value,
-                Some(()) => Wants::NoValue,
-            }
-        });
+    let plain = request.flags.text == b"v";
+    let around = |head: &Head<'_>| {
+        if plain && head.is_plain() {
+            reply::meta_value_words(head.value_bytes()).map(framed)
+        } else {
+            None
+        }
+    };
+    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
+        match append_head(now, (request.flags, key), looks.value, head, buf) {
+            None => Wants::CallOff,
+            Some(()) if looks.value => Wants::Value,
+            Some(()) => Wants::NoValue,
+        }
+    });
     match looked {
         Looked::Left => get_by_flags(context, request, out),
         Looked::Miss => {
@@ -50,8 +57,7 @@ pub(super) fn get(
         Looked::Hit(appended) => {
             context.counters.get_cmds.add(1);
             context.counters.get_hits.add(1);
-            append_frames(out, appended);
-            if looks.value {
+            if append_frames(out, appended) && looks.value {
                 out.buf.extend_from_slice(b"\r\n");
             }
         }

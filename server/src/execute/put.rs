@@ -8,7 +8,7 @@
 
 use protocol::meta::Flags;
 use protocol::{Answer, Form, Meta, Refusal, Store, StoreVerb, answer, reply};
-use store::{Body, Put, Refused, Stored, Verb};
+use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
 use super::meta::{Asked, append_key, append_opaque};
 use super::{Context, say};
@@ -66,12 +66,19 @@ pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Answer {
 
 /// A classic storage command with its value.
 #[inline]
-pub(super) fn store(context: &mut Context, request: &Store<'_>, value: Arrived<'_>, out: &mut Out) {
+pub(super) fn store(
+    context: &mut Context,
+    request: &Store<'_>,
+    hash: Option<Prefetched>,
+    value: Arrived<'_>,
+    out: &mut Out,
+) {
     if !value.terminated {
         return refuse_chunk(context, request, &value, out);
     }
     let put = put_of(context, request);
-    let stored = context.store.put(&put, value.body);
+    let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
+    let stored = context.store.put_hashed(&put, hash, value.body);
     if stored.is_ok() {
         context.counters.set_cmds.add(1);
     }

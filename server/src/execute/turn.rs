@@ -1,0 +1,231 @@
+//! The requests of one turn, executed in their order.
+//!
+//! Where: between the bytes a connection received and the replies it sends.
+//! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, or when
+//! the input asks for more; what it did not use is executed next time, from the same byte on.
+//! Reading ahead changes nothing but when memory is asked for: the requests of a batch are read,
+//! the index lines of their keys prefetched, then their items, and then one after the other is
+//! executed, so that the batch waits for memory about twice and not twice for each key.
+
+use protocol::{Get, GetForm, Request, Session, Step};
+use store::Prefetched;
+
+use super::{After, Context, execute_hashed, get};
+use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD};
+use crate::out::Out;
+
+/// What a turn may still do.
+#[derive(Debug)]
+pub struct Budget {
+    requests: u32,
+    keys: usize,
+    reply_bytes_max: usize,
+}
+
+/// Why a turn's execution stopped.
+#[derive(Debug)]
+pub enum Stopped<'i> {
+    /// What is left is not a whole request.
+    Hungry,
+    /// Enough for one turn; there may be more to execute.
+    Enough,
+    /// The connection ends here.
+    Close,
+    /// At a storage command whose value is not all here, of these lengths.
+    Body {
+        /// As in `Step::Body`.
+        request: Request<'i>,
+        /// As in `Step::Body`.
+        header_bytes: usize,
+        /// As in `Step::Body`.
+        value_bytes: u32,
+        /// As in `Step::Body`.
+        end_bytes: u32,
+    },
+}
+
+/// A request that has been read and not executed.
+struct Ahead<'i> {
+    request: Request<'i>,
+    hash: Option<Prefetched>,
+}
+
+impl Budget {
+    /// So many requests; replies stop at so many bytes, at `OUT_BYTES_MAX` at the latest.
+    #[inline]
+    #[must_use]
+    pub fn new(requests: u32, reply_bytes_max: usize) -> Budget {
+        let reply_bytes_max = reply_bytes_max.min(OUT_BYTES_MAX);
+        Budget { requests, keys: KEYS_TURN_MAX, reply_bytes_max }
+    }
+
+    /// Keys of one retrieval line are one request to `-R`.
+    #[inline]
+    fn spend(&mut self, request: &Request<'_>) {
+        match request {
+            Request::Get(Get { form: GetForm::Text { last: false, .. }, .. }) => {
+                self.keys = self.keys.saturating_sub(1);
+            }
+            _ => self.spend_request(),
+        }
+    }
+
+    /// A request whose value came by itself.
+    #[inline]
+    pub(crate) fn spend_request(&mut self) {
+        self.requests = self.requests.saturating_sub(1);
+    }
+
+    #[inline]
+    fn is_spent(&self, out: &Out) -> bool {
+        let replied = out.buf.len() >= self.reply_bytes_max || out.is_full();
+        self.requests == 0 || self.keys == 0 || replied
+    }
+}
+
+/// Executes the requests in `input` from byte `at` on, appending replies to `out`. Why it stopped,
+/// and at which byte.
+#[inline]
+pub fn run<'i>(
+    context: &mut Context,
+    session: &mut Session,
+    (input, mut at): (&'i [u8], usize),
+    budget: &mut Budget,
+    out: &mut Out,
+) -> (Stopped<'i>, usize) {
+    loop {
+        let (rest, before) = (&input[at..], session.clone());
+        let first = match session.next_get(rest) {
+            // One request alone: it finds nothing to do while its memory comes.
+            Some((request, used)) if used == rest.len() && !budget.is_spent(out) => {
+                get(context, &request, None, out);
+                return (Stopped::Hungry, input.len());
+            }
+            Some((request, used)) => (Request::Get(request), used),
+            None => match session.next(rest) {
+                Step::Request(request, used) if used == rest.len() && !budget.is_spent(out) => {
+                    return match execute_hashed(context, &request, None, out) {
+                        After::Close => (Stopped::Close, at),
+                        After::Continue | After::Flush => (Stopped::Hungry, input.len()),
+                    };
+                }
+                Step::Request(request, used) => (request, used),
+                Step::Skip(used) => {
+                    at += used;
+                    continue;
+                }
+                Step::More => return (Stopped::Hungry, at),
+                Step::Close => return (Stopped::Close, at),
+                Step::Body { request, header_bytes, value_bytes, end_bytes } => {
+                    return (Stopped::Body { request, header_bytes, value_bytes, end_bytes }, at);
+                }
+            },
+        };
+        let batch = Batch { before, from: at, input };
+        match batch.run(context, session, first, budget, out) {
+            (None, read_to) => at = read_to,
+            (Some(stopped), stopped_at) => return (stopped, stopped_at),
+        }
+    }
+}
+
+/// Where a batch starts, and the parser as it stood there: to come back to.
+struct Batch<'i> {
+    before: Session,
+    from: usize,
+    input: &'i [u8],
+}
+
+impl<'i> Batch<'i> {
+    /// Reads on behind the `first` request, and executes what was read. Why that was the end of
+    /// the turn, if it was; and where.
+    #[inline(never)]
+    fn run(
+        self,
+        context: &mut Context,
+        session: &mut Session,
+        (first, used): (Request<'i>, usize),
+        budget: &mut Budget,
+        out: &mut Out,
+    ) -> (Option<Stopped<'i>>, usize) {
+        let mut ahead: [Option<Ahead<'i>>; REQUESTS_AHEAD] = std::array::from_fn(|_| None);
+        let (mut read, mut at) = (0, self.from + used);
+        let mut next = Some(first);
+        for place in &mut ahead {
+            let Some(request) = next.or_else(|| read_one(session, self.input, &mut at)) else {
+                break;
+            };
+            next = None;
+            let hash = key(&request).map(|key| context.store.prefetch(key));
+            *place = Some(Ahead { request, hash });
+            read += 1;
+        }
+        for hash in ahead[..read].iter().flatten().filter_map(|ahead| ahead.hash) {
+            context.store.prefetch_item(hash);
+        }
+        for (executed, ahead) in ahead[..read].iter().flatten().enumerate() {
+            if budget.is_spent(out) {
+                context.counters.conn_yields.add(u64::from(budget.requests == 0));
+                return (Some(Stopped::Enough), self.rewind(session, executed));
+            }
+            budget.spend(&ahead.request);
+            match &ahead.request {
+                Request::Get(request) => get(context, request, ahead.hash, out),
+                request if execute_hashed(context, request, ahead.hash, out) == After::Close => {
+                    return (Some(Stopped::Close), at);
+                }
+                _ => {}
+            }
+        }
+        (None, at)
+    }
+
+    /// Sets the parser behind the requests that have been executed, and says where that is.
+    #[cold]
+    fn rewind(self, session: &mut Session, executed: usize) -> usize {
+        let mut at = self.from;
+        *session = self.before;
+        for _ in 0..executed {
+            if read_one(session, self.input, &mut at).is_none() {
+                break;
+            }
+        }
+        at
+    }
+}
+
+/// The next request from `at` on, if there is a whole one.
+#[inline(always)]
+fn read_one<'i>(session: &mut Session, input: &'i [u8], at: &mut usize) -> Option<Request<'i>> {
+    while *at < input.len() {
+        let rest = &input[*at..];
+        if let Some((request, used)) = session.next_get(rest) {
+            *at += used;
+            return Some(Request::Get(request));
+        }
+        match session.next(rest) {
+            Step::Request(request, used) => {
+                *at += used;
+                return Some(request);
+            }
+            Step::Skip(used) => *at += used,
+            Step::More | Step::Close | Step::Body { .. } => return None,
+        }
+    }
+    None
+}
+
+/// The key that `request` will look up.
+#[inline]
+pub(crate) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
+    match *request {
+        Request::Get(get) => Some(get.key),
+        Request::Store(store) => Some(store.key),
+        Request::Delete(delete) => Some(delete.key),
+        Request::Touch { key, .. } => Some(key),
+        Request::Delta(delta) => Some(delta.key),
+        // One in base64 is looked up decoded: the hint is wasted, nothing else.
+        Request::Meta(meta) => Some(meta.key),
+        _ => None,
+    }
+}

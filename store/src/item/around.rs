@@ -1,0 +1,57 @@
+//! A value put straight into a reply, together with what stands around it.
+//!
+//! Where: nearly every hit, see `read`.
+//! Invariant: room for all of it is made at once; behind what is written nothing is said to be.
+//! Source: none; a store of a register at a time costs less than asking each time whether there is
+//! room.
+
+use super::Item;
+use super::pieces::copy_out;
+use crate::verbs::{Around, Word};
+
+/// Bytes of all words.
+const WORDS_BYTES: usize = 7 * size_of::<u64>();
+
+impl Item<'_> {
+    /// Appends the value, all of which is in the log, and what stands `around` it, with `key`
+    /// where that is to be shown. It may be being rewritten: the caller finds out.
+    #[inline(always)]
+    pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
+        let value_bytes = self.shape.log_bytes as usize;
+        let key_bytes = if around.key { key.len() } else { 0 };
+        let Around { before: [one, two, three, four], between: [five, six], behind, .. } = *around;
+        out.reserve(WORDS_BYTES + key_bytes + value_bytes);
+        // SAFETY: there is room for seven words, the key and the value behind what `out` has, and
+        // each step writes one of these and goes no further than it has written. The value is
+        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm.
+        // What has been written lies between `start` and the end.
+        unsafe {
+            let start = out.as_mut_ptr().add(out.len());
+            let mut at = put(put(put(put(start, one), two), three), four);
+            if around.key {
+                copy_out(key.as_ptr(), at, key_bytes);
+                at = at.add(key_bytes);
+            }
+            at = put(put(at, five), six);
+            copy_out(self.value_at(), at, value_bytes);
+            let end = put(at.add(value_bytes), behind);
+            out.set_len(out.len() + end.offset_from_unsigned(start));
+        }
+    }
+}
+
+/// Writes a word, and points behind what is used of it.
+///
+/// # Safety
+/// There is room for a whole one.
+#[inline(always)]
+unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
+    if word.bytes() == 0 {
+        return at;
+    }
+    // SAFETY: the caller's; no more than a word is used.
+    unsafe {
+        at.cast::<u64>().write_unaligned(word.text().to_le());
+        at.add(word.bytes())
+    }
+}
