@@ -17,5 +17,5 @@ pub mod times;
 pub mod watch;
 
 pub use interval::Interval;
-pub use tally::{Finding, Tally, UdpTally, VerbTally};
+pub use tally::{Finding, Refusals, Tally, UdpTally, VerbTally};
 pub use times::Times;

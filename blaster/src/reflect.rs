@@ -55,6 +55,8 @@ pub struct Plan {
     pub stall: Option<(Duration, Duration)>,
     /// What happens to datagrams.
     pub faults: Faults,
+    /// UDP: each value of a multiget is a message of its own, as memcached's are.
+    pub is_apart: bool,
 }
 
 /// What a server has done so far.

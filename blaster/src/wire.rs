@@ -141,8 +141,8 @@ pub enum Said<'a> {
     NotDone,
     /// So many items or bytes: `DEL` and `APPEND` of RESP.
     Count(i64),
-    /// Something is wrong.
-    Refused,
+    /// Something is wrong, in the server's words.
+    Refused(&'a [u8]),
 }
 
 impl Said<'_> {
@@ -157,6 +157,12 @@ impl Said<'_> {
             // A value, or an end, where neither was asked for.
             _ => Answer::Refused,
         }
+    }
+
+    /// A refusal's words; of what is none, that it does not belong here.
+    #[must_use]
+    pub fn words(&self) -> &[u8] {
+        if let Said::Refused(words) = self { words } else { b"an answer to something else" }
     }
 }
 

@@ -249,8 +249,9 @@ impl Inward {
         let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
         if line.socket.is_none() {
             // It broke before the sending half knew.
-            let index = Entry::failed(sent, whole);
-            return self.over(&index, Outcome::GIVEN_UP, None, books);
+            let entry = Entry::failed(sent, whole);
+            books.score.cut_off(1);
+            return self.over(&entry, Outcome::GIVEN_UP, None, books);
         }
         if line.ring.is_full() {
             match line.socket {
@@ -262,6 +263,7 @@ impl Inward {
         let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
         if line.socket.is_none() {
             let entry = Entry::failed(sent, whole);
+            books.score.cut_off(1);
             return self.over(&entry, Outcome::GIVEN_UP, None, books);
         }
         if line.ring.push(sent, whole, keys) == State::TimedOut {
@@ -414,11 +416,15 @@ impl Inward {
         now_ns: u64,
         books: &mut Books,
     ) {
-        let ring = &mut self.lines[line as usize].ring;
+        let own = &mut self.lines[line as usize];
+        let (ring, is_udp) = (&mut own.ring, matches!(own.socket, Some(Socket::Udp(_))));
         let entry = ring.entry(index);
         if entry.sent.verb != Verb::Get {
             let mut outcome = Outcome::default();
             outcome.tell(piece.said.outcome(entry.sent.verb));
+            if outcome.refused > 0 {
+                books.score.refused(piece.said.words());
+            }
             let entry = *entry;
             ring.settle(index, State::Answered);
             return self.over(&entry, outcome, Some(now_ns), books);
@@ -428,13 +434,17 @@ impl Inward {
             Said::Value(name, value) => {
                 entry.told += 1;
                 entry.hits += 1;
-                if self.options.verify || (self.options.fill && entry.sent.keys > 1) {
+                let strikes = entry.sent.keys > 1 && (self.options.fill || is_udp);
+                if self.options.verify || strikes {
                     self.look_at(line, index, place, name, value);
                 }
             }
             Said::Absent => entry.told += 1,
             Said::End => {}
-            _ => entry.refused = true,
+            _ => {
+                entry.refused = true;
+                books.score.refused(piece.said.words());
+            }
         }
         if piece.ends {
             let ring = &mut self.lines[line as usize].ring;
@@ -462,20 +472,10 @@ impl Inward {
         let several = ring.entry(index).sent.keys > 1;
         let first = ring.entry(index).sent.key;
         let keys = if several { &mut ring.keys(index)[..] } else { &mut [first][..] };
-        let (names, scratch) = (&self.names, &mut self.key);
-        let mut is = |key: u64| {
-            scratch.clear();
-            names.key(key, scratch);
-            name.is_none_or(|name| name.is_empty() || name == scratch.as_slice())
-        };
-        // In text, values come in the order of the keys, but those that were missed are left out.
-        let found = match keys.get(place) {
-            Some(&key) if key != STRUCK && is(key) => Some(place),
-            _ => keys.iter().position(|&key| key != STRUCK && is(key)),
-        };
-        let is_right = match found {
+        let is_right = match place_of((&self.names, &mut self.key), keys, (place, name), 0) {
             Some(at) => {
-                let key = std::mem::replace(&mut keys[at], STRUCK);
+                let key = keys[at];
+                keys[at] = key | STRUCK;
                 !self.options.verify || self.names.verify(key, value)
             }
             None => false,
@@ -495,7 +495,7 @@ impl Inward {
             books.back.fills.push((line, entry.sent.key, false));
         } else {
             let keys = self.lines[line as usize].ring.keys(index);
-            let missed = keys.iter().filter(|key| **key != STRUCK);
+            let missed = keys.iter().filter(|key| **key & STRUCK == 0);
             books.back.fills.extend(missed.map(|&key| (line, key, false)));
         }
         let token = entry.sent.cause == Cause::Token && entry.whole.is_none();
@@ -506,5 +506,28 @@ impl Inward {
             }
             None => false,
         }
+    }
+}
+
+/// Which of a request's keys a value is of, among those that are struck out (`STRUCK`), or among
+/// those that are not (0). In text, values come in the order of the keys, but those that were
+/// missed are left out: so `place` is only where to look first.
+fn place_of(
+    (names, scratch): (&Names, &mut Vec<u8>),
+    keys: &[u64],
+    (place, name): (usize, Option<&[u8]>),
+    struck: u64,
+) -> Option<usize> {
+    let mut is = |key: u64| {
+        if key & STRUCK != struck {
+            return false;
+        }
+        scratch.clear();
+        names.key(key & !STRUCK, scratch);
+        name.is_none_or(|name| name.is_empty() || name == scratch.as_slice())
+    };
+    match keys.get(place) {
+        Some(&key) if is(key) => Some(place),
+        _ => keys.iter().position(|&key| is(key)),
     }
 }

@@ -93,15 +93,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot; those that hit are struck out.
+    /// The keys of multigets, by slot; those that hit are struck out, where that is asked for.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
     waiting: u32,
 }
 
-/// A key that is struck out: no workload has so many.
-pub(super) const STRUCK: u64 = u64::MAX;
+/// Marks a key that is struck out: no workload has so many.
+pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
     sent: Sent {

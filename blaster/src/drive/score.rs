@@ -153,6 +153,17 @@ impl Score {
         self.tally.broken += 1;
     }
 
+    /// The server refused, in these words.
+    #[cold]
+    pub(super) fn refused(&mut self, words: &[u8]) {
+        self.tally.refusals.count(words);
+    }
+
+    /// So many requests were given up because their connection was lost.
+    pub(super) fn cut_off(&mut self, requests: u64) {
+        self.tally.cut_off += requests;
+    }
+
     /// A connection was made.
     pub(super) fn connected(&mut self) {
         self.tally.connects += 1;

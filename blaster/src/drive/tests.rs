@@ -245,6 +245,48 @@ fn datagrams_that_are_dropped_doubled_or_swapped_are_counted() {
     }
 }
 
+/// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan: what was
+/// seen, and how many datagrams were doubled and overtaken.
+fn multigets_apart(speech: Speech, faults: Faults) -> (Tally, u64, u64) {
+    let running = server(&[udp()], Plan { faults, is_apart: true, ..plan() });
+    let workload = workload(&[("batch", "10")]);
+    let drive = drive(&workload, running.addresses(), speech);
+    let pace = Pace::Closed { connections: 1, depth: 4 };
+    let until = Until { requests: Some(500), ..drive.until.clone() };
+    let tally = ran(Drive { pace, until, ..drive });
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    (tally, count(&running.counts().duplicated), count(&running.counts().reordered))
+}
+
+#[test]
+fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
+    for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
+        // Not the last of all, whose double would come when nobody waits any more.
+        let faults = Faults { duplicate_every: 9, ..Faults::default() };
+        let (tally, doubled, _) = multigets_apart(speech, faults);
+        let (get, what) = (tally.verb(Verb::Get), speech.name());
+        assert_eq!((get.answered, get.hits, get.misses, get.corrupt), (500, 5000, 0, 0), "{what}");
+        assert!(doubled > 500, "{what}: {doubled}");
+        let udp = (tally.udp.duplicate, tally.udp.lost, tally.udp.reordered, tally.broken);
+        assert_eq!(udp, (doubled, 0, 0, 0), "{what}");
+    }
+}
+
+#[test]
+fn values_of_a_multiget_that_its_end_overtakes_are_out_of_order_and_not_double() {
+    for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
+        let faults = Faults { reorder_every: 7, ..Faults::default() };
+        let (tally, _, overtaken) = multigets_apart(speech, faults);
+        let (get, what) = (tally.verb(Verb::Get), speech.name());
+        assert_eq!((get.answered, get.hits + get.misses, get.corrupt), (500, 5000, 0), "{what}");
+        // A value that comes behind the end was a miss by then.
+        let reordered = tally.udp.reordered;
+        assert!(get.misses > 0 && get.misses <= reordered, "{what}: {}", get.misses);
+        assert!(reordered <= overtaken, "{what}: {reordered} of {overtaken}");
+        assert_eq!((tally.udp.duplicate, tally.udp.lost, tally.broken), (0, 0, 0), "{what}");
+    }
+}
+
 #[test]
 fn a_long_answer_over_udp_is_put_together_and_lost_with_any_part() {
     let workload = workload(&[]);

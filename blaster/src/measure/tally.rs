@@ -66,6 +66,78 @@ pub struct UdpTally {
     pub timeouts: u64,
 }
 
+/// Answers by which servers refused, by the reason they gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// There is no room for it.
+    pub out_of_memory: u64,
+    /// A value, or a key, is longer than is taken.
+    pub too_large: u64,
+    /// It is not known what is wanted: another protocol, an older version.
+    pub not_understood: u64,
+    /// It is not for us to ask: no authentication, a replica.
+    pub not_allowed: u64,
+    /// Something else.
+    pub other: u64,
+    /// What the first said, as far as it can be printed.
+    pub first: Option<String>,
+}
+
+/// Characters kept of the first refusal.
+const FIRST_CHARS_MAX: usize = 120;
+
+impl Refusals {
+    /// Counts one by its words: a line of memcached's, an error of Redis's.
+    #[cold]
+    pub fn count(&mut self, words: &[u8]) {
+        let text = String::from_utf8_lossy(words);
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        let begins = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
+        let count = if begins(&["OOM"]) || has(&["out of memory"]) {
+            &mut self.out_of_memory
+        } else if has(&["too large", "too long", "exceeds maximum"]) {
+            &mut self.too_large
+        } else if begins(&["NOAUTH", "NOPERM", "WRONGPASS", "READONLY", "DENIED"])
+            || has(&["unauthenticated"])
+        {
+            &mut self.not_allowed
+        } else if begins(&["ERROR", "CLIENT_ERROR", "ERR "]) {
+            &mut self.not_understood
+        } else {
+            &mut self.other
+        };
+        *count += 1;
+        self.first.get_or_insert_with(|| {
+            text.chars().filter(|one| !one.is_control()).take(FIRST_CHARS_MAX).collect()
+        });
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Refusals) {
+        self.out_of_memory += other.out_of_memory;
+        self.too_large += other.too_large;
+        self.not_understood += other.not_understood;
+        self.not_allowed += other.not_allowed;
+        self.other += other.other;
+        if self.first.is_none() {
+            self.first.clone_from(&other.first);
+        }
+    }
+
+    /// The counts with their names, but for those that are 0.
+    #[must_use]
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let all = [
+            ("out of memory", self.out_of_memory),
+            ("too large", self.too_large),
+            ("not understood", self.not_understood),
+            ("not allowed", self.not_allowed),
+            ("of other kinds", self.other),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
 /// What one thread saw in one epoch, or several threads in several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
@@ -84,6 +156,12 @@ pub struct Tally {
     pub connects: u64,
     /// Connections lost or closed.
     pub disconnects: u64,
+    /// Of the requests given up, those whose connection was lost.
+    #[serde(default)]
+    pub cut_off: u64,
+    /// What servers refused, and why.
+    #[serde(default)]
+    pub refusals: Refusals,
     /// What UDP did.
     pub udp: UdpTally,
     /// Bytes sent, as given to the transport.
@@ -172,6 +250,8 @@ impl Tally {
         self.offered += other.offered;
         self.connects += other.connects;
         self.disconnects += other.disconnects;
+        self.cut_off += other.cut_off;
+        self.refusals.merge(&other.refusals);
         self.udp.lost += other.udp.lost;
         self.udp.reordered += other.udp.reordered;
         self.udp.duplicate += other.udp.duplicate;
@@ -250,6 +330,10 @@ mod tests {
             }
             tally.offered += 1;
             tally.sent_bytes += request;
+            tally.cut_off += request % 3;
+            if request % 5 == 0 {
+                tally.refusals.count([&b"ERROR"[..], b"OOM x"][usize::from(request % 2 == 0)]);
+            }
             tally.udp.lost += request % 2;
         }
         tally
@@ -274,6 +358,39 @@ mod tests {
         assert!(get.response_ns.min_ns().unwrap() > 99_000_000);
         assert!(get.service_ns.max_ns().unwrap() < 101_000);
         assert!(tally.lateness_ns.min_ns().unwrap() > 99_000_000);
+    }
+
+    #[test]
+    fn refusals_are_told_apart_by_their_words() {
+        let mut refusals = Refusals::default();
+        let said: [(&[u8], _); 12] = [
+            (b"SERVER_ERROR out of memory storing object", "out of memory"),
+            (b"OOM command not allowed when used memory > 'maxmemory'.", "out of memory"),
+            (b"SERVER_ERROR object too large for cache", "too large"),
+            (b"ERR string exceeds maximum allowed size (512MB)", "too large"),
+            (b"CLIENT_ERROR line too long", "too large"),
+            (b"ERROR", "not understood"),
+            (b"ERR unknown command 'MGETX'", "not understood"),
+            (b"CLIENT_ERROR bad data chunk", "not understood"),
+            (b"CLIENT_ERROR unauthenticated", "not allowed"),
+            (b"READONLY You can't write against a read only replica.", "not allowed"),
+            (b"MISCONF Redis is configured to save RDB snapshots\x1b[2J", "of other kinds"),
+            (b"SERVER_ERROR \xff", "of other kinds"),
+        ];
+        for (words, kind) in said {
+            let mut one = Refusals::default();
+            one.count(words);
+            assert_eq!(one.named(), [(kind, 1)], "{}", words.escape_ascii());
+            assert!(!one.first.as_ref().unwrap().contains('\u{1b}'));
+            refusals.merge(&one);
+        }
+        let counts: Vec<u64> = refusals.named().iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [2, 3, 3, 2, 2]);
+        assert_eq!(refusals.first.as_deref(), Some("SERVER_ERROR out of memory storing object"));
+        refusals.count(&[b'x'; 1000]);
+        let mut long = Refusals::default();
+        long.count(&[b'x'; 1000]);
+        assert_eq!(long.first.map(|first| first.len()), Some(FIRST_CHARS_MAX));
     }
 
     #[test]

@@ -77,6 +77,16 @@ const FLAGS: &[Flag<Plan>] = &[
         help: &["UDP: send one reply in N behind the next one"],
         apply: |plan, text| number(text, 1, u64::MAX).map(|n| plan.faults.reorder_every = n),
     },
+    Flag {
+        long: "apart",
+        short: None,
+        value: "",
+        help: &["UDP: each value of a multiget in a reply of its own, as memcached"],
+        apply: |plan, _| {
+            plan.is_apart = true;
+            Ok(())
+        },
+    },
 ];
 
 const ABOUT: &str = "\
@@ -165,14 +175,14 @@ mod tests {
     #[test]
     fn every_flag_does_what_it_says() {
         let words = "127.0.0.1:0 udp://127.0.0.1:0 unix:/tmp/x -t 2 --cpus 1,3 --value-bytes 9 \
-                     --delay 1ms --stall 1s,100ms --drop 3 --duplicate 4 --reorder 5";
+                     --delay 1ms --stall 1s,100ms --drop 3 --duplicate 4 --reorder 5 --apart";
         let Asked::Reflect(plan) = asked(words).unwrap() else { panic!("no plan") };
         assert_eq!((plan.places.len(), plan.threads, plan.value_bytes), (3, 2, 9));
         assert_eq!((plan.cpus, plan.delay), (vec![1, 3], Duration::from_millis(1)));
         let stall = (Duration::from_secs(1), Duration::from_millis(100));
         assert_eq!(plan.stall, Some(stall));
         let faults = Faults { drop_every: 3, duplicate_every: 4, reorder_every: 5 };
-        assert_eq!(plan.faults, faults);
+        assert!(plan.faults == faults && plan.is_apart);
     }
 
     #[test]

@@ -12,11 +12,13 @@ use net::{
     Accepted, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Sent, SentDatagrams, Source,
     Stream, Timeout, Waker,
 };
+use protocol::binary::MAGIC_REPLY;
 use protocol::udp::{self, Header};
 
 use super::answer::{Mirror, Value};
 use super::faults::{Fate, Faults, Numbers};
 use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
+use crate::wire::{Found, Reader, Speech};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
@@ -339,7 +341,9 @@ impl Thread<'_> {
     fn gather(&mut self, socket: u64) {
         let Ok(socket) = usize::try_from(socket) else { return };
         let Some(mut inbox) = self.inbox.take() else { return };
-        let is_plain = self.plan.delay.is_zero() && self.plan.faults == Faults::default();
+        let is_plain = self.plan.delay.is_zero()
+            && self.plan.faults == Faults::default()
+            && !self.plan.is_apart;
         for _ in 0..BATCHES_MAX {
             let Some(own) = self.sockets.datagrams.get(socket) else { break };
             let received = own.receive(&mut inbox, &self.calls);
@@ -383,12 +387,18 @@ impl Thread<'_> {
         let taken = Mirror::default().reflect(bytes, &self.value, OUT_BYTES_MAX, &mut answer);
         let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
         Counts::add(&self.counts.answers, answers);
-        let bytes = messages(header.id, &answer);
-        if self.plan.delay.is_zero() || self.delayed.len() >= DELAYED_MAX {
-            return self.deliver(socket, *source, &bytes);
+        let ends = if self.plan.is_apart { ends(&answer) } else { vec![answer.len()] };
+        let mut from = 0;
+        for end in ends {
+            let bytes = messages(header.id, &answer[from..end]);
+            from = end;
+            if self.plan.delay.is_zero() || self.delayed.len() >= DELAYED_MAX {
+                self.deliver(socket, *source, &bytes);
+            } else {
+                let (due, to) = (Instant::now() + self.plan.delay, To::Udp(socket, *source));
+                self.delayed.push_back(Delayed { due, to, bytes });
+            }
         }
-        let (due, to) = (Instant::now() + self.plan.delay, To::Udp(socket, *source));
-        self.delayed.push_back(Delayed { due, to, bytes });
     }
 
     /// A message meets its fate.
@@ -446,6 +456,24 @@ impl Thread<'_> {
         }
         self.outbox.clear();
     }
+}
+
+/// Where the pieces of an answer end: each value, and what ends the request.
+fn ends(answer: &[u8]) -> Vec<usize> {
+    let speech = match answer {
+        [MAGIC_REPLY, ..] => Speech::Binary,
+        [b'V', b'A', b' ', ..] => Speech::Meta,
+        _ => Speech::Text,
+    };
+    let (mut reader, mut ends, mut at) = (Reader::new(speech), Vec::new(), 0);
+    while let Found::Piece(_, used) = reader.next(&answer[at..]) {
+        at += used;
+        ends.push(at);
+    }
+    if at < answer.len() {
+        ends.push(answer.len());
+    }
+    ends
 }
 
 /// An answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.

@@ -99,8 +99,25 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
         (SET | APPEND | DELETE, FOUND) => Said::Done,
         (SET | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => Said::NotDone,
         (NOOP, FOUND) => Said::End,
-        (GETK | GETKQ | SET | APPEND | DELETE | NOOP, _) => Said::Refused,
+        (GETK | GETKQ | SET | APPEND | DELETE | NOOP, status) => Said::Refused(words(status)),
         _ => return Found::Broken,
     };
     Found::Piece(Piece { tag: Some(tag), said, ends: !tag.is_of_several() }, used)
+}
+
+/// What a status says, in the words that the text protocols have for it.
+#[cold]
+fn words(status: u16) -> &'static [u8] {
+    match status {
+        0x03 => b"SERVER_ERROR object too large for cache",
+        0x04 => b"CLIENT_ERROR invalid arguments",
+        0x08 | 0x20 => b"CLIENT_ERROR unauthenticated",
+        0x81 => b"ERROR unknown command",
+        0x82 => b"SERVER_ERROR out of memory",
+        0x83 => b"SERVER_ERROR not supported",
+        0x84 => b"SERVER_ERROR internal error",
+        0x85 => b"SERVER_ERROR busy",
+        0x86 => b"SERVER_ERROR temporary failure",
+        _ => b"SERVER_ERROR of an unknown status",
+    }
 }

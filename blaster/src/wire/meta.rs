@@ -68,7 +68,7 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
         },
         Reply::Line(b"MN") => (Ok(None), Said::End),
         Reply::Line(b"ERROR") | Reply::ClientError(_) | Reply::ServerError(_) => {
-            (Ok(None), Said::Refused)
+            (Ok(None), Said::Refused(input[..used].trim_ascii_end()))
         }
         _ => return Found::Broken,
     };

@@ -60,7 +60,8 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> Found<'a> {
         Reply::Null => Said::Absent,
         Reply::Simple(_) => Said::Done,
         Reply::Integer(count) => Said::Count(count),
-        Reply::Error(_) | Reply::Array(_) => Said::Refused,
+        Reply::Error(text) => Said::Refused(text),
+        Reply::Array(_) => Said::Refused(b"an array in an array"),
     };
     let ends = *elements <= 1;
     *elements = elements.saturating_sub(1);

@@ -147,6 +147,7 @@ fn said(said: &Said<'_>) -> String {
             let key = key.map_or(String::new(), |key| key.escape_ascii().to_string());
             format!("{key}={}", value.escape_ascii())
         }
+        Said::Refused(_) => "Refused".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -164,6 +165,27 @@ fn frame(opcode: u8, status: u16, opaque: u32, parts: [&[u8]; 3]) -> Vec<u8> {
         ..Header::default()
     };
     [&header.to_bytes()[..], extras, key, value].concat()
+}
+
+#[test]
+fn a_refusal_has_the_servers_words() {
+    let binary = frame(0x01, 0x82, 10, [b"", b"", b"Out of memory"]);
+    let streams: [(Speech, &[u8], &[u8]); 6] = [
+        (Speech::Text, b"SERVER_ERROR no room\r\n", b"SERVER_ERROR no room"),
+        (Speech::Text, b"ERROR\r\n", b"ERROR"),
+        (Speech::Meta, b"CLIENT_ERROR bad\r\n", b"CLIENT_ERROR bad"),
+        (Speech::Resp, b"-OOM no\r\n", b"OOM no"),
+        (Speech::Resp, b"-ERR no\r\n", b"ERR no"),
+        (Speech::Binary, &binary, b"SERVER_ERROR out of memory"),
+    ];
+    for (speech, bytes, expected) in streams {
+        let Found::Piece(Piece { said, ends: true, .. }, used) = Reader::new(speech).next(bytes)
+        else {
+            panic!("{}", bytes.escape_ascii());
+        };
+        let words = said.words().escape_ascii().to_string();
+        assert_eq!((words, used), (expected.escape_ascii().to_string(), bytes.len()));
+    }
 }
 
 /// A stream of each protocol, and what it says.

@@ -60,7 +60,7 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
         Reply::Line(b"STORED" | b"DELETED") => (Said::Done, true),
         Reply::Line(b"NOT_STORED" | b"NOT_FOUND" | b"EXISTS") => (Said::NotDone, true),
         Reply::Line(b"ERROR") | Reply::ClientError(_) | Reply::ServerError(_) => {
-            (Said::Refused, true)
+            (Said::Refused(input[..used].trim_ascii_end()), true)
         }
         _ => return Found::Broken,
     };

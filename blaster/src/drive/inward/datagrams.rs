@@ -2,17 +2,18 @@
 //!
 //! Where: the receiving half, for lines over UDP.
 //! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are put together at a time on a
-//! line, each of at most `PARTS_MAX`; a part counts once.
+//! line, each of at most `PARTS_MAX`; a part counts once. Of memcached's multigets, a value that is
+//! lost is a miss: it says nothing of misses either.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagrams;
 use protocol::udp::{HEADER_BYTES, Header};
 
 use super::super::Clock;
-use super::super::pending::{Entry, State};
+use super::super::pending::{Entry, STRUCK, State};
 use super::super::score::{Books, Outcome};
-use super::Inward;
-use crate::wire::{Found, Reader};
+use super::{Inward, place_of};
+use crate::wire::{Found, Piece, Reader, Said, Tag};
 
 /// Answers of several datagrams that may be incomplete at a time.
 const ASSEMBLIES_MAX: usize = 256;
@@ -43,6 +44,17 @@ enum Part {
     Last,
     /// It contradicts others, or there are too many.
     Refused,
+}
+
+/// What a datagram of a multiget begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    /// The value of a key that had none yet: which.
+    Fresh(usize),
+    /// The value of one that had.
+    Again,
+    /// No value, or one that was not asked for.
+    None,
 }
 
 /// All of a line.
@@ -162,8 +174,22 @@ impl Inward {
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.find(header.id) else { return books.score.broken() };
         let entry = own.ring.entry(index);
+        let is_part = entry.sent.keys > 1 && header.total == 1;
         match entry.state {
+            State::Waiting if is_part => match self.first_value(line, index, bytes) {
+                (Value::Again, false) => return books.score.duplicate(),
+                // The same key twice in one multiget: one of its values was the double.
+                (Value::Again, true) => {
+                    books.score.duplicate();
+                    let end = Piece { tag: None, said: Said::End, ends: true };
+                    return self.piece(line, index, &end, now_ns, books);
+                }
+                (Value::Fresh(_) | Value::None, _) => {}
+            },
             State::Waiting => {}
+            State::Answered if is_part => return self.behind(line, index, bytes, books),
+            // Of a late answer only the first datagram is remembered.
+            State::Late if is_part || header.total > 1 => return,
             State::Answered | State::Late => return books.score.duplicate(),
             State::TimedOut => {
                 entry.state = State::Late;
@@ -171,10 +197,11 @@ impl Inward {
             }
             State::Free => return books.score.broken(),
         }
+        let own = &mut self.lines[line as usize];
         if header.total == 1 {
             return self.answer(line, index, header.id, bytes, now_ns, books);
         }
-        entry.has_parts = true;
+        own.ring.entry(index).has_parts = true;
         match own.assemblies.add(header, bytes) {
             Part::Kept => {}
             Part::Double => books.score.duplicate(),
@@ -185,6 +212,45 @@ impl Inward {
             }
             Part::Refused => books.score.broken(),
         }
+    }
+
+    /// A datagram that comes when all had been said: a value that its end has overtaken, and that
+    /// was a miss therefore; or once more what had come.
+    fn behind(&mut self, line: u32, index: usize, bytes: &[u8], books: &mut Books) {
+        match self.first_value(line, index, bytes).0 {
+            Value::Fresh(at) => {
+                self.lines[line as usize].ring.keys(index)[at] |= STRUCK;
+                books.score.reordered();
+            }
+            Value::Again | Value::None => books.score.duplicate(),
+        }
+    }
+
+    /// Which value of a multiget a datagram begins with, and whether that ends it. memcached sends
+    /// each in one of its own, all with the same header.
+    fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
+        let mut reader = Reader::new(self.options.speech);
+        let Found::Piece(Piece { tag, said: Said::Value(name, _), ends }, _) = reader.next(bytes)
+        else {
+            return (Value::None, false);
+        };
+        let ring = &mut self.lines[line as usize].ring;
+        let told = ring.entry(index).told as usize;
+        let keys = &ring.keys(index)[..];
+        let mut find = |struck| place_of((&self.names, &mut self.key), keys, (told, name), struck);
+        let value = match tag.map(Tag::index) {
+            Some(at) => match keys.get(at) {
+                Some(key) if key & STRUCK != 0 => Value::Again,
+                Some(_) => Value::Fresh(at),
+                None => Value::None,
+            },
+            None => match (find(0), find(STRUCK)) {
+                (Some(at), _) => Value::Fresh(at),
+                (None, Some(_)) => Value::Again,
+                (None, None) => Value::None,
+            },
+        };
+        (value, ends)
     }
 
     /// An answer's bytes, or some of them. They hold whole pieces.

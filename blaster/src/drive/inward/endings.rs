@@ -63,6 +63,7 @@ impl Inward {
         socket.forget(&self.epoll, &self.calls);
         own.held.clear();
         own.leaving = false;
+        books.score.cut_off(own.ring.waiting() as u64);
         books.back.broken.push(line);
         self.fail_all(line, books);
     }
