@@ -134,6 +134,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fill_on_miss: false,
         gso: options.gso,
         mode: Mode::Traffic,
+        pulses: None,
         until: Until { stop: Arc::default(), deadline: None, requests: None },
     };
     if options.populate {

@@ -16,6 +16,7 @@ mod departures;
 mod inward;
 mod outward;
 mod pending;
+pub mod pulse;
 mod score;
 mod threads;
 
@@ -33,6 +34,7 @@ use crate::measure::Tally;
 use crate::target::{Place, Ring, Target};
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
+use pulse::Pulse;
 
 /// Events one look at the sockets reports at most.
 const EVENTS_MAX: usize = 256;
@@ -84,6 +86,8 @@ pub struct Drive {
     pub mode: Mode,
     /// When to end.
     pub until: Until,
+    /// Where it can be watched: this thread, and the one that receives apart if there is one.
+    pub pulses: Option<[Arc<Pulse>; 2]>,
 }
 
 /// When requests are sent.

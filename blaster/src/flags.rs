@@ -8,6 +8,7 @@ use crate::reflect::{Plan as ReflectPlan, flags as reflect};
 use crate::report::flags::{self as report, Plan as ReportPlan};
 use crate::run::{Plan as RunPlan, flags as run};
 use crate::simulate::{Plan as SimulatePlan, flags as simulate};
+use crate::words::wrapped;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -30,7 +31,7 @@ pub enum Asked {
 
 /// Why the command line is refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}\nTry kvblaster --help.")]
+#[error("{0}")]
 pub struct Refusal(pub String);
 
 /// A flag of a command whose plan is a `P`.
@@ -61,9 +62,20 @@ kvblaster COMMAND --help tells more of a command.
 /// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// Something is unknown or wrong.
+/// Something is unknown or wrong; where to look for what is right is told behind it.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Refusal> {
-    let mut parser = lexopt::Parser::from_args(arguments);
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let command = arguments.first().and_then(|first| first.to_str());
+    let command = command.filter(|first| COMMANDS.contains(first)).map(str::to_owned);
+    dispatch(lexopt::Parser::from_args(arguments)).map_err(|Refusal(why)| match command {
+        Some(command) => Refusal(format!("{why}\nTry kvblaster {command} --help.")),
+        None => Refusal(format!("{why}\nTry kvblaster --help.")),
+    })
+}
+
+const COMMANDS: [&str; 5] = ["run", "capacity", "report", "reflect", "simulate"];
+
+fn dispatch(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
     match parser.next().map_err(refusal)? {
         None => Err(Refusal("which command?".to_owned())),
         Some(lexopt::Arg::Short('h') | lexopt::Arg::Long("help")) => {
@@ -109,8 +121,7 @@ impl<P> Rows<'_, P> {
                 lexopt::Arg::Long(long) if (self.is_named)(long) => {
                     let long = long.to_owned();
                     let text = value(parser, &long)?;
-                    (self.set)(plan, &long, &text)
-                        .map_err(|why| Refusal(format!("--{long}: {why}")))?;
+                    (self.set)(plan, &long, &text).map_err(|why| Refusal(about(&long, &why)))?;
                     continue;
                 }
                 lexopt::Arg::Long(long) => rows.find(|flag| flag.long == long),
@@ -121,10 +132,16 @@ impl<P> Rows<'_, P> {
                 "" => String::new(),
                 _ => value(parser, flag.long)?,
             };
-            (flag.apply)(plan, &text).map_err(|why| Refusal(format!("--{}: {why}", flag.long)))?;
+            (flag.apply)(plan, &text).map_err(|why| Refusal(about(flag.long, &why)))?;
         }
         Ok(false)
     }
+}
+
+/// What is wrong with a flag's value, named once.
+fn about(long: &str, why: &str) -> String {
+    let why = why.strip_prefix(long).and_then(|why| why.strip_prefix(": ")).unwrap_or(why);
+    format!("--{long}: {why}")
 }
 
 fn value(parser: &mut lexopt::Parser, long: &str) -> Result<String, Refusal> {
@@ -132,21 +149,18 @@ fn value(parser: &mut lexopt::Parser, long: &str) -> Result<String, Refusal> {
     value.into_string().map_err(|_| Refusal(format!("--{long}: not UTF-8")))
 }
 
-/// The lines of `--help` for some rows.
+/// The lines of `--help` for some rows, no wider than a terminal.
 pub(crate) fn lines<P>(rows: &[Flag<P>]) -> String {
     let mut out = String::new();
     for flag in rows {
         let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
         let synopsis = format!("  {short}--{} {}", flag.long, flag.value);
         let synopsis = synopsis.trim_end();
-        let (first, more) = flag.help.split_first().unwrap_or((&"", &[]));
+        let text = wrapped(&" ".repeat(HELP_AT), &flag.help.join(" "));
         let _ = match synopsis.len() < HELP_AT {
-            true => writeln!(out, "{synopsis:HELP_AT$}{first}"),
-            false => writeln!(out, "{synopsis}\n{:HELP_AT$}{first}", ""),
+            true => write!(out, "{synopsis:HELP_AT$}{}", &text[HELP_AT..]),
+            false => write!(out, "{synopsis}\n{text}"),
         };
-        for line in more {
-            let _ = writeln!(out, "{:HELP_AT$}{line}", "");
-        }
     }
     out
 }

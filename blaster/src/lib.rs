@@ -13,6 +13,7 @@ pub mod cache;
 pub mod drive;
 pub mod engine;
 pub mod flags;
+pub mod letters;
 pub mod line;
 pub mod live;
 #[cfg(test)]
@@ -29,4 +30,5 @@ pub mod sizes;
 pub mod target;
 pub mod trace;
 pub mod wire;
+mod words;
 pub mod workload;

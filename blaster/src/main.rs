@@ -6,6 +6,7 @@
 
 use blaster::flags::{self, Asked};
 use blaster::reflect;
+use blaster::result::RunResult;
 use blaster::run::{self, capacity};
 use blaster::simulate::{Plan, SimulateError, jobs, plot, report};
 use std::io::{self, Write};
@@ -18,6 +19,14 @@ const USAGE: u8 = 64;
 struct Printed {
     text: String,
     is_well: bool,
+    /// What went wrong in the end: told behind the text, which is not to be lost with it.
+    trouble: Option<String>,
+}
+
+impl Printed {
+    fn well(text: String) -> Printed {
+        Printed { text, is_well: true, trouble: None }
+    }
 }
 
 fn main() -> ExitCode {
@@ -26,7 +35,7 @@ fn main() -> ExitCode {
         Err(refusal) => return failed(&refusal.to_string(), USAGE),
     };
     let done = match asked {
-        Asked::Print(text) => Ok(Printed { text, is_well: true }),
+        Asked::Print(text) => Ok(Printed::well(text)),
         Asked::Simulate(plan) => simulate(&plan).map_err(|error| error.to_string()),
         Asked::Reflect(plan) => match reflect::flags::run(&plan) {
             Ok(()) => return ExitCode::SUCCESS,
@@ -34,7 +43,7 @@ fn main() -> ExitCode {
         },
         Asked::Report(plan) => {
             let made = plan.run().map_err(|error| error.to_string());
-            made.map(|text| Printed { text, is_well: true })
+            made.map(Printed::well)
         }
         Asked::Run(plan) => drive(&plan),
     };
@@ -42,7 +51,11 @@ fn main() -> ExitCode {
         Ok(printed) => printed,
         Err(why) => return failed(&why, 1),
     };
-    match io::stdout().write_all(printed.text.as_bytes()) {
+    let written = io::stdout().write_all(printed.text.as_bytes());
+    if let Some(trouble) = printed.trouble {
+        return failed(&trouble, 1);
+    }
+    match written {
         Ok(()) if printed.is_well => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
@@ -62,23 +75,25 @@ fn simulate(plan: &Plan) -> Result<Printed, SimulateError> {
     }
     let text =
         if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) };
-    Ok(Printed { text, is_well: true })
+    Ok(Printed::well(text))
 }
 
 fn drive(plan: &run::Plan) -> Result<Printed, String> {
+    if let Some(folder) = &plan.out {
+        RunResult::prepare(folder).map_err(|error| format!("--out: {error}"))?;
+    }
     let done = match &plan.capacity {
         Some(search) => capacity::run(plan, &search.aim),
         None => run::run(plan),
     };
     let done = done.map_err(|error| error.to_string())?;
-    if let Some(folder) = &plan.out {
-        done.write(folder).map_err(|error| error.to_string())?;
-    }
+    let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
+    let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
     let is_well = !done.is_interrupted && done.judgements.iter().all(|one| one.is_met);
     let text = match (plan.json, &done.search) {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
-        (false, Some(found)) => capacity::text(plan, &done, found),
+        (false, Some(found)) => run::text::found::text(plan, &done, found),
         (false, None) => run::text::text(plan, &done),
     };
-    Ok(Printed { text, is_well })
+    Ok(Printed { text, is_well, trouble })
 }

@@ -60,6 +60,14 @@ pub enum ResultError {
     /// A file or folder.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
+    /// No result is there.
+    #[error(
+        "{0}: no result is there; name a folder that `kvblaster run -o` or `capacity -o` wrote"
+    )]
+    Nothing(PathBuf),
+    /// One is there already.
+    #[error("{0}: a result is there already; name another folder, or remove that one")]
+    Taken(PathBuf),
     /// The contents.
     #[error("{0} is not a result of kvblaster: {1}")]
     Contents(PathBuf, #[source] serde_json::Error),
@@ -74,7 +82,28 @@ pub enum ResultError {
     Histogram(String),
 }
 
+/// What is written to see whether there is room.
+const PROBE_BYTES: usize = 64 << 10;
+
 impl RunResult {
+    /// Makes the folder and sees that a result can be written there, and none is there yet: before
+    /// time is spent on measuring one.
+    ///
+    /// # Errors
+    /// There is a result already, or none can be written.
+    pub fn prepare(folder: &Path) -> Result<(), ResultError> {
+        fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
+        let path = folder.join(FILE);
+        if path.exists() {
+            return Err(ResultError::Taken(folder.to_owned()));
+        }
+        let probe = folder.join(format!("{FILE}.new"));
+        let written = fs::write(&probe, vec![b' '; PROBE_BYTES]);
+        // If it was not written, there may be nothing to remove.
+        let _ = fs::remove_file(&probe);
+        written.map_err(|error| ResultError::File(folder.to_owned(), error))
+    }
+
     /// Writes all files into a folder, which is made if it is not there:
     /// `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` of a search, `response.hlog`,
     /// `service.hlog`.
@@ -108,7 +137,12 @@ impl RunResult {
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         let failed = |error| ResultError::File(path.clone(), error);
-        let file = fs::File::open(&path).map_err(failed)?;
+        let opened = fs::File::open(&path);
+        let is_nothing = opened.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if is_nothing {
+            return Err(ResultError::Nothing(path));
+        }
+        let file = opened.map_err(failed)?;
         let mut text = String::new();
         file.take(RESULT_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > RESULT_BYTES_MAX {

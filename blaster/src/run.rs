@@ -137,6 +137,12 @@ pub enum RunError {
          of that size? (--no-populate leaves populating out)"
     )]
     Unpopulated(u64),
+    /// What comes is of another protocol.
+    #[error(
+        "what the server answers makes no sense in the protocol {0}: is it another kind of server? \
+         --protocol names its protocol, and redis://HOST:PORT means Redis's"
+    )]
+    Speechless(&'static str),
     /// Values cannot be verified.
     #[error("--verify: where appended pieces have sizes of their own, nothing tells one's end")]
     Unverifiable,
@@ -154,16 +160,16 @@ pub enum RunError {
 /// Nothing could be measured.
 pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
-    let live = Live::new(plan.quiet, plan.schedule);
+    let live = Live::new(plan);
     let watch = watch(plan, &ground);
     let mut not_stored = 0;
     if plan.populate {
-        live.populating(ground.workload.keys());
-        not_stored = course::populate(plan, &ground, &live)?;
+        not_stored = course::populate(plan, &ground, (&watch, &live))?;
     }
-    live.driving("driving");
-    let course = course::drive(plan, &ground, pace(plan), (&watch, &live))?;
+    live.driving(None);
+    let course = course::drive(plan, &ground, pace(plan), (&watch, &live));
     live.done();
+    let course = course?;
     let mut done = judged(plan, record::manifest(plan, &ground), course);
     if not_stored > 0 {
         let sentence = format!(

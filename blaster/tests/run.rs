@@ -7,7 +7,8 @@
 
 use blaster::reflect::{self, Running};
 use blaster::target::Place;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -39,7 +40,9 @@ fn a_run_tells_what_the_server_did() {
         let words = format!("run -q --keys 1000 --schedule 0s+2x50ms -P {protocol}");
         let (output, out, err) = output(&words, &target);
         assert!(output.status.success(), "{protocol}: {out}{err}");
-        for word in ["workload mix-b", "get response", "set service", "hits", "generator"] {
+        for word in
+            ["workload mix-b", "  get  ", "  set  ", "hits", "generator", "Half of the answers"]
+        {
             assert!(out.contains(word), "{protocol}, {word}: {out}");
         }
     }
@@ -51,7 +54,7 @@ fn an_open_loop_offers_what_was_asked_for() {
     let words = "run -q --keys 1000 -r 2000 -t 2 -c 4 --schedule 0s+1x200ms -a rate>1";
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
-    assert!(out.contains("open loop, 2000 requests/s due"), "{out}");
+    assert!(out.contains("open loop, 2,000 requests/s due"), "{out}");
     assert!(out.contains("rate>1 is met"), "{out}");
 }
 
@@ -93,7 +96,7 @@ fn ctrl_c_keeps_what_was_measured() {
         BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let out = lines.join("\n");
-    assert!(out.contains("get response") && out.contains("stopped by Ctrl-C"), "{out}");
+    assert!(out.contains("p99.99") && out.contains("stopped by Ctrl-C"), "{out}");
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn what_was_not_stored_before_the_traffic_is_told() {
     let plan = reflect::Plan { places: vec![place], faults, ..Default::default() };
     let running = reflect::serve(&plan).expect("a port");
     let Place::Udp(address) = running.addresses()[0].clone() else { panic!("not UDP") };
-    let words = "run -q --keys 200 --schedule 0s+1x50ms --timeout 50ms";
+    let words = "run -q --keys 200 --schedule 0s+1x50ms --timeout 2s";
     let (output, out, err) = output(words, &format!("udp://{address}"));
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("keys could not be stored before the traffic"), "{out}");
@@ -135,4 +138,163 @@ fn one_run_speaks_one_protocol() {
     let (output, _, err) = output(&format!("run -q redis://{target}"), &target);
     assert_eq!(output.status.code(), Some(1));
     assert!(err.contains("one protocol"), "{err}");
+}
+
+/// What a terminal of so many columns was sent while kvblaster ran, and what came to stdout.
+fn on_a_terminal(command: &mut Command, columns: u16) -> (String, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&ours, size).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
+    let child = command.spawn().expect("kvblaster starts");
+    // It keeps the other end open: nothing would end.
+    command.stderr(Stdio::null());
+    let mut seen = Vec::new();
+    // Ends with an error, as terminals do when nobody has their other end any more.
+    let _ = File::from(ours).read_to_end(&mut seen);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    (String::from_utf8(seen).unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// What stands on a terminal at the end of what it was sent, and the widest line that ever did.
+fn shown(sent: &str) -> (String, usize) {
+    let (mut lines, mut row, mut column, mut widest) = (vec![Vec::new()], 0_usize, 0, 0);
+    let mut parts = sent.split('\x1b');
+    let mut text = parts.next().unwrap_or_default();
+    loop {
+        for one in text.chars() {
+            match one {
+                '\r' => column = 0,
+                '\n' => row += 1,
+                one => {
+                    let line: &mut Vec<char> = &mut lines[row];
+                    line.resize(line.len().max(column + 1), ' ');
+                    line[column] = one;
+                    column += 1;
+                }
+            }
+            lines.resize(lines.len().max(row + 1), Vec::new());
+            widest = widest.max(column);
+        }
+        let Some(part) = parts.next() else { break };
+        let end = part.find(|one: char| one.is_ascii_alphabetic()).expect("an escape that ends");
+        let (code, rest) = part.split_at(end + 1);
+        match code.split_at(end) {
+            (count, "A") => row -= count[1..].parse::<usize>().unwrap(),
+            ("[", "J") => {
+                lines.truncate(row + 1);
+                lines[row].truncate(column);
+            }
+            ("[", "K") => lines[row].truncate(column),
+            (_, "m") => {}
+            other => panic!("{other:?} in {sent:?}"),
+        }
+        text = rest;
+    }
+    let lines: Vec<String> = lines.into_iter().map(|line| line.into_iter().collect()).collect();
+    (lines.join("\n"), widest)
+}
+
+#[test]
+fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
+    let (_running, target) = server();
+    for columns in [80, 40] {
+        let words = "run --keys 1000 -r 1000 --schedule 0s+2x600ms";
+        let (seen, out) = on_a_terminal(&mut kvblaster(words, &target), columns);
+        for word in ["populate", "report 1 of 2", "answered", "p99", "failed 0", "s left"] {
+            assert!(seen.contains(word), "{columns}, {word}: {seen:?}");
+        }
+        let (at_the_end, widest) = shown(&seen);
+        assert_eq!(at_the_end, "", "{columns}: {seen:?}");
+        assert!(widest <= usize::from(columns), "{widest} of {columns}: {seen:?}");
+        assert!(!out.contains('\x1b') && out.contains("get"), "{out}");
+    }
+}
+
+#[test]
+fn elsewhere_each_report_is_a_line_without_control_characters() {
+    let (_running, target) = server();
+    let (_, _, err) = output("run --keys 1000 --schedule 0s+2x50ms", &target);
+    assert!(err.chars().all(|one| one == '\n' || !one.is_control()), "{err:?}");
+    let expected = ["populated 1", "report 1 of 2: ", "report 2 of 2: "];
+    assert_eq!(err.lines().count(), 3, "{err}");
+    for (line, expected) in err.lines().zip(expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+    let (_, _, err) = output("run -q --keys 1000 --schedule 0s+2x50ms", &target);
+    assert_eq!(err, "");
+}
+
+#[test]
+fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
+    let (_running, target) = server();
+    let folder = std::env::temp_dir().join(format!("kvblaster-out-{}", std::process::id()));
+    let words = format!("run -q --keys 1000 --schedule 0s+1x50ms -o {}", folder.display());
+    let (first, out, err) = output(&words, &target);
+    assert!(first.status.success(), "{out}{err}");
+    let kept = std::fs::read(folder.join("result.json")).unwrap();
+    let (second, out, err) = output(&words, &target);
+    assert_eq!((second.status.code(), out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("a result is there already"), "{err}");
+    assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
+    std::fs::remove_file(folder.join("result.json")).unwrap();
+    // In the way of what is written in the end only, as a disk that is full by then.
+    std::fs::remove_file(folder.join("reports.csv")).unwrap();
+    std::fs::create_dir(folder.join("reports.csv")).unwrap();
+    let (third, out, err) = output(&words, &target);
+    assert_eq!(third.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("Half of the answers"), "{out}");
+    assert!(err.contains("the result is not kept") && err.contains("reports.csv"), "{err}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn where_no_result_can_be_written_it_says_so_at_once() {
+    let (running, target) = server();
+    let (output, _, err) = output("run -q -o /dev/null/results", &target);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("--out: /dev/null/results: "), "{err}");
+    assert_eq!(running.counts().answers.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_server_of_another_kind_is_told_as_such() {
+    // Answers every line as memcached does what it does not know.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(connection) = connection else { return };
+            std::thread::spawn(move || {
+                let lines = BufReader::new(connection.try_clone().unwrap()).lines();
+                for _ in lines.map_while(Result::ok) {
+                    if std::io::Write::write_all(&mut &connection, b"ERROR\r\n").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let (output, _, err) = output("run -q --keys 100 --timeout 100ms", &target);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("makes no sense in the protocol resp"), "{err}");
+}
+
+#[test]
+fn a_wrong_word_says_where_to_look() {
+    for (words, hint) in [
+        ("run --nosuch", "Try kvblaster run --help."),
+        ("capacity -r 5", "Try kvblaster capacity --help."),
+        ("nosuch", "Try kvblaster --help."),
+    ] {
+        let (output, _, err) = output(words, "localhost");
+        assert_eq!(output.status.code(), Some(64), "{words}: {err}");
+        assert!(err.trim_end().ends_with(hint), "{words}: {err}");
+    }
 }

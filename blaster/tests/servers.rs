@@ -218,6 +218,7 @@ fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Dri
         fill_on_miss: false,
         gso: false,
         mode: Mode::Traffic,
+        pulses: None,
         until: Until {
             stop: Arc::default(),
             deadline: Some(Instant::now() + 3 * PATIENCE),

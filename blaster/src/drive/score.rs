@@ -5,9 +5,11 @@
 
 use super::inward::Feedback;
 use super::pending::Entry;
+use super::pulse::{Count, Pulse};
 use crate::measure::Tally;
 use crate::wire::Answer;
 use crate::workload::Verb;
+use std::sync::Arc;
 
 /// What a request came to, key by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,12 +81,22 @@ pub(super) struct Score {
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
+    /// Where somebody looks on; none if nobody does.
+    pulse: Option<Arc<Pulse>>,
 }
 
 impl Score {
-    pub(super) fn new(late_limit_ns: u64, now_ns: u64) -> Score {
+    pub(super) fn new(late_limit_ns: u64, now_ns: u64, pulse: Option<Arc<Pulse>>) -> Score {
         let tally = Tally::new(late_limit_ns);
-        Score { tally, late_limit_ns, wall_from_ns: now_ns, busy_from_ns: busy_ns() }
+        Score { tally, late_limit_ns, wall_from_ns: now_ns, busy_from_ns: busy_ns(), pulse }
+    }
+
+    /// Lets it be seen at once.
+    #[inline]
+    fn show(&self, what: Count, by: u64) {
+        if let Some(pulse) = &self.pulse {
+            pulse.add(what, by);
+        }
     }
 
     /// What was counted since the last time, and this thread's times since then.
@@ -100,12 +112,14 @@ impl Score {
     #[inline]
     pub(super) fn offered(&mut self) {
         self.tally.offered += 1;
+        self.show(Count::Offered, 1);
     }
 
     /// A request went out.
     #[inline]
     pub(super) fn sent(&mut self, verb: Verb, keys: usize, intended_ns: u64, sent_ns: u64) {
         self.tally.sent(verb, keys as u64, intended_ns, sent_ns);
+        self.show(Count::Sent, 1);
     }
 
     /// Its bytes, perhaps in parts.
@@ -139,6 +153,9 @@ impl Score {
                 self.tally.answered(verb, outcome.refused > 0, intended_ns, sent_ns, now_ns);
             }
             _ => self.tally.timed_out(verb),
+        }
+        if let Some(pulse) = &self.pulse {
+            show(pulse, outcome, (intended_ns, now_ns), self.late_limit_ns);
         }
     }
 
@@ -192,6 +209,25 @@ impl Score {
     /// An answer came after that to a later request.
     pub(super) fn reordered(&mut self) {
         self.tally.udp.reordered += 1;
+    }
+}
+
+/// Lets it be seen that a request is over.
+#[inline]
+fn show(pulse: &Pulse, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
+    let now_ns = now_ns.filter(|_| !outcome.given_up);
+    pulse.add(Count::Over, 1);
+    if let Some(now_ns) = now_ns {
+        pulse.took(now_ns.saturating_sub(from_ns), late_ns);
+    }
+    if now_ns.is_none() || outcome.refused > 0 || outcome.corrupt > 0 {
+        pulse.add(Count::Failed, 1);
+    }
+    if outcome.hits > 0 {
+        pulse.add(Count::Hits, u64::from(outcome.hits));
+    }
+    if outcome.misses > 0 {
+        pulse.add(Count::Misses, u64::from(outcome.misses));
     }
 }
 

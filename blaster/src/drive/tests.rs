@@ -81,6 +81,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
         fill_on_miss: false,
         gso: false,
         mode: Mode::Traffic,
+        pulses: None,
         until: Until {
             stop: Arc::default(),
             deadline: Some(Instant::now() + DEADLINE),

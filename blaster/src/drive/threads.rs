@@ -133,7 +133,7 @@ pub(super) fn run(
     };
     let lines = outward.lines();
     let inward = Inward::new(options, drive.names.clone(), lines).map_err(DriveError::System)?;
-    let (mut books, mut notes) = (books(drive, clock), Notes::default());
+    let (mut books, mut notes) = (books(drive, clock, 0), Notes::default());
     outward.open_all(clock.now_ns(), &mut books, &mut notes)?;
     outward.establish(&clock, &mut books, &mut notes)?;
     outward.begin(clock.now_ns());
@@ -160,9 +160,11 @@ fn hush(timer: &OwnedFd) {
     let _ = rustix::io::read(timer, &mut [0; 8]);
 }
 
-fn books(drive: &Drive, clock: Clock) -> Books {
+/// Of the thread, or (1) of the one that receives apart.
+fn books(drive: &Drive, clock: Clock, half: usize) -> Books {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
-    Books { score: Score::new(late_ns, clock.now_ns()), back: Feedback::default() }
+    let pulse = drive.pulses.as_ref().map(|pulses| Arc::clone(&pulses[half]));
+    Books { score: Score::new(late_ns, clock.now_ns(), pulse), back: Feedback::default() }
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
@@ -352,7 +354,7 @@ fn receive(
 ) -> Result<(), DriveError> {
     pin(Some(cpu))?;
     let clock = watch.clock;
-    let mut books = books(watch.drive, clock);
+    let mut books = books(watch.drive, clock, 1);
     inward.expect_mail(Arc::clone(&exchange.notes));
     let rung = inward.epoll.add(&exchange.bell, ASIDE, Interest::Wake, &inward.calls);
     rung.map_err(DriveError::System)?;

@@ -32,15 +32,23 @@ pub(crate) struct Course {
 ///
 /// # Errors
 /// A thread could not go on, or hardly anything could be stored.
-pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<u64, RunError> {
+pub(crate) fn populate(
+    plan: &Plan,
+    ground: &Ground,
+    (watch, live): (&Watch, &Live),
+) -> Result<u64, RunError> {
     let pace = Pace::Closed { connections: plan.connections, depth: POPULATE_DEPTH };
-    let crew = Crew::start(plan, ground, Mode::Populate, pace).map_err(RunError::Threads)?;
-    let (mut stored, mut errors, mut epoch, mut ends) = (0, 0, 0, crew.start + POPULATE_EPOCH);
+    live.populating(ground.workload.keys());
+    let crew = Crew::start(plan, ground, Mode::Populate, pace, live.is_watched());
+    let crew = crew.map_err(RunError::Threads)?;
+    let start = crew.start;
+    let (mut stored, mut errors, mut broken) = (0, 0, 0);
+    let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
     let mut count = |handed: Handed| {
         let total = handed.tally.total();
         stored += total.answered;
         errors += total.failed();
-        live.populated(stored);
+        broken += handed.tally.broken;
     };
     while !crew.is_over() && !ground.is_stopped() {
         if let Some(handed) = crew.next(TICK) {
@@ -51,13 +59,18 @@ pub(crate) fn populate(plan: &Plan, ground: &Ground, live: &Live) -> Result<u64,
             ends += POPULATE_EPOCH;
             crew.move_on(epoch);
         }
+        live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
     }
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(&mut count);
-    live.is_populated();
+    live.done();
+    live.populated(stored.saturating_sub(errors), start.elapsed());
     match failed {
         Some(error) => Err(RunError::Drive(error)),
         None if ground.is_stopped() => Err(RunError::Stopped),
+        None if stored == 0 && broken > 0 => {
+            Err(RunError::Speechless(ground.servers.speech.name()))
+        }
         None if stored == 0 || errors > stored / 2 => Err(RunError::Unpopulated(errors)),
         None => Ok(errors),
     }
@@ -76,13 +89,16 @@ pub(crate) fn drive(
     pace: Pace,
     (watch, live): (&Watch, &Live),
 ) -> Result<Course, RunError> {
-    let crew = Crew::start(plan, ground, Mode::Traffic, pace).map_err(RunError::Threads)?;
+    let crew = Crew::start(plan, ground, Mode::Traffic, pace, live.is_watched());
+    let crew = crew.map_err(RunError::Threads)?;
     let mut marks = Marks::new(watch, plan.schedule);
     let mut mail = Collector::new(crew.reporters);
     let mut merged = Vec::new();
     let mut take = |handed: Handed, live: &Live| {
-        live.saw(handed.epoch, &handed.tally);
-        merged.extend(mail.take(handed.epoch, &handed.tally));
+        if let Some((epoch, all)) = mail.take(handed.epoch, &handed.tally) {
+            live.reported(epoch, &all.tally);
+            merged.push((epoch, all));
+        }
     };
     let mut epoch = 0;
     while epoch <= plan.schedule.reports && !crew.is_over() && !ground.is_stopped() {
@@ -96,7 +112,7 @@ pub(crate) fn drive(
         if let Some(handed) = crew.next(left.min(TICK)) {
             take(handed, live);
         }
-        live.tick(crew.start.elapsed(), epoch);
+        live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
     }
     let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
     if early {

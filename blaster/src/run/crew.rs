@@ -6,6 +6,7 @@
 
 use super::Plan;
 use super::servers::Servers;
+use crate::drive::pulse::{Pulse, Sight};
 use crate::drive::{self, Drive, DriveError, Mode, Pace, Until};
 use crate::measure::Tally;
 use crate::workload::{Names, Workload};
@@ -47,11 +48,13 @@ pub(crate) struct Crew {
     pub(crate) reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
+    /// What can be seen of each; nothing where nobody looks.
+    pulses: Vec<[Arc<Pulse>; 2]>,
     tallies: mpsc::Receiver<(u32, u32, Tally)>,
 }
 
 impl Crew {
-    /// Starts the threads that `plan` asks for, at `pace`.
+    /// Starts the threads that `plan` asks for, at `pace`; watched, they can be seen at work.
     ///
     /// # Errors
     /// There is no thread to be had; those there were are gone again.
@@ -60,6 +63,7 @@ impl Crew {
         ground: &Ground,
         mode: Mode,
         pace: Pace,
+        is_watched: bool,
     ) -> std::io::Result<Crew> {
         let (sender, tallies) = mpsc::channel();
         let mut crew = Crew {
@@ -68,10 +72,16 @@ impl Crew {
             reporters: 0,
             epoch: Arc::default(),
             over: Arc::default(),
+            pulses: Vec::new(),
             tallies,
         };
         for thread in 0..plan.threads {
-            let drive = crew.drive(plan, ground, (thread, mode, pace));
+            let mut drive = crew.drive(plan, ground, (thread, mode, pace));
+            if is_watched {
+                let pulses = [Arc::default(), Arc::default()];
+                crew.pulses.push(pulses.clone());
+                drive.pulses = Some(pulses);
+            }
             crew.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
             let (epoch, sender, start) = (Arc::clone(&crew.epoch), sender.clone(), crew.start);
             let run = move || drive::run(drive, start, &epoch, &sender);
@@ -125,6 +135,7 @@ impl Crew {
             gso: plan.gso,
             late_limit: plan.late,
             mode,
+            pulses: None,
             until: Until {
                 stop: Arc::clone(&self.over),
                 deadline: None,
@@ -142,6 +153,11 @@ impl Crew {
     pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
         let (_, epoch, tally) = self.tallies.recv_timeout(patience).ok()?;
         Some(Handed { epoch, tally })
+    }
+
+    /// What all threads show at this moment.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight::of(self.pulses.iter().flatten().map(Arc::as_ref))
     }
 
     /// Have all threads ended by themselves?

@@ -10,7 +10,7 @@ use crate::measure::schedule::Schedule;
 use crate::search::{Aim, GOALS_MAX, Goal};
 use crate::target::{Family, TARGETS_MAX};
 use crate::wire::Speech;
-use crate::workload::{Workload, help, settings};
+use crate::workload::{Workload, help, presets, settings};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
@@ -34,6 +34,10 @@ const TRAFFIC: &[Flag<Plan>] = &[
         apply: |plan, text| {
             plan.workload = match Workload::preset(text) {
                 Some(workload) => workload,
+                None if !Path::new(text).exists() => {
+                    let names = presets::names();
+                    return Err(format!("neither a preset ({names}) nor a file: {text}"));
+                }
                 None => Workload::read(Path::new(text)).map_err(|error| error.to_string())?,
             };
             text.clone_into(&mut plan.workload_name);
@@ -85,7 +89,8 @@ const TRAFFIC: &[Flag<Plan>] = &[
     },
 ];
 
-const DRIVING: &[Flag<Plan>] = &[
+/// What a search decides by itself.
+const PACE: &[Flag<Plan>] = &[
     Flag {
         long: "rate",
         short: Some('r'),
@@ -102,6 +107,16 @@ const DRIVING: &[Flag<Plan>] = &[
         },
     },
     Flag {
+        long: "depth",
+        short: Some('d'),
+        value: "N",
+        help: &["requests under way on a connection, closed loop (default 1)"],
+        apply: |plan, text| number(text, 1, DEPTH_MAX).map(|depth| plan.depth = depth),
+    },
+];
+
+const DRIVING: &[Flag<Plan>] = &[
+    Flag {
         long: "threads",
         short: Some('t'),
         value: "N",
@@ -114,13 +129,6 @@ const DRIVING: &[Flag<Plan>] = &[
         value: "N",
         help: &["connections to each server, over all threads (default 16)"],
         apply: |plan, text| number(text, 1, CONNECTIONS_MAX).map(|n| plan.connections = n),
-    },
-    Flag {
-        long: "depth",
-        short: Some('d'),
-        value: "N",
-        help: &["requests under way on a connection, closed loop (default 1)"],
-        apply: |plan, text| number(text, 1, DEPTH_MAX).map(|depth| plan.depth = depth),
     },
     Flag {
         long: "outstanding",
@@ -364,7 +372,13 @@ times, hits, errors, CPU. Keys are spread over several servers by ketama, as
 libmemcached does.
 
 A target is HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH or
-redis://HOST:PORT; without a port 11211, or 6379.
+redis://HOST:PORT; the port may be left out if it is 11211, or Redis's 6379.
+Behind several, /WEIGHT shares keys unequally.
+
+  kvblaster run localhost:11211                        a first look
+  kvblaster run -r 50k -a 'p99<1ms' localhost:11211    does it bear this rate?
+  kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
+                                                       to compare with others
 
 ";
 
@@ -372,8 +386,12 @@ const ABOUT_CAPACITY: &str = "\
 Usage: kvblaster capacity [OPTIONS] TARGET...
 
 Finds the highest rate at which the servers answer 99 % of what is asked, with
-hardly an error, and each objective is met. Prints the way there: latency
-against throughput. Targets and workloads are those of kvblaster run.
+hardly an error, and each objective is met. Prints the way there, latency
+against throughput, as a table and a plot. Targets and workloads are those of
+kvblaster run.
+
+  kvblaster capacity localhost:11211
+  kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211
 
 ";
 
@@ -385,7 +403,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser, searches: bool) -> Result<Asked,
     let mut plan = plan(searches).map_err(Refusal)?;
     let search = if searches { SEARCHING } else { &[] };
     let rows = Rows {
-        flags: &[search, TRAFFIC, DRIVING, MEASURING],
+        flags: &[search, TRAFFIC, PACE, DRIVING, MEASURING],
         is_named: |name| settings::SETTINGS.iter().any(|setting| setting.name == name),
         set: |plan: &mut Plan, name, value| {
             plan.workload.set(name, value).map_err(|error| error.to_string())
@@ -408,7 +426,7 @@ fn target(plan: &mut Plan, word: OsString) -> Result<(), String> {
 }
 
 /// What holds unless something else is said.
-fn plan(searches: bool) -> Result<Plan, String> {
+pub(crate) fn plan(searches: bool) -> Result<Plan, String> {
     Ok(Plan {
         targets: Vec::new(),
         family: Family::Any,
@@ -456,8 +474,13 @@ fn finish(mut plan: Plan) -> Result<Asked, Refusal> {
         return Err(Refusal("--rate own: the workload has no gaps of its own".to_owned()));
     }
     if plan.connections < plan.threads {
-        let why = format!("--threads {}: more than --connections", plan.threads);
+        let threads = plan.threads;
+        let why = format!("--threads {threads}: more than --connections; give {threads} of those");
         return Err(Refusal(why));
+    }
+    if plan.is_open() && plan.depth != 1 {
+        let why = "--depth: only of the closed loop; --outstanding is the open loop's";
+        return Err(Refusal(why.to_owned()));
     }
     if let Some(search) = &mut plan.capacity {
         if plan.rate_per_s.is_some() {
@@ -481,12 +504,12 @@ fn search(plan: &mut Plan, change: impl FnOnce(&mut Capacity)) -> Result<(), Str
 
 /// `--help`.
 fn usage(searches: bool) -> String {
-    let (about, search) = match searches {
-        true => (ABOUT_CAPACITY, format!("The search:\n{}\n", lines(SEARCHING))),
-        false => (ABOUT_RUN, String::new()),
+    let (about, search, pace) = match searches {
+        true => (ABOUT_CAPACITY, format!("The search:\n{}\n", lines(SEARCHING)), String::new()),
+        false => (ABOUT_RUN, String::new(), lines(PACE)),
     };
     format!(
-        "{about}{search}What is asked:\n{}\nHow it is driven:\n{}\nWhat is measured:\n{}\n\
+        "{about}{search}What is asked:\n{}\nHow it is driven:\n{pace}{}\nWhat is measured:\n{}\n\
          Workloads:\n{}\nSettings of a workload, behind --workload; in files NAME = VALUE:\n{}",
         lines(TRAFFIC),
         lines(DRIVING),
@@ -569,10 +592,13 @@ mod tests {
             ("a -w nosuch.toml", "nosuch.toml"),
             ("a --keys many", "--keys"),
             ("a -t 3 -c 2", "--threads 3"),
+            ("a -r 3 -d 2", "--outstanding"),
+            ("a -w nosuch", "mix-b"),
             ("a --cpus 9-3", "--cpus"),
             ("a --timeout 0s", "--timeout"),
             ("a -a p99", "--assert"),
             ("a --start 3", "--start"),
+            ("a --mix get=x", "--mix: get=x: "),
             ("a --speed 3", "--speed"),
             ("a --schedule soon", "--schedule"),
         ] {
@@ -590,7 +616,9 @@ mod tests {
             let mut rows = [TRAFFIC, DRIVING, MEASURING].into_iter().flatten();
             assert!(rows.all(|flag| text.contains(&format!("--{}", flag.long))));
             assert_eq!(text.contains("--precision"), searches);
-            assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+            assert_eq!(text.contains("--rate"), !searches);
+            let wide = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{text}");
         }
     }
 }

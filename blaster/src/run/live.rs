@@ -1,104 +1,279 @@
-//! What is seen while a run goes on: one line on the terminal.
+//! What is seen while a run goes on: a few lines redrawn in place on a terminal, else a line for
+//! each report.
 //!
-//! Where: fed by `course`. Invariant: nothing is written to stdout, and nothing at all where stderr
-//! is no terminal or quiet was asked for.
+//! ```text
+//! drive: pulses -> course: tick -> live: the last second -> view: lines -> screen: the terminal
+//! ```
+//!
+//! Where: fed by `course`. Invariant: nothing is written to stdout, nothing at all where quiet was
+//! asked for, and no control characters where stderr is no terminal. Threads that drive are only
+//! looked at.
 
+mod screen;
+mod view;
+
+use super::Plan;
+use crate::drive::pulse::{Count, Sight};
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::measure::watch::{Moment, Usage, Watch};
+use screen::Screen;
 use std::cell::RefCell;
-use std::io::IsTerminal;
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use view::{CURVE_MAX, View};
 
-/// The line.
+/// Between two drawings.
+const REDRAWN: Duration = Duration::from_millis(250);
+/// Drawings in a second: what rates and times are told of.
+const DRAWINGS_A_SECOND: usize = 4;
+
+/// Who tells how it goes.
 #[derive(Debug)]
 pub(crate) struct Live {
-    bar: ProgressBar,
     schedule: Schedule,
-    seen: RefCell<Seen>,
+    /// The run ends after so many requests.
+    requests: Option<u64>,
+    /// Requests fall due by a schedule.
+    is_open: bool,
+    /// A search tells of its trials itself.
+    is_search: bool,
+    out: Out,
+    state: RefCell<State>,
 }
 
-/// What was handed over of the newest epoch.
-#[derive(Debug, Default)]
-struct Seen {
-    epoch: u32,
-    tally: Tally,
+/// Where to.
+#[derive(Debug)]
+enum Out {
+    Nowhere,
+    Lines,
+    Terminal(RefCell<Screen>),
+}
+
+/// What is going on.
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    /// So many keys are stored.
+    Populate(u64),
+    /// Traffic; of a search, which.
+    Traffic(Option<String>),
+}
+
+/// What was seen so far of a phase.
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    drawn: Option<Instant>,
+    /// One a drawing, the oldest a second ago.
+    seen: VecDeque<(Instant, Sight)>,
+    drawings: usize,
+    /// The newest reading of CPUs, and what was taken in the second before it.
+    moment: Option<Moment>,
+    usage: Usage,
+    /// One a second: answered a second, and the 99th percentile.
+    rates: VecDeque<f64>,
+    p99s: VecDeque<f64>,
+}
+
+impl State {
+    fn of(phase: Phase) -> State {
+        State {
+            phase,
+            drawn: None,
+            seen: VecDeque::new(),
+            drawings: 0,
+            moment: None,
+            usage: Usage::default(),
+            rates: VecDeque::new(),
+            p99s: VecDeque::new(),
+        }
+    }
 }
 
 impl Live {
-    pub(crate) fn new(quiet: bool, schedule: Schedule) -> Live {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let target =
-            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        Live { bar, schedule, seen: RefCell::default() }
+    pub(crate) fn new(plan: &Plan) -> Live {
+        let out = match Screen::on_stderr() {
+            _ if plan.quiet => Out::Nowhere,
+            Some(screen) => Out::Terminal(RefCell::new(screen)),
+            None => Out::Lines,
+        };
+        Live {
+            schedule: plan.schedule,
+            requests: plan.requests,
+            is_open: plan.is_open(),
+            is_search: plan.capacity.is_some(),
+            out,
+            state: RefCell::new(State::of(Phase::Traffic(None))),
+        }
+    }
+
+    /// Does somebody look on, so that threads have to let themselves be seen?
+    pub(crate) fn is_watched(&self) -> bool {
+        matches!(self.out, Out::Terminal(_))
     }
 
     /// Populating begins: `keys` are to be stored.
     pub(crate) fn populating(&self, keys: u64) {
-        self.style("populating {bar:30} {pos}/{len} keys, {eta} left");
-        self.bar.set_length(keys);
-        self.bar.set_position(0);
+        self.state.replace(State::of(Phase::Populate(keys)));
     }
 
-    pub(crate) fn populated(&self, keys: u64) {
-        self.bar.set_position(keys);
-    }
-
-    pub(crate) fn is_populated(&self) {
-        self.bar.set_message("");
-    }
-
-    /// Traffic begins. `what` says which.
-    pub(crate) fn driving(&self, what: &str) {
-        self.style("{prefix} {bar:30} {msg}");
-        self.bar.set_prefix(what.to_owned());
-        let total = self.schedule.total().as_millis();
-        self.bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
-        self.bar.set_position(0);
-        *self.seen.borrow_mut() = Seen::default();
-    }
-
-    /// A thread handed an epoch over.
-    pub(crate) fn saw(&self, epoch: u32, tally: &Tally) {
-        let mut seen = self.seen.borrow_mut();
-        if epoch != seen.epoch {
-            *seen = Seen { epoch, tally: Tally::default() };
+    /// It is over.
+    pub(crate) fn populated(&self, keys: u64, took: Duration) {
+        if matches!(self.out, Out::Lines) && !self.is_search {
+            self.note(&format!("populated {keys} keys in {:.1} s", took.as_secs_f64()));
         }
-        seen.tally.merge(tally);
     }
 
-    pub(crate) fn tick(&self, elapsed: Duration, epoch: u32) {
-        self.bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
-        let left = self.schedule.total().saturating_sub(elapsed).as_secs();
-        let seen = self.seen.borrow();
-        let total = seen.tally.total();
-        let wall_s = seen.tally.wall_ns as f64 / 1e9;
-        let last = match total.answered {
-            0 => String::new(),
-            answered => format!(
-                "{} requests in {wall_s:.0} thread-seconds, p99 {:.0} us, ",
-                answered,
-                total.response_ns.quantile_ns(0.99).unwrap_or(0) as f64 / 1e3,
-            ),
+    /// Traffic begins; of a search, `which` says at what rate.
+    pub(crate) fn driving(&self, which: Option<String>) {
+        self.state.replace(State::of(Phase::Traffic(which)));
+    }
+
+    /// An epoch is complete. On a terminal it has been seen; elsewhere it is a line.
+    pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
+        let is_told = self.schedule.is_reported(epoch) && !self.is_search;
+        if matches!(self.out, Out::Lines) && is_told {
+            self.note(&view::report(epoch, &self.schedule, tally));
+        }
+    }
+
+    /// Time goes on. `sight` and `watch` are asked only when it is time to draw.
+    pub(crate) fn tick(
+        &self,
+        elapsed: Duration,
+        epoch: u32,
+        sight: impl FnOnce() -> Sight,
+        watch: Option<&Watch>,
+    ) {
+        let Out::Terminal(screen) = &self.out else { return };
+        let mut state = self.state.borrow_mut();
+        let now = Instant::now();
+        if state.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAWN) {
+            return;
+        }
+        state.drawn = Some(now);
+        if let Some(watch) = watch.filter(|_| state.drawings.is_multiple_of(DRAWINGS_A_SECOND)) {
+            let moment = watch.moment();
+            if let Some(before) = state.moment.replace(moment.clone()) {
+                state.usage = moment.since(&before);
+            }
+        }
+        let view = self.view(&mut state, (elapsed, epoch), (now, sight()));
+        screen.borrow_mut().draw(&view);
+    }
+
+    /// What is to be seen now.
+    fn view(
+        &self,
+        state: &mut State,
+        (elapsed, epoch): (Duration, u32),
+        (now, sight): (Instant, Sight),
+    ) -> View {
+        let (then, before) = match state.seen.front() {
+            Some((then, before)) => (*then, before.clone()),
+            None => (now.checked_sub(elapsed).unwrap_or(now), Sight::default()),
         };
-        let what = if epoch == 0 { "settling, ".to_owned() } else { last };
-        self.bar.set_message(format!("{what}{left} s left"));
+        let mut since = sight.since(&before);
+        let longest = state.seen.iter().skip(1).map(|(_, sight)| sight.longest_ns).max();
+        since.longest_ns = since.longest_ns.max(longest.unwrap_or(0));
+        let seconds = now.duration_since(then).as_secs_f64().max(1e-3);
+        let answered_per_s = since.answered() as f64 / seconds;
+        state.drawings += 1;
+        if state.drawings.is_multiple_of(DRAWINGS_A_SECOND) {
+            keep(&mut state.rates, answered_per_s);
+            keep(&mut state.p99s, since.quantile_ns(0.99).unwrap_or(0) as f64);
+        }
+        let over = sight.count(Count::Over);
+        let (name, part, left) = self.progress(&state.phase, (elapsed, epoch), over);
+        let (hits, misses) = (since.count(Count::Hits), since.count(Count::Misses));
+        let is_traffic = matches!(state.phase, Phase::Traffic(_));
+        let view = View {
+            name,
+            part,
+            left,
+            offered_per_s: (self.is_open && is_traffic)
+                .then(|| since.count(Count::Offered) as f64 / seconds),
+            sent_per_s: since.count(Count::Sent) as f64 / seconds,
+            answered_per_s,
+            p50_ns: since.quantile_ns(0.5),
+            p99_ns: since.quantile_ns(0.99),
+            max_ns: Some(since.longest_ns).filter(|ns| *ns > 0),
+            hit_ratio: (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64),
+            failed: sight.count(Count::Failed),
+            late: is_traffic.then_some(sight.late),
+            under_way: sight.under_way(),
+            server_cpus: state.usage.server.map(|used| used.cpus()),
+            own_cpus: state.usage.client.map(|used| used.cpus()),
+            idle: state.usage.machine.as_ref().map(|machine| machine.total.idle),
+            rates: state.rates.iter().copied().collect(),
+            p99s: state.p99s.iter().copied().collect(),
+        };
+        state.seen.push_back((now, sight));
+        if state.seen.len() > DRAWINGS_A_SECOND {
+            state.seen.pop_front();
+        }
+        view
     }
 
-    /// A line that stays above.
-    pub(crate) fn note(&self, text: &str) {
-        self.bar.println(text);
-    }
-
-    /// The line goes.
-    pub(crate) fn done(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    fn style(&self, template: &str) {
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style);
+    /// Where in the run it is: its name, the part that is done, and what is left.
+    fn progress(
+        &self,
+        phase: &Phase,
+        (elapsed, epoch): (Duration, u32),
+        over: u64,
+    ) -> (String, f64, Option<Duration>) {
+        let of = |done: u64, all: u64| (done as f64 / all.max(1) as f64).min(1.0);
+        let rest = |part: f64| {
+            let seconds = elapsed.as_secs_f64() * (1.0 - part) / part;
+            Duration::try_from_secs_f64(seconds).ok().filter(|_| part > 0.0)
+        };
+        if let Phase::Populate(keys) = phase {
+            let part = of(over, *keys);
+            return (format!("populate {over} of {keys} keys"), part, rest(part));
+        }
+        let total = self.schedule.total();
+        let part = elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9);
+        let left = total.saturating_sub(elapsed);
+        let stage = match epoch {
+            0 => "settle".to_owned(),
+            epoch => {
+                format!("report {} of {}", epoch.min(self.schedule.reports), self.schedule.reports)
+            }
+        };
+        let name = match phase {
+            Phase::Traffic(Some(which)) => format!("{which}, {stage}"),
+            _ => stage,
+        };
+        match self.requests.map(|requests| of(over, requests)) {
+            Some(by_count) if by_count > part => (name, by_count, rest(by_count)),
+            _ => (name, part.min(1.0), Some(left)),
         }
     }
+
+    /// A line that stays.
+    pub(crate) fn note(&self, text: &str) {
+        match &self.out {
+            Out::Nowhere => {}
+            Out::Lines => screen::write(&format!("{text}\n")),
+            Out::Terminal(screen) => {
+                screen.borrow_mut().clear();
+                screen::write(&format!("{text}\n"));
+            }
+        }
+    }
+
+    /// What was drawn goes.
+    pub(crate) fn done(&self) {
+        if let Out::Terminal(screen) = &self.out {
+            screen.borrow_mut().clear();
+        }
+    }
+}
+
+/// Keeps the newest.
+fn keep(values: &mut VecDeque<f64>, value: f64) {
+    if values.len() == CURVE_MAX {
+        values.pop_front();
+    }
+    values.push_back(value);
 }

@@ -1,14 +1,19 @@
 //! What a run came to, for people.
 //!
 //! Where: printed by `main` when a run is over. Invariant: every figure is of the reports alone,
-//! not of settling; what nobody measured is left out, and never printed as zero.
+//! not of settling; what nobody measured is left out, and never printed as zero. No line is wider
+//! than a terminal's 80 columns, but for names.
 //! Source: rows A40, A62 and A64: counts, RTT and CPU.
 
+mod explained;
+pub mod found;
+
 use super::Plan;
-use crate::measure::check::Severity;
+use crate::measure::check::{Remark, Severity};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
-use crate::result::manifest::Manifest;
+use crate::result::manifest::{Manifest, TargetRecord};
+use crate::words::{grouped, sentence, wrapped};
 use crate::workload::VERBS;
 use std::fmt::Write;
 
@@ -19,58 +24,109 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
     head(&mut out, plan, &done.manifest);
     match &done.merged {
         Some(all) => {
-            reports(&mut out, &done.reports);
-            times(&mut out, all);
+            reports(&mut out, plan, &done.reports);
+            times(&mut out, plan, all);
             keys(&mut out, all);
             cpu(&mut out, all);
+            out.push('\n');
+            out.push_str(&wrapped("", &explained::paragraph(plan, all)));
         }
         None => out.push_str("Nothing was measured.\n"),
     }
-    for remark in &done.verdict.remarks {
+    out.push('\n');
+    remarks(&mut out, done);
+    if let Some(all) = &done.merged {
+        next(&mut out, plan, done, all);
+    }
+    out
+}
+
+/// What the self-check and the asserts say.
+fn remarks(out: &mut String, done: &RunResult) {
+    if !done.verdict.is_valid() {
+        out.push_str("Not to be trusted: this does not tell what the server can do.\n");
+    } else if !done.verdict.remarks.is_empty() {
+        out.push_str("The self-check passed; read the figures with this in mind:\n");
+    }
+    let mut remarks: Vec<&Remark> = done.verdict.remarks.iter().collect();
+    // What decides comes first.
+    remarks.sort_by_key(|remark| remark.severity != Severity::Invalid);
+    for remark in remarks {
         let weight = match remark.severity {
             Severity::Invalid => "INVALID",
             Severity::Warning => "note",
         };
-        let _ = writeln!(out, "{weight}: {}", remark.sentence);
+        out.push_str(&wrapped(&format!("{weight}: "), &sentence(&remark.sentence)));
     }
-    done.judgements.iter().for_each(|judgement| {
-        let _ = writeln!(out, "{}", judgement.sentence);
-    });
-    out
+    let is_clean = done.verdict.remarks.is_empty() && done.merged.is_some();
+    if is_clean {
+        let valid = "The self-check passed: there is no sign that kvblaster, or anything else on \
+                     this machine, was the limit.";
+        out.push_str(&wrapped("", valid));
+    }
+    for judgement in &done.judgements {
+        let weight = if judgement.is_met { "assert: " } else { "FAILED: " };
+        out.push_str(&wrapped(weight, &sentence(&judgement.sentence)));
+    }
+}
+
+/// What to do with it.
+fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
+    let advice = explained::advice(plan, done, all);
+    if !advice.is_empty() {
+        out.push('\n');
+        for line in advice {
+            out.push_str(&wrapped("next: ", &line));
+        }
+    }
 }
 
 /// What was asked of whom.
 pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     for target in &manifest.targets {
-        let _ = match &target.version {
-            Some(version) => writeln!(out, "{} ({version})", target.name),
-            None => writeln!(out, "{}", target.name),
-        };
+        let _ = writeln!(out, "{}", server(target));
     }
+    let plural = |count: u32| if count == 1 { "" } else { "s" };
+    let lines = format!(
+        "{} connection{} on {} thread{}",
+        plan.connections,
+        plural(plan.connections),
+        plan.threads,
+        plural(plan.threads)
+    );
     let how = match plan.rate_per_s {
-        Some(rate) if rate.is_nan() => "open loop, at the workload's own pace".to_owned(),
-        Some(rate) => format!("open loop, {} requests/s due", count(rate)),
-        None if plan.is_open() => "open loop".to_owned(),
-        None => format!("closed loop, {} under way on each connection", plan.depth),
+        Some(rate) if rate.is_nan() => format!("open loop at the workload's own pace, {lines}"),
+        Some(rate) => format!("open loop, {} requests/s due, {lines}", grouped(rate)),
+        None if plan.is_open() => format!("open loop, {lines}"),
+        None => format!("closed loop, {lines}, {} under way on each", plan.depth),
     };
     let _ = writeln!(
         out,
-        "workload {}, {}, seed {}; {how}; {} thread{}, {} connections\n",
-        plan.workload_name,
-        manifest.protocol,
-        plan.seed,
-        plan.threads,
-        if plan.threads == 1 { "" } else { "s" },
-        plan.connections,
+        "workload {}, protocol {}, seed {}\n{how}\n",
+        plan.workload_name, manifest.protocol, plan.seed,
     );
 }
 
+/// Who it is, as far as it can be seen.
+fn server(target: &TargetRecord) -> String {
+    let version = target.version.as_ref().map(|version| format!("says it is {version}"));
+    let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
+    let program = program.map(|path| path.rsplit('/').next().unwrap_or(path));
+    let process = program.zip(target.pids.first()).map(|(name, pid)| format!("{name}, pid {pid}"));
+    let known: Vec<String> = version.into_iter().chain(process).collect();
+    match known.is_empty() {
+        true => target.name.clone(),
+        false => format!("{} ({})", target.name, known.join("; ")),
+    }
+}
+
 /// A line for each report.
-fn reports(out: &mut String, intervals: &[Interval]) {
+fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
+    let due = if plan.is_open() { "due/s" } else { "sent/s" };
     let _ = writeln!(
         out,
         "{:>8} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>7}",
-        "seconds", "requests/s", "offered/s", "mean us", "p99 us", "max us", "errors", "late"
+        "seconds", "answered/s", due, "mean us", "p99 us", "max us", "failed", "late"
     );
     for interval in intervals {
         let total = interval.tally.total();
@@ -90,59 +146,68 @@ fn reports(out: &mut String, intervals: &[Interval]) {
     out.push('\n');
 }
 
-/// The columns of times.
+/// The rows of times.
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+/// The width of a column of times, and of what stands before the first.
+const COLUMN: usize = 11;
+const NAMES: usize = 11;
 
 /// Response and service times of each type of request.
-fn times(out: &mut String, all: &Interval) {
-    let _ = write!(out, "{:18} {:>11} {:>8} {:>8} {:>8}", "us", "requests/s", "min", "mean", "sd");
-    for (name, _) in QUANTILES {
-        let _ = write!(out, " {name:>8}");
-    }
-    let _ = writeln!(out, " {:>8}", "max");
+fn times(out: &mut String, plan: &Plan, all: &Interval) {
     let used = |tally: &&VerbTally| tally.answered > 0;
-    for (verb, tally) in VERBS.iter().zip(&all.tally.verbs).filter(|(_, tally)| used(tally)) {
-        row(
-            out,
-            &format!("{} response", verb.name()),
-            all.per_s(tally.answered),
-            &tally.response_ns,
-        );
-        row(out, &format!("{} service", verb.name()), all.per_s(tally.answered), &tally.service_ns);
+    let total = all.tally.total();
+    let verbs = VERBS.iter().zip(&all.tally.verbs).filter(|(_, tally)| used(tally));
+    let mut columns: Vec<(&str, &VerbTally)> = verbs.map(|(v, tally)| (v.name(), tally)).collect();
+    if columns.len() > 1 {
+        columns.push(("all", &total));
     }
-    if all.tally.verbs.iter().filter(used).count() > 1 {
-        let total = all.tally.total();
-        row(out, "all response", all.achieved_per_s(), &total.response_ns);
-        row(out, "all service", all.achieved_per_s(), &total.service_ns);
+    let _ = write!(out, "{:NAMES$}", "");
+    for (name, _) in &columns {
+        let _ = write!(out, "{name:>COLUMN$}");
     }
-    out.push_str("response: from when a request was due; service: from when it was sent.\n\n");
+    let _ = write!(out, "\n{:NAMES$}", "answered/s");
+    for (_, tally) in &columns {
+        let _ = write!(out, "{:>COLUMN$.0}", all.per_s(tally.answered));
+    }
+    out.push('\n');
+    if plan.is_open() {
+        out.push_str("response time, us: from when a request was due\n");
+        rows(out, columns.iter().map(|(_, tally)| &tally.response_ns));
+        out.push_str("service time, us: from when it was sent\n");
+        rows(out, columns.iter().map(|(_, tally)| &tally.service_ns));
+    } else {
+        out.push_str("response time, us\n");
+        rows(out, columns.iter().map(|(_, tally)| &tally.response_ns));
+    }
+    out.push('\n');
 }
 
-fn row(out: &mut String, name: &str, per_s: f64, times: &Times) {
-    let _ = write!(
-        out,
-        "{name:18} {per_s:>11.0} {:>8} {:>8} {:>8}",
-        us(times.min_ns().map(|ns| ns as f64)),
-        us(times.mean_ns()),
-        us(times.sd_ns()),
-    );
-    for (_, quantile) in QUANTILES {
-        let _ = write!(out, " {:>8}", us(times.quantile_ns(quantile).map(|ns| ns as f64)));
+/// A row for each figure, a column for each of the times.
+fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
+    let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    let mut row = |name: &str, of: &dyn Fn(&Times) -> Option<f64>| {
+        let _ = write!(out, "{name:>NAMES$}");
+        for times in columns.clone() {
+            let _ = write!(out, "{:>COLUMN$}", us(of(times)));
+        }
+        out.push('\n');
+    };
+    row("min", &|times| whole(times.min_ns()));
+    row("mean", &Times::mean_ns);
+    row("sd", &Times::sd_ns);
+    for (name, quantile) in QUANTILES {
+        row(name, &|times| whole(times.quantile_ns(quantile)));
     }
-    let _ = writeln!(out, " {:>8}", us(times.max_ns().map(|ns| ns as f64)));
+    row("max", &|times| whole(times.max_ns()));
 }
 
 /// Hits, errors, late answers and what the transport did.
 fn keys(out: &mut String, all: &Interval) {
     let (total, tally) = (all.tally.total(), &all.tally);
     if let Some(ratio) = total.hit_ratio() {
-        let _ = writeln!(
-            out,
-            "hits       {:.3} % of {} keys",
-            ratio * 100.0,
-            total.hits + total.misses
-        );
+        let keys = grouped((total.hits + total.misses) as f64);
+        let _ = writeln!(out, "hits       {:.3} % of {keys} keys", ratio * 100.0);
     }
     let _ = writeln!(
         out,
@@ -152,9 +217,9 @@ fn keys(out: &mut String, all: &Interval) {
     let late = total.late as f64 * 100.0 / total.answered.max(1) as f64;
     let _ = writeln!(
         out,
-        "late       {} answers ({late:.3} %) after more than {} us",
+        "late       {} answers ({late:.3} %) after more than {}",
         total.late,
-        us(Some(tally.late_limit_ns as f64)),
+        crate::words::time(tally.late_limit_ns),
     );
     if total.not_done > 0 {
         let _ = writeln!(
@@ -183,11 +248,10 @@ fn keys(out: &mut String, all: &Interval) {
 /// CPU of machine, server and generator.
 fn cpu(out: &mut String, all: &Interval) {
     if let Some(machine) = &all.usage.machine {
-        out.push_str("machine   ");
-        for (name, share) in machine.total.named() {
-            let _ = write!(out, " {name} {:.1} %", share * 100.0);
-        }
-        out.push('\n');
+        let shares = machine.total.named().into_iter().filter(|(_, share)| *share >= 0.0005);
+        let shares: Vec<String> =
+            shares.map(|(name, share)| format!("{name} {:.1} %", share * 100.0)).collect();
+        let _ = writeln!(out, "machine    {}", shares.join(", "));
     }
     let answered = all.tally.total().answered;
     for (name, used) in [("server", &all.usage.server), ("generator", &all.usage.client)] {
@@ -198,7 +262,7 @@ fn cpu(out: &mut String, all: &Interval) {
             let _ = write!(out, ", {:.2} us a request", ns / 1e3);
         }
         if let Some(bytes) = used.rss_bytes {
-            let _ = write!(out, ", {:.1} MB resident", bytes as f64 / 1e6);
+            let _ = write!(out, ", {:.1} MB", bytes as f64 / 1e6);
         }
         out.push('\n');
     }
@@ -213,6 +277,5 @@ fn us(ns: Option<f64>) -> String {
     }
 }
 
-fn count(rate: f64) -> String {
-    if rate < 10_000.0 { format!("{rate:.0}") } else { format!("{:.1}k", rate / 1e3) }
-}
+#[cfg(test)]
+mod tests;

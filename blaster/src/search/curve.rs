@@ -6,7 +6,6 @@
 
 use crate::measure::Interval;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 
 /// One trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,38 +66,4 @@ impl Point {
             met: Vec::new(),
         }
     }
-}
-
-/// The curve as a table for a terminal, by rate; times in µs.
-#[must_use]
-pub fn table(curve: &[Point]) -> String {
-    let mut points: Vec<&Point> = curve.iter().collect();
-    points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
-    let mut out = format!(
-        "{:>12}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}  met\n",
-        "asked/s", "achieved/s", "mean", "p50", "p99", "p99.9", "max", "late %", "fail %"
-    );
-    let us = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| format!("{:.1}", ns / 1000.0));
-    let whole = |ns: Option<u64>| us(ns.map(|ns| ns as f64));
-    for point in points {
-        let _ = writeln!(
-            out,
-            "{:>12.0}{:>12.0}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9.3}{:>9.3}  {}",
-            point.asked_per_s,
-            point.achieved_per_s,
-            us(point.mean_ns),
-            whole(point.p50_ns),
-            whole(point.p99_ns),
-            whole(point.p99_9_ns),
-            whole(point.max_ns),
-            100.0 * point.late_ratio,
-            100.0 * point.failure_ratio,
-            if point.client_bound.is_some() {
-                "(generator)".to_owned()
-            } else {
-                point.met.join(" ")
-            }
-        );
-    }
-    out
 }

@@ -159,7 +159,4 @@ fn the_curve_says_what_was_met_where() {
         assert!(meets || !below, "{point:?} at {cap}");
         assert!(!meets || !above, "{point:?} at {cap}");
     }
-    let table = super::curve::table(&found.curve);
-    assert_eq!(table.lines().count(), found.curve.len() + 1);
-    assert!(table.contains("avg p99 p999 max"), "{table}");
 }

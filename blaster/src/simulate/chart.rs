@@ -5,10 +5,9 @@
 //! within half a row of each of its points. Where several pass, their letters take turns.
 
 use super::{Outcome, Plan};
+use crate::letters::{COLUMNS, Frame, place, span};
 use std::fmt::Write;
 
-/// What every terminal has.
-const COLUMNS: usize = 80;
 /// Before the frame: a ratio and a space.
 const LEFT: usize = 7;
 /// Columns and rows between the frame's sides.
@@ -26,19 +25,11 @@ pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Some(scale) = Scale::of(outcome) else { return };
     let curves: Vec<Curve> =
         (0..plan.contestants.len()).map(|at| curve(outcome, &scale, at)).collect();
-    let edge = "-".repeat(WIDTH);
-    let _ = writeln!(out, "{:LEFT$}+{edge}+", "");
-    for row in 0..HEIGHT {
-        if row % TICK_ROWS == 0 {
-            let _ = write!(out, "{:>w$.4} ", scale.ratio_at(row), w = LEFT - 1);
-        } else {
-            let _ = write!(out, "{:LEFT$}", "");
-        }
-        let cells: String = (0..WIDTH).map(|column| cell(&curves, row, column)).collect();
-        let _ = writeln!(out, "|{cells}|");
-    }
-    let _ = writeln!(out, "{:LEFT$}+{edge}+", "");
-    let _ = writeln!(out, "{:LEFT$} {}", "", sizes(plan, outcome, &scale));
+    let frame = Frame { left: LEFT, width: WIDTH, height: HEIGHT };
+    let told =
+        |row: usize| row.is_multiple_of(TICK_ROWS).then(|| format!("{:.4}", scale.ratio_at(row)));
+    frame.draw(out, told, |row, column| cell(&curves, row, column));
+    frame.below(out, &sizes(plan, outcome, &scale));
     legend(out, plan);
 }
 
@@ -80,23 +71,6 @@ impl Scale {
     }
 }
 
-/// The least and the greatest.
-fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
-        (least.min(value), most.max(value))
-    })
-}
-
-/// Which of `places` a part from 0 to 1 of the way lies nearest to.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "between 0 and a few dozen"
-)]
-fn place(part: f64, places: usize) -> usize {
-    (part.clamp(0.0, 1.0) * (places - 1) as f64).round() as usize
-}
-
 /// A contestant's sizes and ratios, by size.
 fn points(outcome: &Outcome, scale: &Scale, at: usize) -> Vec<(usize, f64)> {
     let mut points: Vec<(u64, u64)> =
@@ -133,8 +107,8 @@ fn letter(at: usize) -> char {
     char::from(LETTERS[at.min(LETTERS.len() - 1)])
 }
 
-/// The sizes below their columns, as many as there is room for.
-fn sizes(plan: &Plan, outcome: &Outcome, scale: &Scale) -> String {
+/// The sizes with their columns, the least first.
+fn sizes(plan: &Plan, outcome: &Outcome, scale: &Scale) -> Vec<(usize, String)> {
     let mut names: Vec<(u64, String)> = plan
         .sizes
         .iter()
@@ -142,18 +116,7 @@ fn sizes(plan: &Plan, outcome: &Outcome, scale: &Scale) -> String {
         .map(|(size, (b, _))| (*b, size.to_string()))
         .collect();
     names.sort();
-    let mut line = String::new();
-    for (bytes, name) in names {
-        let width = name.chars().count();
-        // Under the middle of its name, unless that would leave the frame.
-        let middle = scale.column(bytes).saturating_sub(width / 2);
-        let from = middle.min(WIDTH.saturating_sub(width));
-        let end = line.chars().count();
-        if (end == 0 || from > end) && width <= WIDTH {
-            let _ = write!(line, "{:gap$}{name}", "", gap = from - end);
-        }
-    }
-    line
+    names.into_iter().map(|(bytes, name)| (scale.column(bytes), name)).collect()
 }
 
 /// Whose letter is whose.

@@ -1,15 +1,15 @@
 //! What `--help` tells of workloads: settings, distributions and presets, from their own tables.
 //!
 //! Where: the command line. Invariant: nothing is told that is not there, and nothing left out; no
-//! line is longer than 100 columns.
+//! line is longer than 80 columns, but for a long name.
 
 use super::presets::{PRESETS, Preset};
 use super::settings::{SETTINGS, Setting};
 use super::{gaps, law, popularity};
 
 /// The column in which explanations begin, and their width.
-const INDENT: usize = 33;
-const WIDTH: usize = 62;
+const INDENT: usize = 25;
+const WIDTH: usize = 55;
 
 /// All settings, and how distributions are written.
 #[must_use]
@@ -25,8 +25,7 @@ pub fn settings() -> String {
     ];
     for (title, grammar) in parts {
         text += &format!("\n{title}:\n");
-        let lines = grammar.lines().map(|line| format!("  {line}\n"));
-        text.extend(lines);
+        text.extend(entries(grammar).iter().map(|(name, about)| row(name, about)));
     }
     text
 }
@@ -35,6 +34,24 @@ pub fn settings() -> String {
 #[must_use]
 pub fn presets() -> String {
     PRESETS.iter().map(|Preset { name, about, .. }| row(name, about)).collect()
+}
+
+/// The names of a grammar, each with what is said of it, from lines in two columns.
+fn entries(grammar: &str) -> Vec<(&str, String)> {
+    let mut entries: Vec<(&str, String)> = Vec::new();
+    for line in grammar.lines() {
+        match entries.last_mut() {
+            Some((_, about)) if line.starts_with(' ') => {
+                about.push(' ');
+                about.push_str(line.trim());
+            }
+            _ => {
+                let (name, about) = line.split_once("  ").unwrap_or((line, ""));
+                entries.push((name, about.trim().to_owned()));
+            }
+        }
+    }
+    entries
 }
 
 /// A name and what it is, side by side.

@@ -1,0 +1,111 @@
+//! A frame of letters: what plots on a terminal share.
+//!
+//! ```text
+//!  1.00 ms |        b   |    the left margin, a row, the frame's sides
+//! ```
+//!
+//! Where: below the tables of `simulate` and `capacity`, for who has a terminal and no browser.
+//! Invariant: no line is longer than `COLUMNS`, as long as what stands at the left fits its margin.
+
+use std::fmt::Write;
+
+/// What every terminal has.
+pub const COLUMNS: usize = 80;
+
+/// Which of `places` a part from 0 to 1 of the way lies nearest to.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and a few dozen"
+)]
+#[must_use]
+pub fn place(part: f64, places: usize) -> usize {
+    (part.clamp(0.0, 1.0) * places.saturating_sub(1) as f64).round() as usize
+}
+
+/// The least and the greatest.
+pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+        (least.min(value), most.max(value))
+    })
+}
+
+/// Room for marks, and for what stands beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Columns before it.
+    pub left: usize,
+    /// Columns and rows between its sides.
+    pub width: usize,
+    /// As `width`.
+    pub height: usize,
+}
+
+impl Frame {
+    /// Appends it: `beside` gives what stands left of a row, `cell` what stands in it.
+    pub fn draw(
+        &self,
+        out: &mut String,
+        beside: impl Fn(usize) -> Option<String>,
+        cell: impl Fn(usize, usize) -> char,
+    ) {
+        let (left, edge) = (self.left, "-".repeat(self.width));
+        let _ = writeln!(out, "{:left$}+{edge}+", "");
+        for row in 0..self.height {
+            match beside(row) {
+                Some(told) => {
+                    let _ = write!(out, "{told:>w$} ", w = left.saturating_sub(1));
+                }
+                None => {
+                    let _ = write!(out, "{:left$}", "");
+                }
+            }
+            let cells: String = (0..self.width).map(|column| cell(row, column)).collect();
+            let _ = writeln!(out, "|{cells}|");
+        }
+        let _ = writeln!(out, "{:left$}+{edge}+", "");
+    }
+
+    /// Appends names below the columns they belong to, by column, as many as there is room for.
+    pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
+        let mut line = String::new();
+        for (column, name) in names {
+            let width = name.chars().count();
+            // Under the middle of its name, unless that would leave the frame.
+            let middle = column.saturating_sub(width / 2);
+            let from = middle.min(self.width.saturating_sub(width));
+            let end = line.chars().count();
+            if (end == 0 || from > end) && width <= self.width {
+                let _ = write!(line, "{:gap$}{name}", "", gap = from - end);
+            }
+        }
+        let _ = writeln!(out, "{:w$} {line}", "", w = self.left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_holds_what_it_is_given() {
+        let frame = Frame { left: 4, width: 8, height: 2 };
+        let mut out = String::new();
+        let beside = |row: usize| (row == 0).then(|| "up".to_owned());
+        frame.draw(&mut out, beside, |row, column| if column == row { 'x' } else { ' ' });
+        frame.below(&mut out, &[(0, "a".into()), (1, "left out".into()), (7, "bcd".into())]);
+        let expected =
+            "    +--------+\n up |x       |\n    | x      |\n    +--------+\n     a    bcd\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn parts_of_the_way_have_their_places() {
+        assert_eq!(
+            [-1.0, 0.0, 0.5, 1.0, 2.0, f64::NAN].map(|part| place(part, 5)),
+            [0, 0, 2, 4, 4, 0]
+        );
+        assert_eq!(place(1.0, 0), 0);
+        assert_eq!(span([3.0, 1.0, 2.0].into_iter()), (1.0, 3.0));
+    }
+}

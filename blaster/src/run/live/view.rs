@@ -1,0 +1,313 @@
+//! The lines of the live view, and the line of a report where there is no terminal.
+//!
+//! Where: between what was seen and the screen. Invariant: text only, of what it is given; no line
+//! is wider than asked for, whatever the figures: what does not fit goes on in the next line.
+
+use crate::measure::Tally;
+use crate::measure::schedule::Schedule;
+use crate::words::{grouped, percent, time};
+use std::time::Duration;
+
+/// Seconds that the little curves show.
+pub(super) const CURVE_MAX: usize = 60;
+/// The names' column.
+const NAMES: usize = 10;
+/// Marks of a progress bar.
+const BAR: usize = 24;
+/// From the least to the most.
+const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// What is to be seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct View {
+    /// What is going on.
+    pub(super) name: String,
+    /// How much of it is done, to 1.
+    pub(super) part: f64,
+    pub(super) left: Option<Duration>,
+    /// Of the last second.
+    pub(super) offered_per_s: Option<f64>,
+    pub(super) sent_per_s: f64,
+    pub(super) answered_per_s: f64,
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+    pub(super) max_ns: Option<u64>,
+    pub(super) hit_ratio: Option<f64>,
+    /// Since the phase began.
+    pub(super) failed: u64,
+    pub(super) late: Option<u64>,
+    /// Now.
+    pub(super) under_way: u64,
+    pub(super) server_cpus: Option<f64>,
+    pub(super) own_cpus: Option<f64>,
+    pub(super) idle: Option<f64>,
+    /// One a second.
+    pub(super) rates: Vec<f64>,
+    pub(super) p99s: Vec<f64>,
+}
+
+impl View {
+    /// The lines, `columns` wide at most.
+    pub(super) fn lines(&self, columns: usize, is_coloured: bool) -> Vec<String> {
+        let mut lines = Lines { columns, is_coloured, lines: Vec::new() };
+        lines.head(&self.name, self.part, self.left);
+        let per_s = |rate: f64| format!("{}/s", grouped(rate));
+        let mut rates = Vec::new();
+        rates.extend(self.offered_per_s.map(|rate| format!("due {}", per_s(rate))));
+        rates.push(format!("sent {}", per_s(self.sent_per_s)));
+        rates.push(format!("answered {}", per_s(self.answered_per_s)));
+        lines.flow("requests", &rates);
+        let named = |name: &str, ns: Option<u64>| ns.map(|ns| format!("{name} {}", time(ns)));
+        let times =
+            [named("p50", self.p50_ns), named("p99", self.p99_ns), named("max", self.max_ns)];
+        lines.flow("response", &times.into_iter().flatten().collect::<Vec<_>>());
+        let mut answers = Vec::new();
+        answers.extend(self.hit_ratio.map(|ratio| format!("hits {}", percent(ratio))));
+        answers.push(lines.alarming(format!("failed {}", self.failed), self.failed > 0));
+        answers.extend(self.late.map(|late| format!("late {late}")));
+        answers.push(format!("under way {}", self.under_way));
+        lines.flow("answers", &answers);
+        let used = |name: &str, cpus: Option<f64>| cpus.map(|cpus| format!("{name} {cpus:.2}"));
+        let idle = self.idle.map(|idle| format!("machine idle {}", percent(idle)));
+        let cpus = [used("server", self.server_cpus), used("kvblaster", self.own_cpus), idle];
+        lines.flow("CPUs", &cpus.into_iter().flatten().collect::<Vec<_>>());
+        lines.curve("rate", &self.rates, |most| format!("to {}/s", grouped(most)));
+        lines.curve("p99", &self.p99s, |most| format!("to {}", time(whole(most))));
+        lines.lines
+    }
+}
+
+/// A report in a line, for logs.
+pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
+    let total = tally.total();
+    let seconds = schedule.report.as_secs_f64();
+    let mut line = format!(
+        "report {epoch} of {}: {}/s answered",
+        schedule.reports,
+        grouped(total.answered as f64 / seconds)
+    );
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        if let Some(ns) = total.response_ns.quantile_ns(quantile) {
+            line += &format!(", {name} {}", time(ns));
+        }
+    }
+    if let Some(ratio) = total.hit_ratio() {
+        line += &format!(", hits {}", percent(ratio));
+    }
+    line + &format!(", failed {}, late {}", total.failed(), total.late)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn whole(ns: f64) -> u64 {
+    ns as u64
+}
+
+/// Lines that fit.
+struct Lines {
+    columns: usize,
+    is_coloured: bool,
+    lines: Vec<String>,
+}
+
+impl Lines {
+    fn head(&mut self, name: &str, part: f64, left: Option<Duration>) {
+        let left = left.map_or(String::new(), |left| format!("{} left", clock(left)));
+        let done = format!("{:.0} %", part * 100.0);
+        let marks = self.columns.saturating_sub(name.len() + done.len() + left.len() + 6).min(BAR);
+        let full = crate::letters::place(part, marks + 1);
+        let bar = match marks {
+            0..5 => String::new(),
+            marks => format!(" [{}{}]", "#".repeat(full), "-".repeat(marks - full)),
+        };
+        let line = cut(format!("{name}{bar} {done} {left}").trim_end(), self.columns);
+        self.lines.push(if self.is_coloured { format!("\x1b[1m{line}\x1b[0m") } else { line });
+    }
+
+    /// Words that are to be seen.
+    fn alarming(&self, text: String, is_so: bool) -> String {
+        if is_so && self.is_coloured { format!("\x1b[31m{text}\x1b[0m") } else { text }
+    }
+
+    /// Figures behind a name, in as many lines as it takes.
+    fn flow(&mut self, name: &str, figures: &[String]) {
+        if figures.is_empty() {
+            return;
+        }
+        let (mut line, mut used) = (format!("{name:NAMES$}"), NAMES);
+        for figure in figures {
+            let width = shown(figure);
+            if used > NAMES && used + 2 + width > self.columns {
+                self.push(line);
+                (line, used) = (" ".repeat(NAMES), NAMES);
+            }
+            if used > NAMES {
+                line.push_str("  ");
+                used += 2;
+            }
+            line.push_str(figure);
+            used += width;
+        }
+        self.push(line);
+    }
+
+    /// Only a single figure in a very narrow terminal is ever cut.
+    fn push(&mut self, line: String) {
+        let is_wide = shown(&line) > self.columns;
+        self.lines.push(if is_wide { cut(&line, self.columns) } else { line });
+    }
+
+    /// A curve of the last seconds, from nothing to the most.
+    fn curve(&mut self, name: &str, values: &[f64], most: impl Fn(f64) -> String) {
+        let greatest = values.iter().copied().fold(0.0, f64::max);
+        let most = most(greatest);
+        let room = self.columns.saturating_sub(NAMES + shown(&most) + 1);
+        if values.len() < 2 || greatest <= 0.0 || room < STEPS.len() {
+            return;
+        }
+        let from = values.len().saturating_sub(room);
+        let step = |value: &f64| STEPS[crate::letters::place(value / greatest, STEPS.len())];
+        let marks: String = values[from..].iter().map(step).collect();
+        self.lines.push(format!("{name:NAMES$}{marks} {most}"));
+    }
+}
+
+/// Columns that a text takes, without what only colours it.
+fn shown(text: &str) -> usize {
+    let mut is_code = false;
+    let counts = text.chars().filter(|one| {
+        is_code |= *one == '\x1b';
+        let counts = !is_code;
+        is_code &= *one != 'm';
+        counts
+    });
+    counts.count()
+}
+
+/// The first so many columns.
+fn cut(text: &str, columns: usize) -> String {
+    let codes = ["\x1b[31m", "\x1b[0m"];
+    let bare = codes.iter().fold(text.to_owned(), |text, code| text.replace(code, ""));
+    bare.chars().take(columns).collect()
+}
+
+/// A time that is left, as on a clock.
+fn clock(left: Duration) -> String {
+    match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        seconds => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Verb;
+
+    fn view() -> View {
+        View {
+            name: "report 3 of 6".to_owned(),
+            part: 0.5,
+            left: Some(Duration::from_millis(29_100)),
+            offered_per_s: Some(100_000.0),
+            sent_per_s: 99_998.0,
+            answered_per_s: 99_990.4,
+            p50_ns: Some(98_000),
+            p99_ns: Some(1_230_000),
+            max_ns: Some(2_000_000_000),
+            hit_ratio: Some(0.94217),
+            failed: 0,
+            late: Some(17),
+            under_way: 12,
+            server_cpus: Some(0.871),
+            own_cpus: Some(1.5),
+            idle: Some(0.213),
+            rates: vec![0.0, 50_000.0, 100_000.0],
+            p99s: vec![1_000_000.0, 2_000_000.0, 250_000.0],
+        }
+    }
+
+    #[test]
+    fn all_is_seen_at_a_glance() {
+        let expected = "\
+report 3 of 6 [############------------] 50 % 30 s left
+requests  due 100,000/s  sent 99,998/s  answered 99,990/s
+response  p50 98.0 µs  p99 1.23 ms  max 2.00 s
+answers   hits 94.22 %  failed 0  late 17  under way 12
+CPUs      server 0.87  kvblaster 1.50  machine idle 21.30 %
+rate      ▁▅█ to 100,000/s
+p99       ▅█▂ to 2.00 ms";
+        assert_eq!(view().lines(80, false).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_more_lines() {
+        let expected = "\
+report 3 of 6 [######-----] 50 % 30 s left
+requests  due 100,000/s  sent 99,998/s
+          answered 99,990/s
+response  p50 98.0 µs  p99 1.23 ms
+          max 2.00 s
+answers   hits 94.22 %  failed 0  late 17
+          under way 12
+CPUs      server 0.87  kvblaster 1.50
+          machine idle 21.30 %
+rate      ▁▅█ to 100,000/s
+p99       ▅█▂ to 2.00 ms";
+        assert_eq!(view().lines(43, false).join("\n"), expected);
+        let mut failing = view();
+        failing.failed = u64::MAX;
+        for columns in 1..100 {
+            for is_coloured in [false, true] {
+                let lines = failing.lines(columns, is_coloured);
+                let fits = lines.iter().all(|line| shown(line) <= columns);
+                assert!(fits, "{columns}: {lines:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn colours_only_add_to_the_text() {
+        let mut failing = view();
+        failing.failed = 3;
+        let coloured = failing.lines(80, true);
+        assert!(coloured[0].starts_with("\x1b[1mreport"), "{coloured:?}");
+        assert!(coloured[3].contains("\x1b[31mfailed 3\x1b[0m"), "{coloured:?}");
+        let plain = failing.lines(80, false).join("\n");
+        assert!(!plain.contains('\x1b'), "{plain}");
+        let codes = ["\x1b[1m", "\x1b[31m", "\x1b[0m"];
+        let bare = codes.iter().fold(coloured.join("\n"), |text, code| text.replace(code, ""));
+        assert_eq!(bare, plain);
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let view = View { name: "populate 0 of 5 keys".to_owned(), ..View::default() };
+        let expected = "\
+populate 0 of 5 keys [------------------------] 0 %
+requests  sent 0/s  answered 0/s
+answers   failed 0  under way 0";
+        assert_eq!(view.lines(80, false).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_report_is_a_line() {
+        let mut tally = Tally::new(1_000);
+        for _ in 0..10 {
+            tally.sent(Verb::Get, 1, 0, 0);
+            tally.found(Verb::Get, crate::measure::Finding::Hit);
+            tally.answered(Verb::Get, false, 0, 0, 1_000_000);
+        }
+        let schedule = "1s+3x2s".parse().unwrap();
+        let expected = "report 2 of 3: 5/s answered, p50 1.00 ms, p99 1.00 ms, max 1.00 ms, \
+                        hits 100.00 %, failed 0, late 10";
+        assert_eq!(report(2, &schedule, &tally), expected);
+    }
+
+    #[test]
+    fn what_is_left_is_told_as_on_a_clock() {
+        let told =
+            [0, 119_001, 120_000, 7_199_000, 7_200_000].map(|ms| clock(Duration::from_millis(ms)));
+        assert_eq!(told, ["0 s", "2:00 min", "2:00 min", "119:59 min", "2:00 h"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a run says, in words for somebody who measures a cache for the first time.
+//!
+//! Where: behind the figures of `run`. Invariant: it says nothing that the figures above do not
+//! say; a result that is not to be trusted is called so before any advice.
+
+use super::Plan;
+use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::measure::{Interval, VerbTally};
+use crate::result::RunResult;
+use crate::words::{grouped, percent, time};
+
+/// A tail so many times the median is worth a word.
+const LONG_TAIL: f64 = 20.0;
+/// Below this share of hits, a populated server did not hold all.
+const HITS_MIN: f64 = 0.995;
+/// What was measured for less time is a first look.
+const FIRST_LOOK_S: f64 = 30.0;
+/// A rate to begin with: below what the closed loop reached.
+const CALM: f64 = 0.5;
+/// Rules by which the generator, or its share of the machine, is at fault.
+const OWN_FAULTS: [&str; 3] = ["not-offered", "late-sends", "thread-full"];
+
+/// What was asked, and what came of it.
+pub(super) fn paragraph(plan: &Plan, all: &Interval) -> String {
+    let total = all.tally.total();
+    let mut text = asked(plan, all);
+    text += &took(&total);
+    if let Some(ratio) = total.hit_ratio() {
+        text += &format!(" {} of the keys asked for were found (hits).", percent(ratio));
+    }
+    if total.failed() > 0 {
+        let part = total.failure_ratio().unwrap_or(0.0);
+        text += &format!(
+            " {} requests failed ({}).",
+            grouped(total.failed() as f64),
+            percent(part).replace("0.00 %", "less than 0.01 %")
+        );
+    }
+    if let Some(server) = &all.usage.server
+        && let Some(ns) = server.ns_per_request(total.answered)
+    {
+        text += &format!(
+            " The server kept {:.2} of this machine's CPUs busy: {:.1} µs for each request, {:.0} % \
+             of it in the kernel.",
+            server.cpus(),
+            ns / 1e3,
+            100.0 * server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE)
+        );
+    }
+    text
+}
+
+fn asked(plan: &Plan, all: &Interval) -> String {
+    let achieved = grouped(all.achieved_per_s());
+    if plan.is_open() {
+        let due = all.offered_per_s();
+        let kept_up = if all.achieved_per_s() >= ACHIEVED_SHARE_MIN * due {
+            "and it kept up"
+        } else {
+            "and it did not keep up"
+        };
+        return format!(
+            "{} requests a second were due, whether or not the server was done with those before; \
+             it answered {achieved}, {kept_up}.",
+            grouped(due)
+        );
+    }
+    let requests = match plan.depth {
+        1 => "one request".to_owned(),
+        depth => format!("{depth} requests"),
+    };
+    let each = match plan.connections {
+        1 => "One connection".to_owned(),
+        connections => format!("Each of {connections} connections"),
+    };
+    format!(
+        "{each} had {requests} under way and sent its next one as soon as an answer came; that \
+         made {achieved} requests a second."
+    )
+}
+
+fn took(total: &VerbTally) -> String {
+    let at = |quantile| total.response_ns.quantile_ns(quantile);
+    let (Some(median), Some(p99), Some(p99_9), Some(max)) =
+        (at(0.5), at(0.99), at(0.999), total.response_ns.max_ns())
+    else {
+        return String::new();
+    };
+    let mut text = format!(
+        " Half of the answers took less than {}, one in a hundred more than {}, one in a thousand \
+         more than {}; the slowest took {}.",
+        time(median),
+        time(p99),
+        time(p99_9),
+        time(max)
+    );
+    let tail = p99_9 as f64 / median.max(1) as f64;
+    if tail > LONG_TAIL {
+        text += &format!(
+            " That tail is long: {tail:.0} times the usual answer, and an application that makes \
+             many requests for one page waits for the slowest of them."
+        );
+    }
+    text
+}
+
+/// What to try next, most useful first.
+pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<String> {
+    let mut advice = Vec::new();
+    let targets = plan.targets.join(" ");
+    let total = all.tally.total();
+    let own_fault = done.verdict.remarks.iter().any(|one| OWN_FAULTS.contains(&one.rule.as_str()));
+    if own_fault {
+        advice.push(format!(
+            "these figures show kvblaster's limits, not the server's: try --threads {}, or run it \
+             on another machine.",
+            plan.threads.saturating_mul(2)
+        ));
+    }
+    let is_short = all.achieved_per_s() < ACHIEVED_SHARE_MIN * all.offered_per_s();
+    if plan.is_open() && is_short && !own_fault {
+        advice.push(format!(
+            "the server answers less than is asked of it; kvblaster capacity {targets} finds the \
+             rate that it bears."
+        ));
+    }
+    if plan.populate && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
+        let bytes = plan.workload.keys() as f64 * plan.workload.value_bytes_mean() / 1e6;
+        advice.push(format!(
+            "the server did not keep all it was given: the values of {} keys are {bytes:.0} MB, \
+             keys and its own bookkeeping not counted. More memory, or fewer --keys, makes hits.",
+            grouped(plan.workload.keys() as f64)
+        ));
+    }
+    if !plan.is_open() && !own_fault {
+        advice.push(format!(
+            "a closed loop waits with its server, which hides stalls, and it drives as fast as it \
+             can. Times at a steady rate: kvblaster run -r {:.0} {targets}; the highest rate at \
+             which they are good: kvblaster capacity {targets}",
+            round(all.achieved_per_s() * CALM)
+        ));
+    }
+    if all.seconds < FIRST_LOOK_S && !done.is_interrupted && plan.out.is_none() {
+        let drawn = "this was a first look. To compare servers, run each with --schedule 10s+6x10s \
+                     -o DIR, and put them side by side with kvblaster report DIR...";
+        advice.push(drawn.to_owned());
+    } else if let Some(folder) = &plan.out {
+        let folder = folder.display();
+        advice.push(format!("kvblaster report {folder} draws it, beside others if you like."));
+    }
+    advice
+}
+
+/// To one digit, downwards: a rate that people would choose.
+fn round(rate: f64) -> f64 {
+    let unit = 10_f64.powf(rate.max(1.0).log10().floor());
+    (rate / unit).floor().max(1.0) * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_to_try_are_round() {
+        assert_eq!([0.0, 7.9, 48_575.0, 100_000.0].map(round), [1.0, 7.0, 40_000.0, 100_000.0]);
+    }
+}

@@ -1,0 +1,248 @@
+//! What a search for capacity found, for people: a table, a plot and words.
+//!
+//! Where: printed by `main` when a search is over. Invariant: trials at nearly the same rate are
+//! told in one row, by their medians; a capacity comes with its interval and with what limited it.
+//! Source: rows A60 to A62; what users expect of a saturation test: the knee of the curve.
+
+use super::Plan;
+use crate::letters::{Frame, place, span};
+use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::result::RunResult;
+use crate::search::bracket::Limit;
+use crate::search::curve::Point;
+use crate::search::{Capacity, Found};
+use crate::words::{grouped, percent, sentence, time, wrapped};
+use std::fmt::Write;
+
+/// Rows of the table.
+const ROWS_MAX: usize = 24;
+/// Rates that differ by less than this are one row, if that is few enough.
+const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
+/// What the server failed of, of all requests.
+const FAILED_MAX: f64 = 0.001;
+const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
+/// Rows between two times that are told.
+const TICK_ROWS: usize = 6;
+/// Rates told below the frame.
+const RATES: u32 = 4;
+/// A letter, what it stands for, and the time that it marks.
+type Curve = (char, &'static str, fn(&Point) -> Option<f64>);
+/// What is drawn, the last above those before.
+const CURVES: [Curve; 3] = [
+    ('#', "p99.9", |point| point.p99_9_ns.map(|ns| ns as f64)),
+    ('9', "p99", |point| point.p99_ns.map(|ns| ns as f64)),
+    ('m', "mean", |point| point.mean_ns),
+];
+
+/// The whole text.
+#[must_use]
+pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
+    let mut out = String::new();
+    super::head(&mut out, plan, &done.manifest);
+    table(&mut out, found);
+    plot(&mut out, plan, found);
+    for capacity in &found.capacities {
+        out.push_str(&told(found, capacity));
+    }
+    if !found.is_complete {
+        out.push_str("The search was ended before it was done.\n");
+    }
+    if let Some(why) = found.curve.iter().find_map(|point| point.client_bound.as_ref()) {
+        let bound = found.curve.iter().filter(|point| point.client_bound.is_some()).count();
+        let why = format!("in {bound} of {} trials: {}", found.curve.len(), sentence(why));
+        out.push_str(&wrapped("INVALID: ", &why));
+    }
+    out
+}
+
+/// Trials at nearly the same rate.
+type Row<'f> = Vec<&'f Point>;
+
+/// All trials by rate, in no more than `ROWS_MAX` rows if any width of theirs does that.
+fn rows(curve: &[Point]) -> Vec<Row<'_>> {
+    let mut points: Vec<&Point> = curve.iter().collect();
+    points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
+    let grouped = |width: f64| {
+        let mut rows: Vec<Row> = Vec::new();
+        for point in &points {
+            match rows.last_mut() {
+                Some(row) if point.asked_per_s <= row[0].asked_per_s * width => row.push(point),
+                _ => rows.push(vec![point]),
+            }
+        }
+        rows
+    };
+    let mut all = WIDTHS.into_iter().map(grouped);
+    let last = all.next_back().unwrap_or_default();
+    all.find(|rows| rows.len() <= ROWS_MAX).unwrap_or(last)
+}
+
+/// The middle one of what is known.
+fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = row.iter().filter_map(|point| of(point)).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Latency against throughput.
+fn table(out: &mut String, found: &Found) {
+    let _ = writeln!(
+        out,
+        "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
+        "asked/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
+    );
+    for row in rows(&found.curve) {
+        let shown = |of: fn(&Point) -> Option<f64>| {
+            median(&row, of).map_or("-".to_owned(), |ns| time(whole(ns)))
+        };
+        let _ = writeln!(
+            out,
+            "{:>9.0}{:>7}{:>11.0}{:>9}{:>9}{:>9}{:>9}{:>7.2}  {}",
+            median(&row, |point| Some(point.asked_per_s)).unwrap_or(0.0),
+            row.len(),
+            median(&row, |point| Some(point.achieved_per_s)).unwrap_or(0.0),
+            shown(CURVES[2].2),
+            shown(CURVES[1].2),
+            shown(CURVES[0].2),
+            shown(|point| point.max_ns.map(|ns| ns as f64)),
+            100.0 * median(&row, |point| Some(point.late_ratio)).unwrap_or(0.0),
+            holds(found, &row)
+        );
+    }
+    out.push('\n');
+}
+
+/// Which goals most of the trials met.
+fn holds(found: &Found, row: &Row<'_>) -> String {
+    let is_most = |count: usize| 2 * count > row.len();
+    if is_most(row.iter().filter(|point| point.client_bound.is_some()).count()) {
+        return "invalid".to_owned();
+    }
+    let names = found.capacities.iter().map(|capacity| capacity.name.as_str());
+    let met = |name: &&str| {
+        is_most(row.iter().filter(|point| point.met.iter().any(|one| one == name)).count())
+    };
+    let met: Vec<&str> = names.filter(met).collect();
+    match met.len() {
+        0 => "nothing".to_owned(),
+        count if count == found.capacities.len() && count > 1 => "all".to_owned(),
+        _ => met.join(" "),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn whole(ns: f64) -> u64 {
+    ns as u64
+}
+
+/// The same, drawn: rates to the right, times upwards by factors.
+fn plot(out: &mut String, plan: &Plan, found: &Found) {
+    let rows = rows(&found.curve);
+    let mut marks: Vec<(char, f64, f64)> = Vec::new();
+    for (letter, _, of) in CURVES {
+        for row in &rows {
+            let rate = median(row, |point| Some(point.achieved_per_s));
+            marks.extend(rate.zip(median(row, of)).map(|(rate, ns)| (letter, rate, ns.max(1.0))));
+        }
+    }
+    let most = span(marks.iter().map(|(_, rate, _)| *rate)).1;
+    let (from, to) = span(marks.iter().map(|(_, _, ns)| ns.ln()));
+    let is_drawn = rows.len() > 1 && most > 0.0 && to > from;
+    if !is_drawn {
+        return;
+    }
+    let line = |ns: f64| place((to - ns.ln()) / (to - from), FRAME.height);
+    let late_ns = plan.late.as_nanos() as f64;
+    let late = (from..=to).contains(&late_ns.ln()).then(|| line(late_ns));
+    let mut cells = vec![[' '; FRAME.width]; FRAME.height];
+    if let Some(late) = late {
+        cells[late] = ['.'; FRAME.width];
+    }
+    for (letter, rate, ns) in marks {
+        cells[line(ns)][place(rate / most, FRAME.width)] = letter;
+    }
+    let told = |row: usize| {
+        let ns = (to - (to - from) * row as f64 / (FRAME.height - 1) as f64).exp();
+        row.is_multiple_of(TICK_ROWS).then(|| time(whole(ns)))
+    };
+    let legend: Vec<String> = CURVES.map(|(letter, name, _)| format!("{letter} {name}")).to_vec();
+    let late = late.map_or(String::new(), |_| format!("  . {}", time(whole(late_ns))));
+    let _ = writeln!(out, "response time against answered requests/s: {}{late}", legend.join("  "));
+    FRAME.draw(out, told, |row, column| cells[row][column]);
+    let rate = |nth: u32| {
+        let part = f64::from(nth) / f64::from(RATES);
+        (place(part, FRAME.width), grouped((part * most).round()))
+    };
+    FRAME.below(out, &(0..=RATES).map(rate).collect::<Vec<_>>());
+    out.push('\n');
+}
+
+/// A capacity in words.
+fn told(found: &Found, capacity: &Capacity) -> String {
+    let what = format!("Cap_{} ({}): ", capacity.name, capacity.objective);
+    let Some(rate) = capacity.rate_per_s else {
+        return wrapped(&what, &sentence(none(capacity.limit)));
+    };
+    let mut text = format!("{} requests/s", grouped(rate));
+    if let Some((least, most)) = capacity.interval_per_s {
+        text += &format!(
+            ", between {} and {} with {:.0} % confidence ({} rounds)",
+            grouped(least),
+            grouped(most),
+            found.confidence * 100.0,
+            capacity.rounds_per_s.len()
+        );
+    }
+    text += &match capacity.limit {
+        Limit::Server => above(found, capacity, rate),
+        Limit::HighestRate => {
+            ", or more: it held at the highest rate that was allowed (--highest).".to_owned()
+        }
+        Limit::Generator => ", or more: kvblaster could not do more. Give it more --threads, or a \
+                             machine of its own."
+            .to_owned(),
+        Limit::LowestRate => "; in some rounds it did not hold at any rate.".to_owned(),
+        Limit::Unknown => ", as far as the search came.".to_owned(),
+    };
+    wrapped(&what, &text)
+}
+
+fn none(limit: Limit) -> &'static str {
+    match limit {
+        Limit::LowestRate | Limit::Server => "it does not hold at the lowest rate either",
+        Limit::Generator => "none found, for kvblaster was the limit from the beginning",
+        Limit::HighestRate | Limit::Unknown => "none found before the search was ended",
+    }
+}
+
+/// What happened above a capacity.
+fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
+    let fails = |point: &&Point| point.asked_per_s > rate && !point.met.contains(&capacity.name);
+    let first = found.curve.iter().filter(fails);
+    let first = first.min_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
+    let Some(point) = first else { return ".".to_owned() };
+    let kept = point.achieved_per_s / point.offered_per_s.max(1.0);
+    let mut why = match point {
+        _ if kept < ACHIEVED_SHARE_MIN => format!("only {} were answered", percent(kept)),
+        _ if point.failure_ratio > FAILED_MAX => {
+            format!("{} of the requests failed", percent(point.failure_ratio))
+        }
+        _ => {
+            let told = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| time(whole(ns)));
+            format!(
+                "the mean was {}, p99 {}, p99.9 {}, the longest {}",
+                told(point.mean_ns),
+                told(CURVES[1].2(point)),
+                told(CURVES[0].2(point)),
+                told(point.max_ns.map(|ns| ns as f64))
+            )
+        }
+    };
+    if let Some(cpus) = point.server_cpus {
+        why += &format!(", and the server kept {cpus:.2} CPUs busy");
+    }
+    format!(
+        ". The server was the limit: at {} asked it no longer held; {why}.",
+        grouped(point.asked_per_s)
+    )
+}

@@ -1,0 +1,77 @@
+//! Whole texts, of made-up results.
+//!
+//! Where: tests. Invariant: a text changes only where somebody meant it to: the files beside this
+//! one are read, and changed, by people. Source: none.
+
+use super::found;
+use crate::result::sample;
+use crate::run::flags::plan;
+
+/// Compares; what is there instead is printed whole.
+fn same(text: &str, expected: &str) {
+    assert!(text == expected, "{text}");
+    let wide = text.lines().find(|line| line.chars().count() > 100);
+    assert_eq!(wide, None);
+}
+
+#[test]
+fn a_closed_loop_is_told_whole() {
+    let mut plan = plan(false).unwrap();
+    plan.targets = vec!["localhost:11211".to_owned()];
+    same(&super::text(&plan, &sample::result("ours", 50)), include_str!("closed.txt"));
+}
+
+#[test]
+fn an_open_loop_is_told_whole() {
+    let mut plan = plan(false).unwrap();
+    plan.targets = vec!["localhost:11211".to_owned()];
+    (plan.rate_per_s, plan.out) = (Some(20_000.0), Some("mine".into()));
+    let mut done = sample::result("ours", 1);
+    let invalid =
+        ("late-sends", crate::measure::check::Severity::Invalid, "it was late".to_owned());
+    done.verdict.add(invalid.0, invalid.1, invalid.2);
+    same(&super::text(&plan, &done), include_str!("open.txt"));
+}
+
+#[test]
+fn a_search_is_told_whole() {
+    let plan = plan(true).unwrap();
+    let mut done = sample::result("ours", 50);
+    let found = done.search.as_mut().unwrap();
+    // The objective fails above, once by what was answered and once by its time.
+    found.capacities[0].rate_per_s = Some(45_000.0);
+    found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
+    let told = found::text(&plan, &sample::result("ours", 50), found);
+    same(&told, include_str!("found.txt"));
+    found.curve[4].achieved_per_s = 40_000.0;
+    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let expected = "at 50,000 asked it no longer held; only 80.00 % were answered";
+    assert!(told.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected), "{told}");
+}
+
+#[test]
+fn many_trials_are_few_rows() {
+    let mut done = sample::result("ours", 50);
+    let found = done.search.as_mut().unwrap();
+    let point = found.curve[0].clone();
+    found.curve = (0..300_u32)
+        .map(|nth| {
+            let asked_per_s = 10_000.0 * 1.01_f64.powi(nth.cast_signed() % 100);
+            crate::search::curve::Point { asked_per_s, ..point.clone() }
+        })
+        .collect();
+    let plan = plan(true).unwrap();
+    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let is_row = |line: &&str| line.contains("51.3 µs   154 µs");
+    let rows: Vec<&str> = told.lines().filter(is_row).collect();
+    assert!((12..=24).contains(&rows.len()), "{told}");
+    let trials = |row: &&str| row.split_whitespace().nth(1).unwrap().parse::<u32>().unwrap();
+    assert_eq!(rows.iter().map(trials).sum::<u32>(), 300, "{told}");
+}
+
+#[test]
+fn where_nothing_was_measured_it_says_so() {
+    let plan = plan(false).unwrap();
+    let told = super::text(&plan, &crate::result::RunResult::default());
+    assert!(told.ends_with("\n\nNothing was measured.\n\n"), "{told:?}");
+}

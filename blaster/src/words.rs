@@ -1,0 +1,112 @@
+//! Figures as they stand in texts for people.
+//!
+//! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
+//! Invariant: three significant digits where a figure is rounded; units are always written.
+
+/// A time with three digits and its unit.
+pub(crate) fn time(ns: u64) -> String {
+    let (figure, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..999_500 => (ns as f64 / 1e3, "µs"),
+        999_500..999_500_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    format!("{} {unit}", three_digits(figure))
+}
+
+fn three_digits(figure: f64) -> String {
+    match figure {
+        figure if figure < 9.995 => format!("{figure:.2}"),
+        figure if figure < 99.95 => format!("{figure:.1}"),
+        figure => format!("{figure:.0}"),
+    }
+}
+
+/// A part of a whole.
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:.2} %", part * 100.0)
+}
+
+/// A count, its thousands set apart; below ten with what is behind the point.
+pub(crate) fn grouped(value: f64) -> String {
+    if value > 0.0 && value < 9.995 && (value - value.round()).abs() > 1e-9 {
+        return format!("{value:.2}");
+    }
+    let digits = format!("{value:.0}");
+    let mut out = String::with_capacity(digits.len() * 4 / 3 + 1);
+    for (at, digit) in digits.chars().enumerate() {
+        let rest = digits.len() - at;
+        if rest.is_multiple_of(3) && at > 0 && digits.as_bytes()[at - 1].is_ascii_digit() {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Columns of a paragraph.
+const COLUMNS: usize = 80;
+
+/// A paragraph behind its first words, in lines that begin below its first.
+pub(crate) fn wrapped(first: &str, text: &str) -> String {
+    let indent = first.chars().count();
+    let (mut out, mut used) = (first.to_owned(), indent);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if used > indent && used + 1 + width > COLUMNS {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            used = indent;
+        }
+        if used > indent {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += width;
+    }
+    out.push('\n');
+    out
+}
+
+/// With its full stop, unless it ends with a sign of its own.
+pub(crate) fn sentence(text: &str) -> String {
+    match text.ends_with(['.', '?', '!', ')']) {
+        true => text.to_owned(),
+        false => format!("{text}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        let told =
+            [0, 999, 1_000, 12_345, 999_499, 999_500, 1_234_567, 999_500_000, 12_345_678_901]
+                .map(time);
+        let expected = [
+            "0 ns", "999 ns", "1.00 µs", "12.3 µs", "999 µs", "1.00 ms", "1.23 ms", "1.00 s",
+            "12.3 s",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn paragraphs_are_wrapped_below_their_first_word() {
+        let text = wrapped("note: ", &"twelve chars ".repeat(12));
+        let five = "twelve chars ".repeat(5);
+        let five = five.trim_end();
+        assert_eq!(text, format!("note: {five} twelve\n      chars {five}\n      twelve chars\n"));
+        assert_eq!(wrapped("", &"x".repeat(99)), "x".repeat(99) + "\n");
+        assert_eq!(["a", "a?", "a."].map(sentence), ["a.", "a?", "a."]);
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let told = [0.0, 0.5, 5.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(grouped);
+        assert_eq!(told, ["0", "0.50", "5", "999", "1,000", "12,346", "1,234,567"]);
+        assert_eq!((percent(0.999_95), percent(0.0)), ("100.00 %".to_owned(), "0.00 %".to_owned()));
+    }
+}
