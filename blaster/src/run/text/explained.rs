@@ -40,8 +40,8 @@ pub(super) fn paragraph(plan: &Plan, all: &Interval) -> String {
         && let Some(ns) = server.ns_per_request(total.answered)
     {
         text += &format!(
-            " The server kept {:.2} of this machine's CPUs busy: {:.1} µs for each request, {:.0} % \
-             of it in the kernel.",
+            " The server kept {:.2} of this machine's CPUs busy: {:.1} µs for each request, {:.0} \
+             % of it in the kernel.",
             server.cpus(),
             ns / 1e3,
             100.0 * server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE)
