@@ -63,7 +63,9 @@ impl Memory {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
             let changed = match present.cmp(&allowed) {
-                std::cmp::Ordering::Less => self.segments.restore() || self.segments.add(allowed),
+                std::cmp::Ordering::Less => {
+                    self.segments.restore(allowed) || self.segments.add(allowed)
+                }
                 std::cmp::Ordering::Equal => false,
                 std::cmp::Ordering::Greater => self.withhold(keep),
             };

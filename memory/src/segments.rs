@@ -496,17 +496,24 @@ impl Segments {
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
-        self.withheld_count.fetch_add(1, Ordering::Relaxed); // a hint
+        self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// Frees a withheld segment. False: there is none.
-    pub(crate) fn restore(&self) -> bool {
-        let restored = self.pop(&self.withheld);
-        if let Some(segment) = restored {
-            self.withheld_count.fetch_sub(1, Ordering::Relaxed); // a hint
-            self.give(segment);
+    /// Frees a withheld segment, if fewer than `present_max` are not withheld.
+    pub(crate) fn restore(&self, present_max: u32) -> bool {
+        // The count is lowered first, as in `take`: of several who find one too few, one gets it.
+        let count = self.count();
+        let lower = |withheld: u32| {
+            let lacks = count.saturating_sub(withheld) < present_max;
+            (withheld > 0 && lacks).then(|| withheld - 1)
+        };
+        // Relaxed: the list orders the rest.
+        let lowered = self.withheld_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+        if lowered.is_err() {
+            return false;
         }
-        restored.is_some()
+        self.give(self.pop_counted(&self.withheld));
+        true
     }
 
     /// Takes a free segment, if more than `keep` of them are free.
@@ -515,12 +522,17 @@ impl Segments {
         // the list itself orders the segment's contents.
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()?;
+        Some(self.pop_counted(&self.free))
+    }
+
+    /// One that its list's count has promised the caller.
+    fn pop_counted(&self, list: &AtomicU64) -> u32 {
         let mut rounds = 0;
         loop {
-            if let Some(segment) = self.pop(&self.free) {
-                return Some(segment);
+            if let Some(segment) = self.pop(list) {
+                return segment;
             }
-            // Somebody between push and count: the count said there is one, so it comes.
+            // The count said there is one, so it comes.
             wait_a_little(&mut rounds);
         }
     }

@@ -21,6 +21,7 @@ each::policies! {
     more_memory_is_there_at_once,
     nobody_is_refused_while_the_memory_shrinks_under_load,
     large_values_give_way_to_a_lower_limit,
+    what_fits_a_lower_limit_is_compacted_and_not_evicted,
     many_columns_survive_the_smallest_limit,
 }
 
@@ -143,6 +144,34 @@ fn nobody_is_refused_while_the_memory_shrinks_under_load(eviction: Eviction) {
     }
     let usage = store.usage();
     assert!(usage.log_bytes() <= 8 << 20, "{usage:?}");
+}
+
+fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
+    const KEYS: u32 = 5000;
+    let (store, mut column) = make(&config(Some(eviction), 16, 1));
+    let (mut now, mut random) = (100, 1_u32);
+    let mut lengths = vec![0; KEYS as usize];
+    // Just under 4 MiB, overwritten in no order.
+    for megabytes in [16, 7, 12, 6, 200, 6, 7] {
+        column.limit_memory(megabytes * MIB).expect("within bounds");
+        for set_no in 0..30_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (key, length) = ((random >> 8) % KEYS, (random >> 7) as usize % 1500);
+            set(&mut column, key, length).expect("room");
+            lengths[key as usize] = length;
+            if set_no % 64 == 0 {
+                column.maintain();
+            }
+        }
+        settle(&mut column, &mut now);
+        let stats = store.stats();
+        assert_eq!(stats.evictions, 0, "at {megabytes} MiB: {stats:?} {:?}", store.usage());
+        assert_eq!(present_bytes(&store), (megabytes * MIB) as u64, "{:?}", store.usage());
+    }
+    assert!(store.stats().compacted_segments > 0, "{:?}", store.stats());
+    let there = |key: u32| column.get(&key.to_le_bytes()).map(|hit| hit.value_bytes as usize);
+    let found: Vec<_> = (0..KEYS).map(there).collect();
+    assert!(found.iter().zip(&lengths).all(|(found, length)| *found == Some(*length)));
 }
 
 fn large_values_give_way_to_a_lower_limit(eviction: Eviction) {

@@ -7,11 +7,12 @@
 
 #[path = "../each/mod.rs"]
 mod each;
+mod limits;
 mod map;
 mod ops;
 mod run;
 
-use ops::op;
+use ops::{Drawn, op};
 use proptest::prelude::{Strategy, prop};
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use run::Run;
@@ -24,6 +25,9 @@ each::policies! {
     at_8_mib_only_what_was_evicted_is_missed,
     at_2_mib_only_what_was_evicted_is_missed,
     at_2_mib_without_cas_uniques_too,
+    while_the_limit_changes_nothing_that_has_room_is_evicted,
+    at_8_mib_up_and_down_only_what_was_evicted_is_missed,
+    at_2_mib_up_and_down_only_what_was_evicted_is_missed,
 }
 
 /// Operations of one run.
@@ -42,11 +46,11 @@ fn config(eviction: Eviction, memory_mb: usize) -> Config {
 
 /// Runs `cases` random histories, or as many as PROPTEST_CASES says, against a store of `config`.
 /// There are as many of each as there are policies.
-fn check(config: &Config, cases: u32, large: usize, fills: bool) {
+fn check(config: &Config, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
     let runs = Runs { cases, failure_persistence: None, max_shrink_iters: 4000, ..Runs::default() };
-    let ops = prop::collection::vec(op(large, fills), 1..OPS);
+    let ops = prop::collection::vec(op(drawn), 1..OPS);
     let ops = ops.prop_map(|ops| ops.into_iter().enumerate().collect::<Vec<_>>());
     let tried = TestRunner::new(runs).run(&ops, |ops| {
         let mut run = Run::new(config);
@@ -58,27 +62,55 @@ fn check(config: &Config, cases: u32, large: usize, fills: bool) {
     tried.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Values up to so many KiB; the limit stays.
+fn drawn(large_kb: usize, fills: bool) -> Drawn {
+    Drawn { large: large_kb << 10, fills, limits_from: None }
+}
+
+/// The limit goes up and down.
+fn limits(from: u8, drawn: Drawn) -> Drawn {
+    Drawn { limits_from: Some(from), ..drawn }
+}
+
 fn with_room_for_all_nothing_is_evicted_and_every_reply_is_the_maps(eviction: Eviction) {
-    check(&config(eviction, 64), 25, 300 << 10, false);
+    check(&config(eviction, 64), 25, drawn(300, false));
 }
 
 fn without_cas_uniques_too(eviction: Eviction) {
-    check(&Config { cas: false, ..config(eviction, 64) }, 12, 100 << 10, false);
+    check(&Config { cas: false, ..config(eviction, 64) }, 12, drawn(100, false));
 }
 
 fn at_8_mib_only_what_was_evicted_is_missed(eviction: Eviction) {
-    check(&config(eviction, 8), 20, 300 << 10, true);
+    check(&config(eviction, 8), 20, drawn(300, true));
 }
 
 fn at_2_mib_only_what_was_evicted_is_missed(eviction: Eviction) {
-    check(&config(eviction, 2), 20, 100 << 10, true);
+    check(&config(eviction, 2), 20, drawn(100, true));
 }
 
 fn at_2_mib_without_cas_uniques_too(eviction: Eviction) {
-    check(&Config { cas: false, ..config(eviction, 2) }, 10, 60 << 10, true);
+    check(&Config { cas: false, ..config(eviction, 2) }, 10, drawn(60, true));
+}
+
+fn while_the_limit_changes_nothing_that_has_room_is_evicted(eviction: Eviction) {
+    check(&config(eviction, 64), 8, limits(3, drawn(300, true)));
+}
+
+fn at_8_mib_up_and_down_only_what_was_evicted_is_missed(eviction: Eviction) {
+    check(&config(eviction, 8), 12, limits(1, drawn(300, true)));
+}
+
+fn at_2_mib_up_and_down_only_what_was_evicted_is_missed(eviction: Eviction) {
+    check(&config(eviction, 2), 12, limits(4, drawn(100, true)));
 }
 
 #[test]
 fn without_eviction_nothing_is_missed_but_much_refused() {
-    check(&Config { eviction: None, ..config(Eviction::Fifo, 2) }, 20, 60 << 10, true);
+    check(&Config { eviction: None, ..config(Eviction::Fifo, 2) }, 20, drawn(60, true));
+}
+
+#[test]
+fn without_eviction_a_lower_limit_loses_nothing() {
+    let config = Config { eviction: None, ..config(Eviction::Fifo, 8) };
+    check(&config, 20, limits(1, drawn(60, true)));
 }

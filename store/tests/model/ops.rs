@@ -112,6 +112,22 @@ pub(crate) enum Op {
     /// Holds a value in frames, for the rest of the run at most.
     Pin(usize),
     Unpin,
+    /// The limit of memory becomes so many tenths of the first.
+    Limit(u8),
+    /// Everything that can be done in the background is done.
+    Settle,
+}
+
+/// Which operations are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    /// Values are shorter.
+    pub(crate) large: usize,
+    /// Other keys crowd them out.
+    pub(crate) fills: bool,
+    /// The limit of memory goes up and down, never below so many tenths of the first but where it
+    /// would be refused.
+    pub(crate) limits_from: Option<u8>,
 }
 
 fn exp() -> BoxedStrategy<Exp> {
@@ -245,12 +261,23 @@ fn key_op(large: usize) -> BoxedStrategy<KeyOp> {
     .boxed()
 }
 
-/// One operation; values are shorter than `large`, and `fills` says whether others crowd them out.
-pub(crate) fn op(large: usize, fills: bool) -> BoxedStrategy<Op> {
+/// The last two are out of bounds.
+fn limit(from: u8) -> BoxedStrategy<Op> {
+    prop_oneof![
+        6 => (from..=20).prop_map(Op::Limit),
+        2 => Just(Op::Limit(10)),
+        1 => Just(Op::Limit(160)),
+        1 => prop_oneof![Just(0), Just(161_u8)].prop_map(Op::Limit),
+    ]
+    .boxed()
+}
+
+/// One operation.
+pub(crate) fn op(Drawn { large, fills, limits_from }: Drawn) -> BoxedStrategy<Op> {
     let flush = prop_oneof![Just(None), (-2..20_i8).prop_map(Some)];
     let ticks = prop_oneof![4 => 1..5_u32, 1 => 5..200_u32, 1 => 200..10_000_u32];
     let fill = (1..400_u16, prop_oneof![0..20_u16, 0..3000_u16]);
-    prop_oneof![
+    let others = prop_oneof![
         40 => (0..KEYS, key_op(large)).prop_map(|(key, op)| Op::Key(key, op)),
         1 => flush.prop_map(Op::Flush),
         3 => ticks.prop_map(Op::Tick),
@@ -260,6 +287,9 @@ pub(crate) fn op(large: usize, fills: bool) -> BoxedStrategy<Op> {
         if fills { 6 } else { 1 } => fill.prop_map(|(count, len)| Op::Fill(count, len)),
         1 => (0..KEYS).prop_map(Op::Pin),
         1 => Just(Op::Unpin),
-    ]
-    .boxed()
+    ];
+    match limits_from {
+        None => others.boxed(),
+        Some(from) => prop_oneof![24 => others, 1 => limit(from), 1 => Just(Op::Settle)].boxed(),
+    }
 }

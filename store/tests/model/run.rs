@@ -1,5 +1,6 @@
 //! One run: each operation is done to the store and to the map, and the replies compared.
 
+use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
 use crate::ops::{COLUMNS, Cas, Exp, KeyOp, MetaGetOp, Op, PutOp, Step, Val};
 use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
@@ -12,14 +13,16 @@ use store::{
 const FILL_KEYS: u32 = 900;
 
 pub(crate) struct Run {
-    store: Arc<Store>,
-    columns: Vec<Column>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) columns: Vec<Column>,
     asleep: [bool; COLUMNS],
-    at: usize,
-    world: World,
-    evict: bool,
-    memory_bytes: usize,
-    items: HashMap<Vec<u8>, Item>,
+    pub(crate) at: usize,
+    pub(crate) world: World,
+    pub(crate) evict: bool,
+    /// The first limit.
+    pub(crate) memory_bytes: usize,
+    pub(crate) room: Room,
+    pub(crate) items: HashMap<Vec<u8>, Item>,
     flush_at: Option<u32>,
     /// CAS uniques handed out or asked for.
     uniques: HashSet<u64>,
@@ -45,6 +48,7 @@ impl Run {
             world,
             evict: config.eviction.is_some(),
             memory_bytes: config.memory_bytes,
+            room: Room::default(),
             items: HashMap::new(),
             flush_at: None,
             uniques: HashSet::new(),
@@ -70,18 +74,20 @@ impl Run {
             Op::Fill(count, len) => self.fill(seed, *count, *len)?,
             Op::Pin(key) => self.pin(&key_of(*key))?,
             Op::Unpin => self.unpin()?,
+            Op::Limit(tenths) => self.limit(*tenths)?,
+            Op::Settle => self.settle()?,
         }
         for (column, asleep) in self.columns.iter_mut().zip(self.asleep) {
             if !asleep {
                 column.quiesce();
             }
         }
-        Ok(())
+        self.check_room()
     }
 
     /// The column in use, awake. The others sleep: there is only one thread, so none of them would
     /// get anywhere.
-    fn column(&mut self) -> &mut Column {
+    pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
                 self.columns[at].offline();
@@ -93,7 +99,7 @@ impl Run {
         &mut self.columns[self.at]
     }
 
-    fn tick(&mut self, seconds: u32) {
+    pub(crate) fn tick(&mut self, seconds: u32) {
         self.world.now += seconds;
         for at in 0..COLUMNS {
             self.at = at;
@@ -332,7 +338,7 @@ impl Run {
         Ok(())
     }
 
-    fn unpin(&mut self) -> Result<(), String> {
+    pub(crate) fn unpin(&mut self) -> Result<(), String> {
         for (pinned, value) in self.pinned.drain(..) {
             let framed: Vec<u8> = pinned.pieces().flatten().copied().collect();
             if framed != value.0[..pinned.bytes()] {
@@ -363,9 +369,7 @@ impl Run {
         }
         let stats = self.store.stats();
         same("items and bytes left", (stats.curr_items, stats.bytes), (0, 0))?;
-        if !self.evict || self.memory_bytes >= 64 << 20 {
-            same("evictions", stats.evictions, 0)?;
-        }
+        self.check_room()?;
         // Frames are an eighth of a segment, or 16 KiB of 256.
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };

@@ -3,8 +3,8 @@
 //! Invariant: what was set before a flush began is not seen once it has ended, and what was set
 //! after it ended is; what has a time to live is seen until then, and not later.
 
-use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, each, key_of};
+use crate::value;
+use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use store::policy::Eviction;
 use store::{Body, Column, Put, Store, Verb};
@@ -65,7 +65,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
         let store = Store::new(&config(eviction, memory_mb)).expect("address space");
         let phase = AtomicU64::new(0);
         let all = at_once(&store, |id, column| {
-            let mut random = Random(id as u64);
+            let mut random = random(id);
             let mut own = [Own::default(); OWN_KEYS];
             for round in 0..ROUNDS {
                 let at = usize::try_from(random.below(OWN_KEYS as u64)).unwrap();
@@ -110,7 +110,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
     let store = Store::new(&config(eviction, 16)).expect("address space");
     let clock = AtomicU32::new(1000);
     let all = at_once(&store, |id, column| {
-        let mut random = Random(id as u64);
+        let mut random = random(id);
         let mut expires = [0_u32; OWN_KEYS];
         for round in 0..ROUNDS {
             if id == 0 && round % 4 == 0 {

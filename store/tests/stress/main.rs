@@ -2,13 +2,15 @@
 //! done.
 //!
 //! Invariant: a thread that finds something wrong says so and the test fails; how the threads
-//! interleave is left to the machine, how much they do is not.
+//! interleave is left to the machine, how much they do is not. `STRESS_SEED`, a number, has them do
+//! other things than in other runs.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../each/mod.rs"]
 mod each;
 mod flushes;
+mod limits;
 mod registers;
 mod sums;
 mod value;
@@ -30,6 +32,12 @@ pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
         cas: true,
         now: 1000,
     }
+}
+
+/// The random sequence of a thread.
+pub(crate) fn random(id: usize) -> value::Random {
+    let seed = std::env::var("STRESS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    value::Random(id as u64 ^ seed.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 pub(crate) fn key_of(key: u32) -> [u8; 7] {
@@ -62,10 +70,15 @@ pub(crate) fn at_once(
     })
 }
 
-/// What must hold when all threads are through: nothing is lost, nothing leaks.
-pub(crate) fn settle(store: &Arc<Store>, keys: impl Iterator<Item = Vec<u8>>) {
+/// What must hold when all threads are through: nothing is lost, nothing leaks. `least`: a limit to
+/// end with, in eighths of a megabyte.
+pub(crate) fn settle(
+    store: &Arc<Store>,
+    least: Option<usize>,
+    keys: impl Iterator<Item = Vec<u8>>,
+) {
     let mut column = store.column();
-    column.set_now(1_000_000);
+    limits::settle(store, &mut column, least, 1_000_000);
     let keys: Vec<_> = keys.collect();
     let there = keys.iter().filter(|key| column.get(key).is_some()).count();
     assert_eq!(store.stats().curr_items, there as u64, "items counted and items readable");

@@ -4,8 +4,9 @@
 //! nothing; so what was deleted or replaced never comes back. Without evictions it sees nothing
 //! only after a delete.
 
+use crate::limits::Limits;
 use crate::value::{self, Random};
-use crate::{THREADS, at_once, config, each, key_of, settle};
+use crate::{THREADS, at_once, config, each, key_of, random, settle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,6 +19,8 @@ each::policies! {
     at_2_mib_nothing_torn_foreign_or_old_is_seen,
     what_is_rewritten_in_place_is_seen_whole,
     small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen,
+    with_room_for_all_every_write_is_seen_while_the_limit_changes,
+    under_changing_limits_nothing_torn_foreign_or_old_is_seen,
 }
 
 /// Keys that all threads read.
@@ -39,6 +42,8 @@ struct Run {
     fill: bool,
     /// All values of a key have the same length, so that they are rewritten in place.
     fixed: bool,
+    /// What the limit of memory is changed to, in eighths of a megabyte.
+    eighths: &'static [usize],
 }
 
 impl Run {
@@ -46,13 +51,17 @@ impl Run {
         let register = |_| Register { begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) };
         let store = Store::new(config).expect("address space");
         let registers = (0..KEYS).map(register).collect();
-        Self { store, registers, ops, large, fill, fixed: false }
+        Self { store, registers, ops, large, fill, fixed: false, eighths: &[] }
     }
 
     fn work(&self, id: usize, column: &mut Column) -> Result<(), String> {
-        let mut random = Random(id as u64 + 77);
+        let mut random = random(id + 77);
         let mut pinned: Vec<(u32, Vec<u8>, Pinned)> = Vec::new();
+        let mut limits = Limits::new(&self.store, id, self.eighths);
         for op in 0..self.ops {
+            if op % 8 == 0 {
+                limits.step(column, &mut random)?;
+            }
             match random.below(100) {
                 0..30 => self.write(id, column, &mut random)?,
                 30..40 if self.fill => self.fill(column, &mut random)?,
@@ -189,7 +198,8 @@ impl Run {
 
     fn check(&self) {
         self.run().unwrap_or_else(|error| panic!("{error}"));
-        settle(&self.store, (0..KEYS + FILL_KEYS).map(|key| key_of(key).to_vec()));
+        let least = self.eighths.iter().min().copied();
+        settle(&self.store, least, (0..KEYS + FILL_KEYS).map(|key| key_of(key).to_vec()));
     }
 }
 
@@ -229,14 +239,33 @@ fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
     assert!(run.store.stats().evictions > 0);
 }
 
-/// The checks above are worth something: with memory reused while readers look at it, they fail.
+fn with_room_for_all_every_write_is_seen_while_the_limit_changes(eviction: Eviction) {
+    let eighths = &[64 * 8, 24 * 8, 32 * 8, 200 * 8];
+    let run = Run { eighths, ..Run::new(&config(eviction, 64), 5_000, true, false) };
+    run.check();
+    assert_eq!(run.store.stats().evictions, 0);
+}
+
+fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
+    for (memory_mb, eighths) in [(8, &[64, 16, 5, 24, 256]), (2, &[16, 5, 12, 30, 100])] {
+        let run = Run { eighths, ..Run::new(&config(eviction, memory_mb), 5_000, true, true) };
+        run.check();
+        assert!(run.store.stats().evictions > 0);
+    }
+}
+
+/// The checks above are worth something: with memory reused while readers look at it, or given back
+/// to the system, they fail.
 #[test]
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {
-    let caught = (0..20).any(|_| {
-        let run = Run::new(&config(Eviction::default(), 2), 15_000, false, true);
-        run.store.plant_early_reuse();
-        run.run().is_err()
-    });
-    assert!(caught, "readers saw nothing of segments reused under them");
+    for eighths in [&[][..], &[16, 5, 12]] {
+        let caught = (0..20).any(|_| {
+            let config = config(Eviction::default(), 2);
+            let run = Run { eighths, ..Run::new(&config, 15_000, false, true) };
+            run.store.plant_early_reuse();
+            run.run().is_err()
+        });
+        assert!(caught, "readers saw nothing of segments reused under them, {eighths:?}");
+    }
 }

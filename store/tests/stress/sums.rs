@@ -3,8 +3,9 @@
 //! Invariant: others churn the memory meanwhile, so that items are moved all the time, but nothing
 //! is evicted.
 
+use crate::limits::Limits;
 use crate::value::Random;
-use crate::{THREADS, at_once, config, each, key_of};
+use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::policy::Eviction;
@@ -19,12 +20,16 @@ each::policies! {
 const KEYS: u32 = 5;
 /// Each thread's successes.
 const ROUNDS: usize = 1200;
+/// First limits, in megabytes, what they are changed to, in eighths, and how long the values of
+/// other keys are at most.
+const LIMITS: [(usize, &[usize], u64); 3] =
+    [(2, &[], 600), (64, &[], 600), (8, &[36, 64, 40, 100], 2400)];
 /// Other keys, overwritten all the time: less than the smallest memory holds.
 const CHURN_KEYS: u64 = 2000;
 
-fn churn(column: &mut Column, random: &mut Random) -> Result<(), String> {
+fn churn(column: &mut Column, random: &mut Random, longest: u64) -> Result<(), String> {
     let key = 1000 + u32::try_from(random.below(CHURN_KEYS)).unwrap();
-    let value = vec![b'c'; usize::try_from(random.below(600)).unwrap()];
+    let value = vec![b'c'; usize::try_from(random.below(longest)).unwrap()];
     match column.put(&Put::new(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
         Ok(_) => Ok(()),
         Err(refused) => Err(format!("churn: {refused:?}")),
@@ -45,11 +50,12 @@ fn churned(eviction: Eviction, memory_mb: usize) -> Arc<Store> {
 }
 
 fn every_acknowledged_incr_counts(eviction: Eviction) {
-    for memory_mb in [2, 64] {
+    for (memory_mb, eighths, longest) in LIMITS {
         let store = churned(eviction, memory_mb);
         let sums: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let all = at_once(&store, |id, column| {
-            let mut random = Random(id as u64);
+            let mut random = random(id);
+            let mut limits = Limits::new(&store, id, eighths);
             let mut last = [0; KEYS as usize];
             for round in 0..ROUNDS {
                 let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
@@ -73,7 +79,8 @@ fn every_acknowledged_incr_counts(eviction: Eviction) {
                 if read(column, key) < last[key as usize] {
                     return Err(format!("key {key} counts down"));
                 }
-                churn(column, &mut random)?;
+                churn(column, &mut random, longest)?;
+                limits.step(column, &mut random)?;
                 if round % 8 == 0 {
                     column.quiesce();
                 }
@@ -91,14 +98,16 @@ fn every_acknowledged_incr_counts(eviction: Eviction) {
 }
 
 fn every_acknowledged_cas_counts(eviction: Eviction) {
-    for memory_mb in [2, 64] {
+    for (memory_mb, eighths, longest) in LIMITS {
         let store = churned(eviction, memory_mb);
         let all = at_once(&store, |id, column| {
-            let mut random = Random(id as u64);
+            let mut random = random(id);
+            let mut limits = Limits::new(&store, id, eighths);
             for round in 0..ROUNDS {
                 let key = u32::try_from(round).unwrap() % KEYS;
                 increment(column, key)?;
-                churn(column, &mut random)?;
+                churn(column, &mut random, longest)?;
+                limits.step(column, &mut random)?;
                 if round % 8 == 0 {
                     column.quiesce();
                 }
@@ -140,10 +149,11 @@ fn increment(column: &mut Column, key: u32) -> Result<(), String> {
 
 fn every_acknowledged_append_is_there_once(eviction: Eviction) {
     const APPENDS: usize = 300;
-    for memory_mb in [4, 64] {
-        let store = churned(eviction, memory_mb);
+    for (memory_mb, eighths, longest) in LIMITS {
+        let store = churned(eviction, memory_mb.max(4));
         let all = at_once(&store, |id, column| {
-            let mut random = Random(id as u64);
+            let mut random = random(id);
+            let mut limits = Limits::new(&store, id, eighths);
             for round in 0..APPENDS {
                 let record = format!("{id:02}:{round:06}:{};", "x".repeat(10 * (round % 5)));
                 let appended = Put::new(Verb::AppendVivify, b"log");
@@ -151,7 +161,8 @@ fn every_acknowledged_append_is_there_once(eviction: Eviction) {
                     Ok(Stored::Stored { .. }) => {}
                     other => return Err(format!("append: {other:?}")),
                 }
-                churn(column, &mut random)?;
+                churn(column, &mut random, longest)?;
+                limits.step(column, &mut random)?;
                 column.quiesce();
             }
             Ok(())

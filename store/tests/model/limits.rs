@@ -1,0 +1,135 @@
+//! The limit of memory: what it promises at every moment, and once all that it asks for is done.
+//!
+//! Invariant: an item is evicted only when there was little room; once nothing is left to be done,
+//! no more is in use than may be.
+
+use crate::ops::COLUMNS;
+use crate::run::Run;
+use store::{OutOfBounds, Usage};
+
+/// An item's header, rounded up.
+const HEAD_BYTES: usize = 64;
+/// Segments that hold nothing yet, or are kept free, or are open for each queue and each class of
+/// items that expire.
+const OPEN_SEGMENTS: usize = 16;
+/// Or so much of the memory is open for items that expire.
+const TIMED_PART: usize = 8;
+/// As few as a limit may leave.
+const SEGMENTS_MIN: usize = 16;
+/// Rounds of background work, a second apart: what was given up is tried again in each.
+const ROUNDS: usize = 4;
+
+/// Was there room for everything at all times?
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Most bytes of items at any time.
+    peak_bytes: usize,
+    /// Not always: items may have been evicted.
+    tight: bool,
+}
+
+impl Run {
+    /// The limit becomes so many tenths of the first, if that is within bounds.
+    pub(crate) fn limit(&mut self, tenths: u8) -> Result<(), String> {
+        let segment = segment_bytes(&self.usage()?);
+        let (first, before) = (self.memory_bytes, self.store.memory_bytes());
+        let bytes = first / 10 * usize::from(tenths);
+        let least = (2 * self.world.item_bytes_max).max(SEGMENTS_MIN * segment);
+        let due = match bytes >= least && bytes / segment <= 16 * first / segment {
+            true => (Ok(()), bytes),
+            false => (Err(OutOfBounds), before),
+        };
+        let got = (self.column().limit_memory(bytes), self.store.memory_bytes());
+        match got == due {
+            true => Ok(()),
+            false => Err(format!("limit {bytes} after {before}: {got:?}, not {due:?}")),
+        }
+    }
+
+    /// All background work, and what then holds.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.unpin()?;
+        let at = self.at;
+        for _ in 0..ROUNDS {
+            self.tick(1);
+            for at in 0..COLUMNS {
+                self.at = at;
+                while self.column().maintain() {
+                    self.column().quiesce();
+                }
+                self.column().quiesce();
+            }
+        }
+        self.at = at;
+        let usage = self.usage()?;
+        let (segment, present) = (segment_bytes(&usage), present(&usage));
+        let allowed = self.store.memory_bytes() / segment;
+        let least = number(usage.segments_index) + SEGMENTS_MIN;
+        let items = OPEN_SEGMENTS + least + 2 * self.item_bytes() / segment;
+        let most = if self.evict { allowed.max(least) } else { allowed.max(items) };
+        if present > most || present < allowed {
+            return Err(format!("{present} segments, at most {most}: {usage:?}"));
+        }
+        let taken = usage.sum_bytes() - usage.table_bytes;
+        if number(taken) > present * segment {
+            return Err(format!("{taken} bytes taken of {}: {usage:?}", present * segment));
+        }
+        Ok(())
+    }
+
+    /// Nothing is evicted while there is room, and no gauge leaves its bounds.
+    pub(crate) fn check_room(&mut self) -> Result<(), String> {
+        let usage = self.usage()?;
+        let memory = self.store.memory_bytes();
+        let open = OPEN_SEGMENTS * segment_bytes(&usage) + memory / TIMED_PART;
+        self.room.peak_bytes = self.room.peak_bytes.max(self.item_bytes());
+        let needed = 2 * (self.room.peak_bytes + self.world.item_bytes_max) + open;
+        self.room.tight |= self.evict && memory < needed;
+        let stats = self.store.stats();
+        if stats.evictions > 0 && !self.room.tight {
+            return Err(format!("evicted where there was room: {stats:?}\n  {usage:?}"));
+        }
+        let bounds = [
+            ("items", stats.curr_items, stats.total_items),
+            ("evictions", stats.evictions, stats.total_items),
+            ("unfetched evictions", stats.evicted_unfetched, stats.evictions),
+            ("bytes in probation", stats.probation_bytes, stats.bytes),
+            ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes),
+            ("percent", stats.probation_percent, 100),
+        ];
+        match bounds.into_iter().find(|(_, is, most)| is > most) {
+            Some((what, is, most)) => Err(format!("{is} {what} of {most}: {stats:?}\n  {usage:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of all items in the map, at most.
+    fn item_bytes(&self) -> usize {
+        self.items.iter().map(|(key, item)| key.len() + item.value.0.len() + HEAD_BYTES).sum()
+    }
+
+    /// The account, if it counts every segment once.
+    fn usage(&self) -> Result<Usage, String> {
+        let usage = self.store.usage();
+        let most = (16 * self.memory_bytes) as u64 / usage.segment_bytes;
+        match present(&usage) as u64 + usage.segments_withheld <= most {
+            true => Ok(usage),
+            false => Err(format!("more than {most} segments: {usage:?}")),
+        }
+    }
+}
+
+/// Segments that are in use or free to be used.
+fn present(usage: &Usage) -> usize {
+    let log = usage.segments_open + usage.segments_sealed + usage.segments_limbo;
+    let others = usage.segments_frames + usage.segments_free + usage.segments_index;
+    number(log + others)
+}
+
+fn segment_bytes(usage: &Usage) -> usize {
+    number(usage.segment_bytes)
+}
+
+fn number(of: u64) -> usize {
+    usize::try_from(of).unwrap()
+}
