@@ -20,7 +20,7 @@ const READ_BYTES: usize = 256 << 10;
 /// A server that says nothing for this long has failed.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a server that is settling.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Memory that does not change for so long has settled, but for huge pages.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 /// The ends of mappings stay in small pages.
@@ -75,6 +75,30 @@ impl Feeder {
             self.send()?;
         }
         Ok(key_bytes + value_bytes)
+    }
+
+    /// Stores number `id`, a value of so many bytes; says nothing unless it is refused.
+    pub(crate) fn meta_set(&mut self, id: u64, value_bytes: usize) -> Outcome<()> {
+        let value_bytes_max = self.value.len().max(value_bytes);
+        self.value.resize(value_bytes_max, b'v');
+        write!(self.out, "ms {id:020} {value_bytes} q\r\n")?;
+        self.out.extend_from_slice(&self.value[..value_bytes]);
+        self.out.extend_from_slice(b"\r\n");
+        if self.out.len() >= SEND_BYTES { self.send() } else { Ok(()) }
+    }
+
+    /// The one line that answers `command`.
+    pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
+        self.settle()?;
+        self.out.extend_from_slice(command.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+        self.send()?;
+        while !self.input.ends_with(b"\r\n") {
+            self.receive()?;
+        }
+        let text = String::from_utf8_lossy(&self.input).trim_end().to_owned();
+        self.input.clear();
+        Ok(text)
     }
 
     /// Looks the numbers `ids` up, a few hundred at most, so that neither side waits to be read;

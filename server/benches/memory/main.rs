@@ -8,6 +8,7 @@ mod density;
 mod equal;
 mod feeder;
 mod hits;
+mod large;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod sizes;
@@ -26,7 +27,7 @@ const ITEMS_MAX: u32 = 200_000_000;
 const MEMORY_MB_MAX: u32 = 1_048_576;
 
 const USAGE: &str = "\
-usage: cargo bench --bench memory -- density|items|hits [options]
+usage: cargo bench --bench memory -- density|items|hits|large [options]
 Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
 
   density            bytes an item takes beyond key and value: the slope of resident memory over
@@ -34,11 +35,17 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
   items              items held at equal resident memory, after all memory was replaced once
   hits               misses at equal resident memory, with a real order of keys: what misses is
                      stored; lengths of keys and values are drawn from a hash of the key's number
+  large              one server alone: values of 100 B and of 1 MiB past what its memory holds, then
+                     cache_memlimit to less, then flush_all; fails at the first refused value, at
+                     too much resident memory, and where less than 3 GiB remain to the machine
 
   --mix NAME,NAME    lengths of keys and values: 20/20, 30/1-100, etc (all three;
                      hits: 20/20 and etc)
   --items N          density: items stored, in 5 steps that double (2222976)
-  --memory-mb N      items, hits: -m of the subject (128; 64 for hits)
+  --memory-mb N      -m of the subject (128; 64 for hits); large: 2 to what the machine has
+  --one-in N         large: one value in so many is of 1 MiB (4000)
+  --down-mb N        large: the lower limit (a quarter)
+  --seconds-max N    large: it must be kept after so long (120)
   --settle S         items, hits: waits so long at most for huge pages where the system is to put
                      them: khugepaged takes 16 MiB every 10 seconds, of all processes (300)
   --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
@@ -61,6 +68,9 @@ pub(crate) struct Options {
     pub(crate) traces: Vec<PathBuf>,
     pub(crate) requests: Option<u32>,
     pub(crate) part: f64,
+    pub(crate) one_in: u32,
+    pub(crate) down_mb: Option<u32>,
+    pub(crate) seconds_max: u32,
     subject: Option<PathBuf>,
     subject_args: Vec<String>,
     rival_args: Vec<String>,
@@ -102,7 +112,8 @@ fn run() -> Outcome<()> {
         "density" => density::measure(&options, &mut report)?,
         "items" => equal::measure(&options, &mut report)?,
         "hits" => hits::measure(&options, &mut report)?,
-        what => return fail(format!("{what:?}: density, items or hits; see --help")),
+        "large" => large::measure(&options, &mut report)?,
+        what => return fail(format!("{what:?}: density, items, hits or large; see --help")),
     }
     report.close(options.json.as_deref())
 }
@@ -117,6 +128,9 @@ fn parse() -> Outcome<Option<Options>> {
         traces: Vec::new(),
         requests: None,
         part: 0.1,
+        one_in: 4000,
+        down_mb: None,
+        seconds_max: 120,
         subject: contestant::ours(),
         subject_args: Vec::new(),
         rival_args: Vec::new(),
@@ -144,6 +158,9 @@ fn parse() -> Outcome<Option<Options>> {
             }
             "--trace" => options.traces = value.split(',').map(PathBuf::from).collect(),
             "--requests" => options.requests = Some(whole(name, value, u32::MAX)?),
+            "--one-in" => options.one_in = whole(name, value, u32::MAX)?.max(1),
+            "--down-mb" => options.down_mb = Some(whole(name, value, MEMORY_MB_MAX)?),
+            "--seconds-max" => options.seconds_max = whole(name, value, u32::MAX)?,
             "--part" => options.part = real(name, value, 0.0001, 1.0)?,
             "--subject" => options.subject = Some(value.into()),
             "--subject-args" => options.subject_args = split(value),

@@ -1,0 +1,148 @@
+//! Short and very long values mixed, past what the memory holds; then far less memory, while it
+//! serves; then nothing.
+//!
+//! Where: one server, of any size: it is not compared.
+//! Invariant: the run ends with an error at the first value that is refused, at resident memory
+//! beyond what `-m` promises, and before the machine itself runs short.
+
+use std::fs::read_to_string;
+use std::time::Instant;
+
+use crate::equal::start;
+use crate::feeder::{Feeder, LOOK, MOMENT};
+use crate::measure::contestant::Contestant;
+use crate::measure::random::hash;
+use crate::measure::report::Report;
+use crate::measure::statistics::count_of_u64;
+use crate::measure::{Outcome, fail};
+use crate::{Options, Side};
+
+const SHORT_BYTES: usize = 100;
+const LONG_BYTES: usize = 1 << 20;
+/// Items are written, with their heads, so many times the memory in all.
+const PASSES: f64 = 1.3;
+/// What an item takes beyond its value, about.
+const HEAD_BYTES: usize = 40;
+/// Sets between two looks at the server and the machine.
+const STEP_SETS: u64 = 50_000;
+/// Resident memory may be beyond the limit by this part, or by so many bytes.
+const BEYOND_PART: f64 = 0.03;
+const BEYOND_BYTES: u64 = 8 << 20;
+/// The machine keeps so much.
+const AVAILABLE_BYTES_MIN: u64 = 3 << 30;
+const MEGABYTE: u64 = 1 << 20;
+const SALT: u64 = 3;
+
+/// A server under this test.
+struct Filled {
+    server: Contestant,
+    feeder: Feeder,
+}
+
+/// All of it.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let [mut subject, _] = options.sides()?;
+    subject.extra.extend(["-I".to_owned(), "2m".to_owned()]);
+    let mut filled = fill(&subject, options, report)?;
+    shrink(&mut filled, options, report)?;
+    flush(&mut filled, report)
+}
+
+fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> {
+    let server = start(side, options.memory_mb)?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let limit_bytes = u64::from(options.memory_mb) * MEGABYTE;
+    let is_long = |id: u64| hash(id, SALT).is_multiple_of(u64::from(options.one_in));
+    let (mut sets, mut written_bytes, mut most_bytes) = (0, 0, 0);
+    let begin = Instant::now();
+    while count_of_u64(written_bytes) < PASSES * count_of_u64(limit_bytes) {
+        for id in sets..sets + STEP_SETS {
+            let bytes = if is_long(id) { LONG_BYTES } else { SHORT_BYTES };
+            feeder.meta_set(id, bytes)?;
+            written_bytes += u64::try_from(bytes + HEAD_BYTES)?;
+        }
+        sets += STEP_SETS;
+        feeder.settle()?;
+        most_bytes = most_bytes.max(server.resident_bytes()?);
+        within(most_bytes, limit_bytes)?;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let stats = |feeder: &mut Feeder, name| feeder.stat(name).map(count_of_u64);
+    report.figure("sets, none refused", "", count_of_u64(sets))?;
+    report.figure("sets a second", "", count_of_u64(sets) / seconds)?;
+    report.figure("items held", "", stats(&mut feeder, "curr_items")?)?;
+    report.figure("items evicted", "", stats(&mut feeder, "evictions")?)?;
+    let live = stats(&mut feeder, "bytes")? / count_of_u64(limit_bytes);
+    report.figure("bytes of items", "of the limit", live)?;
+    let resident = count_of_u64(most_bytes) / count_of_u64(limit_bytes);
+    report.figure("resident memory at most", "of the limit", resident)?;
+    Ok(Filled { server, feeder })
+}
+
+fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcome<()> {
+    let Filled { server, feeder } = filled;
+    let megabytes = options.down_mb.unwrap_or(options.memory_mb / 4).max(1);
+    let limit_bytes = u64::from(megabytes) * MEGABYTE;
+    let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
+    let begin = Instant::now();
+    let said = feeder.line(&format!("cache_memlimit {megabytes}"))?;
+    if said != "OK" {
+        return fail(format!("cache_memlimit {megabytes}: {said}"));
+    }
+    let mut slowest = 0.0_f64;
+    while within(server.resident_bytes()?, limit_bytes).is_err() {
+        let asked = Instant::now();
+        feeder.settle()?;
+        slowest = slowest.max(asked.elapsed().as_secs_f64());
+        std::thread::sleep(LOOK);
+        if begin.elapsed().as_secs() > u64::from(options.seconds_max) {
+            return fail(format!("{} bytes are still there", server.resident_bytes()?));
+        }
+    }
+    report.figure("a lower limit is kept after", "s", begin.elapsed().as_secs_f64())?;
+    report.figure("slowest answer meanwhile", "ms", 1000.0 * slowest)?;
+    let resident_bytes = feeder.resident_bytes(server, MOMENT)?;
+    let resident = count_of_u64(resident_bytes) / count_of_u64(limit_bytes);
+    report.figure("resident memory then", "of the limit", resident)?;
+    let live = count_of_u64(feeder.stat("bytes")?) / count_of_u64(limit_bytes);
+    report.figure("bytes of items then", "of the limit", live)?;
+    report.figure("items before", "", count_of_u64(items))?;
+    let evicted = feeder.stat("evictions")? - evictions;
+    report.figure("items evicted for it", "", count_of_u64(evicted))
+}
+
+fn flush(filled: &mut Filled, report: &mut Report) -> Outcome<()> {
+    let Filled { feeder, .. } = filled;
+    let begin = Instant::now();
+    let said = feeder.line("flush_all")?;
+    if said != "OK" {
+        return fail(format!("flush_all: {said}"));
+    }
+    while feeder.stat("curr_items")? > 0 {
+        std::thread::sleep(LOOK);
+    }
+    report.figure("all flushed items are gone after", "s", begin.elapsed().as_secs_f64())
+}
+
+/// Is what is resident as little as the limit says, and has the machine enough left?
+fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
+    let available_bytes = available_bytes()?;
+    if available_bytes < AVAILABLE_BYTES_MIN {
+        return fail(format!("the machine has only {available_bytes} bytes left"));
+    }
+    let beyond = BEYOND_PART * count_of_u64(limit_bytes);
+    let most = count_of_u64(limit_bytes) + beyond.max(count_of_u64(BEYOND_BYTES));
+    if count_of_u64(resident_bytes) > most {
+        return fail(format!("{resident_bytes} bytes resident at a limit of {limit_bytes}"));
+    }
+    Ok(())
+}
+
+/// Bytes the system could still give.
+fn available_bytes() -> Outcome<u64> {
+    let text = read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let number = line.and_then(|line| line.trim().strip_suffix("kB"));
+    let Some(number) = number else { return fail("no MemAvailable in /proc/meminfo".to_owned()) };
+    Ok(number.trim().parse::<u64>()? << 10)
+}
