@@ -18,7 +18,8 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Side};
 
 const SHORT_BYTES: usize = 100;
-const LONG_BYTES: usize = 1 << 20;
+/// With its head an item of a megabyte, the longest there is unless `-I` says otherwise.
+const LONG_BYTES: usize = (1 << 20) - 512;
 /// Items are written, with their heads, so many times the memory in all.
 const PASSES: f64 = 1.3;
 /// What an item takes beyond its value, about.
@@ -41,8 +42,7 @@ struct Filled {
 
 /// All of it.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    let [mut subject, _] = options.sides()?;
-    subject.extra.extend(["-I".to_owned(), "2m".to_owned()]);
+    let [subject, _] = options.sides()?;
     let mut filled = fill(&subject, options, report)?;
     shrink(&mut filled, options, report)?;
     flush(&mut filled, report)
