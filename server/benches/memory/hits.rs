@@ -72,8 +72,8 @@ fn compare(
     let [_, theirs] = sizes;
     let keys = count_of_u64(theirs.items) / options.part;
     let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
-    // A trace that asks often for few keys is a long one: 5 million requests for 76,000 keys are 340
-    // million for the 5 million keys that 64 MiB are a tenth of.
+    // A trace that asks often for few keys becomes a long one: 5 million requests for 76,000 keys
+    // are 340 million for the 5 million keys of which 64 MiB hold a tenth.
     say(&format!("  {name}: {} requests of each server\n", trace.requests(copies)))?;
     let mut replays = Vec::new();
     for (side, full) in options.sides()?.iter().zip(sizes) {
