@@ -220,9 +220,10 @@ fn seen(event: &epoll::Event) -> Event {
 /// Whole milliseconds, rounded up, so that the kernel takes the cheap call and we never wake too
 /// early.
 fn timespec(span: Duration) -> Timespec {
-    let rounded_ms = span.as_nanos().div_ceil(1_000_000);
+    let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {
-        tv_sec: i64::try_from(rounded_ms / 1000).unwrap_or(i64::from(i32::MAX)),
-        tv_nsec: i64::try_from(rounded_ms % 1000 * 1_000_000).unwrap_or(0),
+        tv_sec: i64::try_from(span.as_secs() + u64::from(up_ms / 1000))
+            .unwrap_or(i64::from(i32::MAX)),
+        tv_nsec: i64::from(up_ms % 1000 * 1_000_000),
     }
 }

@@ -32,7 +32,7 @@ pub use reply::Reply;
 pub use request::{
     Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Operator, Request, Store, StoreVerb,
 };
-pub use session::{LINE_BYTES_MAX, Session, Speak, Step};
+pub use session::{LINE_BYTES_MAX, Only, Session, Speak, Step};
 pub use short::Short;
 
 /// The longest key.

@@ -13,20 +13,64 @@ use crate::session::{LINE_END_BYTES, Step, with_value};
 /// Most digits of a number taken here: it cannot overflow.
 const DIGITS_MAX: usize = 9;
 
+/// The first letters of retrievals, as a number.
+const GET: u32 = u32::from_le_bytes(*b"get ");
+const GETS: u32 = u32::from_le_bytes(*b"gets");
+
 /// Most flags of a meta command taken here.
 const FLAGS_MAX: usize = 10;
+
+/// What stands behind the name of a `get` or, if so, `gets`.
+#[inline(always)]
+fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
+    let (name, rest) = input.split_first_chunk()?;
+    match u32::from_le_bytes(*name) {
+        GET => Some((false, rest)),
+        GETS => Some((true, rest.strip_prefix(b" ")?)),
+        _ => None,
+    }
+}
 
 /// A `get` or `gets` of one key, and its bytes.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
-    let (name, rest) = input.split_first_chunk()?;
-    let (cas, name_bytes, rest) = match (name, rest) {
-        (b"get ", rest) => (false, 4, rest),
-        (b"gets", [b' ', rest @ ..]) => (true, 5, rest),
-        _ => return None,
-    };
+    let (cas, rest) = retrieval(input)?;
     let (key, bytes) = only_key(rest)?;
-    Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, name_bytes + bytes))
+    let bytes = input.len() - rest.len() + bytes;
+    Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, bytes))
+}
+
+/// A `get` of one key that is all of `input`.
+#[inline(always)]
+pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
+    let (name, rest) = input.split_first_chunk()?;
+    let key = rest.strip_suffix(b"\r\n").filter(|_| u32::from_le_bytes(*name) == GET)?;
+    let form = GetForm::Text { cas: false, last: true };
+    is_key(key).then_some(Get { key, exptime: None, form })
+}
+
+/// An `mg` of one key for its value that is all of `input`: the key.
+#[inline(always)]
+pub(crate) fn only_meta_get(input: &[u8]) -> Option<&[u8]> {
+    let key = input.strip_prefix(b"mg ")?.strip_suffix(b" v\r\n")?;
+    is_key(key).then_some(key)
+}
+
+#[inline(always)]
+fn is_key(text: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&text.len()) && !scan::has_blank(text)
+}
+
+/// A `get` or, if so, `gets` of any number of keys whose line is whole and which are none of them
+/// too long: where the first stands.
+pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
+    let (cas, rest) = retrieval(input)?;
+    let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
+    // From a space to the last one that a key may end at.
+    while keys.len() > KEY_BYTES_MAX {
+        keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
+    }
+    Some((cas, input.len() - rest.len()))
 }
 
 /// A key of a retrieval line, its bytes with what sets it apart, and whether it is the last: one
@@ -87,8 +131,18 @@ fn delete(rest: &[u8]) -> Option<Step<'_>> {
 }
 
 /// ` NUMBER`, of at most `DIGITS_MAX` digits, and what follows it.
-#[inline]
+#[inline(always)]
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    match text {
+        // Flags and exptimes nearly always.
+        [b' ', digit @ b'0'..=b'9', rest @ ..] if !rest.first().is_some_and(u8::is_ascii_digit) => {
+            (!rest.is_empty()).then_some((u32::from(digit - b'0'), rest))
+        }
+        _ => longer_number(text),
+    }
+}
+
+fn longer_number(text: &[u8]) -> Option<(u32, &[u8])> {
     let [b' ', text @ ..] = text else { return None };
     let mut sum = 0;
     for (index, &byte) in text.iter().enumerate().take(DIGITS_MAX + 1) {
@@ -113,8 +167,10 @@ fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-#[inline]
-fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
+/// ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`: all but the value, its length, and what
+/// follows.
+#[inline(always)]
+fn set_line(rest: &[u8]) -> Option<(Store<'_>, u32, &[u8])> {
     let (key, rest) = key(rest)?;
     let (client_flags, rest) = number(rest)?;
     let (exptime, rest) = number(rest)?;
@@ -130,8 +186,22 @@ fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
         value: &[],
         terminated: true,
     };
+    Some((store, value_bytes, rest))
+}
+
+#[inline]
+fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
+    let (store, value_bytes, rest) = set_line(rest)?;
     let header_bytes = input.len() - rest.len();
     Some(with_value(input, Request::Store(store), header_bytes, value_bytes, LINE_END_BYTES))
+}
+
+/// A `set` that is all of `input`, and whole.
+#[inline(always)]
+pub(crate) fn only_set(input: &[u8]) -> Option<Store<'_>> {
+    let (store, value_bytes, rest) = set_line(input.strip_prefix(b"set ")?)?;
+    let value = rest.strip_suffix(b"\r\n")?;
+    (value.len() == value_bytes as usize).then_some(Store { value, ..store })
 }
 
 fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
@@ -216,6 +286,7 @@ mod tests {
             1 => "[\r\ta]{0,2}",
             1 => "k{249,252}",
             2 => "[a-zA-Z@~_][a-z0-9]{0,3}",
+            1 => Just("v".to_owned()),
         ]
     }
 
@@ -239,17 +310,34 @@ mod tests {
             if let Some(quick) = quick(line.as_bytes()) {
                 prop_assert_eq!(Some(quick), general(line.as_bytes()));
             }
+            let whole = |request| Some(Step::Request(request, line.len()));
+            if let Some(get) = only_get(line.as_bytes()) {
+                prop_assert_eq!(whole(Request::Get(get)), general(line.as_bytes()));
+            }
+            if let Some(store) = only_set(line.as_bytes()) {
+                prop_assert_eq!(whole(Request::Store(store)), general(line.as_bytes()));
+            }
+            if let Some(key) = only_meta_get(line.as_bytes()) {
+                let flags = Args { text: b"v", count: 1 };
+                let meta = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
+                prop_assert_eq!(whole(Request::Meta(meta)), general(line.as_bytes()));
+            }
         }
     }
 
-    /// The requests in `input`, and where each ended.
-    fn requests(input: &[u8], shortly: bool) -> Vec<(Request<'_>, usize)> {
+    /// The requests in `input`, which starts with a line, and where each ended; by short cuts, by
+    /// `next` alone, or on the long way.
+    fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(Speak::Ascii), 0, Vec::new());
         loop {
             let rest = &input[at..];
-            let get = if shortly { session.next_get(rest) } else { None };
+            let get = if way == 0 { session.next_get(rest) } else { None };
             let get = get.map(|(get, bytes)| Step::Request(Request::Get(get), bytes));
-            match get.unwrap_or_else(|| session.next(rest)) {
+            let step = get.unwrap_or_else(|| match (way, at) {
+                (2, 0) => session.any_line(rest),
+                _ => session.next(rest),
+            });
+            match step {
                 Step::Request(request, bytes) => {
                     at += bytes;
                     got.push((request, at));
@@ -272,7 +360,9 @@ mod tests {
             end in "\r\n|\r\n| {0,3}\r?\n|",
         ) {
             let text = format!("{name} {}{end}get more\r\n", keys.join(gap));
-            prop_assert_eq!(requests(text.as_bytes(), true), requests(text.as_bytes(), false));
+            let shortly = requests(text.as_bytes(), 0);
+            prop_assert_eq!(&shortly, &requests(text.as_bytes(), 1));
+            prop_assert_eq!(&shortly, &requests(text.as_bytes(), 2));
         }
     }
 
@@ -300,6 +390,29 @@ mod tests {
             for cut in 0..line.len() {
                 assert_eq!(quick(&line[..cut]), None);
             }
+        }
+    }
+
+    #[test]
+    fn a_retrieval_alone_takes_the_shortest() {
+        assert_eq!(only_get(b"get k\r\n"), get(b"get k\r\n").map(|(get, _)| get));
+        assert_eq!(
+            only_meta_get(b"mg a-key-of-many-bytes v\r\n"),
+            Some(&b"a-key-of-many-bytes"[..])
+        );
+        for text in [&b"get k\n"[..], b"get k k\r\n", b"get k\r\nget k\r\n", b"get \r\n"] {
+            assert_eq!(only_get(text), None);
+        }
+        let whole = b"set k 12 0 5\r\nvalue\r\n";
+        let set = only_set(whole).map(|set| Step::Request(Request::Store(set), whole.len()));
+        assert!(set.is_some() && set == general(whole), "{set:?}");
+        for text in
+            [&b"set k 0 0 5\r\nvalue\n"[..], b"set k 0 0 5\r\nvalue \r\n", b"set k 0 0 5\r\n\r\n"]
+        {
+            assert_eq!(only_set(text), None);
+        }
+        for text in [&b"mg k v\n"[..], b"mg k k v\r\n", b"mg k v\r\nmg k v\r\n", b"mg  v\r\n"] {
+            assert_eq!(only_meta_get(text), None);
         }
     }
 

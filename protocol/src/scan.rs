@@ -15,21 +15,36 @@ const ONES: u64 = u64::MAX / 0xff;
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
     while let Some((step, behind)) = rest.split_first_chunk::<STEP>() {
-        if has_blank(step) {
+        if step_has_blank(step) {
             return Some(at + first(step));
         }
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
         // Those before `at` are looked at again.
-        Some(step) => has_blank(step).then(|| text.len() - STEP + first(step)),
+        Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }
 }
 
+/// Is any byte no higher than a space?
+#[inline(always)]
+pub(crate) fn has_blank(text: &[u8]) -> bool {
+    let Some(last) = text.last_chunk::<STEP>() else {
+        return text.iter().any(|&byte| byte <= b' ');
+    };
+    let mut lowest = *last;
+    let (steps, _) = text.as_chunks::<STEP>();
+    for step in steps {
+        // Compiled into one instruction.
+        lowest.iter_mut().zip(step).for_each(|(lowest, &byte)| *lowest = byte.min(*lowest));
+    }
+    step_has_blank(&lowest)
+}
+
 /// Compiled into a comparison of all bytes at once.
 #[inline(always)]
-fn has_blank(step: &[u8; STEP]) -> bool {
+fn step_has_blank(step: &[u8; STEP]) -> bool {
     step.iter().fold(false, |found, &byte| found | (byte <= b' '))
 }
 
@@ -65,6 +80,7 @@ mod tests {
             text in proptest::collection::vec(byte(), 0..70),
         ) {
             prop_assert_eq!(blank(&text), text.iter().position(|&byte| byte <= b' '));
+            prop_assert_eq!(has_blank(&text), blank(&text).is_some());
         }
     }
 
@@ -75,6 +91,7 @@ mod tests {
                 let mut text = vec![b'a'; len];
                 text[place] = byte;
                 assert_eq!(blank(&text), (byte <= b' ').then_some(place), "{byte} in {text:?}");
+                assert_eq!(has_blank(&text), byte <= b' ', "{byte} in {text:?}");
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
 use crate::form::Answer;
 use crate::quick;
-use crate::request::{Get, Request};
+use crate::request::{Get, Request, Store};
 
 /// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
 /// arrives; no other line may be so long without its end.
@@ -64,6 +64,17 @@ pub enum Step<'a> {
     Skip(usize),
     /// Close the connection at once; send nothing of your own.
     Close,
+}
+
+/// A plain request of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only<'a> {
+    /// `get`, or binary.
+    Get(Get<'a>),
+    /// `mg` of this key, of 1 to 250 bytes, with flag `v`.
+    MetaValue(&'a [u8]),
+    /// `set` with its value.
+    Set(Store<'a>),
 }
 
 /// A connection's parser state.
@@ -120,6 +131,24 @@ impl Session {
             State::Line => quick::get(input),
             State::Frame => quick_frame(input),
             State::Keys { cas, exptime, .. } => self.plain_key(input, cas, exptime),
+            _ => None,
+        }
+    }
+
+    /// A plain request of one key that is all of `input`, as `next` would yield it. `None`: ask
+    /// `next`.
+    #[inline(always)]
+    #[must_use]
+    pub fn only<'a>(&self, input: &'a [u8]) -> Option<Only<'a>> {
+        match self.state {
+            State::Line => quick::only_get(input)
+                .map(Only::Get)
+                .or_else(|| quick::only_meta_get(input).map(Only::MetaValue))
+                .or_else(|| quick::only_set(input).map(Only::Set)),
+            State::Frame => {
+                let (get, used) = quick_frame(input)?;
+                (used == input.len()).then_some(Only::Get(get))
+            }
             _ => None,
         }
     }

@@ -258,49 +258,54 @@ impl Column {
     /// is executed, so that what their requests look up is on its way.
     fn turns(&mut self) {
         let mut queue = mem::take(&mut self.queue);
-        let mut buffers = mem::take(&mut self.buffers);
         for tokens in queue.chunks(TURNS_AHEAD) {
-            let mut received = [Received::Unasked; TURNS_AHEAD];
-            self.receive(tokens, &mut buffers, &mut received);
-            for ((&token, buffer), received) in tokens.iter().zip(&mut buffers).zip(received) {
-                self.finish(token, buffer, received);
+            if let [token] = *tokens {
+                let received = self.receive(token, 0);
+                self.finish(token, 0, received);
+            } else {
+                self.turns_together(tokens);
             }
         }
         queue.clear();
-        self.buffers = buffers;
         self.queue = mem::replace(&mut self.queue_next, queue);
     }
 
-    /// The first part of a turn for each of `tokens`.
-    #[inline]
-    fn receive(
-        &mut self,
-        tokens: &[u64],
-        buffers: &mut [Vec<u8>; TURNS_AHEAD],
-        received: &mut [Received; TURNS_AHEAD],
-    ) {
+    /// One turn for each of at most `TURNS_AHEAD` connections.
+    #[inline(never)]
+    fn turns_together(&mut self, tokens: &[u64]) {
+        let mut received = [Received::Unasked; TURNS_AHEAD];
         let mut hints = [None; TURNS_AHEAD];
-        for (at, (&token, buffer)) in tokens.iter().zip(buffers).enumerate() {
-            let Some(connection) = self.connections.get(token) else { continue };
-            connection.queued = false;
-            received[at] = connection.receive(&mut self.kit, buffer);
+        for (at, &token) in tokens.iter().enumerate() {
+            received[at] = self.receive(token, at);
             // The last one's memory would have no time to come.
             if let Received::Input(bytes) = received[at]
                 && at + 1 < tokens.len()
+                && let Some(connection) = self.connections.get(token)
             {
-                hints[at] = connection.hint(&self.kit, &buffer[..bytes]);
+                hints[at] = connection.hint(&self.kit, &self.buffers[at][..bytes]);
             }
         }
         for hint in hints.into_iter().flatten() {
             self.kit.context.store.prefetch_item(hint);
         }
+        for (at, &token) in tokens.iter().enumerate() {
+            self.finish(token, at, received[at]);
+        }
+    }
+
+    /// The first part of a turn, into the buffer `at`.
+    #[inline]
+    fn receive(&mut self, token: u64, at: usize) -> Received {
+        let Some(connection) = self.connections.get(token) else { return Received::Unasked };
+        connection.queued = false;
+        connection.receive(&mut self.kit, &mut self.buffers[at])
     }
 
     /// The second part of a turn, and what follows from it.
     #[inline]
-    fn finish(&mut self, token: u64, buffer: &mut Vec<u8>, received: Received) {
+    fn finish(&mut self, token: u64, at: usize, received: Received) {
         let Some(connection) = self.connections.get(token) else { return };
-        let next = connection.finish(&mut self.kit, buffer, received);
+        let next = connection.finish(&mut self.kit, &mut self.buffers[at], received);
         match next {
             Next::Again => {
                 connection.queued = true;
@@ -387,7 +392,7 @@ impl Column {
         let Kit { context, spares, waiting, out, .. } = &self.kit;
         let Some(holding) = context.shared.holding.get(self.number) else { return };
         let (places, place_bytes) = self.connections.places();
-        let buffers: usize = self.buffers.iter().map(Vec::capacity).sum();
+        let buffers = TURNS_AHEAD * spares.large_bytes();
         holding.connection_structures.set(places as u64);
         holding.connection_bytes.set(place_bytes as u64);
         let stock = spares.stock_bytes();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use protocol::reply::Words;
 use protocol::{
     Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Short,
-    Speak, Step, Tag, answer, binary, reply,
+    Speak, Step, Store, Tag, answer, binary, reply,
 };
 use store::{
     Appended, Around, Body, Column, Deleted, Draft, Head, Hit, Looked, MetaDelete, Prefetched,
@@ -203,43 +203,65 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     }
 }
 
-#[inline]
+#[inline(never)]
+fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) {
+    put::store(context, request, None, Arrived::here(request.value, request.terminated), out);
+}
+
+#[inline(always)]
 fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut Out) {
     if let Some(exptime) = get.exptime {
         return get_and_touch(context, get, exptime, out);
     }
     let hash = hash.unwrap_or_else(|| context.store.hashed(get.key));
     match get.form {
-        GetForm::Text { cas, last } => get_text(context, get.key, hash, (cas, last), out),
+        GetForm::Text { cas: false, last: true } => get_text::<true>(context, get.key, hash, out),
+        GetForm::Text { cas: false, last: false } => get_text::<false>(context, get.key, hash, out),
+        GetForm::Text { cas: true, last } => get_text_with_cas(context, get.key, hash, last, out),
         GetForm::Binary(tag) => get_binary(context, get, hash, tag, out),
     }
 }
 
 #[inline(never)]
-fn get_text(
+fn get_text<const LAST: bool>(context: &mut Context, key: &[u8], hash: Prefetched, out: &mut Out) {
+    let around = |head: &Head<'_>| {
+        reply::value_words(head.client_flags(), head.value_bytes(), LAST).map(framed)
+    };
+    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
+        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), None);
+        Wants::Value
+    });
+    if let Looked::Hit(Appended::Around) = looked {
+        context.counters.get_cmds.add(1);
+        context.counters.get_hits.add(1);
+        return;
+    }
+    end_text(&context.counters, looked, LAST, out);
+}
+
+#[inline(never)]
+fn get_text_with_cas(
     context: &mut Context,
     key: &[u8],
     hash: Prefetched,
-    (cas, last): (bool, bool),
+    last: bool,
     out: &mut Out,
 ) {
-    let Context { counters, store, .. } = context;
-    let around = |head: &Head<'_>| match cas {
-        true => None,
-        false => reply::value_words(head.client_flags(), head.value_bytes(), last).map(framed),
-    };
-    let looked = store.get_around(key, hash, &mut out.buf, around, |buf, head| {
-        let cas = cas.then(|| head.cas());
-        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), cas);
+    let looked = context.store.get_into(key, hash, &mut out.buf, |buf, head| {
+        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), Some(head.cas()));
         Wants::Value
     });
+    end_text(&context.counters, looked, last, out);
+}
+
+/// Appends what follows a value's head, or a miss, and counts it.
+fn end_text(counters: &Counters, looked: Looked<'_>, last: bool, out: &mut Out) {
     counters.get_cmds.add(1);
     match looked {
         Looked::Hit(appended) => {
             counters.get_hits.add(1);
-            if append_frames(out, appended) {
-                reply::value_end(&mut out.buf, last);
-            }
+            append_frames(out, appended);
+            reply::value_end(&mut out.buf, last);
         }
         Looked::Miss | Looked::Left => {
             counters.get_misses.add(1);
@@ -285,19 +307,13 @@ fn framed(words: Words) -> Around {
     Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
 }
 
-/// Splices in a value whose body is in frames. True: what stands behind the value is still to
-/// follow.
+/// Splices in a value whose body is in frames.
 #[inline]
-fn append_frames(out: &mut Out, appended: Appended<'_>) -> bool {
-    match appended {
-        Appended::Around => return false,
-        Appended::Whole => {}
-        Appended::Frames(pinned, tail) => {
-            out.pin(pinned);
-            out.buf.extend_from_slice(tail);
-        }
+fn append_frames(out: &mut Out, appended: Appended<'_>) {
+    if let Appended::Frames(pinned, tail) = appended {
+        out.pin(pinned);
+        out.buf.extend_from_slice(tail);
     }
-    true
 }
 
 fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) {

@@ -21,7 +21,14 @@ impl Session {
         if let Some((get, bytes)) = quick::get(input) {
             return Step::Request(Request::Get(get), bytes);
         }
-        quick::step(input).unwrap_or_else(|| self.any_line(input))
+        if let Some(step) = quick::step(input) {
+            return step;
+        }
+        if let Some((cas, keys_at)) = quick::keys(input) {
+            self.state = State::Keys { cas, exptime: None, found: false };
+            return Step::Skip(keys_at);
+        }
+        self.any_line(input)
     }
 
     #[inline(never)]

@@ -75,6 +75,10 @@ impl Tick {
     /// Before a wait: do connections `rest` for a frame, do values `arrive`?
     #[inline]
     pub(crate) fn watch(&mut self, rest: bool, arrive: bool, now_ms: u64) {
+        if !rest && !arrive {
+            (self.frame_rest_until_ms, self.arrivals_due_ms) = (None, None);
+            return;
+        }
         let by = |due: Option<u64>, on: bool, ms| on.then(|| due.unwrap_or(now_ms + ms));
         self.frame_rest_until_ms = by(self.frame_rest_until_ms, rest, FRAME_REST_MS);
         self.arrivals_due_ms = by(self.arrivals_due_ms, arrive, ARRIVALS_CHECK_MS);

@@ -4,6 +4,8 @@
 //! Invariant: what a turn did not use is executed next time, from the same byte on; a large value
 //! goes to its place as it comes.
 
+use protocol::Step;
+
 use super::Connection;
 use super::arrival::Fill;
 use crate::column::Kit;
@@ -49,12 +51,12 @@ impl Connection {
                 Stopped::Hungry => return (Stop::Hungry, at),
                 Stopped::Enough => return (Stop::Enough, at),
                 Stopped::Close => return (Stop::Close, at),
-                Stopped::Body { value_bytes, .. }
-                    if value_bytes as usize <= kit.log_value_bytes =>
+                Stopped::Body => {}
+            }
+            match self.session.next(&input[at..]) {
+                Step::Body { request, header_bytes, value_bytes, end_bytes }
+                    if value_bytes as usize > kit.log_value_bytes =>
                 {
-                    return (Stop::Hungry, at);
-                }
-                Stopped::Body { request, header_bytes, value_bytes, end_bytes } => {
                     let header = &input[at..at + header_bytes];
                     at += header_bytes;
                     match execute::begin(&mut kit.context, &request, value_bytes) {
@@ -65,6 +67,7 @@ impl Connection {
                         }
                     }
                 }
+                _ => return (Stop::Hungry, at),
             }
         }
     }

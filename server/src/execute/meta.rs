@@ -7,12 +7,13 @@
 mod told;
 
 use protocol::meta::{Flags, Looks};
-use protocol::{Args, Meta, answer, base64, reply};
-use store::{Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
+use protocol::{Args, KEY_BYTES_MAX, Meta, MetaVerb, answer, base64, reply};
+use store::{Appended, Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
 use super::{Context, append_frames, append_value, framed, say};
 use crate::clock::Clock;
 use crate::out::Out;
+use crate::shared::Counters;
 pub(super) use told::{Asked, append_key, append_opaque, append_ttl};
 use told::{Locked, append_head};
 
@@ -20,48 +21,86 @@ use told::{Locked, append_head};
 const SLAB_CLASS: &str = " cls=1 size=";
 
 /// `mg`.
-#[inline(never)]
 pub(super) fn get(
     context: &mut Context,
     request: &Meta<'_>,
     hash: Option<Prefetched>,
     out: &mut Out,
 ) {
+    if request.flags.text == b"v" && request.key.len() <= KEY_BYTES_MAX {
+        return get_value(context, request.key, hash, out);
+    }
     let Some(looks) = Looks::of(request) else { return get_by_flags(context, request, out) };
-    let (key, now) = (request.key, context.clock.now);
-    let hash = hash.unwrap_or_else(|| context.store.hashed(key));
-    let plain = request.flags.text == b"v";
-    let around = |head: &Head<'_>| {
-        if plain && head.is_plain() {
-            reply::meta_value_words(head.value_bytes()).map(framed)
-        } else {
-            None
-        }
-    };
-    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
-        match append_head(now, (request.flags, key), looks.value, head, buf) {
+    let hash = hash.unwrap_or_else(|| context.store.hashed(request.key));
+    let now = context.clock.now;
+    let looked = context.store.get_into(request.key, hash, &mut out.buf, |buf, head| {
+        match append_head(now, (request.flags, request.key), looks.value, head, buf) {
             None => Wants::CallOff,
             Some(()) if looks.value => Wants::Value,
             Some(()) => Wants::NoValue,
         }
     });
+    if !end(&context.counters, looked, (request, looks), out) {
+        get_by_flags(context, request, out);
+    }
+}
+
+/// `mg` with flag `v` alone.
+#[inline(never)]
+pub(super) fn get_value(
+    context: &mut Context,
+    key: &[u8],
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) {
+    let (hash, now) = (hash.unwrap_or_else(|| context.store.hashed(key)), context.clock.now);
+    let (flags, looks) = (Args { text: b"v", count: 1 }, Looks { value: true, quiet: false });
+    let around = |head: &Head<'_>| match head.is_plain() {
+        true => reply::meta_value_words(head.value_bytes()).map(framed),
+        false => None,
+    };
+    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
+        match append_head(now, (flags, key), true, head, buf) {
+            None => Wants::CallOff,
+            Some(()) => Wants::Value,
+        }
+    });
+    if let Looked::Hit(Appended::Around) = looked {
+        context.counters.get_cmds.add(1);
+        context.counters.get_hits.add(1);
+        return;
+    }
+    let request = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
+    if !end(&context.counters, looked, (&request, looks), out) {
+        get_by_flags(context, &request, out);
+    }
+}
+
+/// Appends what follows a value's head, or a miss, and counts it. False: the lookup was called off.
+fn end(
+    counters: &Counters,
+    looked: Looked<'_>,
+    (request, looks): (&Meta<'_>, Looks),
+    out: &mut Out,
+) -> bool {
     match looked {
-        Looked::Left => get_by_flags(context, request, out),
+        Looked::Left => return false,
         Looked::Miss => {
-            context.counters.get_cmds.add(1);
-            context.counters.get_misses.add(1);
+            counters.get_misses.add(1);
             if !looks.quiet {
-                append_miss(b"EN", (request.flags, key, false), out);
+                append_miss(b"EN", (request.flags, request.key, false), out);
             }
         }
         Looked::Hit(appended) => {
-            context.counters.get_cmds.add(1);
-            context.counters.get_hits.add(1);
-            if append_frames(out, appended) && looks.value {
+            counters.get_hits.add(1);
+            append_frames(out, appended);
+            if looks.value {
                 out.buf.extend_from_slice(b"\r\n");
             }
         }
     }
+    counters.get_cmds.add(1);
+    true
 }
 
 /// `mg` under the lock: it changes the item, or asks for what only the lock tells.

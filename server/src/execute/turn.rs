@@ -7,10 +7,10 @@
 //! the index lines of their keys prefetched, then their items, and then one after the other is
 //! executed, so that the batch waits for memory about twice and not twice for each key.
 
-use protocol::{Get, GetForm, Request, Session, Step};
+use protocol::{Get, GetForm, Only, Request, Session, Step};
 use store::Prefetched;
 
-use super::{After, Context, execute_hashed, get};
+use super::{After, Context, execute_hashed, get, meta, set};
 use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD};
 use crate::out::Out;
 
@@ -23,25 +23,16 @@ pub struct Budget {
 }
 
 /// Why a turn's execution stopped.
-#[derive(Debug)]
-pub enum Stopped<'i> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
     /// What is left is not a whole request.
     Hungry,
     /// Enough for one turn; there may be more to execute.
     Enough,
     /// The connection ends here.
     Close,
-    /// At a storage command whose value is not all here, of these lengths.
-    Body {
-        /// As in `Step::Body`.
-        request: Request<'i>,
-        /// As in `Step::Body`.
-        header_bytes: usize,
-        /// As in `Step::Body`.
-        value_bytes: u32,
-        /// As in `Step::Body`.
-        end_bytes: u32,
-    },
+    /// At a storage command whose value is not all here: the session says so once more.
+    Body,
 }
 
 /// A request that has been read and not executed.
@@ -86,29 +77,40 @@ impl Budget {
 /// Executes the requests in `input` from byte `at` on, appending replies to `out`. Why it stopped,
 /// and at which byte.
 #[inline]
-pub fn run<'i>(
+pub fn run(
     context: &mut Context,
     session: &mut Session,
-    (input, mut at): (&'i [u8], usize),
+    (input, at): (&[u8], usize),
     budget: &mut Budget,
     out: &mut Out,
-) -> (Stopped<'i>, usize) {
+) -> (Stopped, usize) {
+    // A plain request alone: it finds nothing to do while its memory comes.
+    if at == 0
+        && let Some(only) = session.only(input)
+    {
+        match only {
+            Only::Get(request) => get(context, &request, None, out),
+            Only::MetaValue(key) => meta::get_value(context, key, None, out),
+            Only::Set(request) => set(context, &request, out),
+        }
+        return (Stopped::Hungry, input.len());
+    }
+    run_any(context, session, (input, at), budget, out)
+}
+
+#[inline(never)]
+fn run_any(
+    context: &mut Context,
+    session: &mut Session,
+    (input, mut at): (&[u8], usize),
+    budget: &mut Budget,
+    out: &mut Out,
+) -> (Stopped, usize) {
     loop {
         let (rest, before) = (&input[at..], session.clone());
-        let first = match session.next_get(rest) {
-            // One request alone: it finds nothing to do while its memory comes.
-            Some((request, used)) if used == rest.len() && !budget.is_spent(out) => {
-                get(context, &request, None, out);
-                return (Stopped::Hungry, input.len());
-            }
+        let (first, used) = match session.next_get(rest) {
             Some((request, used)) => (Request::Get(request), used),
             None => match session.next(rest) {
-                Step::Request(request, used) if used == rest.len() && !budget.is_spent(out) => {
-                    return match execute_hashed(context, &request, None, out) {
-                        After::Close => (Stopped::Close, at),
-                        After::Continue | After::Flush => (Stopped::Hungry, input.len()),
-                    };
-                }
                 Step::Request(request, used) => (request, used),
                 Step::Skip(used) => {
                     at += used;
@@ -116,13 +118,18 @@ pub fn run<'i>(
                 }
                 Step::More => return (Stopped::Hungry, at),
                 Step::Close => return (Stopped::Close, at),
-                Step::Body { request, header_bytes, value_bytes, end_bytes } => {
-                    return (Stopped::Body { request, header_bytes, value_bytes, end_bytes }, at);
-                }
+                Step::Body { .. } => return (Stopped::Body, at),
             },
         };
+        // As above, of any request.
+        if used == input.len() && at == 0 {
+            return match execute_hashed(context, &first, None, out) {
+                After::Close => (Stopped::Close, at),
+                After::Continue | After::Flush => (Stopped::Hungry, input.len()),
+            };
+        }
         let batch = Batch { before, from: at, input };
-        match batch.run(context, session, first, budget, out) {
+        match batch.run(context, session, (first, used), budget, out) {
             (None, read_to) => at = read_to,
             (Some(stopped), stopped_at) => return (stopped, stopped_at),
         }
@@ -147,7 +154,7 @@ impl<'i> Batch<'i> {
         (first, used): (Request<'i>, usize),
         budget: &mut Budget,
         out: &mut Out,
-    ) -> (Option<Stopped<'i>>, usize) {
+    ) -> (Option<Stopped>, usize) {
         let mut ahead: [Option<Ahead<'i>>; REQUESTS_AHEAD] = std::array::from_fn(|_| None);
         let (mut read, mut at) = (0, self.from + used);
         let mut next = Some(first);
