@@ -12,8 +12,11 @@ use crate::map::Map;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// About as many segments as a region is cut into.
-const SEGMENTS: usize = 256;
+/// At most so many segments, and more than half of it, are a region that is no larger than `SMALL`:
+/// what is open or half empty is then little of it.
+const SEGMENTS: usize = 1024;
+/// A larger one has the largest segments, few as they may be at first, for the sake of huge pages.
+const SMALL: usize = 341 << 20;
 /// The smallest segment.
 const SEGMENT_BYTES_MIN: usize = 16 << 10;
 /// The largest segment: what a huge page holds.
@@ -44,9 +47,10 @@ impl Region {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
-        // The power of two nearest to a 256th.
-        let about = bytes / SEGMENTS * 3 / 2;
-        let segment_bytes = (1_usize << about.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let segment_bytes = match bytes {
+            ..=SMALL => bytes.div_ceil(SEGMENTS).next_power_of_two().max(SEGMENT_BYTES_MIN),
+            _ => SEGMENT_BYTES_MAX,
+        };
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
         let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput);
@@ -147,10 +151,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_are_about_256_and_within_bounds() {
-        for (megabytes, segment_bytes, segments) in
-            [(1, 16 << 10, 64), (2, 16 << 10, 128), (8, 32 << 10, 256), (64, 256 << 10, 256)]
-        {
+    fn segments_are_up_to_1024_and_within_bounds() {
+        for (megabytes, segment_bytes, segments) in [
+            (1, 16 << 10, 64),
+            (2, 16 << 10, 128),
+            (8, 16 << 10, 512),
+            (64, 64 << 10, 1024),
+            (65, 128 << 10, 520),
+            (341, 512 << 10, 682),
+            (342, 2 << 20, 171),
+        ] {
             let region = Region::new(megabytes << 20, 1).expect("address space");
             assert_eq!(region.segment_bytes(), segment_bytes);
             assert_eq!(region.segments(), segments);

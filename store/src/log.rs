@@ -404,7 +404,7 @@ impl Log {
         // pairs with itself and the load above
         let before = out.position.swap(held, Ordering::AcqRel);
         if before != u64::MAX {
-            queue.release(before);
+            queue.release(&self.memory.segments, before);
         }
     }
 
@@ -438,7 +438,7 @@ impl Log {
             }
             // The number was stale: the segment is another queue's by now.
             position => {
-                lane.queue.release(position);
+                lane.queue.release(segments, position);
                 queue.push(segments, segment);
             }
         }
@@ -598,8 +598,9 @@ impl Log {
 
     /// Bytes of memory that the queues and the calendar take.
     pub(crate) fn queue_bytes(&self) -> usize {
+        let count = self.memory.segments.count();
         let of_segments = self.calendar.bytes(&self.memory.segments);
-        of_segments + self.lanes.iter().map(|lane| lane.queue.bytes()).sum::<usize>()
+        of_segments + self.lanes.iter().map(|lane| lane.queue.bytes(count)).sum::<usize>()
     }
 
     /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink

@@ -27,6 +27,11 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
+/// Entries in a page of the system's.
+const PAGE_ENTRIES: u32 = 512;
+/// Pages behind the old end are given back where the ring has so many entries for each segment that
+/// there is, and more: it is made for as many as there may ever be.
+const SPARE_FACTOR: usize = 16;
 /// More positions than a queue ever comes to.
 const POSITION_BITS: u32 = 48;
 
@@ -56,10 +61,15 @@ impl Queue {
         })
     }
 
-    /// Bytes of a queue that many segments have stood in.
-    pub(crate) fn bytes(&self) -> usize {
-        let positions = self.tail.load(Ordering::Relaxed) & ((1 << POSITION_BITS) - 1);
-        let written = positions.saturating_sub(self.ring.len() as u64);
+    /// Bytes of memory it takes while there are so many segments.
+    pub(crate) fn bytes(&self, segments: u32) -> usize {
+        // Relaxed: numbers to look at.
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let positions = tail & ((1 << POSITION_BITS) - 1);
+        let mut written = positions.saturating_sub(self.ring.len() as u64);
+        if self.has_to_spare(segments) {
+            written = written.min(tail.saturating_sub(head & !(u64::from(PAGE_ENTRIES) - 1)));
+        }
         usize::try_from(written).unwrap_or(usize::MAX).min(self.ring.len()) * 8
     }
 
@@ -73,6 +83,14 @@ impl Queue {
         }
     }
 
+    /// The young end cannot come around to a page that is being given back. Who does that is a
+    /// column, and what is retired before it passes its next quiescent point is not reused: so long
+    /// each segment is pushed once at most, which moves the end by one and `ROTATE_ENTRIES`, from
+    /// less than four times as many segments as there are behind the old end (`push`).
+    fn has_to_spare(&self, segments: u32) -> bool {
+        self.ring.len() >= SPARE_FACTOR * segments as usize
+    }
+
     fn append(&self, segments: &Segments, segment: u32) {
         let position = self.tail.fetch_add(1, Ordering::Relaxed); // the entry publishes
         segments.get(segment).set_ticket(position);
@@ -83,7 +101,7 @@ impl Queue {
     /// Takes the oldest segment that can be drained; it is the caller's, in state `Draining`, its
     /// entry still there.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
-        self.advance();
+        self.advance(segments);
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
         let tail = self.tail.load(Ordering::Relaxed);
         for (position, segment) in (head..tail)
@@ -103,7 +121,7 @@ impl Queue {
     /// A segment leaves the queue.
     pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
         self.clear(segments.get(segment).ticket(), segment);
-        self.advance();
+        self.advance(segments);
     }
 
     /// Keeps the place of `segment`, which leaves the queue, for another.
@@ -113,9 +131,9 @@ impl Queue {
     }
 
     /// Gives a kept place up.
-    pub(crate) fn release(&self, position: u64) {
+    pub(crate) fn release(&self, segments: &Segments, position: u64) {
         self.change(position, HELD, HOLE);
-        self.advance();
+        self.advance(segments);
     }
 
     /// Puts `segment` in a kept place, or at the young end if that was lost. Its state becomes
@@ -141,11 +159,11 @@ impl Queue {
                 self.change(head, HELD, HOLE);
             }
         }
-        self.advance();
+        self.advance(segments);
     }
 
     /// Moves the head past holes.
-    fn advance(&self) {
+    fn advance(&self, segments: &Segments) {
         loop {
             let head = self.head.load(Ordering::Relaxed); // the exchange decides
             if self.at(head).load(Ordering::Acquire) != entry(head, HOLE) {
@@ -153,7 +171,15 @@ impl Queue {
             }
             // Relaxed: the head is a hint; entries say what is there.
             let next = head + 1;
-            let _ = self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed);
+            let moved =
+                self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed);
+            if moved.is_ok()
+                && next.is_multiple_of(u64::from(PAGE_ENTRIES))
+                && self.has_to_spare(segments.count())
+            {
+                let behind = self.index(next - u64::from(PAGE_ENTRIES)) * 8;
+                self.ring.give_back(behind, behind + PAGE_ENTRIES as usize * 8);
+            }
         }
     }
 
@@ -176,8 +202,12 @@ impl Queue {
     }
 
     fn at(&self, position: u64) -> &AtomicU64 {
+        self.ring.word(self.index(position))
+    }
+
+    fn index(&self, position: u64) -> usize {
         let mask = self.ring.len() as u64 - 1;
-        self.ring.word(usize::try_from(position & mask).unwrap_or(0))
+        usize::try_from(position & mask).unwrap_or(0)
     }
 }
 
@@ -195,6 +225,7 @@ fn low(word: u64) -> u32 {
 mod tests {
     use super::*;
     use memory::segments::{Opening, Reserved};
+    use std::collections::VecDeque;
 
     /// Segments 0..count, sealed and queued in order.
     fn sealed(count: u32) -> (Segments, Queue) {
@@ -234,6 +265,28 @@ mod tests {
         segments.get(2).set_state(State::Sealed);
         let order: Vec<_> = (0..8).filter_map(|_| queue.take_oldest(&segments)).collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn what_has_left_takes_no_memory_and_is_not_there_again() {
+        let segments = Segments::new(100, 10_000).expect("address space");
+        let queue = Queue::new(10_000, 1).expect("address space");
+        let taken = || segments.take(0).expect("one of a hundred");
+        let mut there: VecDeque<u32> = (0..80).map(|_| taken()).collect();
+        there.iter().for_each(|segment| seal(&segments, &queue, *segment));
+        // Two and a half times around the ring.
+        for _ in 0..queue.ring.len() * 5 / 2 {
+            let oldest = queue.take_oldest(&segments);
+            assert_eq!(oldest, there.pop_front());
+            queue.remove(&segments, oldest.expect("queued"));
+            segments.give(oldest.expect("queued"));
+            there.push_back(taken());
+            there.back().iter().for_each(|segment| seal(&segments, &queue, **segment));
+            assert!(queue.bytes(100) <= 8 * (80 + 2 * 512), "{}", queue.bytes(100));
+        }
+        let written =
+            (0..queue.ring.len()).filter(|at| queue.ring.word(*at).load(Ordering::Relaxed) != 0);
+        assert!(written.count() <= 80 + 2 * 512);
     }
 
     #[test]

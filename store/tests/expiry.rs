@@ -91,8 +91,8 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // What lives, and a twelfth of the memory for classes that are open, or not yet dead as a
-        // whole: there are up to 50, and 256 segments.
+        // What lives, and an eighth of the memory for classes that are open, or not yet dead as a
+        // whole: there are up to 50.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");

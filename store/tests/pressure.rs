@@ -60,9 +60,8 @@ fn pin(column: &mut Column, key: &[u8]) -> Option<Pinned> {
 }
 
 /// Bytes that an index and open segments may keep when all items are gone.
-fn rest_bytes(store: &Store, column: &Column, columns: usize) -> usize {
-    let frame_bytes = column.log_value_bytes_max();
-    let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
+fn rest_bytes(store: &Store, columns: usize) -> usize {
+    let segment = usize::try_from(store.usage().segment_bytes).unwrap();
     let hash = usize::try_from(store.stats().hash_bytes).unwrap();
     hash.next_multiple_of(segment) + segment * (2 + 2 * columns)
 }
@@ -136,7 +135,7 @@ fn values_in_the_hands_of_slow_readers_end_in_an_error_and_come_back(eviction: E
     column.quiesce();
     while column.maintain() {}
     assert_eq!(store.stats().bytes, 0);
-    assert!(store.used_bytes() <= rest_bytes(&store, column, 1));
+    assert!(store.used_bytes() <= rest_bytes(&store, 1));
 }
 
 #[test]
@@ -255,7 +254,7 @@ fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib(eviction: Eviction) {
     column.quiesce();
     while column.maintain() {}
     assert_eq!(store.stats().bytes, 0);
-    assert!(store.used_bytes() <= rest_bytes(&store, column, 4));
+    assert!(store.used_bytes() <= rest_bytes(&store, 4));
 }
 
 fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {

@@ -4,21 +4,19 @@
 //! Invariant: a key has one place in time; the tree's sums are those of the places' bytes. Time
 //! starts anew when its places are used up, which costs each use a bounded share.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
-//! replacement policies" (1981), with Fenwick's tree of partial sums.
+//! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
+//!
+//! It is packed, for in a small store it is much of the memory: 16 bytes a
+//! place, 2 for where a key's place is, and a sum for each block.
 
-use std::collections::HashMap;
-
-/// Each key of a few is on a page of its own.
+/// Places in a block: their bytes are added up one by one.
+const BLOCK: usize = 16;
+/// In `at`: nothing.
+const NOWHERE: u16 = u16::MAX;
+/// The system's pages.
 const PAGE_BYTES: usize = 4 << 10;
-
-/// One key.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    hash: u64,
-    bytes: u32,
-    exptime: u32,
-    taken: bool,
-}
+/// To spread hashes, which are all small: the golden ratio's, as Knuth has it.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a use found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,110 +33,162 @@ pub(super) enum Touched {
 /// The keys.
 #[derive(Debug)]
 pub(super) struct Stack {
-    places: Box<[Place]>,
-    /// Partial sums of the places' bytes, from 1 on.
+    /// The hash of the key in each place; 0: none.
+    hashes: Box<[u64]>,
+    /// Of the key in each place, {exptime: 32, bytes: 32}.
+    stored: Box<[u64]>,
+    /// Partial sums of the blocks' bytes, from 1 on.
     sums: Box<[u64]>,
-    /// Where each key is.
-    at: HashMap<u64, usize>,
+    /// Where each key is: a table with linear probing, half full at most, and one.
+    at: Box<[u16]>,
+    keys: usize,
     /// The next place.
     now: usize,
+    /// The most that it has been: places behind it were never touched.
+    now_max: usize,
 }
 
 impl Stack {
-    /// For `keys` keys and one more.
+    /// For `keys` keys and one more; fewer than 40,000.
     pub(super) fn new(keys: usize) -> Self {
-        let places = 2 * (keys + 1);
+        // Room for half as many uses before time starts anew.
+        let places = (keys + 1) * 3 / 2;
+        debug_assert!(places < usize::from(NOWHERE), "places have 16 bits");
         Self {
-            places: vec![Place::default(); places].into(),
-            sums: vec![0; places + 1].into(),
-            // Twice what is used: it never grows.
-            at: HashMap::with_capacity(2 * (keys + 1)),
+            hashes: vec![0; places].into(),
+            stored: vec![0; places].into(),
+            sums: vec![0; places.div_ceil(BLOCK) + 1].into(),
+            at: vec![NOWHERE; (2 * keys).next_power_of_two()].into(),
+            keys: 0,
             now: 0,
+            now_max: 0,
         }
     }
 
     pub(super) fn keys(&self) -> usize {
-        self.at.len()
+        self.keys
     }
 
-    /// Bytes of memory it takes, about: what no key has come to yet is only reserved.
+    /// Bytes of memory it takes: places that no key has come to yet are only reserved.
     pub(super) fn bytes(&self) -> usize {
-        let map = self.at.capacity() * 8 / 7 * (size_of::<(u64, usize)>() + 1);
-        let touched = map.min(self.keys() * PAGE_BYTES);
-        size_of_val(&*self.places) + self.now * size_of::<u64>() + touched
+        let places = (self.now_max * size_of::<u64>()).next_multiple_of(PAGE_BYTES) * 2;
+        places + size_of_val(&*self.sums) + size_of_val(&*self.at)
     }
 
     /// A use at time `now`, which makes the key the youngest.
     pub(super) fn touch(&mut self, hash: u64, now: u32) -> Touched {
-        let Some(&at) = self.at.get(&hash) else {
-            self.push(Place { hash, bytes: 0, exptime: 0, taken: true });
+        let hash = hash.max(1);
+        let Some(at) = self.find(hash) else {
+            self.push(hash, 0);
             return Touched::New;
         };
-        let place = self.places[at];
-        let bytes_between = self.sum(self.now) - self.sum(at);
+        let (place, stored) = (usize::from(self.at[at]), self.stored[usize::from(self.at[at])]);
+        let bytes_between = self.sum(self.now) - self.sum(place);
         self.take(at);
-        self.push(place);
-        let expired = place.exptime != 0 && place.exptime <= now;
+        self.push(hash, stored);
+        let exptime = stored >> 32;
+        let expired = exptime != 0 && exptime <= u64::from(now);
         if expired { Touched::New } else { Touched::Reused { bytes_between } }
     }
 
     /// Stores a key, which makes it the youngest.
     pub(super) fn store(&mut self, hash: u64, bytes: u32, exptime: u32) {
         self.remove(hash);
-        self.push(Place { hash, bytes, exptime, taken: true });
+        self.push(hash.max(1), (u64::from(exptime) << 32) | u64::from(bytes));
     }
 
     pub(super) fn remove(&mut self, hash: u64) {
-        if let Some(&at) = self.at.get(&hash) {
+        if let Some(at) = self.find(hash.max(1)) {
             self.take(at);
-            self.at.remove(&hash);
         }
     }
 
     /// Gives up the keys whose hash is not below.
     pub(super) fn keep_below(&mut self, threshold: u64) {
-        self.places.iter_mut().for_each(|place| place.taken &= place.hash < threshold);
-        self.restart();
+        self.restart(threshold);
     }
 
     pub(super) fn clear(&mut self) {
-        self.keep_below(0);
+        self.restart(0);
     }
 
-    fn push(&mut self, place: Place) {
-        if self.now == self.places.len() {
-            self.restart();
+    /// Where in the table the key of a hash is noted.
+    fn find(&self, hash: u64) -> Option<usize> {
+        let mut at = self.home(hash);
+        while self.at[at] != NOWHERE {
+            if self.hashes[usize::from(self.at[at])] == hash {
+                return Some(at);
+            }
+            at = self.behind(at);
         }
-        let at = self.now;
+        None
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        let shift = u64::BITS - self.at.len().ilog2();
+        usize::try_from(hash.wrapping_mul(SPREAD) >> shift).unwrap_or(0)
+    }
+
+    fn behind(&self, at: usize) -> usize {
+        (at + 1) & (self.at.len() - 1)
+    }
+
+    /// Puts a key that has no place in the youngest.
+    fn push(&mut self, hash: u64, stored: u64) {
+        if self.now == self.hashes.len() {
+            self.restart(u64::MAX);
+        }
+        let place = self.now;
         self.now += 1;
-        self.places[at] = place;
-        self.at.insert(place.hash, at);
-        self.add(at, u64::from(place.bytes));
+        self.now_max = self.now_max.max(self.now);
+        (self.hashes[place], self.stored[place]) = (hash, stored);
+        let mut at = self.home(hash);
+        while self.at[at] != NOWHERE {
+            at = self.behind(at);
+        }
+        self.at[at] = u16::try_from(place).unwrap_or(NOWHERE);
+        self.keys += 1;
+        self.add(place, bytes_of(stored));
     }
 
+    /// Takes the key noted at `at` of the table out of its place and out of the table.
     fn take(&mut self, at: usize) {
-        let bytes = u64::from(self.places[at].bytes);
-        self.places[at].taken = false;
-        self.add(at, bytes.wrapping_neg());
+        let place = usize::from(self.at[at]);
+        self.add(place, bytes_of(self.stored[place]).wrapping_neg());
+        (self.hashes[place], self.stored[place]) = (0, 0);
+        self.keys -= 1;
+        // What follows moves up, so that no search ends too early.
+        let (mut hole, mut next) = (at, self.behind(at));
+        while self.at[next] != NOWHERE {
+            let home = self.home(self.hashes[usize::from(self.at[next])]);
+            let mask = self.at.len() - 1;
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
+                self.at[hole] = self.at[next];
+                hole = next;
+            }
+            next = self.behind(next);
+        }
+        self.at[hole] = NOWHERE;
     }
 
-    /// Moves all keys to the first places, in their order.
-    fn restart(&mut self) {
+    /// Moves the keys whose hashes are below to the first places, in their order.
+    fn restart(&mut self, below: u64) {
         self.sums.fill(0);
-        self.at.clear();
+        self.at.fill(NOWHERE);
+        self.keys = 0;
         let end = std::mem::take(&mut self.now);
         for from in 0..end {
-            let place = self.places[from];
-            self.places[from].taken = false;
-            if place.taken {
-                self.push(place);
+            let hash = std::mem::take(&mut self.hashes[from]);
+            let stored = std::mem::take(&mut self.stored[from]);
+            if hash != 0 && hash < below {
+                self.push(hash, stored);
             }
         }
     }
 
-    /// Adds to a place's bytes.
-    fn add(&mut self, at: usize, bytes: u64) {
-        let mut node = at + 1;
+    /// Adds to the bytes of a place's block.
+    fn add(&mut self, place: usize, bytes: u64) {
+        let mut node = place / BLOCK + 1;
         while let Some(sum) = self.sums.get_mut(node) {
             *sum = sum.wrapping_add(bytes);
             node += node & node.wrapping_neg();
@@ -147,13 +197,20 @@ impl Stack {
 
     /// Bytes of the first `places` places.
     fn sum(&self, places: usize) -> u64 {
-        let (mut node, mut sum) = (places, 0_u64);
+        let mut node = places / BLOCK;
+        let mut sum =
+            self.stored[node * BLOCK..places].iter().map(|stored| bytes_of(*stored)).sum();
         while node > 0 {
-            sum = sum.wrapping_add(self.sums[node]);
+            sum = u64::wrapping_add(sum, self.sums[node]);
             node &= node - 1;
         }
         sum
     }
+}
+
+/// The bytes of what is stored in a place.
+fn bytes_of(stored: u64) -> u64 {
+    stored & u64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -183,5 +240,37 @@ mod tests {
         assert_eq!((stack.keys(), stack.touch(1, 1)), (1, reused(10)));
         stack.clear();
         assert_eq!((stack.keys(), stack.touch(1, 1)), (0, Touched::New));
+    }
+
+    /// Against a list of keys that is searched from its end.
+    #[test]
+    fn any_order_of_uses_is_as_a_list_says() {
+        let (mut stack, mut list, mut random) = (Stack::new(50), Vec::new(), 7_u64);
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (key, what, bytes) =
+                ((random >> 33) % 50 + 1, (random >> 40) % 4, (random >> 50) % 100);
+            let at = list.iter().position(|(other, _)| *other == key);
+            let before = at.map(|at| {
+                let between = list[at..].iter().map(|(_, bytes)| *bytes).sum::<u64>();
+                (between, list.remove(at).1)
+            });
+            match (what, before) {
+                (0, _) => stack.remove(key),
+                (1, _) => {
+                    stack.store(key, u32::try_from(bytes).unwrap(), 0);
+                    list.push((key, bytes));
+                }
+                (_, None) => {
+                    assert_eq!(stack.touch(key, 1), Touched::New);
+                    list.push((key, 0));
+                }
+                (_, Some((bytes_between, bytes))) => {
+                    assert_eq!(stack.touch(key, 1), Touched::Reused { bytes_between });
+                    list.push((key, bytes));
+                }
+            }
+            assert_eq!(stack.keys(), list.len());
+        }
     }
 }
