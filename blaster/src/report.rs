@@ -18,7 +18,9 @@ pub mod tables;
 mod tests;
 pub mod words;
 
+use crate::measure::check::Severity;
 use crate::result::{ResultError, RunResult};
+use crate::search::bracket::Limit;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -129,44 +131,62 @@ pub fn page(entries: &[Entry]) -> String {
     out
 }
 
-/// What the self-checks and the asserts say, before any figure.
+/// What the self-checks and the asserts say, before any figure: a block for each result.
 fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
     for Entry { name, result } in entries {
+        let said = said(result);
+        let is = |class| said.iter().any(|(other, _)| *other == class);
+        let (class, verdict) = match (is("invalid"), is("warning")) {
+            (true, _) => ("invalid", "not as they are"),
+            (false, true) => ("warning", "yes, with this in mind"),
+            (false, false) => ("good", "yes"),
+        };
         let name = escaped(name);
-        if result.is_interrupted {
-            let _ = writeln!(
-                out,
-                "<li class=\"warning\"><b>{name}</b>: interrupted; this is what was measured \
-                 until then.</li>"
-            );
+        let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
+        out.push_str(if said.is_empty() {
+            "; the self-check found no sign that the generator was the limit"
+        } else {
+            "<ul>\n"
+        });
+        for (_, sentence) in &said {
+            let _ = writeln!(out, "<li>{}</li>", escaped(&crate::words::sentence(sentence)));
         }
-        if result.verdict.is_valid() {
-            let _ = writeln!(
-                out,
-                "<li class=\"good\"><b>{name}</b>: valid; the self-check found no sign that the \
-                 generator was the limit.</li>"
-            );
-        }
-        for remark in &result.verdict.remarks {
-            let (class, word) = match remark.severity {
-                crate::measure::check::Severity::Invalid => ("invalid", "Invalid"),
-                crate::measure::check::Severity::Warning => ("warning", "Note"),
-            };
-            let _ = writeln!(
-                out,
-                "<li class=\"{class}\"><b>{name}</b>: {word} ({}): {}.</li>",
-                escaped(&remark.rule),
-                escaped(&remark.sentence)
-            );
-        }
-        for judgement in &result.judgements {
-            let class = if judgement.is_met { "good" } else { "invalid" };
-            let sentence = escaped(&judgement.sentence);
-            let _ = writeln!(out, "<li class=\"{class}\"><b>{name}</b>: {sentence}.</li>");
-        }
+        out.push_str(if said.is_empty() { "</li>\n" } else { "</ul></li>\n" });
     }
     out.push_str("</ul></section>\n");
+}
+
+/// Whatever is to be said of one result, what weighs most first.
+fn said(result: &RunResult) -> Vec<(&'static str, String)> {
+    let mut said = Vec::new();
+    for remark in &result.verdict.remarks {
+        let (class, word) = match remark.severity {
+            Severity::Invalid => ("invalid", "Invalid"),
+            Severity::Warning => ("warning", "Note"),
+        };
+        said.push((class, format!("{word} ({}): {}", remark.rule, remark.sentence)));
+    }
+    if let Some(search) = &result.search {
+        let bound = || search.curve.iter().filter_map(|point| point.client_bound.as_ref());
+        let is_bound = search.capacities.iter().any(|one| one.limit == Limit::Generator);
+        let (class, word) = if is_bound { ("invalid", "Invalid") } else { ("warning", "Note") };
+        if let Some(why) = bound().next() {
+            let (count, all) = (bound().count(), search.curve.len());
+            let sentence = format!("in {count} of {all} trials the generator was the limit: {why}");
+            said.push((class, format!("{word} (generator): {sentence}")));
+        }
+    }
+    for judgement in &result.judgements {
+        let class = if judgement.is_met { "good" } else { "invalid" };
+        said.push((class, format!("Asserted: {}", judgement.sentence)));
+    }
+    if result.is_interrupted {
+        let sentence = "Note: interrupted; this is what was measured until then";
+        said.push(("warning", sentence.to_owned()));
+    }
+    said.sort_by_key(|(class, _)| *class != "invalid");
+    said
 }
 
 /// What each result's traffic was, whole.

@@ -15,8 +15,8 @@ use std::process::Command;
 const BROWSER_SECONDS_MAX: &str = "120";
 /// Programs that understand these flags; `CHROMIUM` names another.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
-/// A small phone, and a screen.
-const WIDTHS: [u32; 2] = [360, 1280];
+/// A small phone, a usual one, and a screen.
+const WIDTHS: [u32; 3] = [360, 375, 1280];
 
 /// Runs before the page's own script: remembers what goes wrong and what is copied.
 const BEFORE: &str = "<script>window.wrong=[];window.copied=[];\
@@ -117,16 +117,18 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
         // A line a run in each chart, two of percentiles; each goes somewhere.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
-        assert!(told["letter_px"].as_f64().unwrap() >= 9.0, "{} px", told["letter_px"]);
+        assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
         assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
         let copied = told["copied"].as_str().unwrap();
         let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
-        assert_eq!(rows.len(), 4, "{copied}");
+        // A row a figure, a column a run.
+        assert_eq!((rows.len(), rows[0].len()), (19, 4), "{copied}");
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{copied}");
-        assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("answered/s", "ours", "200 [200, 200]"));
+        assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("ours", "answered/s", "200 [200, 200]"));
         let p99 = entries[0].result.merged.as_ref().unwrap().tally.total().response_ns;
-        let p99 = p99.quantile_ns(0.99).unwrap() as f64 / 1000.0;
-        let column = rows[0].iter().position(|name| *name == "p99").unwrap();
-        assert_eq!(rows[1][column], format!("{p99:.1}"));
+        let p99 = p99.quantile_ns(0.99).unwrap() as f64;
+        let row = rows.iter().find(|row| row[0] == "p99 µs").unwrap();
+        assert_eq!(row[1], super::words::us(Some(p99)));
+        assert_eq!(list(&told["torn"]), [""; 0], "words broken at {width}");
     }
 }

@@ -9,8 +9,10 @@ use super::bars::{self, Bar};
 use super::chart::{Chart, Dot, Line};
 use super::words;
 use crate::measure::{Interval, Times};
-use crate::search::curve::Point;
+use crate::search::curve::{Point, Row, median, rows};
 
+/// Marks of a curve of latency against throughput.
+const MARKS_MAX: usize = 24;
 /// Points of a percentile curve for each factor of ten of its tail.
 const POINTS_A_DECADE: u32 = 8;
 /// The rarest tail that is drawn: one in 10^9.
@@ -66,21 +68,21 @@ fn curve(
     let mut lines = Vec::new();
     for (kind, entry) in entries.iter().enumerate() {
         let Some(search) = &entry.result.search else { continue };
-        let mut points: Vec<&Point> = search.curve.iter().collect();
-        points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
-        let dot = |point: &&Point| {
-            let is_hollow = point.client_bound.is_some();
-            Some(Dot { x: point.achieved_per_s, y: figure(point)?, is_hollow })
+        let dot = |row: &Row<'_>| {
+            let bound = row.iter().filter(|point| point.client_bound.is_some()).count();
+            let is_hollow = 2 * bound > row.len();
+            let x = median(row, |point| Some(point.achieved_per_s))?;
+            Some(Dot { x, y: median(row, figure)?, is_hollow })
         };
-        let points = points.iter().filter_map(dot).collect();
+        let points = rows(&search.curve, MARKS_MAX).iter().filter_map(dot).collect();
         lines.push(Line { name: entry.name.clone(), kind, is_dashed: false, points });
     }
     Chart {
         id,
         title: title.to_owned(),
-        caption: "Each mark is a trial of the search: what was answered a second, and how long it \
-                  took from the moment it was due. A line that turns back is a server that gives \
-                  up. Hollow marks measured the generator."
+        caption: "Each mark is the median of the trials at nearly one rate: what was answered a \
+                  second, and how long it took from the moment it was due. A line that turns back \
+                  is a server that gives up. Hollow marks measured the generator."
             .to_owned(),
         x: ("requests answered/s", Spread::Linear, words::count),
         y: ("response time", Spread::Log, words::time),
@@ -167,7 +169,10 @@ fn by_time(
             let x = report.start_s + report.seconds;
             Some(Dot { x, y: figure(report)?, is_hollow: false })
         };
-        let points = entry.result.reports.iter().filter_map(dot).collect();
+        // A search's reports are its trials, each with a clock of its own.
+        let is_course = entry.result.merged.is_some();
+        let reports = entry.result.reports.iter().filter(|_| is_course);
+        let points = reports.filter_map(dot).collect();
         Line { name: entry.name.clone(), kind, is_dashed: false, points }
     };
     Chart {
@@ -177,7 +182,12 @@ fn by_time(
         x: ("seconds of traffic", Spread::Linear, words::plain),
         y: (unit, spread, words),
         x_ticks: None,
-        lines: entries.iter().enumerate().map(line).collect(),
+        lines: entries
+            .iter()
+            .enumerate()
+            .map(line)
+            .filter(|line| !line.points.is_empty())
+            .collect(),
     }
 }
 

@@ -72,14 +72,30 @@
       .filter(one => one.getBoundingClientRect().height > 170).map(name);
     const lines = [...page.querySelectorAll('figure > svg .line')]
       .filter(line => line.getTotalLength() > 10).length;
-    const letters = [...page.querySelectorAll('figure > svg')].map(svg =>
-      12.5 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
+    const letters = [...page.querySelectorAll('figure > svg text')].map(text => {
+      const svg = text.ownerSVGElement;
+      const size = parseFloat(window_.getComputedStyle(text).fontSize);
+      return size * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    });
+    // Words of our own that stand in two lines, letter by letter.
+    const torn = [];
+    for (const cell of page.querySelectorAll('tbody th')) {
+      if (cell.closest('details') || cell.closest('#types, #cpus, #capacity')) continue;
+      const text = cell.firstChild;
+      for (const word of text.data.matchAll(/\S+/g)) {
+        const range = page.createRange();
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+        if (tops.size > 1) torn.push(word[0]);
+      }
+    }
     check('first');
     page.getElementById('theme').click();
     check('second');
     page.querySelector('#glance .copy').click();
     return {
-      wrong: window_.wrong, outside, overlapping, tall, nameless, faint, paper, lines,
+      wrong: window_.wrong, outside, overlapping, tall, torn, nameless, faint, paper, lines,
       page_width: root.scrollWidth, letter_px: Math.min(...letters),
       figures: [...page.querySelectorAll('figure')].map(figure => figure.id),
       copied: window_.copied.join('\n--\n'),

@@ -8,6 +8,7 @@ use super::Entry;
 use super::table::Table;
 use super::words::{number, us};
 use crate::measure::{Interval, VerbTally};
+use crate::result::machine::Nic;
 use crate::result::manifest::Manifest;
 use crate::search::bootstrap;
 use crate::search::{Capacity, bracket::Limit};
@@ -41,62 +42,64 @@ fn with_interval(value: Option<f64>, interval: Option<(f64, f64)>, decimals: usi
     }
 }
 
-/// Each result in one row.
+/// The names of what is told at a glance, with how each is told.
+type Glance = (&'static str, fn(&Entry, &Interval) -> String);
+const GLANCE: [Glance; 18] = [
+    ("answered/s", |entry, _| spread(entry, 0, |report| Some(report.achieved_per_s()))),
+    ("offered/s", |_, all| number(Some(all.offered_per_s()), 0)),
+    ("mean µs", |entry, _| {
+        let mean = |report: &Interval| report.tally.total().response_ns.mean_ns();
+        spread(entry, 1, |report| mean(report).map(|ns| ns / 1000.0))
+    }),
+    ("p50 µs", |_, all| quantile(all, 0.5)),
+    ("p90 µs", |_, all| quantile(all, 0.9)),
+    ("p95 µs", |_, all| quantile(all, 0.95)),
+    ("p99 µs", |_, all| quantile(all, 0.99)),
+    ("p99.9 µs", |_, all| quantile(all, 0.999)),
+    ("p99.99 µs", |_, all| quantile(all, 0.9999)),
+    ("max µs", |_, all| quantile(all, 1.0)),
+    ("sd µs", |_, all| us(all.tally.total().response_ns.sd_ns())),
+    ("late %", |_, all| {
+        let total = all.tally.total();
+        percent(Some(total.late as f64 / total.answered.max(1) as f64))
+    }),
+    ("failed %", |_, all| percent(all.tally.total().failure_ratio())),
+    ("hits %", |_, all| percent(all.tally.total().hit_ratio())),
+    ("server CPUs", |_, all| number(all.usage.server.map(|server| server.cpus()), 2)),
+    ("server CPU ns/request", |_, all| {
+        let answered = all.tally.total().answered;
+        number(all.usage.server.and_then(|server| server.ns_per_request(answered)), 0)
+    }),
+    ("server RSS MiB", |_, all| {
+        let rss = all.usage.server.and_then(|server| server.rss_bytes);
+        number(rss.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
+    }),
+    ("generator CPUs", |_, all| number(all.usage.client.map(|client| client.cpus()), 2)),
+];
+
+fn quantile(all: &Interval, share: f64) -> String {
+    us(all.tally.total().response_ns.quantile_ns(share).map(|ns| ns as f64))
+}
+
+/// Each result in a column: side by side on a phone too.
 #[must_use]
 pub fn glance(entries: &[Entry]) -> String {
-    let head = [
-        "run",
-        "answered/s",
-        "offered/s",
-        "mean µs",
-        "p50",
-        "p90",
-        "p95",
-        "p99",
-        "p99.9",
-        "p99.99",
-        "max",
-        "sd",
-        "late %",
-        "failed %",
-        "hits %",
-        "server CPUs",
-        "CPU ns/request",
-        "RSS MiB",
-        "client CPUs",
-    ];
-    let mut table = Table::new(&head);
-    for entry in entries {
-        let Some(merged) = &entry.result.merged else { continue };
-        let total = merged.tally.total();
-        let ns = |quantile| us(total.response_ns.quantile_ns(quantile).map(|ns| ns as f64));
-        let server = merged.usage.server;
-        let rss = server.and_then(|server| server.rss_bytes);
-        let mean =
-            |report: &Interval| report.tally.total().response_ns.mean_ns().map(|ns| ns / 1000.0);
-        table.row(&[
-            entry.name.clone(),
-            spread(entry, 0, |report| Some(report.achieved_per_s())),
-            number(Some(merged.offered_per_s()), 0),
-            spread(entry, 1, mean),
-            ns(0.5),
-            ns(0.9),
-            ns(0.95),
-            ns(0.99),
-            ns(0.999),
-            ns(0.9999),
-            us(total.response_ns.max_ns().map(|ns| ns as f64)),
-            us(total.response_ns.sd_ns()),
-            percent(Some(total.late as f64 / total.answered.max(1) as f64)),
-            percent(total.failure_ratio()),
-            percent(total.hit_ratio()),
-            number(server.map(|server| server.cpus()), 2),
-            number(server.and_then(|server| server.ns_per_request(total.answered)), 0),
-            number(rss.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
-            number(merged.usage.client.map(|client| client.cpus()), 2),
-        ]);
+    let measured: Vec<(&Entry, &Interval)> =
+        entries.iter().filter_map(|entry| Some((entry, entry.result.merged.as_ref()?))).collect();
+    if measured.is_empty() {
+        return String::new();
     }
-    section("At a glance: response times", "glance", &table)
+    let names = measured.iter().map(|(entry, _)| entry.name.as_str());
+    let head: Vec<&str> = std::iter::once("response times").chain(names).collect();
+    let mut table = Table::new(&head);
+    for (name, tell) in GLANCE {
+        let cells = measured.iter().map(|(entry, all)| tell(entry, all));
+        let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
+        if cells.iter().skip(1).any(|cell| *cell != number(None, 0)) {
+            table.row(&cells);
+        }
+    }
+    section("At a glance", "glance", &table)
 }
 
 fn percent(ratio: Option<f64>) -> String {
@@ -268,7 +271,8 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
     add("governor", machine.governor.clone().unwrap_or_else(unknown));
     let memory = machine.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
     add("memory, GiB", number(memory, 1));
-    for nic in &machine.nics {
+    let is_used = |nic: &&Nic| nic.state.as_deref() != Some("down");
+    for nic in machine.nics.iter().filter(is_used) {
         let known = |value: Option<String>| value.unwrap_or_else(unknown);
         add(
             &format!("interface {}", nic.name),

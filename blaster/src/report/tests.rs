@@ -39,13 +39,16 @@ fn everything_is_on_the_page() {
     }
     let [ours, theirs] = [50, 80].map(|us| {
         let total = sample::result("", us).merged.unwrap().tally.total();
-        format!("<td>{:.1}</td>", total.response_ns.quantile_ns(0.999).unwrap() as f64 / 1000.0)
+        let ns = total.response_ns.quantile_ns(0.999).unwrap() as f64;
+        format!("<td>{}</td>", super::words::us(Some(ns)))
     });
     assert!(page.contains(&ours) && page.contains(&theirs) && ours != theirs);
     let rows = page.split_once("id=\"manifest\"").unwrap().1;
     let marked =
         |row: &str| rows.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{row}"));
     assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
+    // A generator that was the limit in a search does not pass for valid.
+    assert!(page.contains("Invalid (generator): in 1 of 8 trials"), "{page}");
     // 200 requests a second are answered in every report.
     assert!(page.contains("<td>200 [200, 200]</td>"));
 }

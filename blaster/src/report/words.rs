@@ -43,10 +43,10 @@ pub fn number(value: Option<f64>, decimals: usize) -> String {
     }
 }
 
-/// Nanoseconds as microseconds.
+/// Nanoseconds as microseconds, with no more digits than can be read.
 #[must_use]
 pub fn us(ns: Option<f64>) -> String {
-    number(ns.map(|ns| ns / 1000.0), 1)
+    number(ns.map(|ns| ns / 1000.0), usize::from(ns.is_some_and(|ns| ns < 999_950.0)))
 }
 
 /// A time with the unit that suits it, for an axis.

@@ -67,3 +67,36 @@ impl Point {
         }
     }
 }
+
+/// Trials at nearly the same rate.
+pub type Row<'f> = Vec<&'f Point>;
+
+/// Rates that differ by less than this are one row, if that makes few enough.
+const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
+
+/// All trials by rate, in no more than `rows_max` rows if any width of theirs does that.
+#[must_use]
+pub fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
+    let mut points: Vec<&Point> = curve.iter().collect();
+    points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
+    let grouped = |width: f64| {
+        let mut rows: Vec<Row> = Vec::new();
+        for point in &points {
+            match rows.last_mut() {
+                Some(row) if point.asked_per_s <= row[0].asked_per_s * width => row.push(point),
+                _ => rows.push(vec![point]),
+            }
+        }
+        rows
+    };
+    let mut all = WIDTHS.into_iter().map(grouped);
+    let last = all.next_back().unwrap_or_default();
+    all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
+}
+
+/// The middle one of what is known of a row.
+pub fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = row.iter().filter_map(|point| of(point)).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

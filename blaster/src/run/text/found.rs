@@ -9,15 +9,13 @@ use crate::letters::{Frame, place, span};
 use crate::measure::check::ACHIEVED_SHARE_MIN;
 use crate::result::RunResult;
 use crate::search::bracket::Limit;
-use crate::search::curve::Point;
+use crate::search::curve::{Point, Row, median, rows};
 use crate::search::{Capacity, Found};
 use crate::words::{grouped, percent, sentence, time, wrapped};
 use std::fmt::Write;
 
 /// Rows of the table.
 const ROWS_MAX: usize = 24;
-/// Rates that differ by less than this are one row, if that is few enough.
-const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 /// What the server failed of, of all requests.
 const FAILED_MAX: f64 = 0.001;
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
@@ -55,35 +53,6 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     out
 }
 
-/// Trials at nearly the same rate.
-type Row<'f> = Vec<&'f Point>;
-
-/// All trials by rate, in no more than `ROWS_MAX` rows if any width of theirs does that.
-fn rows(curve: &[Point]) -> Vec<Row<'_>> {
-    let mut points: Vec<&Point> = curve.iter().collect();
-    points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
-    let grouped = |width: f64| {
-        let mut rows: Vec<Row> = Vec::new();
-        for point in &points {
-            match rows.last_mut() {
-                Some(row) if point.asked_per_s <= row[0].asked_per_s * width => row.push(point),
-                _ => rows.push(vec![point]),
-            }
-        }
-        rows
-    };
-    let mut all = WIDTHS.into_iter().map(grouped);
-    let last = all.next_back().unwrap_or_default();
-    all.find(|rows| rows.len() <= ROWS_MAX).unwrap_or(last)
-}
-
-/// The middle one of what is known.
-fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = row.iter().filter_map(|point| of(point)).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 /// Latency against throughput.
 fn table(out: &mut String, found: &Found) {
     let _ = writeln!(
@@ -91,7 +60,7 @@ fn table(out: &mut String, found: &Found) {
         "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
         "asked/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
     );
-    for row in rows(&found.curve) {
+    for row in rows(&found.curve, ROWS_MAX) {
         let shown = |of: fn(&Point) -> Option<f64>| {
             median(&row, of).map_or("-".to_owned(), |ns| time(whole(ns)))
         };
@@ -137,7 +106,7 @@ fn whole(ns: f64) -> u64 {
 
 /// The same, drawn: rates to the right, times upwards by factors.
 fn plot(out: &mut String, plan: &Plan, found: &Found) {
-    let rows = rows(&found.curve);
+    let rows = rows(&found.curve, ROWS_MAX);
     let mut marks: Vec<(char, f64, f64)> = Vec::new();
     for (letter, _, of) in CURVES {
         for row in &rows {
