@@ -13,6 +13,7 @@ mod live;
 mod record;
 mod servers;
 pub mod text;
+mod unstored;
 
 pub use servers::ServersError;
 
@@ -132,11 +133,8 @@ pub enum RunError {
     #[error("stopped by Ctrl-C before anything was measured")]
     Stopped,
     /// Nearly nothing could be stored.
-    #[error(
-        "{0} of the values could not be stored: is it a cache, is it full, and does it take values \
-         of that size? (--no-populate leaves populating out)"
-    )]
-    Unpopulated(u64),
+    #[error("{0}.\n{1} (--no-populate leaves populating out)")]
+    Unpopulated(String, &'static str),
     /// What comes is of another protocol.
     #[error(
         "what the server answers makes no sense in the protocol {0}: is it another kind of server? \
@@ -162,7 +160,7 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
     let live = Live::new(plan);
     let watch = watch(plan, &ground);
-    let mut not_stored = 0;
+    let mut not_stored = None;
     if plan.populate {
         not_stored = course::populate(plan, &ground, (&watch, &live))?;
     }
@@ -171,10 +169,8 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     live.done();
     let course = course?;
     let mut done = judged(plan, record::manifest(plan, &ground), course);
-    if not_stored > 0 {
-        let sentence = format!(
-            "{not_stored} keys could not be stored before the traffic: misses come of that too"
-        );
+    if let Some(told) = not_stored {
+        let sentence = format!("before the traffic {told}. Misses come of that too");
         done.verdict.add("not-populated", Severity::Warning, sentence);
     }
     Ok(done)

@@ -8,7 +8,7 @@
 use blaster::reflect::{self, Running};
 use blaster::target::Place;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -129,7 +129,47 @@ fn what_was_not_stored_before_the_traffic_is_told() {
     let words = "run -q --keys 200 --schedule 0s+1x50ms --timeout 2s";
     let (output, out, err) = output(words, &format!("udp://{address}"));
     assert!(output.status.success(), "{out}{err}");
-    assert!(out.contains("keys could not be stored before the traffic"), "{out}");
+    assert!(out.contains("of 200 keys could not be stored: "), "{out}");
+    assert!(out.contains(" not answered in time. Misses come of that too"), "{out}");
+}
+
+/// A server that answers everything with a line, and ends when nobody is connected any more.
+fn always(line: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                // Of two lines a set, the second is its value.
+                while let Some(Ok(command)) = lines.next() {
+                    if command.starts_with("set ") {
+                        lines.next();
+                    }
+                    if stream.write_all(line.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
+    for (line, kind, help) in [
+        ("SERVER_ERROR out of memory storing object\r\n", "out of memory", "more memory"),
+        ("SERVER_ERROR object too large for cache\r\n", "too large", "--value-size"),
+        ("CLIENT_ERROR unauthenticated\r\n", "not allowed", "log in"),
+    ] {
+        let (output, _, err) = output("run -q --keys 100", &always(line));
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        let told = format!("100 of 100 keys could not be stored: 100 refused, {kind} (the first: ");
+        assert!(err.contains(&told) && err.contains(line.trim()), "{err}");
+        assert!(err.contains(help), "{err}");
+    }
 }
 
 #[test]

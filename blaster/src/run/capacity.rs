@@ -60,8 +60,8 @@ impl Trial for Trials<'_> {
                 Err(RunError::Stopped) => return Ok(None),
                 populated => populated?,
             };
-            if not_stored > 0 {
-                self.live.note(&format!("{not_stored} keys could not be stored beforehand"));
+            if let Some(told) = not_stored {
+                self.live.note(&told);
             }
         }
         let nth = self.intervals.len() + 1;

@@ -7,6 +7,7 @@
 
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
+use super::unstored::Stored;
 use super::{Plan, RunError};
 use crate::drive::{Mode, Pace};
 use crate::measure::Interval;
@@ -28,7 +29,7 @@ pub(crate) struct Course {
     pub(crate) cut_short: Option<String>,
 }
 
-/// Stores every key once; how many were not.
+/// Stores every key once; what is to be told if some were not.
 ///
 /// # Errors
 /// A thread could not go on, or hardly anything could be stored.
@@ -36,20 +37,15 @@ pub(crate) fn populate(
     plan: &Plan,
     ground: &Ground,
     (watch, live): (&Watch, &Live),
-) -> Result<u64, RunError> {
+) -> Result<Option<String>, RunError> {
     let pace = Pace::Closed { connections: plan.connections, depth: POPULATE_DEPTH };
     live.populating(ground.workload.keys());
     let crew = Crew::start(plan, ground, Mode::Populate, pace, live.is_watched());
     let crew = crew.map_err(RunError::Threads)?;
     let start = crew.start;
-    let (mut stored, mut errors, mut broken) = (0, 0, 0);
+    let mut stored = Stored::default();
     let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
-    let mut count = |handed: Handed| {
-        let total = handed.tally.total();
-        stored += total.answered;
-        errors += total.failed();
-        broken += handed.tally.broken;
-    };
+    let mut count = |handed: Handed| stored.add(&handed.tally);
     while !crew.is_over() && !ground.is_stopped() {
         if let Some(handed) = crew.next(TICK) {
             count(handed);
@@ -64,15 +60,18 @@ pub(crate) fn populate(
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(&mut count);
     live.done();
-    live.populated(stored.saturating_sub(errors), start.elapsed());
+    live.populated(stored.keys(), start.elapsed());
     match failed {
         Some(error) => Err(RunError::Drive(error)),
         None if ground.is_stopped() => Err(RunError::Stopped),
-        None if stored == 0 && broken > 0 => {
+        None if stored.keys() == 0 && stored.is_broken() => {
             Err(RunError::Speechless(ground.servers.speech.name()))
         }
-        None if stored == 0 || errors > stored / 2 => Err(RunError::Unpopulated(errors)),
-        None => Ok(errors),
+        None if stored.lacking() >= stored.keys() => {
+            let told = stored.told().unwrap_or_else(|| "no key could be stored".to_owned());
+            Err(RunError::Unpopulated(told, stored.advice()))
+        }
+        None => Ok(stored.told()),
     }
 }
 

@@ -214,6 +214,13 @@ fn keys(out: &mut String, all: &Interval) {
         "failures   {} errors, {} timeouts, {} wrong values, {} broken streams",
         total.errors, total.timeouts, total.corrupt, tally.broken
     );
+    let refusals = tally.refusals.named();
+    if !refusals.is_empty() {
+        let kinds = refusals.iter().map(|(kind, count)| format!("{count} {kind}"));
+        let kinds: Vec<String> = kinds.collect();
+        let first = tally.refusals.first.as_deref().unwrap_or_default();
+        let _ = writeln!(out, "refusals   {}; the first: {first}", kinds.join(", "));
+    }
     let late = total.late as f64 * 100.0 / total.answered.max(1) as f64;
     let _ = writeln!(
         out,

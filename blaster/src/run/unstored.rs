@@ -1,0 +1,130 @@
+//! What could not be stored before the traffic: how much, why, and what to do about it.
+//!
+//! Where: `course` counts while it populates; `run` and `capacity` tell. Invariant: each key that
+//! is not there is told once, by what became of its request.
+//! Source: row A52; whoever reads hit ratios has to know what was never stored.
+
+use crate::measure::Tally;
+use crate::workload::Verb;
+use std::fmt::Write;
+
+/// What became of the keys.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    tally: Tally,
+}
+
+impl Stored {
+    /// Adds what a thread handed over.
+    pub(crate) fn add(&mut self, tally: &Tally) {
+        self.tally.merge(tally);
+    }
+
+    /// Keys that are stored.
+    pub(crate) fn keys(&self) -> u64 {
+        let set = self.tally.verb(Verb::Set);
+        set.answered.saturating_sub(set.errors + set.not_done)
+    }
+
+    /// Keys that are not.
+    pub(crate) fn lacking(&self) -> u64 {
+        let set = self.tally.verb(Verb::Set);
+        set.errors + set.not_done + set.timeouts
+    }
+
+    /// Something came that makes no sense in the protocol.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.tally.broken > 0
+    }
+
+    /// How many keys could not be stored, and by which kinds of failure; none if all are.
+    pub(crate) fn told(&self) -> Option<String> {
+        let lacking = self.lacking();
+        if lacking == 0 {
+            return None;
+        }
+        let set = self.tally.verb(Verb::Set);
+        let cut_off = self.tally.cut_off.min(set.timeouts);
+        let mut kinds: Vec<(String, u64)> = Vec::new();
+        for (kind, count) in self.tally.refusals.named() {
+            kinds.push((format!("refused, {kind}"), count));
+        }
+        kinds.push(("not answered in time".to_owned(), set.timeouts - cut_off));
+        kinds.push(("cut off with their connections".to_owned(), cut_off));
+        kinds.push(("not stored, without a reason".to_owned(), set.not_done));
+        kinds.retain(|(_, count)| *count > 0);
+        let kinds: Vec<String> =
+            kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let all = lacking + self.keys();
+        let mut out = format!("{lacking} of {all} keys could not be stored: {}", kinds.join("; "));
+        if let Some(first) = &self.tally.refusals.first {
+            let _ = write!(out, " (the first: {first})");
+        }
+        Some(out)
+    }
+
+    /// What helps against the most frequent failure.
+    pub(crate) fn advice(&self) -> &'static str {
+        let set = self.tally.verb(Verb::Set);
+        let refusals = &self.tally.refusals;
+        let cut_off = self.tally.cut_off.min(set.timeouts);
+        let helps = [
+            (refusals.out_of_memory, "give the server more memory, or ask for fewer --keys"),
+            (refusals.too_large, "ask for a smaller --value-size, or let the server take more"),
+            (refusals.not_understood, "--protocol names another protocol"),
+            (
+                refusals.not_allowed,
+                "kvblaster does not log in: ask a server that needs no password",
+            ),
+            (set.timeouts - cut_off, "a longer --timeout or fewer --connections may help"),
+            (cut_off, "does the server take so many --connections, and values of that size?"),
+            (refusals.other + set.not_done, "the server's log may say more"),
+        ];
+        helps.iter().rev().max_by_key(|(count, _)| *count).map_or("", |(_, help)| help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many keys stored, and others that were not.
+    fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> Stored {
+        let mut tally = Tally::new(0);
+        (0..keys).for_each(|_| tally.answered(Verb::Set, false, 0, 0, 1));
+        for (words, count) in refused {
+            for _ in 0..*count {
+                tally.answered(Verb::Set, true, 0, 0, 1);
+                tally.refusals.count(words);
+            }
+        }
+        (0..late + cut_off).for_each(|_| tally.timed_out(Verb::Set));
+        tally.cut_off = cut_off;
+        let mut stored = Stored::default();
+        stored.add(&tally);
+        stored
+    }
+
+    #[test]
+    fn what_is_stored_needs_no_words() {
+        let all = stored(7, &[], 0, 0);
+        assert_eq!((all.keys(), all.lacking(), all.told()), (7, 0, None));
+    }
+
+    #[test]
+    fn each_kind_of_failure_is_counted_and_the_first_words_are_told() {
+        let full: &[u8] = b"SERVER_ERROR out of memory storing object";
+        let large: &[u8] = b"SERVER_ERROR object too large for cache";
+        let some = stored(80, &[(large, 4), (full, 9)], 5, 2);
+        assert_eq!((some.keys(), some.lacking()), (80, 20));
+        let expected = "20 of 100 keys could not be stored: 9 refused, out of memory; 4 refused, \
+                        too large; 5 not answered in time; 2 cut off with their connections (the \
+                        first: SERVER_ERROR object too large for cache)";
+        assert_eq!(some.told().as_deref(), Some(expected));
+        assert!(some.advice().contains("more memory"), "{}", some.advice());
+        let mut two = stored(1, &[(b"NOAUTH x", 3)], 0, 0);
+        two.add(&stored(0, &[], 0, 1).tally);
+        assert!(two.told().unwrap().starts_with("4 of 5 keys"), "{:?}", two.told());
+        assert!(two.advice().contains("log in"), "{}", two.advice());
+    }
+}
