@@ -13,6 +13,11 @@ use std::time::Duration;
 /// Requests of a trial: enough for the 99.9th percentile to be that of the distribution.
 const REQUESTS: u64 = 10_000;
 
+/// What the slow mode takes.
+pub(super) const SLOW_S: f64 = 5e-3;
+/// What waits are multiplied by in the dip.
+const DIP: f64 = 1000.0;
+
 /// A server, and the generator in front of it.
 pub(super) struct Simulated {
     /// How long a request takes.
@@ -21,13 +26,17 @@ pub(super) struct Simulated {
     pub(super) noise: f64,
     /// Trials of which one in a hundred requests waits for 100 ms, of all trials.
     pub(super) stalls: f64,
+    /// The share of requests that take `SLOW_S` more, whatever the rate: a second mode.
+    pub(super) slow: f64,
+    /// Between these rates all waits are `DIP` times as long: not even monotonic.
+    pub(super) dip: (f64, f64),
     /// The most that the generator can send.
     pub(super) client_per_s: f64,
     /// Requests answered by an error.
     pub(super) errors: u64,
     /// Trials after which it stops.
     pub(super) trials_max: u32,
-    random: Xoshiro256PlusPlus,
+    pub(super) random: Xoshiro256PlusPlus,
     pub(super) trials: u32,
 }
 
@@ -38,6 +47,8 @@ impl Simulated {
             service_s: service_us / 1e6,
             noise: 1.0,
             stalls: 0.0,
+            slow: 0.0,
+            dip: (0.0, 0.0),
             client_per_s: 1e12,
             errors: 0,
             trials_max: u32::MAX,
@@ -92,7 +103,8 @@ impl Trial for Simulated {
             return Ok(None);
         }
         self.trials += 1;
-        let factor = self.noise.powf(2.0 * self.share() - 1.0);
+        let is_dip = self.dip.0 < rate && rate < self.dip.1;
+        let factor = self.noise.powf(2.0 * self.share() - 1.0) * if is_dip { DIP } else { 1.0 };
         let stalled = if self.share() < self.stalls { REQUESTS / 100 } else { 0 };
         let sent = rate.min(self.client_per_s);
         let answered = 1.0 / self.service_s / sent * REQUESTS as f64;
@@ -103,10 +115,11 @@ impl Trial for Simulated {
         for request in 0..REQUESTS {
             interval.tally.sent(Verb::Get, 1, 0, 0);
             let share = (request as f64 + 0.5) / REQUESTS as f64;
+            let is_slow = (request as f64) < self.slow * REQUESTS as f64;
             let response_s = if request < stalled {
                 0.1
             } else {
-                factor * self.quantile_s(sent, share).min(10.0)
+                factor * self.quantile_s(sent, share).min(10.0) + if is_slow { SLOW_S } else { 0.0 }
             };
             if (request as f64) < answered {
                 let is_error = request < self.errors;

@@ -3,7 +3,7 @@
 //! Where: tests. Invariant: all is computed from seeds: a test that passes once passes always.
 
 use super::bracket::Limit;
-use super::simulated::Simulated;
+use super::simulated::{SLOW_S, Simulated};
 use super::{Aim, Capacity, Found, search};
 use std::time::Duration;
 
@@ -98,6 +98,63 @@ fn a_server_that_always_stalls_has_no_capacity_for_the_tail() {
     let limits: Vec<Limit> = found.capacities.iter().map(|capacity| capacity.limit).collect();
     assert_eq!(limits[2..], [Limit::LowestRate; 2], "{limits:?}");
     assert_eq!(found.capacities[3].rate_per_s, None);
+}
+
+#[test]
+fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
+    // One request in two hundred takes 5 ms more: the mean has 25 us less to spend.
+    let mut server = Simulated::new(20.0, 1);
+    let known = server.capacity(MS - 0.005 * SLOW_S, Simulated::mean_s);
+    // Of the other requests, so many may be slow of themselves.
+    let beyond = 1.0 - 0.005 / 0.995;
+    let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
+    server.slow = 0.005;
+    let found = found(&Aim { trials_max: 1000, ..aim() }, &mut server);
+    let [avg, p99, p999, max] = &found.capacities[..] else { panic!("{found:?}") };
+    assert!((0.975..=1.001).contains(&(rate(avg) / known)), "{avg:?} for {known}");
+    assert!((0.95..=1.03).contains(&(rate(p99) / tail)), "{p99:?} for {tail}");
+    assert_eq!([p999.limit, max.limit], [Limit::LowestRate; 2]);
+    assert_eq!((p999.rate_per_s, max.rate_per_s), (None, None));
+    assert!(found.is_complete, "not in {} trials", found.curve.len());
+    assert_eq!(max.interval_per_s, Some((0.0, 0.0)), "{max:?}");
+}
+
+#[test]
+fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
+    // Between 15 and 22 thousand nothing holds; above, up to the capacity, all does again.
+    let known = known(&Simulated::new(20.0, 1));
+    for start_per_s in [10_000.0, 5_000.0, 30_000.0, 18_000.0] {
+        let mut server = Simulated { dip: (15_000.0, 22_000.0), ..Simulated::new(20.0, 1) };
+        let found = found(&Aim { start_per_s, ..aim() }, &mut server);
+        assert!(found.is_complete);
+        for (capacity, known) in found.capacities.iter().zip(known) {
+            let rate = rate(capacity);
+            let is_edge = (0.97..=1.001).contains(&(rate / 15_000.0));
+            let is_capacity = (0.97..=1.001).contains(&(rate / known));
+            assert!(is_edge || is_capacity, "from {start_per_s}: {capacity:?}, not {known}");
+            assert_eq!(capacity.limit, Limit::Server);
+        }
+    }
+}
+
+#[test]
+fn intervals_hold_the_truth_about_as_often_as_they_say() {
+    // Noise of 10 % in the waits moves the p99.9's capacity; its median is the quiet server's.
+    let (mut held, mut widths) = (0, 0.0);
+    let mut aim = Aim { rounds: 8, trials_max: 3000, ..aim() };
+    aim.goals.retain(|goal| goal.name == "p999");
+    for seed in 0..12 {
+        let mut server = Simulated::new(20.0, 100 + seed);
+        let known = known(&server)[2];
+        server.noise = 1.1;
+        let found = found(&Aim { seed, ..aim.clone() }, &mut server);
+        let (low, high) = found.capacities[0].interval_per_s.unwrap();
+        // What was found is at most a precision below the least rate that failed.
+        held += u32::from(low <= known && known <= high * 1.02);
+        widths += (high - low) / known / 12.0;
+    }
+    assert!(held >= 9, "{held} of 12 hold the truth");
+    assert!(widths < 0.1, "intervals of {widths} of the capacity tell nothing");
 }
 
 #[test]
