@@ -11,6 +11,7 @@ mod connect;
 mod datagram;
 mod epoll;
 mod listener;
+mod nic;
 mod pin;
 mod stream;
 mod wake;
@@ -21,6 +22,7 @@ pub use datagram::{
 };
 pub use epoll::{Epoll, Event, Interest, Timeout};
 pub use listener::{Accepted, Listener, Place, PortHold};
+pub use nic::nic_settings;
 pub use pin::{pin_thread, thread_cpus};
 pub use stream::{Got, Sent, Stream};
 pub use wake::Waker;

@@ -252,6 +252,8 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
         add(&format!("server {} version", nth + 1), target.version.clone().unwrap_or_else(unknown));
         let started = target.command_line.clone().unwrap_or_else(unknown);
         add(&format!("server {} command line", nth + 1), started);
+        let cpus = target.cpus.clone().unwrap_or_else(unknown);
+        add(&format!("server {} may run on CPUs", nth + 1), cpus);
     }
     add("started", manifest.started.clone());
     add("protocol", manifest.protocol.clone());
@@ -271,6 +273,9 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
     add("governor", machine.governor.clone().unwrap_or_else(unknown));
     let memory = machine.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
     add("memory, GiB", number(memory, 1));
+    for setting in &machine.settings {
+        add(&setting.name, setting.value.clone());
+    }
     let is_used = |nic: &&Nic| nic.state.as_deref() != Some("down");
     for nic in machine.nics.iter().filter(is_used) {
         let known = |value: Option<String>| value.unwrap_or_else(unknown);
@@ -286,6 +291,11 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
                 nic.tx_queues
             ),
         );
+        let settings = nic.settings.iter().map(|set| format!("{} {}", set.name, set.value));
+        let settings: Vec<String> = settings.collect();
+        if !settings.is_empty() {
+            add(&format!("interface {} is set to", nic.name), settings.join(", "));
+        }
     }
     fields
 }

@@ -21,7 +21,8 @@ const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softi
 
 /// Columns of `curve.csv`.
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
-p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met";
+p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met,\
+min_us,sd_us";
 
 /// Each report.
 #[must_use]
@@ -112,7 +113,7 @@ pub fn curve(curve: &[Point]) -> String {
         let us = |ns: Option<u64>| cell(ns.map(|ns| ns as f64 / 1000.0), 3);
         let _ = write!(
             out,
-            "{},{:.1},{:.1},{:.1},{},{},{},{},{},{:.6},{:.6},{},{},{:.4},{},{}\r\n",
+            "{},{:.1},{:.1},{:.1},{},{},{},{},{},{:.6},{:.6},{},{},{:.4},{},{},{},{}\r\n",
             nth + 1,
             point.asked_per_s,
             point.offered_per_s,
@@ -128,7 +129,9 @@ pub fn curve(curve: &[Point]) -> String {
             cell(point.server_cpus, 4),
             point.busiest,
             quoted(point.client_bound.as_deref().unwrap_or_default()),
-            quoted(&point.met.join(" "))
+            quoted(&point.met.join(" ")),
+            us(point.min_ns),
+            cell(point.sd_ns.map(|ns| ns / 1000.0), 3)
         );
     }
     out

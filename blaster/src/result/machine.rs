@@ -1,14 +1,50 @@
-//! The machine that measured: kernel, CPUs, memory, network interfaces.
+//! The machine that measured: kernel, CPUs, memory, network interfaces, and what they are set to.
 //!
 //! Where: in the manifest. Invariant: what cannot be read is absent; nothing here can fail.
-//! Source: uname(2), /proc/cpuinfo, /proc/meminfo, /sys/class/net.
+//! Source: uname(2), /proc/cpuinfo, /proc/meminfo, /proc/sys/net, /sys/class/net, ethtool, the
+//! kernel's admin-guide for /sys/devices/system/cpu.
 
+use super::manifest::Setting;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
 /// Interfaces that are listed.
 const NICS_MAX: usize = 32;
+/// The longest value of a setting that is kept.
+const VALUE_CHARS_MAX: usize = 200;
+/// Of the system: a name, and the file that has it.
+const FILES: [(&str, &str); 18] = [
+    ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    ("smt", "/sys/devices/system/cpu/smt/active"),
+    ("boost", "/sys/devices/system/cpu/cpufreq/boost"),
+    ("no-turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
+    ("frequency-driver", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
+    ("idle-driver", "/sys/devices/system/cpu/cpuidle/current_driver"),
+    ("isolated-cpus", "/sys/devices/system/cpu/isolated"),
+    ("transparent-hugepages", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
+    ("net.core.busy_read", "/proc/sys/net/core/busy_read"),
+    ("net.core.default_qdisc", "/proc/sys/net/core/default_qdisc"),
+    ("net.core.netdev_max_backlog", "/proc/sys/net/core/netdev_max_backlog"),
+    ("net.core.rmem_max", "/proc/sys/net/core/rmem_max"),
+    ("net.core.somaxconn", "/proc/sys/net/core/somaxconn"),
+    ("net.core.wmem_max", "/proc/sys/net/core/wmem_max"),
+    ("net.ipv4.tcp_congestion_control", "/proc/sys/net/ipv4/tcp_congestion_control"),
+    ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
+    ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
+];
+/// Words of the kernel's command line that change how fast it is; the others are nobody's business.
+const BOOT_WORDS: [&str; 8] = [
+    "mitigations",
+    "isolcpus",
+    "nohz",
+    "nohz_full",
+    "rcu_nocbs",
+    "idle",
+    "preempt",
+    "intel_pstate",
+];
 
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +61,9 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Memory.
     pub memory_bytes: Option<u64>,
+    /// What else decides on how fast it is: mitigations, clock, limits of sockets.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
     /// Network interfaces, loopback included.
     pub nics: Vec<Nic>,
 }
@@ -52,6 +91,9 @@ pub struct Nic {
     pub napi_defer_hard_irqs: Option<u64>,
     /// Whether it is polled by threads of its own.
     pub threaded: Option<bool>,
+    /// Offloads (1: on), coalescing, rings and channels, as ethtool has them; steering of packets.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
 }
 
 impl Machine {
@@ -69,9 +111,60 @@ impl Machine {
                 .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
             governor: word(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
             memory_bytes: memory_bytes(&read("/proc/meminfo")),
+            settings: settings(),
             nics: nics(Path::new("/sys/class/net")),
         }
     }
+}
+
+/// What is set of the system, beside its interfaces.
+fn settings() -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        settings.extend(value.map(|value| setting(name, &value)));
+    };
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    add("boot", boot(&read("/proc/cmdline")));
+    let is_guest = read("/proc/cpuinfo").split_whitespace().any(|word| word == "hypervisor");
+    add("virtual", is_guest.then(|| "yes".to_owned()));
+    for (name, path) in FILES {
+        add(name, word(Path::new(path)));
+    }
+    for (name, state) in vulnerabilities(Path::new("/sys/devices/system/cpu/vulnerabilities")) {
+        add(&name, Some(state));
+    }
+    settings
+}
+
+fn setting(name: &str, value: &str) -> Setting {
+    let printable = value.split_whitespace().collect::<Vec<_>>().join(" ");
+    let value = printable.chars().take(VALUE_CHARS_MAX).collect();
+    Setting { name: name.to_owned(), value }
+}
+
+/// Of the kernel's command line, what changes how fast it is.
+fn boot(command_line: &str) -> Option<String> {
+    let words = command_line.split_whitespace();
+    let known = words.filter(|word| {
+        let name = word.split_once('=').map_or(*word, |(name, _)| name);
+        BOOT_WORDS.contains(&name)
+    });
+    let known = known.collect::<Vec<_>>().join(" ");
+    (!known.is_empty()).then_some(known)
+}
+
+/// What the processor is vulnerable to, and what is done about it; not what it does not have.
+fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<(String, String)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let state = word(&entry.path()).filter(|state| state != "Not affected")?;
+            Some((entry.file_name().to_string_lossy().into_owned(), state))
+        })
+        .collect();
+    found.sort();
+    found
 }
 
 /// The first model that is named.
@@ -104,8 +197,19 @@ fn nic(path: &Path) -> Nic {
     };
     let driver = fs::read_link(path.join("device/driver")).ok();
     let number = |name: &str| word(&path.join(name)).and_then(|text| text.parse().ok());
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let told = net::nic_settings(&name).into_iter();
+    let mut settings: Vec<Setting> =
+        told.map(|(name, value)| setting(name, &value.to_string())).collect();
+    for (name, file) in [
+        ("tx-queue-length", "tx_queue_len"),
+        ("rx-0 rps-cpus", "queues/rx-0/rps_cpus"),
+        ("tx-0 xps-cpus", "queues/tx-0/xps_cpus"),
+    ] {
+        settings.extend(word(&path.join(file)).map(|value| setting(name, &value)));
+    }
     Nic {
-        name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        name,
         state: word(&path.join("operstate")),
         mtu: word(&path.join("mtu")).and_then(|text| text.parse().ok()),
         // -1 where it is not known.
@@ -116,6 +220,7 @@ fn nic(path: &Path) -> Nic {
         gro_flush_timeout: number("gro_flush_timeout"),
         napi_defer_hard_irqs: number("napi_defer_hard_irqs"),
         threaded: number("threaded").map(|threaded| threaded != 0),
+        settings,
     }
 }
 
@@ -156,7 +261,10 @@ mod tests {
         {
             fs::write(eth.join(name), text).unwrap();
         }
-        let found = nics(&folder);
+        fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
+        let mut found = nics(&folder);
+        // Of an interface that is really called so, ethtool would tell more.
+        found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {
             name: "eth7".to_owned(),
@@ -166,6 +274,7 @@ mod tests {
             rx_queues: 2,
             tx_queues: 1,
             threaded: Some(false),
+            settings: vec![setting("rx-0 rps-cpus", "3")],
             ..Nic::default()
         };
         assert_eq!(found, [expected]);
@@ -173,8 +282,27 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_kernel() {
+    fn this_machine_has_a_kernel_and_settings() {
         let here = Machine::here();
         assert!(here.kernel.starts_with("Linux ") && here.cpus > 0, "{here:?}");
+        let has = |name: &str| here.settings.iter().any(|setting| setting.name == name);
+        assert!(has("net.core.somaxconn"), "{:?}", here.settings);
+        let lo = here.nics.iter().find(|nic| nic.name == "lo").unwrap();
+        assert!(lo.settings.iter().any(|setting| setting.name == "gso"), "{lo:?}");
+    }
+
+    #[test]
+    fn only_what_matters_of_the_command_line_is_kept() {
+        let line = "BOOT_IMAGE=/vmlinuz root=UUID=1 mitigations=off quiet isolcpus=2,3 key=secret";
+        assert_eq!(boot(line).as_deref(), Some("mitigations=off isolcpus=2,3"));
+        assert_eq!(boot("quiet mitigationsx=1"), None);
+        let folder = std::env::temp_dir().join(format!("kvblaster-vuln-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("meltdown"), "Not affected\n").unwrap();
+        fs::write(folder.join("spectre_v2"), "Mitigation: Retpolines\n").unwrap();
+        let found = vulnerabilities(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [("spectre_v2".to_owned(), "Mitigation: Retpolines".to_owned())]);
+        assert_eq!(setting("a", &"b c\n".repeat(100)).value.len(), VALUE_CHARS_MAX);
     }
 }

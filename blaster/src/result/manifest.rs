@@ -67,6 +67,9 @@ pub struct TargetRecord {
     pub pids: Vec<u32>,
     /// What they were started with.
     pub command_line: Option<String>,
+    /// The CPUs that the first of them may run on, as `0-3,8`.
+    #[serde(default)]
+    pub cpus: Option<String>,
 }
 
 impl Manifest {

@@ -46,6 +46,7 @@ fn manifest(label: &str) -> Manifest {
         version: Some("1.6.45 <b>".to_owned()),
         pids: vec![4711],
         command_line: Some("memcached -m 64".to_owned()),
+        cpus: Some("0-1".to_owned()),
     }];
     manifest.driven = "open".to_owned();
     manifest.protocol = "text".to_owned();

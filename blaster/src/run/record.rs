@@ -81,8 +81,16 @@ fn record(plan: &Plan, target: &Target, version: &Option<String>) -> TargetRecor
         weight: target.weight,
         version: version.clone(),
         command_line: pids.first().and_then(|pid| command_line(*pid)),
+        cpus: pids.first().and_then(|pid| cpus(*pid)),
         pids,
     }
+}
+
+/// The CPUs that a process may run on, as the kernel lists them.
+fn cpus(pid: u32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().chars().take(COMMAND_CHARS_MAX).collect())
 }
 
 /// What a process was started with; none where that is not for us to see.

@@ -16,8 +16,14 @@ pub struct Point {
     pub offered_per_s: f64,
     /// Requests answered, a second.
     pub achieved_per_s: f64,
-    /// Response times, from the intended time.
+    /// Response times, from the intended time: the shortest.
+    #[serde(default)]
+    pub min_ns: Option<u64>,
+    /// The mean.
     pub mean_ns: Option<f64>,
+    /// The standard deviation.
+    #[serde(default)]
+    pub sd_ns: Option<f64>,
     /// The median.
     pub p50_ns: Option<u64>,
     /// One in a hundred took longer.
@@ -52,7 +58,9 @@ impl Point {
             asked_per_s,
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
+            min_ns: times.min_ns(),
             mean_ns: times.mean_ns(),
+            sd_ns: times.sd_ns(),
             p50_ns: times.quantile_ns(0.5),
             p99_ns: times.quantile_ns(0.99),
             p99_9_ns: times.quantile_ns(0.999),

@@ -1,0 +1,108 @@
+//! What a network interface is set to, as `ethtool` shows it: offloads, coalescing, rings, queues.
+//!
+//! Where: beside the packet's path: what measured figures rest on.
+//! Invariant: it only reads, with what any user may ask for; what a driver does not tell is left
+//! out. Unsafe because the kernel fills a buffer that a structure points to.
+//! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` says which commands need no privilege.
+
+#![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
+
+use std::ffi::c_char;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// Words of the buffer: more than any structure of the commands below has, 23.
+const WORDS: usize = 32;
+const GET_COALESCE: u32 = 0x0e;
+const GET_RINGS: u32 = 0x10;
+const GET_FLAGS: u32 = 0x25;
+const GET_CHANNELS: u32 = 0x3c;
+
+/// Commands that tell one figure, in the word behind the command.
+const FIGURES: [(u32, &str); 6] = [
+    (0x14, "rx-checksum"),
+    (0x16, "tx-checksum"),
+    (0x18, "scatter-gather"),
+    (0x1e, "tso"),
+    (0x23, "gso"),
+    (0x2b, "gro"),
+];
+/// Bits of the word behind `GET_FLAGS`.
+const FLAGS: [(u32, &str); 3] = [(1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
+/// Words of longer answers.
+const WORDS_OF: [(u32, usize, &str); 11] = [
+    (GET_COALESCE, 1, "rx-usecs"),
+    (GET_COALESCE, 2, "rx-frames"),
+    (GET_COALESCE, 5, "tx-usecs"),
+    (GET_COALESCE, 6, "tx-frames"),
+    (GET_COALESCE, 10, "adaptive-rx"),
+    (GET_COALESCE, 11, "adaptive-tx"),
+    (GET_RINGS, 5, "rx-ring"),
+    (GET_RINGS, 8, "tx-ring"),
+    (GET_CHANNELS, 5, "rx-channels"),
+    (GET_CHANNELS, 6, "tx-channels"),
+    (GET_CHANNELS, 8, "combined-channels"),
+];
+
+/// The settings of the interface `name`, by the names that ethtool's options have.
+#[must_use]
+pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
+    let opened =
+        socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok();
+    let Some(socket) = opened else { return Vec::new() };
+    let mut settings = Vec::new();
+    for (command, setting) in FIGURES {
+        settings.extend(ask(&socket, name, command).map(|words| (setting, words[1])));
+    }
+    if let Some(words) = ask(&socket, name, GET_FLAGS) {
+        settings.extend(FLAGS.map(|(bit, setting)| (setting, u32::from(words[1] & bit != 0))));
+    }
+    for command in [GET_COALESCE, GET_RINGS, GET_CHANNELS] {
+        let Some(words) = ask(&socket, name, command) else { continue };
+        let of = WORDS_OF.iter().filter(|(of, ..)| *of == command);
+        settings.extend(of.map(|(_, at, setting)| (*setting, words[*at])));
+    }
+    settings
+}
+
+/// What the kernel says to a command; none if the driver, or the kernel, does not know it.
+fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
+    let mut words = [0; WORDS];
+    words[0] = command;
+    // SAFETY: `ifreq` is an array of characters and a union of integers and pointers, of which all
+    // zeros are valid values.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One character stays 0: the end.
+    if name.is_empty() || name.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: the descriptor is open, for `socket` is borrowed. The kernel reads and writes
+    // `request`, which lives on this stack, and behind `ifru_data` as many bytes as the command's
+    // structure has: 8, 36 or 92, of the 128 that `words` has, which is aligned for its u32 and
+    // which nothing else refers to until the call has returned.
+    let outcome = unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))
+    };
+    (outcome == 0).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_tells_its_offloads_and_nobody_else_is_there() {
+        let settings = nic_settings("lo");
+        let value = |name| settings.iter().find(|(one, _)| *one == name).map(|(_, value)| *value);
+        assert!(matches!(value("gso"), Some(0 | 1)), "{settings:?}");
+        assert!(matches!(value("lro"), Some(0 | 1)), "{settings:?}");
+        for name in ["", "nosuchnic", "a name that is longer than an interface's"] {
+            assert_eq!(nic_settings(name), [], "{name}");
+        }
+    }
+}
