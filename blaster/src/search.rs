@@ -81,7 +81,7 @@ impl Aim {
             precision: 0.02,
             votes: 3,
             rounds: 5,
-            trials_max: 300,
+            trials_max: 500,
             errors_max: 0.001,
             confidence: 0.95,
             seed: 1,

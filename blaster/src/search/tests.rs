@@ -109,7 +109,7 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
     let beyond = 1.0 - 0.005 / 0.995;
     let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
     server.slow = 0.005;
-    let found = found(&Aim { trials_max: 1000, ..aim() }, &mut server);
+    let found = found(&aim(), &mut server);
     let [avg, p99, p999, max] = &found.capacities[..] else { panic!("{found:?}") };
     assert!((0.975..=1.001).contains(&(rate(avg) / known)), "{avg:?} for {known}");
     assert!((0.95..=1.03).contains(&(rate(p99) / tail)), "{p99:?} for {tail}");
