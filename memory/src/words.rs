@@ -13,14 +13,15 @@ pub use modelled::Words;
 #[allow(unsafe_code, reason = "atomics inside a mapping")]
 mod mapped {
     use crate::{map::Map, sync::AtomicU64};
-    use std::io;
+    use std::{io, ptr::NonNull};
 
     /// Atomic words, at most a fixed number of them.
     #[derive(Debug)]
     pub struct Words {
         map: Map,
-        base: *const AtomicU64,
+        base: NonNull<AtomicU64>,
         words: usize,
+        lines: usize,
     }
 
     // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be
@@ -37,8 +38,8 @@ mod mapped {
         pub fn new(words: usize) -> io::Result<Self> {
             let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
             let map = Map::new(words.checked_mul(8).ok_or_else(too_much)?)?;
-            let base = map.base().as_ptr().cast::<AtomicU64>().cast_const();
-            Ok(Self { map, base, words })
+            let base = map.base().cast();
+            Ok(Self { map, base, words, lines: words / 8 })
         }
 
         /// Word `at`.
@@ -51,7 +52,7 @@ mod mapped {
             assert!(at < self.words, "word outside the array");
             // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as
             // `self.map`, and only ever accessed as an atomic.
-            unsafe { &*self.base.add(at) }
+            unsafe { self.base.add(at).as_ref() }
         }
 
         /// How many words there may be.
@@ -73,15 +74,15 @@ mod mapped {
         #[inline]
         #[must_use]
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
-            assert!(line < self.words / 8, "line outside the array");
+            assert!(line < self.lines, "line outside the array");
             // SAFETY: as in `word`, for eight words; an array has its element's alignment.
-            unsafe { &*self.base.add(line * 8).cast::<[AtomicU64; 8]>() }
+            unsafe { self.base.add(line * 8).cast::<[AtomicU64; 8]>().as_ref() }
         }
 
         /// Asks the processor to bring a line near.
         #[inline]
         pub fn prefetch(&self, line: usize) {
-            crate::prefetch(self.base.wrapping_add(line * 8).cast());
+            crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
         }
 
         /// Gives memory back to the system, from byte `from` to byte `to`: the words there are zero

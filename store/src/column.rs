@@ -27,6 +27,9 @@ pub struct Column {
 pub(crate) struct Local {
     pub(crate) id: usize,
     pub(crate) now: u32,
+    /// The minute of `now`, as items keep it, at hand for each of them: wraps after 45 days, see
+    /// `idle_seconds`.
+    pub(crate) minute: u16,
     /// CAS uniques taken and not handed out yet.
     pub(crate) cas: std::ops::Range<u64>,
     /// Items linked and not yet reported to the index.
@@ -49,6 +52,7 @@ impl Column {
         let local = Local {
             id,
             now: store.config.now,
+            minute: minute_of(store.config.now),
             cas: 0..0,
             items: 0,
             drain: None,
@@ -70,7 +74,7 @@ impl Column {
     pub fn set_now(&mut self, now: u32) {
         let Self { store, local } = self;
         if now > local.now {
-            local.now = now;
+            (local.now, local.minute) = (now, minute_of(now));
             store.log.set_now(now);
             local.flush_due(store);
         }
@@ -133,7 +137,7 @@ impl Column {
         head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'_> {
         let Self { store, local } = self;
-        local.get_around(store, (hash.0, key), out, around, head)
+        local.get_around(store, hash.0, key, out, around, head)
     }
 
     /// `get`, and sets its exptime.
@@ -260,11 +264,12 @@ impl Column {
     #[inline]
     pub fn prefetch_item(&self, key: Prefetched) {
         let region = &self.store.memory().region;
-        self.store.index.candidates(key.0, |slot| {
-            region.prefetch(slot.loc());
-            region.prefetch(slot.loc() + LINE_BYTES);
-            region.prefetch(slot.loc() + 2 * LINE_BYTES);
-        });
+        if let Some(found) = self.store.index.likely(key.0) {
+            let loc = found.slot.loc();
+            region.prefetch(loc);
+            region.prefetch(loc + LINE_BYTES);
+            region.prefetch(loc + 2 * LINE_BYTES);
+        }
     }
 }
 
@@ -291,15 +296,9 @@ impl Local {
         &store.counters[self.id]
     }
 
-    /// The minute of the store's clock, as items keep it.
-    #[expect(clippy::cast_possible_truncation, reason = "wraps after 45 days, see `idle_seconds`")]
-    pub(crate) fn minute(&self) -> u16 {
-        (self.now / 60) as u16
-    }
-
     /// Seconds since the minute of an access, never more than the truth: the minute's end is taken.
     pub(crate) fn idle_seconds(&self, minute: u16) -> u32 {
-        let minutes = u32::from(self.minute().wrapping_sub(minute));
+        let minutes = u32::from(self.minute.wrapping_sub(minute));
         (minutes * 60 + self.now % 60).saturating_sub(59)
     }
 
@@ -309,4 +308,9 @@ impl Local {
             store.index.count(std::mem::take(&mut self.items));
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "wraps, as said above")]
+fn minute_of(now: u32) -> u16 {
+    (now / 60) as u16
 }

@@ -38,7 +38,7 @@ use memory::sync::{
 };
 use memory::words::Words;
 use overflow::Overflow;
-use probe::probe;
+use probe::{likely, probe};
 use slot::{Slot, tag};
 use std::io;
 use width::{LINES_MIN, Width};
@@ -97,14 +97,14 @@ impl Found<'_> {
         self.slot.has(slot::BUSY)
     }
 
-    /// Was what has been read of the item what the slot named, and is it linked? False also when
-    /// it only moved. It was not busy.
+    /// Was what has been read of the item what the slot named, which was not busy, and is it
+    /// linked? False also when it only moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `Locked::rewrite`: who has read a byte written there sees
         // the busy slot here, or a later one.
         fence(Ordering::Acquire);
-        Slot(self.at.load(Ordering::Relaxed)).names_same(self.slot)
+        Slot(self.at.load(Ordering::Relaxed)).names_same(self.slot.with(slot::BUSY, false))
     }
 }
 
@@ -207,44 +207,20 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag(hash))));
     }
 
-    /// Calls `each` with the slots a lookup of `hash` is likely to compare with its key: for hints.
-    #[inline]
-    pub(crate) fn candidates(&self, hash: u64, mut each: impl FnMut(Slot)) {
-        let (address, tag) = (self.width().address(hash), tag(hash));
-        let home = address.home(tag);
-        let mut take = |slot| {
-            each(slot);
-            true
-        };
-        if probe(self.lines.line(address.line(home)), tag, &mut take).is_some() {
-            return;
-        }
-        // Relaxed: nothing but a hint is made of it.
-        let group = self.groups.word(address.group()).load(Ordering::Relaxed);
-        if group & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
-            let other = self.lines.line(address.line(address.other(tag)));
-            if probe(other, tag, &mut take).is_none() {
-                let _hint = self.find_overflow(group, tag, &mut take, &|| false);
-            }
-        }
-    }
-
     /// Was the key of `hash` evicted of late? A hint.
     pub(crate) fn remembers(&self, hash: u64) -> bool {
         self.ghost.knows(self.width().address(hash).group(), hash)
     }
 
-    /// The slot that the key of `hash` is likely to have, if it has one: by its tag alone.
-    pub(crate) fn likely(&self, hash: u64) -> Option<Slot> {
-        let mut likely = None;
-        self.candidates(hash, |slot| likely = likely.or(Some(slot)));
-        likely
+    #[inline]
+    fn width(&self) -> Width {
+        Width::unpack(self.width_word())
     }
 
     #[inline]
-    fn width(&self) -> Width {
+    fn width_word(&self) -> u64 {
         // Acquire pairs with the Release in `publish`: the new lines are seen as zeroed or filled.
-        Width::unpack(self.width.width.load(Ordering::Acquire))
+        self.width.width.load(Ordering::Acquire)
     }
 
     /// Readers are sent to the lines of this width from now on, which are to be at least so full.
@@ -262,73 +238,90 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// The first slot in the home line of `hash` that has its tag, without a lock: nearly always
-    /// its key's, where that has one. What it does not find, `find_validated` does.
+    /// What is likely to have the key of `hash`, by its tag, without a lock: in its home line or,
+    /// where that has nothing of the kind, wherever else. None: nothing has the key.
     #[inline(always)]
-    pub(crate) fn first(&self, hash: u64) -> Option<Found<'_>> {
-        let address = self.width().address(hash);
+    pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
+        let width = self.width_word();
+        let address = Width::unpack(width).address(hash);
         let line = self.lines.line(address.line(address.home(tag(hash))));
-        probe(line, tag(hash), &mut |_| true)
+        likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
+    }
+
+    /// As `likely`, where nothing was at home by this width.
+    #[cold]
+    #[inline(never)]
+    fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
+        self.find_validated(hash, width, |_| true)
     }
 
     /// Finds the slot whose item `is_it` takes for its own, without a lock.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
-        let first = self.first(hash).filter(|found| is_it(found.slot));
-        first.or_else(|| self.find_validated(hash, is_it))
+        let likely = self.likely(hash)?;
+        if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// The second look, of a miss in the first: between one even version and its repetition, so
-    /// that what moved is not missed.
+    /// As `find`, where what is likely was something else.
     #[inline(never)]
-    pub(crate) fn find_validated(
+    fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
+        self.find_validated(hash, self.width_word(), is_it)
+    }
+
+    /// Looks everywhere, first by this width: between one even version and its repetition, so that
+    /// what moved is not missed.
+    #[inline(always)]
+    fn find_validated(
         &self,
         hash: u64,
+        mut width: u64,
         mut is_it: impl FnMut(Slot) -> bool,
     ) -> Option<Found<'_>> {
-        let mut rounds = 0;
+        let (tag, mut rounds) = (tag(hash), 0);
         loop {
-            let address = self.width().address(hash);
-            let home = address.home(tag(hash));
-            let group = self.groups.word(address.group());
+            let address = Width::unpack(width).address(hash);
+            let (group, homes) = (self.groups.word(address.group()), address.homes());
+            let home = homes.home(tag);
             // Acquire pairs with the Release stores of `Locked` and `grow`.
             let before = group.load(Ordering::Acquire);
-            if before & ODD != 0 {
-                wait_a_little(&mut rounds);
-                continue;
-            }
-            let unchanged = || {
-                // Pairs with the Release fences before slots move: had a probe seen a moved slot,
-                // this load sees the odd version or a later one.
-                fence(Ordering::Acquire);
-                let now = group.load(Ordering::Relaxed);
-                now & VERSION == before & VERSION && self.width().address(hash) == address
-            };
-            // The other places first: the first look was at the home line.
-            if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
-                let other = self.lines.line(address.line(address.other(tag(hash))));
-                let found = probe(other, tag(hash), &mut is_it)
-                    .or_else(|| self.find_overflow(before, tag(hash), &mut is_it, &unchanged));
-                if found.is_some() {
-                    return found;
+            if before & ODD == 0 {
+                // The other places first: who asks has mostly looked at the home line.
+                if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
+                    let other = self.lines.line(address.line(homes.other(tag)));
+                    let mut found = probe(other, tag, &mut is_it);
+                    if found.is_none() && before & OVERFLOW_AT != 0 {
+                        let goes_on = || is_same_version(group, before);
+                        found = self.find_overflow(before, tag, &mut is_it, goes_on);
+                    }
+                    if found.is_some() {
+                        return found;
+                    }
                 }
+                let line = self.lines.line(address.line(home));
+                if let Some(found) = probe(line, tag, &mut is_it) {
+                    return Some(found);
+                }
+                if is_same_version(group, before) {
+                    let now = self.width_word();
+                    if now == width || Width::unpack(now).address(hash) == address {
+                        return None;
+                    }
+                }
+            } else {
+                wait_a_little(&mut rounds);
             }
-            let line = self.lines.line(address.line(home));
-            if let Some(found) = probe(line, tag(hash), &mut is_it) {
-                return Some(found);
-            }
-            if unchanged() {
-                return None;
-            }
+            width = self.width_word();
         }
     }
 
+    /// Looks through the chain of a group whose word was `group`, as long as it `goes_on`.
+    #[inline(never)]
     fn find_overflow(
         &self,
         group: u64,
         tag: u64,
         is_it: &mut impl FnMut(Slot) -> bool,
-        unchanged: &impl Fn() -> bool,
+        goes_on: impl Fn() -> bool,
     ) -> Option<Found<'_>> {
         let (mut at, mut lines) = (group & OVERFLOW_AT, 0);
         while at != 0 {
@@ -337,7 +330,7 @@ impl Index {
             }
             at = self.overflow.next(at);
             lines += 1;
-            if lines % RECHECK_LINES == 0 && !unchanged() {
+            if lines % RECHECK_LINES == 0 && !goes_on() {
                 break;
             }
         }
@@ -378,6 +371,15 @@ impl Index {
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(|| must || self.bytes() + 64 <= self.granted_bytes())
     }
+}
+
+/// Has a group's word the version that it had, so that no slot of the group has moved meanwhile?
+#[inline]
+fn is_same_version(group: &AtomicU64, before: u64) -> bool {
+    // Pairs with the Release fences before slots move: had a probe seen a moved slot, this load
+    // sees the odd version or a later one.
+    fence(Ordering::Acquire);
+    (group.load(Ordering::Relaxed) ^ before) & VERSION == 0
 }
 
 /// The group's word with the next version.

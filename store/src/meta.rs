@@ -121,7 +121,7 @@ impl Local {
         if get.bump {
             let counts = !store.log.is_young(slot.loc());
             locked.update(old.at, |slot| slot.used(counts));
-            item.set_minute(self.minute());
+            item.set_minute(self.minute);
         }
         Looked::Hit(hit, taken)
     }

@@ -321,7 +321,8 @@ impl Local {
                 Attempt::Modified(modified) => return Ok(modified),
                 Attempt::Append(shape, exptime) => (shape, exptime),
             };
-            let queue = self.queue_for(store, hash, store.index.likely(hash));
+            let there = store.index.likely(hash).map(|found| found.slot);
+            let queue = self.queue_for(store, hash, there);
             let place = self.place(store, (queue, exptime), shape.extent())?;
             let mut locked = store.index.lock(hash);
             let old = self.find_locked(store, &locked, key);
@@ -340,7 +341,7 @@ impl Local {
                 }
             };
             let cas = self.cas_of(store, &new, seen.map_or(0, |seen| seen.cas));
-            let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute());
+            let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute);
             let mut slot = Slot::new(hash, place.loc);
             if let Some(seen) = &seen {
                 slot = slot.with_cnt(seen.slot.cnt());
@@ -388,7 +389,7 @@ impl Local {
             return Attempt::Append(shape, new.exptime);
         };
         let cas = self.cas_of(store, &new, old.seen.cas);
-        let fields = fields_of(key, Some(&old.seen), &new, cas, self.minute());
+        let fields = fields_of(key, Some(&old.seen), &new, cas, self.minute);
         let change = |slot: Slot| slot.rewritten(new.keep_bits, new.set_bits);
         if !Self::rewrite(store, &locked, &old, &fields, change) {
             return Attempt::Append(shape, new.exptime);

@@ -213,7 +213,7 @@ impl Local {
         parts: &Parts<'_>,
     ) -> Result<Stored, Refused> {
         let shape = shape_of(store, put, parts);
-        let there = store.index.likely(hash);
+        let there = store.index.likely(hash).map(|found| found.slot);
         if let Some(slot) = there
             && let Some(item) = store.with_key(slot, put.key)
             && Self::looks_rewritable(slot, &item, shape)
@@ -330,7 +330,7 @@ impl Local {
             exptime,
             client_flags: put.client_flags,
             first_frame: parts.first_frame.unwrap_or(0),
-            minute: self.minute(),
+            minute: self.minute,
         }
     }
 

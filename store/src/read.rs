@@ -8,6 +8,7 @@
 
 use crate::Store;
 use crate::column::Local;
+use crate::index::slot::Slot;
 use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
@@ -20,8 +21,8 @@ impl Local {
     pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
         let hash = store.hash.hash(key);
         self.sample_lookup(store, hash);
-        let found = self.first(store, hash, key)?;
-        if let Some(item) = self.shown_at_once(store, &found, key)
+        let found = store.index.likely(hash)?;
+        if let Some(item) = self.shown_at_once(store, found.slot, key)
             && is_short(item.shape())
         {
             let value_bytes = item.value_bytes().0;
@@ -35,32 +36,25 @@ impl Local {
                 return Some(Hit { client_flags, cas, value_bytes, value });
             }
         }
-        let found = self.find(store, hash, key)?;
-        self.get_found(store, hash, key, found)
+        self.get_anyhow(store, hash, key)
     }
 
-    /// As `get`, of what was found, whatever comes of it.
+    /// As `get`, whatever there is.
+    #[cold]
     #[inline(never)]
-    fn get_found<'s>(
-        &'s mut self,
-        store: &'s Store,
-        hash: u64,
-        key: &[u8],
-        mut found: Found<'s>,
-    ) -> Option<Hit<'s>> {
+    fn get_anyhow<'s>(&'s mut self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Hit<'s>> {
         let mut rounds = 0;
         let (head, taken) = loop {
-            if let Some(item) = self.shown(store, hash, &found, &mut rounds) {
-                let head = Head { store, local: self, item, slot: found.slot };
-                let head = (head.client_flags(), head.value_bytes(), head.cas());
-                let taken = self.take(store, &item);
-                // As in `get`, and frames held are this item's.
-                if let Some(taken) = taken.filter(|_| found.is_unchanged()) {
-                    self.note_use(store, hash, &found, &item);
-                    break (head, taken);
-                }
+            let found = self.find(store, hash, key)?;
+            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
+            let head = Head { store, local: self, item, slot: found.slot };
+            let head = (head.client_flags(), head.value_bytes(), head.cas());
+            let taken = self.take(store, &item);
+            // As in `get`, and frames held are this item's.
+            if let Some(taken) = taken.filter(|_| found.is_unchanged()) {
+                self.note_use(store, hash, &found, &item);
+                break (head, taken);
             }
-            found = self.find(store, hash, key)?;
         };
         let (client_flags, value_bytes, cas) = head;
         Some(Hit { client_flags, cas, value_bytes, value: self.show(taken) })
@@ -72,103 +66,83 @@ impl Local {
     pub(crate) fn get_around<'s>(
         &mut self,
         store: &'s Store,
-        (hash, key): (u64, &[u8]),
+        hash: u64,
+        key: &[u8],
         out: &mut Vec<u8>,
         around: impl FnOnce(&Head<'_>) -> Option<Around>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
-        let Some(mut found) = self.first(store, hash, key) else {
+        let Some(found) = store.index.likely(hash) else {
             self.sample_lookup(store, hash);
             return Looked::Miss;
         };
-        if let Some(item) = self.shown_at_once(store, &found, key) {
-            if is_short(item.shape())
-                && let Some(around) = around(&Head { store, local: self, item, slot: found.slot })
-            {
-                let before = out.len();
-                item.append_around(out, &around, key);
-                // As in `get`.
-                if found.is_unchanged() {
-                    self.sample_lookup(store, hash);
-                    self.note_use(store, hash, &found, &item);
-                    return Looked::Hit(Appended::Around);
-                }
-                out.truncate(before);
-            }
-        } else {
-            let Some(again) = self.find(store, hash, key) else {
+        let Some(item) = self.shown_at_once(store, found.slot, key) else {
+            return self.get_found_into(store, hash, key, None, out, &mut head);
+        };
+        if is_short(item.shape())
+            && let Some(around) = around(&Head { store, local: self, item, slot: found.slot })
+        {
+            let before = out.len();
+            item.append_around(out, &around, key);
+            // As in `get`.
+            if found.is_unchanged() {
                 self.sample_lookup(store, hash);
-                return Looked::Miss;
-            };
-            found = again;
+                self.note_use(store, hash, &found, &item);
+                return Looked::Hit(Appended::Around);
+            }
+            out.truncate(before);
         }
-        self.get_found_into(store, (hash, key, found), out, &mut head)
+        self.get_found_into(store, hash, key, Some(found), out, &mut head)
     }
 
-    /// As `get_around`, of what was found, whatever comes of it, by `head` alone.
+    /// As `get_around`, of what was found or will be, whatever comes of it, by `head` alone.
     #[inline(never)]
     fn get_found_into<'s>(
         &mut self,
         store: &'s Store,
-        (hash, key, mut found): (u64, &[u8], Found<'s>),
+        hash: u64,
+        key: &[u8],
+        mut found: Option<Found<'s>>,
         out: &mut Vec<u8>,
         head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'s> {
         let (before, mut rounds) = (out.len(), 0);
-        let appended = loop {
-            if let Some(item) = self.shown(store, hash, &found, &mut rounds) {
-                let appended = match head(out, &Head { store, local: self, item, slot: found.slot })
-                {
-                    Wants::Value => Self::append(store, &item, out),
-                    Wants::NoValue => Some(Appended::Whole),
-                    Wants::CallOff => {
-                        out.truncate(before);
-                        return Looked::Left;
-                    }
-                };
-                // As in `get_found`.
-                if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
-                    self.note_use(store, hash, &found, &item);
-                    break Looked::Hit(appended);
+        let looked = loop {
+            let found = found.take().or_else(|| self.find(store, hash, key));
+            let Some(found) = found else { break Looked::Miss };
+            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
+            let appended = match head(out, &Head { store, local: self, item, slot: found.slot }) {
+                Wants::Value => Self::append(store, &item, out),
+                Wants::NoValue => Some(Appended::Whole),
+                Wants::CallOff => {
+                    out.truncate(before);
+                    return Looked::Left;
                 }
-                out.truncate(before);
+            };
+            // As in `get_anyhow`.
+            if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
+                self.note_use(store, hash, &found, &item);
+                break Looked::Hit(appended);
             }
-            match self.find(store, hash, key) {
-                Some(again) => found = again,
-                None => break Looked::Miss,
-            }
+            out.truncate(before);
         };
         self.sample_lookup(store, hash);
-        appended
+        looked
     }
 
-    /// What is likely to have `key`: what has its tag where it is at home, or, where nothing has,
-    /// what has the key elsewhere. None: nothing has it.
+    /// The item of a slot, if it has the key, is as nearly all are, and is known as live without a
+    /// second look. The slot may be busy.
     #[inline(always)]
-    fn first<'s>(&self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Found<'s>> {
-        store.index.first(hash).or_else(|| self.find(store, hash, key))
-    }
-
-    /// The item found, if it has the key, is as nearly all are, and needs no second look to be
-    /// known as live and not busy.
-    #[inline(always)]
-    fn shown_at_once<'s>(
-        &self,
-        store: &'s Store,
-        found: &Found<'s>,
-        key: &[u8],
-    ) -> Option<Item<'s>> {
-        let item = store.shorter_with_key(found.slot, key)?;
-        let is_shown = !found.is_busy()
-            && !self.has_expired(&item)
-            && !self.is_flushed(store, found.slot.loc());
+    fn shown_at_once<'s>(&self, store: &'s Store, slot: Slot, key: &[u8]) -> Option<Item<'s>> {
+        let item = store.shorter_with_key(slot, key)?;
+        let is_shown = !self.has_expired(&item) && !self.is_flushed(store, slot.loc());
         is_shown.then_some(item)
     }
 
     /// What has `key`, dead or live, in a slot that may be busy.
-    #[inline(always)]
+    #[inline]
     fn find<'s>(&self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Found<'s>> {
-        store.index.find_validated(hash, |slot| store.has_key(slot, key))
+        store.index.find(hash, |slot| store.has_key(slot, key))
     }
 
     /// The item found, if it is live and its slot not busy. Otherwise it is to be looked for again:
@@ -197,7 +171,7 @@ impl Local {
     fn note_use(&self, store: &Store, hash: u64, found: &Found<'_>, item: &Item<'_>) {
         let loc = found.slot.loc();
         found.bump(|| !store.log.is_young(loc));
-        if item.minute() != self.minute() {
+        if item.minute() != self.minute {
             self.note_access(store, hash, loc);
         }
     }
@@ -291,7 +265,7 @@ impl Local {
     fn note_access(&self, store: &Store, hash: u64, loc: u64) {
         let locked = store.index.lock(hash);
         if let Some(at) = locked.find_loc(loc) {
-            store.item(at.slot().loc()).set_minute(self.minute());
+            store.item(at.slot().loc()).set_minute(self.minute);
         }
     }
 

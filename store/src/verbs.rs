@@ -175,7 +175,7 @@ impl Head<'_> {
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
         let minute = self.item.minute();
-        (minute == self.local.minute()).then(|| self.local.idle_seconds(minute))
+        (minute == self.local.minute).then(|| self.local.idle_seconds(minute))
     }
 
     /// Its key was given in base64.

@@ -69,7 +69,7 @@ impl<'i> Locked<'i> {
         if let Some(found) = probe(self.line(other), tag, &mut is_it) {
             return Some(At { word: found.at, line: Some(other) });
         }
-        let found: Found<'i> = self.index.find_overflow(self.word, tag, &mut is_it, &|| true)?;
+        let found: Found<'i> = self.index.find_overflow(self.word, tag, &mut is_it, || true)?;
         Some(At { word: found.at, line: None })
     }
 

@@ -18,10 +18,9 @@ pub(super) fn probe<'i>(
     tag: u64,
     is_it: &mut impl FnMut(Slot) -> bool,
 ) -> Option<Found<'i>> {
-    let mut likely = tagged(line, tag);
-    while likely != 0 {
-        let at = &line[likely.trailing_zeros() as usize % 8];
-        likely &= likely - 1;
+    let mut tagged = tagged(line, tag);
+    while let Some(at) = first(line, tagged) {
+        tagged &= tagged - 1;
         // Acquire pairs with the Release that put the slot there: the item behind it is whole.
         let slot = Slot(at.load(Ordering::Acquire));
         if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
@@ -31,7 +30,22 @@ pub(super) fn probe<'i>(
     None
 }
 
-/// A bit for each slot that seems to have this tag.
+/// The slot of `line` that is likely to have this tag, the first if there are several.
+#[inline(always)]
+pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
+    let at = first(line, tagged(line, tag))?;
+    let slot = Slot(at.load(Ordering::Acquire)); // as in `probe`
+    // Meanwhile it may have been emptied.
+    (slot != Slot(0)).then_some(Found { slot, at })
+}
+
+/// The first slot of those that `tagged` has a bit for, every other one of its bits.
+#[inline(always)]
+fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
+    (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
+}
+
+/// Each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline(always)]
 fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
@@ -39,7 +53,7 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     use std::arch::asm;
     use std::arch::x86_64::{
         __m128, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_movemask_epi8,
-        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps,
+        _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps,
     };
     /// Odd elements of both: the upper halves of slots.
     const UPPER: i32 = 0b11_01_11_01;
@@ -70,21 +84,20 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
         _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
     };
     // SAFETY: as above.
-    let mask = unsafe {
-        let all = _mm_packs_epi32(same(one, two), same(three, four));
-        _mm_movemask_epi8(_mm_packs_epi16(all, all))
-    };
-    mask.cast_unsigned() & 0xff
+    let mask = unsafe { _mm_movemask_epi8(_mm_packs_epi32(same(one, two), same(three, four))) };
+    mask.cast_unsigned() & 0x5555
 }
 
-/// A bit for each slot that has this tag.
+/// Each slot that has this tag, as above.
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
         // Relaxed: who takes it loads it again.
         Slot(word.load(Ordering::Relaxed)).same_tag(Slot::tagged(tag))
     };
-    line.iter().enumerate().fold(0, |bits, (at, word)| bits | (u32::from(has_tag(word)) << at))
+    line.iter()
+        .enumerate()
+        .fold(0, |bits, (at, word)| bits | (u32::from(has_tag(word)) << (2 * at)))
 }
 
 #[cfg(all(test, not(loom)))]

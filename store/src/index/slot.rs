@@ -113,6 +113,7 @@ impl Slot {
         Self(((kept | set_bits) & !BUSY) + (1 << VER_AT))
     }
 
+    #[inline]
     pub(crate) fn with(self, bit: u64, on: bool) -> Self {
         Self(if on { self.0 | bit } else { self.0 & !bit })
     }

@@ -556,9 +556,6 @@ mod under_loom {
         fn read(&self) -> Option<u64> {
             let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
             let found = found.expect("there throughout");
-            if found.is_busy() {
-                return None;
-            }
             let copy: Vec<_> = self.words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
             if !found.is_unchanged() {
                 return None;

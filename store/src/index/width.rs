@@ -79,18 +79,15 @@ impl Width {
 
     #[inline]
     pub(super) fn address(self, hash: u64) -> Address {
-        let mut groups_log = self.groups_log;
-        let mut group = hash & ((1 << groups_log) - 1);
-        let mut lines = self.lines;
-        if group < self.stepped {
-            lines += 1;
-            if lines > LINES_MAX {
-                groups_log += 1;
-                group = hash & ((1 << groups_log) - 1);
-                lines = LINES_MIN;
-            }
+        let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
+        let group = group_of(self.groups_log);
+        // Added, not asked for: whether a group has stepped is as good as chance.
+        let lines = self.lines + u64::from(group < self.stepped);
+        if lines > LINES_MAX {
+            let groups_log = self.groups_log + 1;
+            return Address { group: group_of(groups_log), groups_log, lines: LINES_MIN };
         }
-        Address { group, groups_log, lines }
+        Address { group, groups_log: self.groups_log, lines }
     }
 }
 
@@ -106,13 +103,19 @@ impl Address {
     /// Which of the group's lines a tag is at home in.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
-        Homes::of(self.lines).home(tag)
+        self.homes().home(tag)
     }
 
     /// The other line that a tag may be in.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
-        Homes::of(self.lines).other(tag)
+        self.homes().other(tag)
+    }
+
+    /// Where in the group tags are at home.
+    #[inline]
+    pub(super) fn homes(self) -> Homes {
+        Homes::of(self.lines)
     }
 
     /// Lines stand in planes, one line of each group a plane, so that new ones append in order.

@@ -136,3 +136,17 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
         }
     }
 }
+
+#[test]
+fn keys_that_differ_in_any_byte_are_not_the_same() {
+    let key: Vec<u8> = (0..=250).collect();
+    for len in 0..=250 {
+        assert!(is_same(&key[..len], &key.clone()[..len]), "{len} bytes");
+        assert!(!is_same(&key[..len], &key[..=len]), "{len} bytes");
+        for at in 0..len {
+            let mut other = key[..len].to_vec();
+            other[at] ^= 1 << (at % 8);
+            assert!(!is_same(&key[..len], &other), "byte {at} of {len}");
+        }
+    }
+}
