@@ -34,7 +34,7 @@ pub enum Interest {
     Both,
     /// A listener of this column alone; level-triggered.
     Accept,
-    /// An eventfd; level-triggered.
+    /// An eventfd or a timerfd; level-triggered.
     Wake,
     /// A listener several columns share: one of them is woken for each connection; level-triggered.
     AcceptShared,

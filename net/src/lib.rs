@@ -2,10 +2,11 @@
 //!
 //! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
 //! connections from its `listener`, reads requests from a `stream` and writes replies to it; `wake`
-//! ends its sleep from outside.
+//! ends its sleep from outside, `beat` once per second.
 //! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
 //! for a connection is counted in the column's `Calls`.
 
+mod beat;
 mod calls;
 mod connect;
 mod datagram;
@@ -16,6 +17,7 @@ mod pin;
 mod stream;
 mod wake;
 
+pub use beat::Beat;
 pub use calls::{Calls, Counter};
 pub use datagram::{
     BATCH_MAX, Datagram, Datagrams, Inbox, Outbox, Received, SentDatagrams, Source,

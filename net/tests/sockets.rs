@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, Calls, Epoll, Event, Got, Interest, Listener, Place, PortHold, Sent, Stream, Timeout,
-    Waker, pin_thread, thread_cpus,
+    Accepted, Beat, Calls, Epoll, Event, Got, Interest, Listener, Place, PortHold, Sent, Stream,
+    Timeout, Waker, pin_thread, thread_cpus,
 };
 
 const SOON: Timeout = Timeout::Within(Duration::from_secs(20));
@@ -135,6 +135,20 @@ fn a_ring_before_the_wait_is_not_lost() {
     assert_eq!(wait(&mut epoll, SOON).len(), 1);
     waker.clear();
     assert!(wait(&mut epoll, Timeout::Zero).is_empty());
+}
+
+#[test]
+fn a_beat_rings_again_and_again() {
+    let calls = Calls::default();
+    let mut epoll = Epoll::new(8).unwrap();
+    // Second by second since the system started.
+    let beat = Beat::new(rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 }).unwrap();
+    epoll.add(&beat, 7, Interest::Wake, &calls).unwrap();
+    for _ in 0..2 {
+        let events = wait(&mut epoll, SOON);
+        assert!(matches!(events[..], [Event { token: 7, .. }]), "{events:?}");
+        beat.clear();
+    }
 }
 
 #[test]

@@ -77,6 +77,19 @@ pub enum Only<'a> {
     Set(Store<'a>),
 }
 
+impl<'a> Only<'a> {
+    /// The key.
+    #[inline(always)]
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        match self {
+            Only::Get(get) => get.key,
+            Only::MetaValue(key) => key,
+            Only::Set(store) => store.key,
+        }
+    }
+}
+
 /// A connection's parser state.
 #[derive(Clone, Debug)]
 pub struct Session {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use net::{Calls, Epoll, Interest, Timeout, Waker};
+use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
 
 use crate::connection::{Arrivals, Connection, Next, Received, Waiting};
 use crate::execute::Context;
@@ -31,6 +31,9 @@ pub(crate) use tick::{Tick, moment};
 
 /// The token of the column's waker; listeners follow.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
+
+/// The token of what wakes it once per second, behind all listeners.
+const TOKEN_BEAT: u64 = u64::MAX;
 
 /// What a column lends to the connection whose turn it is.
 #[derive(Debug)]
@@ -139,6 +142,8 @@ pub(crate) struct Column {
     relief_due_ms: u64,
     tick: Tick,
     waker: Arc<Waker>,
+    /// Rings once per second, on a column that beats.
+    beat: Option<Beat>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -162,6 +167,10 @@ impl Column {
     pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
+        let beat = parts.tick.first_beat().map(Beat::new).transpose()?;
+        if let Some(beat) = &beat {
+            epoll.add(beat, TOKEN_BEAT, Interest::Wake, &parts.calls)?;
+        }
         let kit = Kit::new(parts.context, parts.calls);
         let column = Column {
             number: parts.number,
@@ -178,6 +187,7 @@ impl Column {
             relief_due_ms: 0,
             tick: parts.tick,
             waker: parts.waker,
+            beat,
             stopping: parts.stopping,
         };
         column.watch_sources()?;
@@ -224,6 +234,8 @@ impl Column {
             if event.token >= TOKEN_OTHER {
                 if event.token == TOKEN_WAKER {
                     self.waker.clear();
+                } else if event.token == TOKEN_BEAT {
+                    self.beat.iter().for_each(Beat::clear);
                 } else {
                     self.sources_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }

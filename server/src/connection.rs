@@ -144,12 +144,14 @@ impl Connection {
         if self.arrival.is_some() {
             return None;
         }
-        match self.session.clone().next(input) {
-            Step::Request(request, _) => {
-                turn::key(&request).map(|key| kit.context.store.prefetch(key))
-            }
-            _ => None,
-        }
+        let key = match self.session.only(input) {
+            Some(only) => only.key(),
+            None => match self.session.clone().next(input) {
+                Step::Request(request, _) => turn::key(&request)?,
+                _ => return None,
+            },
+        };
+        Some(kit.context.store.prefetch(key))
     }
 
     /// The second part of a turn: the requests in what was received into `buffer` executed, and

@@ -2,8 +2,8 @@
 //!
 //! Where: asked before each wait, set after it.
 //! Invariant: the clock is read once per loop. One column wakes once per second for the store's
-//! sake; the others sleep until an event, unless a listener rests, the store has work, or idle
-//! connections are to be closed.
+//! sake, by a `Beat`; the others sleep until an event, unless a listener rests, the store has work,
+//! or idle connections are to be closed.
 
 use std::time::Duration;
 
@@ -15,6 +15,12 @@ use crate::execute::Context;
 use crate::limits::{
     ARRIVALS_CHECK_MS, FRAME_REST_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX,
 };
+
+/// Nanoseconds of a second.
+const NANOS: i64 = 1_000_000_000;
+
+/// The longest that the clock of `now` stands still: at a hundred ticks a second.
+const CLOCK_STEP_NANOS: i64 = 10_000_000;
 
 /// When something is due.
 #[derive(Debug)]
@@ -57,7 +63,7 @@ impl Tick {
     pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
         let moment = moment();
         let seconds = moment.tv_sec - self.start.tv_sec;
-        let nanos = seconds * 1_000_000_000 + (moment.tv_nsec - self.start.tv_nsec);
+        let nanos = seconds * NANOS + (moment.tv_nsec - self.start.tv_nsec);
         let now_ms = u64::try_from(nanos / 1_000_000).unwrap_or(0);
         let seconds = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX).saturating_add(START);
         if seconds != context.clock.now {
@@ -94,7 +100,15 @@ impl Tick {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
     }
 
-    /// How long the column may sleep.
+    /// When a column that beats is to be woken first, and then once per second: a little behind the
+    /// second's end, for the clock of `now` stands still for that long.
+    pub(crate) fn first_beat(&self) -> Option<Timespec> {
+        let nanos = self.start.tv_nsec + CLOCK_STEP_NANOS;
+        let tv_sec = self.start.tv_sec + 1 + nanos / NANOS;
+        self.beats.then_some(Timespec { tv_sec, tv_nsec: nanos % NANOS })
+    }
+
+    /// How long the column may sleep; a beat wakes it by itself.
     pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
         let mut until_ms = None;
         let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
@@ -105,9 +119,6 @@ impl Tick {
         }
         for at_ms in [self.rest_until_ms, self.frame_rest_until_ms, self.arrivals_due_ms] {
             at_ms.map(&mut by);
-        }
-        if self.beats {
-            by(self.beat_ms + 1000);
         }
         match until_ms {
             Some(at_ms) => Timeout::Within(Duration::from_millis(at_ms.saturating_sub(now_ms))),
