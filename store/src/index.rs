@@ -41,7 +41,7 @@ use overflow::Overflow;
 use probe::{likely, probe};
 use slot::{Slot, tag};
 use std::io;
-use width::{LINES_MIN, Width};
+use width::{Address, LINES_MIN, Width};
 
 const LOCK: u64 = 1 << 63;
 const VERSION_AT: u32 = 48;
@@ -223,6 +223,13 @@ impl Index {
         self.width.width.load(Ordering::Acquire)
     }
 
+    /// Is the address of `hash` what it was by a width before?
+    #[inline]
+    fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
+        let now = self.width_word();
+        now == width || Width::unpack(now).address(hash) == address
+    }
+
     /// Readers are sent to the lines of this width from now on, which are to be at least so full.
     /// Under the locks of the groups that change.
     fn publish(&self, width: Width, least_percent: u64) {
@@ -301,11 +308,8 @@ impl Index {
                 if let Some(found) = probe(line, tag, &mut is_it) {
                     return Some(found);
                 }
-                if is_same_version(group, before) {
-                    let now = self.width_word();
-                    if now == width || Width::unpack(now).address(hash) == address {
-                        return None;
-                    }
+                if is_same_version(group, before) && self.is_still_at(address, hash, width) {
+                    return None;
                 }
             } else {
                 wait_a_little(&mut rounds);
@@ -341,9 +345,10 @@ impl Index {
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
         let mut rounds = 0;
         loop {
-            let address = self.width().address(hash);
+            let width = self.width_word();
+            let address = Width::unpack(width).address(hash);
             if let Some(word) = self.lock_group(address.group()) {
-                if self.width().address(hash) == address {
+                if self.is_still_at(address, hash, width) {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
