@@ -19,7 +19,7 @@
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
 //!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
-//!           | touched 4 | due 4
+//!           | touched 4 | due 4 | framed 4
 //! ```
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
@@ -86,6 +86,7 @@ struct Lived {
     opened: AtomicU32,
     touched: AtomicU32,
     due: AtomicU32,
+    framed: AtomicU32,
 }
 
 /// One segment's entry.
@@ -147,6 +148,7 @@ impl Segment {
                 opened: zero(),
                 touched: zero(),
                 due: AtomicU32::new(u32::MAX),
+                framed: zero(),
             },
         }
     }
@@ -167,6 +169,7 @@ impl Segment {
         lived.walked.store(0, Ordering::Relaxed);
         lived.opened.store(opening.now, Ordering::Relaxed);
         lived.due.store(u32::MAX, Ordering::Relaxed);
+        lived.framed.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
         // Last, for somebody may still know the number from its former life: until here it is full
         // to him, and from here on as open as to anyone. Release pairs with the Acquire in
@@ -283,11 +286,36 @@ impl Segment {
         self.lived.live.load(Ordering::Relaxed) // a hint, exact when nothing changes it
     }
 
-    /// An item of `bytes` was linked, expiring at `exptime` (`u32::MAX`: never).
-    pub fn link(&self, bytes: u32, exptime: u32) {
+    /// An item of `bytes` was linked, expiring at `exptime` (`u32::MAX`: never), perhaps with
+    /// frames. Before its slot is set.
+    pub fn link(&self, bytes: u32, exptime: u32, is_framed: bool) {
         self.raise_exp(exptime);
+        if is_framed {
+            // Relaxed: published with the slot, and by the commit.
+            self.lived.framed.store(1, Ordering::Relaxed);
+        }
         // Relaxed: a sum; read exactly only under the group locks of all its items' writers.
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Has any of its items had frames?
+    #[must_use]
+    pub fn is_framed(&self) -> bool {
+        self.lived.framed.load(Ordering::Relaxed) != 0 // as in `link`; asked when it is drainable
+    }
+
+    /// All that is linked goes at once: its bytes. Who has unlinked an item and is about to say so
+    /// makes them less than nothing, which `miscounted` tells.
+    pub fn unlink_all(&self) -> u32 {
+        self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
+    }
+
+    /// Of a retired segment that all columns have passed since: bytes that went and were not said
+    /// to have gone, or, below 0, were said to twice.
+    #[must_use]
+    pub fn miscounted(&self) -> i32 {
+        // Acquire pairs with the Release of `unlink`.
+        self.lived.live.load(Ordering::Acquire).cast_signed()
     }
 
     /// An item of `bytes` was unlinked. True: that was the last one.

@@ -69,11 +69,17 @@ impl Calendar {
         self.next.fetch_min(due, Ordering::Release);
     }
 
+    /// Might any segment be due at `now`? What is noted this moment is seen the next time.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: u32) -> bool {
+        self.next.load(Ordering::Relaxed) <= now // a hint
+    }
+
     /// A segment that is due at `now`, open or sealed. It stays due until it is noted anew, but a
     /// drained one need not be.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
-        if self.next.load(Ordering::Relaxed) > now {
-            return None; // a hint: what is noted this moment is seen the next time
+        if !self.may_be_due(now) {
+            return None;
         }
         self.next.swap(NEVER, Ordering::Acquire); // pairs with `announce`
         let (mut found, mut next) = (None, 0);

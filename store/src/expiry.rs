@@ -73,6 +73,9 @@ impl Local {
     pub(crate) fn maintain(&mut self, store: &Store) -> bool {
         self.reclaim(store);
         self.settle_index(store);
+        if self.harvest(store, SLICE_BYTES) > 0 {
+            return true;
+        }
         let contracting = self.contract_index(store);
         if self.take_parked(store) {
             self.slice(store, SLICE_BYTES);
@@ -93,7 +96,7 @@ impl Local {
 
     /// Begins to walk a segment with dead items. False: there is none left.
     fn walk(&mut self, store: &Store) -> bool {
-        if self.sweep(store, |local| local.claim_due(store)) {
+        if self.sweep(store, |local| local.next_gathered(store)) {
             return true;
         }
         // pairs with `flush_now`
@@ -101,30 +104,24 @@ impl Local {
         sweeping && self.walk_flushed(store)
     }
 
-    /// Looks for a segment of before a flush.
+    /// Looks for segments of before a flush.
     fn walk_flushed(&mut self, store: &Store) -> bool {
         let count = store.memory().segments.count();
         if self.walk.0 != self.now {
             self.walk = (self.now, 0);
         }
-        let (first, epoch) = (self.walk.1, store.log.epoch());
+        let first = self.walk.1;
         if first >= count {
             return false;
         }
-        for segment in first..count.min(first.saturating_add(LOOKS_MAX)) {
-            self.walk.1 = segment + 1;
-            let there = store.log.segment(segment);
-            if there.is(State::Sealed)
-                && there.epoch() != epoch
-                && self.sweep(store, |local| Some((segment, local.claim_to_sweep(store, segment)?)))
-            {
-                return true;
-            }
-        }
+        let end = count.min(first.saturating_add(LOOKS_MAX));
+        let (looked, claimed) = self.gather_flushed(store, first, end);
+        // When these are gone, none may be left.
+        self.walk.1 = if claimed > 0 { 0 } else { first + looked };
         if self.walk.1 == count {
             store.end_sweep();
         }
-        self.walk.1 < count
+        self.walk.1 < count && looked > 0
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod grow;
 mod layout;
 mod locked;
 mod overflow;
+pub(crate) mod pass;
 mod probe;
 pub(crate) mod slot;
 pub(crate) mod unlink;
@@ -34,7 +35,7 @@ pub(crate) use locked::{At, Full, Locked};
 use ghost::{Ghost, Remembered};
 use grow::Moving;
 use memory::sync::{
-    AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
 };
 use memory::words::Words;
 use overflow::Overflow;
@@ -123,6 +124,8 @@ pub(crate) struct Index {
     granted: AtomicUsize,
     /// Held by who steps.
     moving: Mutex<Moving>,
+    /// A pass is under way, and the index does not contract.
+    passing: AtomicBool,
 }
 
 impl Index {
@@ -150,6 +153,7 @@ impl Index {
             items: Line(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
             moving: Mutex::new(Moving::new(width)),
+            passing: AtomicBool::new(false),
         };
         index.publish(width, LOAD_PERCENT_MIN);
         index.grant(index.bytes());

@@ -45,8 +45,15 @@ impl Local {
 
     /// A slice of contraction, in the background. True: there is more.
     pub(crate) fn contract_index(&mut self, store: &Store) -> bool {
+        if store.index.is_passing() {
+            return false;
+        }
         for _ in 0..SLICE_STEPS {
-            if !store.index.wants_to_shrink() || store.index.step_back() != Step::Done {
+            if !store.index.wants_to_shrink() {
+                break;
+            }
+            store.index.prefetch_to_step_back();
+            if store.index.step_back() != Step::Done {
                 break;
             }
         }

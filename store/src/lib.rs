@@ -10,6 +10,7 @@ mod column;
 mod delta;
 mod draft;
 mod expiry;
+mod harvest;
 mod hash;
 mod index;
 mod index_room;
@@ -41,6 +42,7 @@ pub use verbs::{
     MetaHit, MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
 };
 
+use harvest::Harvest;
 use hash::KeyHash;
 use index::Index;
 use index::ghost::Remembered;
@@ -92,6 +94,8 @@ pub struct Store {
     tokens: Line<AtomicU64>,
     /// Walks whose columns sleep.
     parked: Mutex<Vec<Drain>>,
+    /// Segments whose time has come.
+    harvest: Harvest,
     /// {sweeping: 1, epoch: 31, flush at: 32}; 0: nothing flushed that might still be seen.
     flush: Line<AtomicU64>,
     columns_taken: AtomicUsize,
@@ -136,6 +140,7 @@ impl Store {
             index.grant(segment_bytes.saturating_sub(start_bytes));
         }
         let layout = Layout { cas: config.cas, frame_bytes: memory.frames.frame_bytes() };
+        let harvest = Harvest::new(memory.segments.count_max(), segment_bytes.ilog2());
         let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
         Ok(Arc::new(Store {
             layout,
@@ -145,6 +150,7 @@ impl Store {
             limit: Line(limit),
             tokens: Line(AtomicU64::new(0)),
             parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
+            harvest,
             flush: Line(AtomicU64::new(0)),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),

@@ -250,7 +250,8 @@ impl Local {
         store.write(place, shape, fields);
         let segment = store.log.segment(place.segment);
         let never = fields.exptime == 0;
-        segment.link(place.bytes, if never { u32::MAX } else { fields.exptime });
+        let exptime = if never { u32::MAX } else { fields.exptime };
+        segment.link(place.bytes, exptime, shape.is_chained());
         match old {
             Some(at) => locked.set(at, slot),
             None => {

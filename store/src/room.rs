@@ -202,7 +202,10 @@ impl Local {
             }
             let others =
                 // a hint: they may free something
-                store.memory().segments.limbo() > 0 || store.tokens.load(Ordering::Relaxed) != 0;
+                store.memory().segments.limbo() > 0
+                    || store.tokens.load(Ordering::Relaxed) != 0
+                    || store.index.is_passing()
+                    || !store.harvest.is_empty();
             if !others && round > WAIT_ROUNDS_SPIN {
                 break;
             }
@@ -223,13 +226,28 @@ impl Local {
         if memory.segments.limbo() == 0 {
             return;
         }
-        memory.segments.reclaim(&memory.quiescence, |segment| poison(store, segment));
+        memory.segments.reclaim(&memory.quiescence, |segment| {
+            // What a pass has left uncounted, or others have counted too.
+            let (bytes, queue) =
+                (store.log.segment(segment).miscounted(), store.log.queue_of(segment));
+            match bytes >= 0 {
+                true => self.counters(store).unlink(queue, bytes.unsigned_abs().into()),
+                false => self.counters(store).link(queue, bytes.unsigned_abs().into()),
+            }
+            poison(store, segment);
+        });
     }
 
     /// Works off `budget` bytes of records. False: nothing to be done.
     pub(crate) fn make_room(&mut self, store: &Store, budget: u32) -> bool {
         let mut done = 0;
         while done < budget {
+            // What has died is room for nothing.
+            let harvested = self.harvest(store, budget - done);
+            if harvested > 0 {
+                done = done.saturating_add(harvested);
+                continue;
+            }
             if self.drain.is_none() && !self.start(store) {
                 break;
             }
@@ -268,8 +286,11 @@ impl Local {
     }
 
     fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim, Sweep)> {
-        if let Some((segment, sweep)) = self.claim_due(store) {
-            return Some((segment, Aim::Sweep, sweep));
+        if let Some(gathered) = self.next_gathered(store) {
+            return Some(gathered);
+        }
+        if store.index.is_passing() {
+            return None; // others are making room
         }
         store.log.trim_timed();
         let segments = &store.memory().segments;
@@ -559,7 +580,12 @@ impl Local {
         store.write(place, shape, &fields);
         let never = fields.exptime == 0;
         let exptime = if never { u32::MAX } else { fields.exptime };
-        store.log.segment(place.segment).link(place.bytes, exptime);
+        let to = store.log.segment(place.segment);
+        to.link(place.bytes, exptime, shape.is_chained());
+        if !never && to.due() == u32::MAX {
+            // Compaction's own open segment: nobody else says when to look at it.
+            store.log.note_due(place.segment, exptime);
+        }
         locked.update(at, |slot| {
             let moved: Slot = slot.at(place.loc);
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
@@ -629,14 +655,13 @@ impl Local {
     pub(crate) fn sweep(
         &mut self,
         store: &Store,
-        claim: impl FnOnce(&Self) -> Option<(u32, Sweep)>,
+        claim: impl FnOnce(&Self) -> Option<(u32, Aim, Sweep)>,
     ) -> bool {
         let Some(token) = store.take_token() else { return false };
-        let Some((segment, sweep)) = claim(self) else {
+        let Some((segment, aim, sweep)) = claim(self) else {
             store.give_token(token);
             return false;
         };
-        let aim = Aim::Sweep;
         self.drain =
             Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes: 0, sweep });
         true

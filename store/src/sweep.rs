@@ -1,7 +1,8 @@
 //! The background walk through one segment: what has expired or was flushed is unlinked, and the
 //! rest stays where it is.
 //!
-//! Where: a segment that the calendar says is due, or one of before a flush; in slices.
+//! Where: a segment that the calendar says is due, or one of before a flush, where there are too
+//! few to pass through the index for them; in slices.
 //! Invariant: whether an item is dead is decided under its group's lock, where a touch has either
 //! happened or will find nothing. Items that live on are not looked up: a record's own exptime
 //! tells, and at worst it is one of an item that went before.
@@ -12,6 +13,7 @@
 
 use crate::Store;
 use crate::column::Local;
+use crate::harvest::is_dead;
 use crate::index::slot::FETCHED;
 use crate::index::unlink::Unlinked;
 use crate::item::{self, Item, Record};
@@ -21,6 +23,8 @@ use memory::segments::State;
 
 /// Items whose lines of the index are brought near together.
 const BATCH: usize = 32;
+/// How far ahead records are brought near.
+const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
 /// A segment is walked again when this part of its bytes will have expired.
 const DEAD_PART: u32 = 8;
 /// Exptimes ahead are counted by the power of two of the seconds until then.
@@ -77,27 +81,23 @@ struct Gone {
 }
 
 impl Local {
-    /// Claims a segment that is due; what is due and cannot be claimed now is a second later.
-    pub(crate) fn claim_due(&self, store: &Store) -> Option<(u32, Sweep)> {
-        let segment = store.log.due(self.now)?;
-        let sweep = self.claim_to_sweep(store, segment);
-        if sweep.is_none() {
-            store.log.note_due(segment, self.now + 1);
-        }
-        Some((segment, sweep?))
-    }
-
     /// Claims a segment for a walk, which finds the earliest exptime anew.
     pub(crate) fn claim_to_sweep(&self, store: &Store, segment: u32) -> Option<Sweep> {
         let there = store.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        there.set_walked(self.now);
         // What the walk finds says when it is due again.
         store.log.note_due(segment, u32::MAX);
-        let all = there.max_exp() <= self.now || there.epoch() != store.log.epoch();
-        Some(Sweep { all, from: there.reset_min_exp(), ..Sweep::default() })
+        Some(self.begin_sweep(store, segment))
+    }
+
+    /// A walk through a claimed segment begins.
+    pub(crate) fn begin_sweep(&self, store: &Store, segment: u32) -> Sweep {
+        let there = store.log.segment(segment);
+        there.set_walked(self.now);
+        let all = is_dead(store, there, self.now);
+        Sweep { all, from: there.reset_min_exp(), ..Sweep::default() }
     }
 
     /// Walks on for about `budget` bytes. Returns how many it did.
@@ -109,6 +109,7 @@ impl Local {
         let mut gone = Gone::default();
         while drain.at < end && drain.at - first < budget {
             let loc = start + u64::from(drain.at);
+            region.prefetch(loc + RECORDS_AHEAD_BYTES);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
             // `end`, and `at` steps from one to the next.
             let item = match unsafe { item::record(region, loc, store.layout) } {
@@ -127,13 +128,18 @@ impl Local {
             store.index.prefetch_to_unlink(hash);
             // The one whose lines were asked for longest ago gives way.
             let before = batch[count % BATCH].replace((hash, loc, item));
+            if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
+                store.index.prefetch_elsewhere(*hash, *loc);
+            }
             count += 1;
             if let Some(asked) = before {
                 self.unlink(store, &mut drain, &asked, &mut gone);
             }
         }
-        for asked in batch.iter().flatten() {
-            self.unlink(store, &mut drain, asked, &mut gone);
+        for at in 0..BATCH {
+            if let Some(asked) = &batch[(count + at) % BATCH] {
+                self.unlink(store, &mut drain, asked, &mut gone);
+            }
         }
         self.count_gone(store, &mut drain, &gone);
         self.counters(store).crawler_items_checked.add(looked);

@@ -139,6 +139,7 @@ impl Store {
         let tables = size_of::<Segment>() * count as usize
             + memory.frames.table_bytes(count)
             + self.log.queue_bytes()
+            + self.harvest.bytes(count)
             + self.mrc.bytes();
         Usage {
             segment_bytes: segment_bytes.into(),

@@ -16,6 +16,8 @@ each::policies! {
     a_life_cut_short_is_found_without_a_lookup,
     a_life_prolonged_is_not_ended_by_the_walk,
     those_that_live_for_ever_do_not_keep_the_others,
+    what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not,
+    frames_of_what_expires_are_free_again,
 }
 
 const START: u32 = 100;
@@ -185,6 +187,69 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     [502, 1_100].iter().for_each(|after| idle(&mut column, START + after));
     let left = store.stats().curr_items;
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
+}
+
+/// Of two columns one is a second behind: it prolongs lives while the other is unlinking them.
+fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
+    const ITEMS: u32 = 200_000;
+    let (store, mut columns) = make(eviction, 64, 2);
+    let (mut late, mut early) = (columns.pop().expect("two"), columns.pop().expect("two"));
+    late.offline();
+    (0..ITEMS).for_each(|key| set(&mut early, key, &[9; 100], START + 10));
+    let full = store.stats();
+    early.set_now(START + 10);
+    late.online();
+    late.set_now(START + 9);
+    let (mut kept, mut key) = (Vec::new(), 0);
+    while early.maintain() {
+        early.quiesce();
+        let before = store.stats().curr_items;
+        for next in key..(key + 200).min(ITEMS) {
+            if late.touch(&next.to_le_bytes(), START + 5_000) {
+                kept.push(next);
+            }
+        }
+        assert_eq!(store.stats().curr_items, before, "it is not over for the late one");
+        late.quiesce();
+        key += 200;
+    }
+    assert!(kept.len() > 200 && kept.len() < key as usize, "{} of {key}", kept.len());
+    late.offline();
+    (0..3).for_each(|_| idle(&mut early, START + 11));
+    let stats = store.stats();
+    assert_eq!((stats.curr_items, stats.evictions), (kept.len() as u64, 0));
+    let item_bytes = full.bytes / u64::from(ITEMS);
+    assert_eq!(stats.bytes, kept.len() as u64 * item_bytes);
+    assert!(kept.iter().all(|key| early.get(&key.to_le_bytes()).is_some()));
+    let used = store.used_bytes() as u64;
+    assert!(used <= stats.hash_bytes + (64 << 20) / 16, "{used} bytes for {} items", kept.len());
+    (0..3).for_each(|_| idle(&mut early, START + 5_000));
+    assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
+}
+
+fn frames_of_what_expires_are_free_again(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 64);
+    for round in 0..20_u32 {
+        let now = START + round * 10;
+        column.set_now(now);
+        for key in 0..300_u32 {
+            let mut draft = column.draft(90_000);
+            while draft.missing_bytes() > 0 {
+                let room = draft.space(&mut column).expect("room");
+                let bytes = room.len();
+                room.fill(5);
+                draft.filled(bytes);
+            }
+            let key = key.to_le_bytes();
+            let put = Put { exptime: now + 5, ..Put::new(Verb::Set, &key) };
+            assert!(column.put(&put, Body::Draft(draft)).is_ok());
+            (0..100).for_each(|small| set(&mut column, 1000 + small, &[1; 100], now + 5));
+        }
+        idle(&mut column, now + 5);
+        let stats = store.stats();
+        assert_eq!((stats.curr_items, stats.bytes, stats.evictions), (0, 0, 0), "round {round}");
+        assert_eq!(store.usage().frame_bytes, 0, "round {round}");
+    }
 }
 
 /// Columns whose clocks differ by a second or two store, prolong and sweep: what a touch has said

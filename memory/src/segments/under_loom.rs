@@ -114,7 +114,7 @@ fn a_touch_during_a_walk_is_not_forgotten() {
     loom::model(|| {
         let shared = Arc::new((Segment::new(), AtomicU32::new(90)));
         shared.0.open(Opening::default());
-        shared.0.link(10, 90);
+        shared.0.link(10, 90, false);
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {

@@ -5,7 +5,8 @@
 //! Invariant: how many items live in each second is known without asking the store. CPU time is of
 //! the background work alone, in which the index contracts too; the same seconds with an empty
 //! store are measured beside it. Memory is free in time when what is used beside the index is what
-//! the items that live need, a tenth more, and eight segments.
+//! the items that live need, a tenth more, and eight segments. What has expired and cannot be used
+//! again is the store's own account of segments that are not free, less the items that live.
 
 use store::{Body, Column, Put, Store, Stored, Verb};
 
@@ -67,6 +68,12 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     report.figure("CPU time of background work", "s", seconds(watched.nanoseconds))?;
     report.figure("the same with an empty store", "s", seconds(idle.nanoseconds))?;
     report.figure("slices of work", "", f64::from(watched.slices))?;
+    let microseconds = |slice: Option<&u64>| slice.map_or(0.0, |ns| count_of_u64(*ns) / 1e3);
+    report.figure("worst slice", "CPU us", microseconds(watched.busy.last()))?;
+    let late = watched.busy.len() - watched.busy.len() / 1000;
+    report.figure("one slice in a thousand is worse than", "CPU us", {
+        microseconds(watched.busy.get(late.saturating_sub(1)))
+    })?;
     report.figure("worst second", "CPU ms", seconds(watched.worst) * 1e3)?;
     report.figure("items looked at for each expired", "", watched.looks_per_item)?;
     for (name, lag) in [("an item is unlinked", &watched.unlink), ("memory is free", &watched.free)]
@@ -75,6 +82,15 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("{name} after, mean over seconds"), "s", lag.mean())?;
     }
     report.figure("used beyond what lives and the index, worst", "MiB", watched.beyond_mib)?;
+    let Waiting { worst_bytes, byte_seconds, soon_bytes, expired_bytes } = watched.waiting;
+    let percent = |part: f64, all: f64| part * 100.0 / all.max(1.0);
+    let memory = count_of_u64(store.memory_bytes() as u64);
+    let mean = byte_seconds / f64::from(watched.seconds.max(1));
+    let soon = percent(count_of_u64(soon_bytes), count_of_u64(expired_bytes));
+    let worst = percent(count_of_u64(worst_bytes), memory);
+    report.figure("expired and not yet reusable, worst", "% of memory", worst)?;
+    report.figure("the same, mean over seconds", "% of memory", percent(mean, memory))?;
+    report.figure("reusable in the second it expired in, at least", "% of bytes", soon)?;
     report.figure("items left in the end", "", count_of_u64(store.stats().curr_items))
 }
 
@@ -117,6 +133,28 @@ impl Lag {
     }
 }
 
+/// What has expired and cannot be used again yet.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    worst_bytes: u64,
+    /// Summed over seconds.
+    byte_seconds: f64,
+    /// Of what expired: what could be used again by the end of that second, if nothing of before
+    /// still waited.
+    soon_bytes: u64,
+    expired_bytes: u64,
+}
+
+impl Waiting {
+    /// In a second so many bytes expire, and at its end so many of all that have are not free.
+    fn note(&mut self, expired_bytes: u64, waiting_bytes: u64) {
+        self.worst_bytes = self.worst_bytes.max(waiting_bytes);
+        self.byte_seconds += count_of_u64(waiting_bytes);
+        self.soon_bytes += expired_bytes.saturating_sub(waiting_bytes);
+        self.expired_bytes += expired_bytes;
+    }
+}
+
 #[derive(Default)]
 struct Watched {
     nanoseconds: u64,
@@ -128,6 +166,9 @@ struct Watched {
     free: Lag,
     /// The most memory that was used beyond the index and the items that live, once any expired.
     beyond_mib: f64,
+    waiting: Waiting,
+    /// CPU time of each slice after which there was more to do, in order in the end.
+    busy: Vec<u64>,
 }
 
 /// Lets the seconds pass.
@@ -145,9 +186,13 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         column.online();
         column.set_now(START + second);
         let mut slices = 1;
+        let mut slice_start = start;
         while column.maintain() {
             column.quiesce();
             slices += 1;
+            let slice_end = thread_nanoseconds();
+            watched.busy.push(slice_end - slice_start);
+            slice_start = slice_end;
             if slices > SLICES_MAX {
                 return fail(format!("second {second}: background work does not end"));
             }
@@ -164,6 +209,9 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         let base_bytes = stats.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
         let lives_bytes = live.last().copied().unwrap_or(0) * item_bytes;
         let beyond_bytes = used_bytes.saturating_sub(stats.hash_bytes + lives_bytes);
+        let usage = store.usage();
+        let log_bytes = usage.live_bytes + usage.dead_bytes;
+        watched.waiting.note(u64::from(ended) * item_bytes, log_bytes.saturating_sub(lives_bytes));
         watched.beyond_mib = watched.beyond_mib.max(count_of_u64(beyond_bytes >> 10) / 1024.0);
         watched.free.note(&live, |live| {
             let log_bytes = live * item_bytes * (100 + LOG_PERCENT_MORE) / 100;
@@ -174,6 +222,7 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         }
     }
     let looked = store.stats().crawler_items_checked - first.crawler_items_checked;
+    watched.busy.sort_unstable();
     watched.looks_per_item = count_of_u64(looked) / f64::from(items.max(1));
     Ok(watched)
 }

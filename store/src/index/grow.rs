@@ -19,6 +19,8 @@ use memory::sync::{Ordering, fence};
 const STEP_LINES_MAX: usize = 18;
 /// A new group's word, and its part of the ghost.
 const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
+/// How many steps ahead of a step back its lines are brought near.
+const AHEAD_STEPS: u64 = 8;
 /// The system's pages.
 const PAGE_BYTES: usize = 4096;
 
@@ -191,12 +193,45 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
+    /// Brings near what the steps back after the next few will touch: what a fold reads first, and
+    /// then, of one that comes sooner, the lines that its slots go to.
+    pub(crate) fn prefetch_to_step_back(&self) {
+        let width = self.width();
+        let ahead = |steps: u64| {
+            // Within this round over the groups; the first of the next are not brought near.
+            let group = width.stepped.checked_sub(steps)?;
+            let merges = width.lines == LINES_MAX;
+            Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
+        };
+        if let Some((planes, merges)) = ahead(AHEAD_STEPS) {
+            self.groups.prefetch(planes.group() / 8);
+            let first = if merges { 0 } else { planes.lines - 1 };
+            (first..planes.lines).for_each(|line| self.lines.prefetch(planes.line(line)));
+        }
+        if let Some((planes, false)) = ahead(AHEAD_STEPS / 2) {
+            // Relaxed, here and below: hints.
+            let word = self.groups.word(planes.group()).load(Ordering::Relaxed);
+            let last = planes.lines - 1;
+            if must_lay_out(word, last) {
+                (0..last).for_each(|line| self.lines.prefetch(planes.line(line)));
+                return;
+            }
+            let homes = Homes::of(last);
+            for word in self.lines.line(planes.line(last)) {
+                let slot = Slot(word.load(Ordering::Relaxed));
+                if slot.0 != 0 {
+                    self.lines.prefetch(planes.line(homes.home(slot.tag())));
+                }
+            }
+        }
+    }
+
     /// Takes the last line away: what the last step did is undone.
     #[inline(never)]
     pub(crate) fn step_back(&self) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
-        if width == self.start {
+        if width == self.start || self.is_passing() {
             return Step::NotNow;
         }
         let back = width.narrower();
@@ -272,6 +307,11 @@ impl Index {
     }
 }
 
+/// Is something at home in the last line of a group elsewhere?
+fn must_lay_out(word: u64, last: u64) -> bool {
+    word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
+}
+
 /// A group under the lock while its slots move.
 pub(super) struct Group<'i> {
     pub(super) index: &'i Index,
@@ -284,8 +324,7 @@ impl Group<'_> {
     /// something at home there is elsewhere. False: not all found a place; each is in one still.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
-        let away = 1 << (u64::from(SPILLED_AT) + last);
-        if self.word & (away | OVERFLOW_AT) != 0 {
+        if must_lay_out(self.word, last) {
             return false;
         }
         let (homes, lines) = (Homes::of(last), &self.index.lines);

@@ -258,7 +258,7 @@ impl<'i> Locked<'i> {
     }
 
     /// Runs `moves`, which moves slots, between an odd version and the next even one.
-    fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
+    pub(super) fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
         group.store(self.word | LOCK, Ordering::Relaxed); // ordered by the fence
@@ -267,7 +267,7 @@ impl<'i> Locked<'i> {
         self.word = bump_version(self.word);
     }
 
-    fn line(&self, line: u64) -> &'i [AtomicU64; 8] {
+    pub(super) fn line(&self, line: u64) -> &'i [AtomicU64; 8] {
         self.index.lines.line(self.address.line(line))
     }
 

@@ -45,6 +45,11 @@ impl Overflow {
         self.lines.line(index(at))
     }
 
+    /// Brings line `at` near.
+    pub(super) fn prefetch(&self, at: u64) {
+        self.lines.prefetch(index(at));
+    }
+
     /// The slots of line `at`.
     pub(super) fn slots(&self, at: u64) -> &[AtomicU64] {
         &self.line(at)[..SLOTS]

@@ -20,6 +20,7 @@ fn insert(index: &Index, loc: u64) -> Result<(), Full> {
 #[cfg(not(loom))]
 mod alone {
     use super::super::grow::Step;
+    use super::super::pass::Marks;
     use super::super::width::LINES_MAX;
     use super::*;
     use memory::quiescence::Quiescence;
@@ -286,6 +287,80 @@ mod alone {
         assert!(known < 130, "{known} that were never remembered");
     }
 
+    /// Marks of segments of a thousand keys, every third of which is dead.
+    fn thirds() -> Marks {
+        let mut marks = Marks::new(1024, 10);
+        (0..1024).step_by(3).for_each(|segment| marks.set(segment, true));
+        marks
+    }
+
+    fn in_thirds(loc: u64) -> bool {
+        (loc >> 10).is_multiple_of(3)
+    }
+
+    /// In the middle of growth, of lines more and of splits, and once nothing grows.
+    #[test]
+    fn a_pass_empties_what_is_dead_and_nothing_else_while_the_index_grows() {
+        for grows in [false, true] {
+            let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
+            index.grant(4 << 20);
+            fill(&index, 0..60_000);
+            let (marks, mut next, mut more) = (thirds(), Some(0), 60_000);
+            let kept = |loc: u64| loc.is_multiple_of(1000);
+            assert!(index.begin_pass() && index.is_passing());
+            let before = index.home_lines();
+            while let Some(group) = next {
+                let passed = index.pass(group, 100, &marks, |slot| !kept(slot.loc()));
+                next = passed.next;
+                assert!(passed.lines < 120, "{} lines are no slice", passed.lines);
+                for loc in (more..more + 300).filter(|loc| grows && !in_thirds(*loc)) {
+                    insert(&index, loc).expect("room");
+                    _ = step(&index);
+                }
+                more += 300;
+                assert_eq!(index.step_back(), Step::NotNow, "it does not contract meanwhile");
+            }
+            index.end_pass();
+            assert_eq!(index.home_lines() > before * 2, grows);
+            let there = |loc| {
+                let old = loc < 60_000 && (!in_thirds(loc) || kept(loc));
+                old || loc < more && grows && loc >= 60_000 && !in_thirds(loc)
+            };
+            for loc in 0..more + 1000 {
+                assert_eq!(has(&index, loc), there(loc), "{loc} of {more}");
+            }
+            let all = (0..more).filter(|loc| there(*loc)).count();
+            assert_eq!(count_checked(&index).iter().sum::<usize>(), all);
+            assert_eq!(index.step_back(), Step::Done);
+        }
+    }
+
+    /// Of overflow lines that many keys of one home line fill, a few or most or all go.
+    #[test]
+    fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
+        let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
+        for (gone, of) in [(1, 20), (1, 2), (5, 6), (1, 1)] {
+            let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
+            index.grant(1 << 18);
+            let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
+            crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+            let (mut marks, mut dead) = (Marks::new(1, 40), 0);
+            marks.set(0, true);
+            let passed = index.pass(0, 1, &marks, |_| {
+                dead += 1;
+                dead * gone / of != (dead - 1) * gone / of
+            });
+            assert_eq!((passed.next, index.home_lines()), (Some(1), 8));
+            assert_eq!(dead, 150, "each is asked about once");
+            let left = 150 - 150 * gone / of;
+            assert_eq!(count_checked(&index).iter().sum::<usize>(), left);
+            let found: Vec<_> = crowd.iter().filter(|loc| has(&index, **loc)).collect();
+            assert_eq!(found.len(), left);
+            found.iter().for_each(|loc| assert!(remove(&index, **loc)));
+            assert_eq!(count_checked(&index), [0; 3]);
+        }
+    }
+
     #[test]
     fn permanent_keys_are_never_missed_while_others_grow_and_shrink_the_index() {
         let index = Index::new(8 << 20, 0, Remembered::None).expect("address space");
@@ -501,6 +576,85 @@ mod under_loom {
             drop(locked);
             assert!(reader.join().expect("reads"), "missed what was there throughout");
             assert!(!has(&index, gone) && has(&index, spilled));
+        });
+    }
+
+    /// Marks that say that all segments of one key are dead.
+    fn all_dead() -> super::super::pass::Marks {
+        let mut marks = super::super::pass::Marks::new(1, 39);
+        marks.set(0, true);
+        marks
+    }
+
+    fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
+        let (marks, mut next) = (all_dead(), Some(0));
+        while let Some(group) = next {
+            next = index.pass(group, 1, &marks, |slot| is_dead(slot.loc())).next;
+        }
+    }
+
+    /// What is dead is gone when a pass is through, though its group splits meanwhile and sends it
+    /// to one that was not there when the pass began. Fails if the pass asks only then how many
+    /// groups there are.
+    #[test]
+    fn a_pass_misses_nothing_that_a_split_moves() {
+        // At home in the new half.
+        let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
+        model(3, move || {
+            let index = small();
+            (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+            upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+            let grower = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+            };
+            let dead = upper[0];
+            pass(&index, |loc| loc == dead);
+            _ = grower.join().expect("steps");
+            assert!(!has(&index, dead) && has(&index, upper[1]));
+        });
+    }
+
+    /// Nor does the index contract under a pass, which would send a slot back to a group that the
+    /// pass has left. Fails if `step_back` does not ask.
+    #[test]
+    fn a_pass_misses_nothing_that_would_come_back() {
+        let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
+        model(3, move || {
+            let index = small();
+            (LINES_MIN..=LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+            upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+            let other = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || _ = index.step_back())
+            };
+            let dead = upper[0];
+            if index.begin_pass() {
+                pass(&index, |loc| loc == dead);
+                assert!(!has(&index, dead), "it has come back");
+                index.end_pass();
+            }
+            other.join().expect("steps back");
+            assert!(has(&index, upper[1]));
+        });
+    }
+
+    /// A key that comes from an overflow line because a pass empties its own is found throughout.
+    /// Fails if the pass does not tell that slots move.
+    #[test]
+    fn a_pass_hides_no_key() {
+        model(3, || {
+            let index = small();
+            let (gone, spilled) = spilled(&index);
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || has(&index, spilled))
+            };
+            pass(&index, |loc| loc == gone);
+            assert!(reader.join().expect("reads"), "missed what was there throughout");
+            assert!(!has(&index, gone) && has(&index, spilled));
+            let word = index.groups.word(0).load(Ordering::Relaxed);
+            assert_eq!(word & OVERFLOW_AT, 0, "its line is free");
         });
     }
 

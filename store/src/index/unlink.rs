@@ -7,7 +7,7 @@
 
 use super::slot::{Slot, tag};
 use super::width::Address;
-use super::{Index, probe};
+use super::{Index, OVERFLOW_AT, probe};
 use memory::sync::{AtomicU64, Ordering};
 
 /// What came of a slot.
@@ -57,12 +57,28 @@ impl Index {
         self.lines.line(address.line(line))
     }
 
-    /// Brings near what `unlink_near` looks at.
+    /// Brings near what `unlink_near` looks at first.
     #[inline]
     pub(crate) fn prefetch_to_unlink(&self, hash: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));
         self.groups.prefetch(address.group() / 8);
         self.lines.prefetch(address.line(address.home(tag)));
+    }
+
+    /// When that is near: brings near what is looked at next, if the item at `loc` is not at home,
+    /// as four of five are.
+    #[inline]
+    pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
+        let (address, tag) = (self.width().address(hash), tag(hash));
+        let mut is_it = |slot: Slot| slot.loc() == loc;
+        if probe(self.line(address, address.home(tag)), tag, &mut is_it).is_some() {
+            return;
+        }
         self.lines.prefetch(address.line(address.other(tag)));
+        // Relaxed: a hint.
+        let overflow = self.groups.word(address.group()).load(Ordering::Relaxed) & OVERFLOW_AT;
+        if overflow != 0 {
+            self.overflow.prefetch(overflow);
+        }
     }
 }

@@ -1,0 +1,314 @@
+//! Segments whose time has come: claimed together, and rid of what is dead in them at the least
+//! cost, by a pass through the index for many or by a walk through each.
+//!
+//! Where: background work, and who needs room, before anything is evicted.
+//! Invariant: what is gathered is claimed, and so nobody else's; a segment of which all is dead is
+//! retired only when no slot names it. Whether it is all dead is decided anew for each slot under
+//! its group's lock: a touch has either happened or will find nothing.
+//! Source: a walk costs by what is dead, a pass by what there is (as with mark-sweep against
+//! reference counts: Bacon, Cheng and Rajan, OOPSLA 2004).
+
+use crate::Store;
+use crate::column::Local;
+use crate::index::pass::Marks;
+use crate::index::slot::{FETCHED, Slot};
+use crate::publish::Fate;
+use crate::room::Aim;
+use crate::sweep::Sweep;
+use memory::segments::{Segment, State};
+use memory::sync::{AtomicU32, Mutex, Ordering};
+
+/// Segments gathered at a time, at most.
+const GATHERED_MAX: u32 = 4096;
+/// Segments claimed in one slice, and retired in one.
+const SLICE_SEGMENTS: u32 = 64;
+/// To unlink one item by itself costs as much as to pass so many lines of the index: `bench store
+/// -- expiry`.
+const ITEM_LINES: u64 = 6;
+/// A line passed is paid for as so many bytes of records walked.
+const LINE_BYTES: u32 = 8;
+
+/// What is claimed, and how far the pass has come, if one is under way.
+#[derive(Debug)]
+pub(crate) struct Harvest {
+    gathered: Mutex<Gathered>,
+    /// Segments that wait to be walked: a hint.
+    waiting: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    /// All dead.
+    dead: Vec<u32>,
+    /// Some of it dead, or with frames to be given back.
+    mixed: Vec<u32>,
+    /// Passed, and found to have something alive, which is to be moved.
+    alive: Vec<u32>,
+    /// Which segments are in `dead`.
+    marks: Marks,
+    /// Linked in `dead`.
+    dead_bytes: u64,
+    /// The second in which these were dead.
+    now: u32,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Gathering,
+    /// The pass is at this group.
+    Passing(u64),
+    /// No slot names what is dead any more.
+    Retiring,
+}
+
+/// What a slice has unlinked.
+#[derive(Default)]
+struct Unlinked {
+    expired: u32,
+    flushed: u32,
+    unfetched: u32,
+}
+
+impl Harvest {
+    pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
+        let most = segments_max.min(GATHERED_MAX) as usize;
+        let list = || Vec::with_capacity(most);
+        let gathered = Gathered {
+            dead: list(),
+            mixed: list(),
+            alive: list(),
+            marks: Marks::new(segments_max, segment_log),
+            dead_bytes: 0,
+            now: 0,
+            stage: Stage::Gathering,
+        };
+        Self { gathered: Mutex::new(gathered), waiting: AtomicU32::new(0) }
+    }
+
+    /// Bytes of memory it takes.
+    pub(crate) fn bytes(&self, segments: u32) -> usize {
+        segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
+    }
+
+    /// Does nothing wait to be walked?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0 // a hint
+    }
+
+    fn note_waiting(&self, gathered: &Gathered) {
+        let waiting = match gathered.stage {
+            Stage::Gathering => u32::try_from(gathered.count()).unwrap_or(u32::MAX),
+            Stage::Passing(_) | Stage::Retiring => 0,
+        };
+        self.waiting.store(waiting, Ordering::Relaxed); // a hint
+    }
+}
+
+impl Gathered {
+    fn count(&self) -> usize {
+        self.dead.len() + self.mixed.len() + self.alive.len()
+    }
+
+    /// Adds a claimed segment.
+    fn add(&mut self, segment: u32, there: &Segment, is_dead: bool) {
+        if is_dead && !there.is_framed() {
+            self.dead.push(segment);
+            self.dead_bytes += u64::from(there.live());
+            self.marks.set(segment, true);
+        } else {
+            self.mixed.push(segment);
+        }
+    }
+
+    /// The next to be walked.
+    fn pop(&mut self, store: &Store) -> Option<(u32, Aim)> {
+        if let Some(segment) = self.alive.pop() {
+            return Some((segment, Aim::Compact));
+        }
+        if let Some(segment) = self.mixed.pop() {
+            return Some((segment, Aim::Sweep));
+        }
+        let segment = self.dead.pop()?;
+        let bytes = u64::from(store.log.segment(segment).live());
+        self.dead_bytes = self.dead_bytes.saturating_sub(bytes);
+        self.marks.set(segment, false);
+        Some((segment, Aim::Sweep))
+    }
+}
+
+impl Local {
+    /// Gathers what is due, and goes on with the pass that is under way. Returns how much work that
+    /// was, of a `budget`, both in bytes of records; 0: there is none, or others are at it.
+    pub(crate) fn harvest(&mut self, store: &Store, budget: u32) -> u32 {
+        if !store.index.is_passing() && !store.log.may_be_due(self.now) {
+            return 0;
+        }
+        let Ok(mut gathered) = store.harvest.gathered.try_lock() else { return 0 };
+        let work = match gathered.stage {
+            Stage::Gathering => self.gather_due(store, &mut gathered),
+            Stage::Passing(group) => self.pass_slice(store, &mut gathered, group, budget),
+            Stage::Retiring => self.retire_slice(store, &mut gathered),
+        };
+        store.harvest.note_waiting(&gathered);
+        work
+    }
+
+    /// Claims what is due. Once that is all, a pass begins if it pays.
+    fn gather_due(&mut self, store: &Store, gathered: &mut Gathered) -> u32 {
+        for _ in 0..SLICE_SEGMENTS {
+            let due = || store.log.due(self.now);
+            let Some(segment) = (gathered.count() < GATHERED_MAX as usize).then(due).flatten()
+            else {
+                return u32::from(self.begin_pass(store, gathered));
+            };
+            if !self.gather(store, gathered, segment) {
+                store.log.note_due(segment, self.now + 1);
+            }
+        }
+        SLICE_SEGMENTS
+    }
+
+    /// Claims a segment. False: it cannot be claimed now.
+    fn gather(&self, store: &Store, gathered: &mut Gathered, segment: u32) -> bool {
+        let there = store.log.segment(segment);
+        if !there.drainable() || !there.change(State::Sealed, State::Draining) {
+            return false;
+        }
+        // Whoever is through with it says when it is due again.
+        store.log.note_due(segment, u32::MAX);
+        gathered.now = gathered.now.max(self.now);
+        gathered.add(segment, there, is_dead(store, there, self.now));
+        true
+    }
+
+    /// Claims segments of before a flush from `first` on, of which `end` are there: returns how
+    /// many it has looked at, and how many it has claimed.
+    pub(crate) fn gather_flushed(&mut self, store: &Store, first: u32, end: u32) -> (u32, u32) {
+        let Ok(mut gathered) = store.harvest.gathered.try_lock() else { return (0, 0) };
+        let gathered = &mut *gathered;
+        let (mut looked, mut claimed, epoch) = (0, 0, store.log.epoch());
+        while first + looked < end
+            && claimed < SLICE_SEGMENTS
+            && gathered.stage == Stage::Gathering
+            && gathered.count() < GATHERED_MAX as usize
+        {
+            let there = store.log.segment(first + looked);
+            let is_it = there.is(State::Sealed) && there.epoch() != epoch;
+            claimed += u32::from(is_it && self.gather(store, gathered, first + looked));
+            looked += 1;
+        }
+        if first + looked == end || gathered.count() == GATHERED_MAX as usize {
+            self.begin_pass(store, gathered);
+        }
+        store.harvest.note_waiting(gathered);
+        (looked, claimed)
+    }
+
+    /// Begins a pass, if that is cheaper than to walk through what is dead.
+    fn begin_pass(&self, store: &Store, gathered: &mut Gathered) -> bool {
+        let items = gathered.dead_bytes / u64::from(store.mean_item_bytes().max(1));
+        let pays = items * ITEM_LINES >= store.index.home_lines() && !gathered.dead.is_empty();
+        let begins = pays && store.index.begin_pass();
+        if begins {
+            gathered.stage = Stage::Passing(0);
+        }
+        begins
+    }
+
+    /// A slice of the pass.
+    fn pass_slice(
+        &mut self,
+        store: &Store,
+        gathered: &mut Gathered,
+        group: u64,
+        budget: u32,
+    ) -> u32 {
+        let Gathered { marks, alive, .. } = gathered;
+        let (mut gone, now) = (Unlinked::default(), gathered.now);
+        let is_dead = |slot: Slot| {
+            let there = store.log.segment_of(slot.loc());
+            // Of most segments this is known; of one with a life prolonged, each item says it.
+            let fate = match there.max_exp() <= now {
+                true => Fate::Expired,
+                false if there.epoch() != store.log.epoch() => Fate::Flushed,
+                false => self.fate(store, &store.item(slot.loc()), slot.loc()),
+            };
+            match fate {
+                Fate::Expired => {
+                    gone.expired += 1;
+                    gone.unfetched += u32::from(!slot.has(FETCHED));
+                }
+                Fate::Flushed => gone.flushed += 1,
+                Fate::Live => {
+                    let segment = store.memory().region.segment_of(slot.loc());
+                    if !alive.contains(&segment) {
+                        alive.push(segment);
+                    }
+                }
+            }
+            fate != Fate::Live
+        };
+        let lines_max = u64::from(budget / LINE_BYTES).max(1);
+        let passed = store.index.pass(group, lines_max, marks, is_dead);
+        gathered.stage = passed.next.map_or(Stage::Retiring, Stage::Passing);
+        self.count_unlinked(store, &gone);
+        u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
+    }
+
+    /// Retires what was passed. What is alive somewhere is to be moved out of its segment first.
+    fn retire_slice(&self, store: &Store, gathered: &mut Gathered) -> u32 {
+        for _ in 0..SLICE_SEGMENTS {
+            let Some(segment) = gathered.dead.pop() else {
+                gathered.dead_bytes = 0;
+                gathered.stage = Stage::Gathering;
+                store.index.end_pass();
+                break;
+            };
+            gathered.marks.set(segment, false);
+            if !gathered.alive.contains(&segment) {
+                let bytes = store.log.segment(segment).unlink_all();
+                self.counters(store).unlink(store.log.queue_of(segment), bytes.into());
+                store.log.retire(segment);
+            }
+        }
+        SLICE_SEGMENTS
+    }
+
+    fn count_unlinked(&mut self, store: &Store, gone: &Unlinked) {
+        let items = gone.expired + gone.flushed;
+        if items == 0 {
+            return;
+        }
+        self.items -= i64::from(items);
+        let counters = self.counters(store);
+        counters.curr_items.sub(items.into());
+        counters.expired_unfetched.add(gone.unfetched.into());
+        counters.crawler_items_checked.add(items.into());
+        counters.crawler_reclaimed.add(gone.expired.into());
+        counters.reclaimed.add(gone.flushed.into());
+    }
+
+    /// A claimed segment to be walked. `None`: there is none, or others are at them.
+    pub(crate) fn next_gathered(&self, store: &Store) -> Option<(u32, Aim, Sweep)> {
+        if store.harvest.is_empty() {
+            return None;
+        }
+        let mut gathered = store.harvest.gathered.try_lock().ok()?;
+        if gathered.stage != Stage::Gathering {
+            return None;
+        }
+        let (segment, aim) = gathered.pop(store)?;
+        store.harvest.note_waiting(&gathered);
+        let sweep = match aim {
+            Aim::Sweep => self.begin_sweep(store, segment),
+            Aim::Compact | Aim::Evict => Sweep::default(),
+        };
+        Some((segment, aim, sweep))
+    }
+}
+
+/// Is all of a segment dead?
+pub(crate) fn is_dead(store: &Store, there: &Segment, now: u32) -> bool {
+    there.max_exp() <= now || there.epoch() != store.log.epoch()
+}

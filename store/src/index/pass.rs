@@ -1,0 +1,249 @@
+//! One pass through the index that empties the slots of all items of some segments, at a few
+//! nanoseconds a line: cheaper than to look each item up where many go together.
+//!
+//! Where: the harvest, when what has died is a good part of what the index holds.
+//! Invariant: a group is looked at as a whole under its lock, and in a pass none comes after one
+//! that it might merge into: the index may grow meanwhile, which sends slots to groups yet to come,
+//! but does not contract. So in the end no slot names what was dead from the pass's beginning.
+//! Source: the clock hand of a sweeping garbage collector, over the roots.
+
+#![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
+
+use super::locked::Locked;
+use super::slot::Slot;
+use super::width::Address;
+use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
+use memory::sync::{AtomicU64, Ordering};
+
+/// Groups whose lines are brought near ahead of the one at hand, and whose overflow line is.
+const AHEAD_GROUPS: u64 = 6;
+const AHEAD_OVERFLOW: u64 = 3;
+
+/// Which segments are dead: a byte for each, 1 or 0, of as many as a power of two.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    marks: Box<[u8]>,
+    /// One less than there are.
+    mask: u64,
+    segment_log: u32,
+}
+
+impl Marks {
+    /// For segments of `2^segment_log` bytes.
+    pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
+        let count = segments_max.next_power_of_two();
+        Self { marks: vec![0; count as usize].into(), mask: u64::from(count) - 1, segment_log }
+    }
+
+    pub(crate) fn set(&mut self, segment: u32, is_dead: bool) {
+        if let Some(mark) = self.marks.get_mut(segment as usize) {
+            *mark = is_dead.into();
+        }
+    }
+
+    /// A bit for each slot of a line that names something in a dead segment, or is empty.
+    #[inline(always)]
+    fn named(&self, line: &[AtomicU64]) -> u32 {
+        line.iter().rev().fold(0, |named, word| {
+            // Relaxed: changed only under this group's lock, but for what hits count.
+            let segment = (word.load(Ordering::Relaxed) >> self.segment_log) & self.mask;
+            // SAFETY: there is a byte for each number up to `mask`.
+            let mark = unsafe { *self.marks.get_unchecked(index(segment)) };
+            (named << 1) | u32::from(mark)
+        })
+    }
+}
+
+/// How far a pass has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// The group to go on with; `None`: it is through.
+    pub(crate) next: Option<u64>,
+    /// Lines looked at.
+    pub(crate) lines: u64,
+}
+
+impl Index {
+    /// Begins a pass: from here to `end_pass` the index does not contract. False: not now.
+    pub(crate) fn begin_pass(&self) -> bool {
+        // Who steps back looks at it with the same lock in hands: no step is under way now.
+        let Ok(_moving) = self.moving.try_lock() else { return false };
+        self.passing.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// The pass is through, or given up.
+    pub(crate) fn end_pass(&self) {
+        // Relaxed: the slots emptied are published by their groups' locks, and to contract is
+        // allowed at any time from here on.
+        self.passing.store(false, Ordering::Relaxed);
+    }
+
+    /// Is a pass under way? A hint, but for who steps back.
+    #[inline]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing.load(Ordering::Relaxed)
+    }
+
+    /// Lines that a pass looks at, but for overflow lines.
+    pub(crate) fn home_lines(&self) -> u64 {
+        self.width().total_lines()
+    }
+
+    /// Goes on with a pass from `group`, for about so many lines: empties the slots that name what
+    /// is in dead segments, and of which `is_dead` confirms it under the group's lock.
+    pub(crate) fn pass(
+        &self,
+        mut group: u64,
+        lines_max: u64,
+        marks: &Marks,
+        mut is_dead: impl FnMut(Slot) -> bool,
+    ) -> Passed {
+        let mut lines = 0;
+        while lines < lines_max {
+            // Read after the last group was left: had one split before the pass came to it, what it
+            // gave away is counted in here.
+            if group >= self.width().total_groups() {
+                return Passed { next: None, lines };
+            }
+            // A hash with the group's number in its lowest bits is one of it.
+            let mut locked = self.lock(group);
+            self.prefetch_to_pass(locked.address);
+            locked.pass(marks, &mut is_dead);
+            lines += locked.address.lines;
+            drop(locked);
+            group += 1;
+        }
+        Passed { next: Some(group), lines }
+    }
+
+    /// Brings near what the pass looks at when it is through with a few groups more, which are
+    /// likely to be as wide as this one.
+    #[inline]
+    fn prefetch_to_pass(&self, here: Address) {
+        let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
+        (0..here.lines).for_each(|line| self.lines.prefetch(ahead.line(line)));
+        let soon = index(here.group + AHEAD_OVERFLOW).min(self.groups.len() - 1);
+        // Relaxed: a hint.
+        let overflow = self.groups.word(soon).load(Ordering::Relaxed) & OVERFLOW_AT;
+        if overflow != 0 {
+            self.overflow.prefetch(overflow);
+        }
+    }
+}
+
+/// Empties slots of a line, under its group's lock. True: some.
+#[inline(always)]
+fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
+    let mut named = marks.named(line);
+    let mut emptied = false;
+    while named != 0 {
+        let word = &line[named.trailing_zeros() as usize];
+        named &= named - 1;
+        let slot = Slot(word.load(Ordering::Relaxed)); // as in `named`
+        if slot.0 != 0 && is_dead(slot) {
+            word.store(0, Ordering::Release); // as in `Locked::remove`
+            emptied = true;
+        }
+    }
+    emptied
+}
+
+impl Locked<'_> {
+    #[inline]
+    fn pass(&mut self, marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) {
+        let mut emptied = 0_u64;
+        for line in 0..self.address.lines {
+            emptied |= u64::from(empty(self.line(line), marks, is_dead)) << line;
+        }
+        if self.word & OVERFLOW_AT != 0 {
+            self.pass_overflow(emptied, marks, is_dead);
+        }
+    }
+
+    /// The same in the overflow lines. What is alive there goes to a line that has been `emptied`
+    /// (a bit each) of something, where it may stand in that one.
+    #[inline(never)]
+    fn pass_overflow(
+        &mut self,
+        emptied: u64,
+        marks: &Marks,
+        is_dead: &mut impl FnMut(Slot) -> bool,
+    ) {
+        let overflow = &self.index.overflow;
+        let (mut at, mut holes) = (self.word & OVERFLOW_AT, false);
+        while at != 0 {
+            holes |= empty(overflow.slots(at), marks, is_dead);
+            at = overflow.next(at);
+        }
+        if holes || emptied != 0 {
+            self.moving(|locked| {
+                locked.take_home(emptied);
+                locked.close_holes();
+            });
+        }
+    }
+
+    /// Slots of the overflow lines go to those lines that have been `emptied`. While slots move.
+    fn take_home(&mut self, emptied: u64) {
+        let overflow = &self.index.overflow;
+        let mut at = self.word & OVERFLOW_AT;
+        while at != 0 {
+            for word in overflow.slots(at) {
+                // Relaxed: changed only under this lock; what a hit has counted since is lost.
+                let slot = Slot(word.load(Ordering::Relaxed));
+                if slot.0 == 0 {
+                    continue;
+                }
+                let (home, other) = (self.address.home(slot.tag()), self.address.other(slot.tag()));
+                let goes = |line: u64| emptied & (1 << line) != 0 && put_in(self.line(line), slot);
+                if goes(home) || goes(other) {
+                    debug_assert!(self.word & (1 << (u64::from(SPILLED_AT) + home)) != 0);
+                    word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+                }
+            }
+            at = overflow.next(at);
+        }
+    }
+
+    /// Has of the overflow lines only the first empty slots again: they are filled from it, and
+    /// when nothing is left there, from the next. While slots move.
+    fn close_holes(&mut self) {
+        let overflow = &self.index.overflow;
+        let mut first = self.word & OVERFLOW_AT;
+        let last_of = |line: u64| {
+            // Relaxed, here and below: as in `take_home`.
+            overflow.slots(line).iter().rfind(|word| word.load(Ordering::Relaxed) != 0)
+        };
+        let mut at = first;
+        while at != 0 {
+            for hole in overflow.slots(at) {
+                if hole.load(Ordering::Relaxed) != 0 {
+                    continue;
+                }
+                while first != at && last_of(first).is_none() {
+                    first = self.drop_first(first);
+                }
+                if first != at
+                    && let Some(word) = last_of(first)
+                {
+                    // Release pairs with the Acquire of `probe`.
+                    hole.store(word.load(Ordering::Relaxed), Ordering::Release);
+                    word.store(0, Ordering::Release);
+                }
+            }
+            at = overflow.next(at);
+        }
+        while first != 0 && last_of(first).is_none() {
+            first = self.drop_first(first);
+        }
+    }
+
+    /// Gives the first overflow line back, which is empty; returns the next.
+    fn drop_first(&mut self, first: u64) -> u64 {
+        let next = self.index.overflow.next(first);
+        self.word = (self.word & !OVERFLOW_AT) | next;
+        self.index.overflow.give(first);
+        next
+    }
+}
