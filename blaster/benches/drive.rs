@@ -135,6 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         gso: options.gso,
         mode: Mode::Traffic,
         pulses: None,
+        ready: Arc::default(),
         until: Until { stop: Arc::default(), deadline: None, requests: None },
     };
     if options.populate {

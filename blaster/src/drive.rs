@@ -88,6 +88,8 @@ pub struct Drive {
     pub until: Until,
     /// Where it can be watched: this thread, and the one that receives apart if there is one.
     pub pulses: Option<[Arc<Pulse>; 2]>,
+    /// Counts the threads whose connections stand, just before they begin.
+    pub ready: Arc<AtomicU32>,
 }
 
 /// When requests are sent.

@@ -213,6 +213,11 @@ fn pace(plan: &Plan) -> Pace {
     }
 }
 
+/// The rule that a server answers in every report.
+pub const SILENT: &str = "silent";
+/// Reports in which nothing was answered, in seconds: more than a machine's hiccup.
+const SILENT_S: f64 = 1.0;
+
 /// Judges what was measured.
 fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult {
     let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
@@ -226,6 +231,15 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
     if let Some(why) = &course.cut_short {
         let sentence = format!("the run ended before its schedule: {why}");
         verdict.add("cut-short", Severity::Warning, sentence);
+    }
+    let silent = || course.intervals.iter().filter(|one| one.achieved_per_s() <= 0.0);
+    let (silent, silent_s) = (silent().count(), silent().map(|one| one.seconds).sum::<f64>());
+    if silent_s >= SILENT_S && silent < course.intervals.len() {
+        let sentence = format!(
+            "in {silent} of {} reports nothing was answered: the server went away, or stood still",
+            course.intervals.len()
+        );
+        verdict.add(SILENT, Severity::Invalid, sentence);
     }
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {

@@ -219,6 +219,7 @@ fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Dri
         gso: false,
         mode: Mode::Traffic,
         pulses: None,
+        ready: Arc::default(),
         until: Until {
             stop: Arc::default(),
             deadline: Some(Instant::now() + 3 * PATIENCE),

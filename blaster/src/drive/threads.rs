@@ -136,6 +136,8 @@ pub(super) fn run(
     let (mut books, mut notes) = (books(drive, clock, 0), Notes::default());
     outward.open_all(clock.now_ns(), &mut books, &mut notes)?;
     outward.establish(&clock, &mut books, &mut notes)?;
+    // Relaxed: a count by itself.
+    drive.ready.fetch_add(1, Ordering::Relaxed);
     outward.begin(clock.now_ns());
     match drive.receive_apart {
         None => together(&mut watch, outward, inward, books, notes),

@@ -6,7 +6,7 @@
 
 use super::Entry;
 use super::table::Table;
-use super::words::{number, us};
+use super::words::{amid, number, us};
 use crate::measure::{Interval, VerbTally};
 use crate::result::machine::Nic;
 use crate::result::manifest::Manifest;
@@ -35,12 +35,17 @@ fn spread(entry: &Entry, decimals: usize, of: impl Fn(&Interval) -> Option<f64>)
 }
 
 fn with_interval(value: Option<f64>, interval: Option<(f64, f64)>, decimals: usize) -> String {
+    // Nobody reads a tenth of a thousand.
+    let decimals = if value.is_some_and(|value| value >= 1000.0) { 0 } else { decimals };
     let figure = number(value, decimals);
     match interval {
         Some((low, high)) => format!("{figure} [{low:.decimals$}, {high:.decimals$}]"),
         None => figure,
     }
 }
+
+/// Of a longer name its ends stand above a narrow column.
+const NAME_CHARS: usize = 30;
 
 /// The names of what is told at a glance, with how each is told.
 type Glance = (&'static str, fn(&Entry, &Interval) -> String);
@@ -89,7 +94,9 @@ pub fn glance(entries: &[Entry]) -> String {
     if measured.is_empty() {
         return String::new();
     }
-    let names = measured.iter().map(|(entry, _)| entry.name.as_str());
+    let names: Vec<String> =
+        measured.iter().map(|(entry, _)| amid(&entry.name, NAME_CHARS)).collect();
+    let names = names.iter().map(String::as_str);
     let head: Vec<&str> = std::iter::once("response times").chain(names).collect();
     let mut table = Table::new(&head);
     for (name, tell) in GLANCE {

@@ -34,6 +34,18 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
+/// The ends of a text of more than `chars` characters: names often differ in their last.
+#[must_use]
+pub fn amid(text: &str, chars: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars {
+        return text.to_owned();
+    }
+    let last = chars / 3;
+    let first: String = text.chars().take(chars - last).collect();
+    first + "…" + &text.chars().skip(count - last).collect::<String>()
+}
+
 /// A number with `decimals`; a dash where it is not known.
 #[must_use]
 pub fn number(value: Option<f64>, decimals: usize) -> String {
@@ -92,6 +104,7 @@ mod tests {
         );
         assert_eq!(shortened("añb", 2), "añ…");
         assert_eq!(shortened("añ", 2), "añ");
+        assert_eq!((amid("añbcdefg", 6), amid("añbcde", 6)), ("añbc…fg".into(), "añbcde".into()));
     }
 
     #[test]

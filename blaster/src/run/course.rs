@@ -10,9 +10,10 @@ use super::live::Live;
 use super::unstored::Stored;
 use super::{Plan, RunError};
 use crate::drive::{Mode, Pace};
-use crate::measure::Interval;
 use crate::measure::schedule::{Collector, Merged, Schedule};
 use crate::measure::watch::{Moment, Usage, Watch};
+use crate::measure::{Interval, Tally};
+use crate::target::Place;
 use std::time::{Duration, Instant};
 
 /// How long the mailbox is waited for at a time; Ctrl-C is seen as often.
@@ -38,11 +39,18 @@ pub(crate) fn populate(
     ground: &Ground,
     (watch, live): (&Watch, &Live),
 ) -> Result<Option<String>, RunError> {
-    let pace = Pace::Closed { connections: plan.connections, depth: POPULATE_DEPTH };
+    let mut targets = ground.servers.targets.iter();
+    let depth = match targets.any(|target| matches!(target.place, Place::Udp(_))) {
+        true => 1,
+        false => POPULATE_DEPTH,
+    };
+    let pace = Pace::Closed { connections: plan.connections, depth };
     live.populating(ground.workload.keys());
     let crew = Crew::start(plan, ground, Mode::Populate, pace, live.is_watched());
     let crew = crew.map_err(RunError::Threads)?;
     let start = crew.start;
+    // It may be over before it is looked at again.
+    live.tick(start.elapsed(), 0, || crew.sight(), Some(watch));
     let mut stored = Stored::default();
     let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
     let mut count = |handed: Handed| stored.add(&handed.tally);
@@ -75,7 +83,8 @@ pub(crate) fn populate(
     }
 }
 
-/// Requests under way on a connection that is to be fast.
+/// Requests under way on a connection that is to be fast. Over UDP one: a burst that overflows the
+/// server's socket is lost.
 const POPULATE_DEPTH: u32 = 32;
 
 /// Drives at `pace` by the plan's schedule.
@@ -148,19 +157,24 @@ impl Marks {
         self.last = now;
     }
 
-    /// The reports among the epochs. Where even the settling was cut short, it is the report.
+    /// The reports among the epochs. Where even the settling was cut short, it is the report. An
+    /// epoch that no thread so much as saw, on a machine that gave them no CPU, is an empty report.
     fn intervals(self, mut merged: Vec<(u32, Merged)>, asked_per_s: Option<f64>) -> Vec<Interval> {
-        merged.sort_by_key(|(epoch, _)| *epoch);
+        let Some((_, any)) = merged.first() else { return Vec::new() };
+        let late_limit_ns = any.tally.late_limit_ns;
         let only = self.ends.len() == 1;
         let mut intervals = Vec::new();
-        for (epoch, merged) in merged {
-            let wanted = self.schedule.is_reported(epoch) || (only && epoch == 0);
-            let at = epoch as usize;
-            let Some((end, usage)) = self.ends.get(at).filter(|_| wanted) else { continue };
-            let from = at.checked_sub(1).map_or(Duration::ZERO, |before| self.ends[before].0);
-            let seconds = end.saturating_sub(from).as_secs_f64();
-            let interval = Interval::new(merged, from.as_secs_f64(), seconds, usage.clone());
-            intervals.push(Interval { asked_per_s, ..interval });
+        let mut from = Duration::ZERO;
+        for (epoch, (end, usage)) in (0_u32..).zip(self.ends) {
+            if self.schedule.is_reported(epoch) || (only && epoch == 0) {
+                let at = merged.iter().position(|(other, _)| *other == epoch);
+                let nothing = || Merged { tally: Tally::new(late_limit_ns), busiest: 0.0 };
+                let merged = at.map_or_else(nothing, |at| merged.swap_remove(at).1);
+                let seconds = end.saturating_sub(from).as_secs_f64();
+                let interval = Interval::new(merged, from.as_secs_f64(), seconds, usage);
+                intervals.push(Interval { asked_per_s, ..interval });
+            }
+            from = end;
         }
         intervals
     }

@@ -15,6 +15,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How often it is looked whether all have connected.
+const READY_TICK: Duration = Duration::from_millis(1);
+
 /// What one thread handed over of one epoch.
 #[derive(Debug)]
 pub(crate) struct Handed {
@@ -48,6 +51,8 @@ pub(crate) struct Crew {
     pub(crate) reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
+    /// How many threads have connected.
+    ready: Arc<AtomicU32>,
     /// What can be seen of each; nothing where nobody looks.
     pulses: Vec<[Arc<Pulse>; 2]>,
     tallies: mpsc::Receiver<(u32, u32, Tally)>,
@@ -72,6 +77,7 @@ impl Crew {
             reporters: 0,
             epoch: Arc::default(),
             over: Arc::default(),
+            ready: Arc::default(),
             pulses: Vec::new(),
             tallies,
         };
@@ -95,7 +101,22 @@ impl Crew {
                 }
             }
         }
+        crew.wait(ground);
         Ok(crew)
+    }
+
+    /// Waits until all have connected, so that no time of connecting is time of traffic; or one has
+    /// failed, or Ctrl-C. From then on the crew's time counts.
+    fn wait(&mut self, ground: &Ground) {
+        let is_one_over = |crew: &Crew| crew.threads.iter().any(JoinHandle::is_finished);
+        // Relaxed: a count by itself.
+        while (self.ready.load(Ordering::Relaxed) as usize) < self.threads.len()
+            && !is_one_over(self)
+            && !ground.is_stopped()
+        {
+            std::thread::sleep(READY_TICK);
+        }
+        self.start = Instant::now();
     }
 
     fn drive(&self, plan: &Plan, ground: &Ground, what: (u32, Mode, Pace)) -> Drive {
@@ -136,6 +157,7 @@ impl Crew {
             late_limit: plan.late,
             mode,
             pulses: None,
+            ready: Arc::clone(&self.ready),
             until: Until {
                 stop: Arc::clone(&self.over),
                 deadline: None,

@@ -7,7 +7,9 @@ use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
+use crate::run::SILENT;
 use crate::words::{grouped, percent, time};
+use crate::workload::Verb;
 
 /// A tail so many times the median is worth a word.
 const LONG_TAIL: f64 = 20.0;
@@ -124,13 +126,18 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Strin
              rate that it bears."
         ));
     }
-    if plan.populate && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
+    let deletes = plan.workload.shares().is_none_or(|shares| shares[Verb::Delete as usize] > 0.0);
+    if plan.populate && !deletes && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
         let bytes = plan.workload.keys() as f64 * plan.workload.value_bytes_mean() / 1e6;
         advice.push(format!(
             "the server did not keep all it was given: the values of {} keys are {bytes:.0} MB, \
              keys and its own bookkeeping not counted. More memory, or fewer --keys, makes hits.",
             grouped(plan.workload.keys() as f64)
         ));
+    }
+    if done.verdict.remarks.iter().any(|remark| remark.rule == SILENT) {
+        advice.push("look after the server first: its log, and whether it still runs.".to_owned());
+        return advice;
     }
     if !plan.is_open() && !own_fault {
         advice.push(format!(
