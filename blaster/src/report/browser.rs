@@ -96,6 +96,17 @@ fn list(value: &Value) -> Vec<String> {
 }
 
 #[test]
+fn three_servers_stand_side_by_side_on_a_phone() {
+    let servers = [("hypostyle", 50), ("memcached", 80), ("redis", 300)];
+    let entries = named(servers.map(|(name, us)| sample::result(name, us)).to_vec());
+    let Some(told) = probed(&entries, "three") else { return };
+    // Of what has to be pushed aside to be read, the comparison at a glance is none.
+    for (told, width) in told.iter().zip(WIDTHS) {
+        assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
+    }
+}
+
+#[test]
 fn the_page_runs_fits_and_can_be_read() {
     let long = "a run with a rather long name that has to be broken somewhere on a phone, or cut";
     let entries = named(vec![

@@ -87,15 +87,20 @@
         range.setStart(text, word.index);
         range.setEnd(text, word.index + word[0].length);
         const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
-        if (tops.size > 1) torn.push(word[0]);
+        // Names of settings, with dots and the like, may have to be.
+        if (tops.size > 1 && /^[A-Za-zµ/]+$/.test(word[0])) torn.push(word[0]);
       }
     }
+    const scrolling = [...page.querySelectorAll('section')].filter(section => {
+      const scroll = section.querySelector('.scroll');
+      return scroll && scroll.scrollWidth > scroll.clientWidth + 1;
+    }).map(section => section.id);
     check('first');
     page.getElementById('theme').click();
     check('second');
     page.querySelector('#glance .copy').click();
     return {
-      wrong: window_.wrong, outside, overlapping, tall, torn, nameless, faint, paper, lines,
+      wrong: window_.wrong, outside, overlapping, tall, torn, scrolling, nameless, faint, paper, lines,
       page_width: root.scrollWidth, letter_px: Math.min(...letters),
       figures: [...page.querySelectorAll('figure')].map(figure => figure.id),
       copied: window_.copied.join('\n--\n'),
