@@ -16,8 +16,8 @@
 //! over one line more without looking at keys. What finds its home line full goes to another line
 //! of the group, which the tag names too, or has something else at home there go to its own; only
 //! what finds no place in the whole group goes to the group's overflow lines. So lines are nearly
-//! full: at as many items as slots, 80 % of the items are at home, 15 % in their other line and 5 %
-//! in overflow lines, for 8.8 bytes an item in all.
+//! full: just before a line is added 70 % of the items are at home, 23 % in their other line and 7 %
+//! in overflow lines, for 8.7 to 9.0 bytes an item in all, where items come and go.
 
 pub(crate) mod ghost;
 pub(crate) mod grow;
@@ -52,7 +52,7 @@ const SPILLED_AT: u32 = 32;
 const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// Items per home slot, in percent, from which on the index grows.
-const LOAD_PERCENT_MAX: u64 = 100;
+const LOAD_PERCENT_MAX: u64 = 104;
 /// Below which it begins to contract, and below which it goes on once it has, until it grows: a
 /// workload around one size does neither.
 const LOAD_PERCENT_MIN: u64 = 55;

@@ -17,9 +17,6 @@ use memory::sync::{AtomicU64, Ordering, fence};
 /// at home: then about as much is as if it had just grown.
 const TIDY_BITS: u64 = 63 << 35;
 
-/// One in so many removals, by these bits, makes place for something from an overflow line.
-pub(super) const FILL_BITS: u64 = 3 << 33;
-
 /// No memory for another overflow line.
 #[derive(Debug)]
 pub(crate) struct Full;
@@ -113,9 +110,8 @@ impl<'i> Locked<'i> {
         if put_in(self.line(self.home), slot) {
             return Ok(());
         }
-        // Where something has overflown, lines have hardly any room.
         let placed = put_in(self.line(self.address.other(slot.tag())), slot)
-            || (self.word & OVERFLOW_AT == 0 && self.displace(slot))
+            || self.displace(slot)
             || self.push_overflow(slot);
         if !placed {
             return Err(Full);
@@ -160,14 +156,15 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot; now and then what is in an overflow line and could stand there comes.
+    /// Empties a slot; what is in an overflow line and could stand there comes: half a byte an item
+    /// less, where items come and go, than if one removal in four saw to it.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
         if self.word & SPILLED == 0 {
             return;
         }
-        if self.word & OVERFLOW_AT != 0 && (at.line.is_none() || self.hash & FILL_BITS == 0) {
+        if self.word & OVERFLOW_AT != 0 {
             self.fill(at);
         }
         if self.hash & TIDY_BITS == 0 {
