@@ -28,6 +28,12 @@ pub(crate) struct Full {
     pub(crate) resident_bytes: u64,
 }
 
+/// Where its memory was: names and bytes, as it told them; and the mean of its keys and values.
+pub(crate) struct Account {
+    rows: Vec<(String, u64)>,
+    payload_bytes: f64,
+}
+
 /// Starts a server of this side.
 pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Contestant> {
     Contestant::start(Launch {
@@ -41,7 +47,12 @@ pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Contestant> {
 }
 
 /// Stores new keys until as many items were evicted as are there.
-pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32, settle: Duration) -> Outcome<Full> {
+pub(crate) fn fill(
+    side: &Side,
+    mix: Mix,
+    memory_mb: u32,
+    settle: Duration,
+) -> Outcome<(Full, Account)> {
     let server = start(side, memory_mb)?;
     let mut feeder = Feeder::connect(server.address)?;
     let mut next = 0;
@@ -53,16 +64,25 @@ pub(crate) fn fill(side: &Side, mix: Mix, memory_mb: u32, settle: Duration) -> O
         let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
         if evictions >= items {
             let resident_bytes = feeder.resident_bytes(&server, settle)?;
-            return Ok(Full { memory_mb, items, resident_bytes });
+            let mut key = Vec::new();
+            let kept = next - items.min(next)..next;
+            let payload = |id| {
+                key.clear();
+                mix.key(id, &mut key) + mix.value_bytes(id)
+            };
+            let payload_bytes = u64::try_from(kept.map(payload).sum::<usize>())?;
+            let payload_bytes = count_of_u64(payload_bytes) / count_of_u64(items);
+            let account = Account { rows: feeder.memory()?, payload_bytes };
+            return Ok((Full { memory_mb, items, resident_bytes }, account));
         }
     }
 }
 
 /// The subject at `-m` as the options say, and the rival at the `-m` with which it is as large.
-pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
+pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Account)> {
     let [subject, rival] = options.sides()?;
-    let ours = fill(&subject, mix, options.memory_mb, options.settle)?;
-    let mut theirs = fill(&rival, mix, options.memory_mb, options.settle)?;
+    let (ours, account) = fill(&subject, mix, options.memory_mb, options.settle)?;
+    let (mut theirs, _) = fill(&rival, mix, options.memory_mb, options.settle)?;
     let mut best = theirs;
     let off = |full: &Full| full.resident_bytes.abs_diff(ours.resident_bytes);
     let mut tried = vec![theirs.memory_mb];
@@ -78,18 +98,51 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<[Full; 2]> {
             break;
         }
         tried.push(memory_mb);
-        theirs = fill(&rival, mix, memory_mb, options.settle)?;
+        (theirs, _) = fill(&rival, mix, memory_mb, options.settle)?;
         if off(&theirs) < off(&best) {
             best = theirs;
         }
     }
-    Ok([ours, best])
+    Ok(([ours, best], account))
+}
+
+/// Where each byte of the subject's memory is.
+fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
+    let Account { rows, payload_bytes } = account;
+    let items = count_of_u64(full.items);
+    let all = count_of_u64(full.resident_bytes);
+    say(&format!(
+        "  {:<10} {:<22} {:>9} {:>9} {:>7}\n  {:<10} {:<22} {:>9} {:>9.3} {:>6.2}%\n",
+        "",
+        "subject's memory",
+        "MiB",
+        "an item",
+        "of all",
+        mix.name(),
+        "key and value",
+        "",
+        payload_bytes,
+        payload_bytes * items / all * 100.0,
+    ))?;
+    let is_bytes = |name: &str| name.ends_with("_bytes") && name != "segment_bytes";
+    for (name, bytes) in rows.iter().filter(|(name, _)| is_bytes(name)) {
+        let bytes = count_of_u64(*bytes);
+        say(&format!(
+            "  {:<10} {name:<22} {:>9.3} {:>9.3} {:>6.2}%\n",
+            mix.name(),
+            bytes / count_of_u64(MEGABYTE),
+            bytes / items,
+            bytes / all * 100.0,
+        ))?;
+    }
+    Ok(())
 }
 
 /// Items of both, for all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &mix in &options.mixes {
-        let [ours, theirs] = matched(mix, options)?;
+        let ([ours, theirs], account) = matched(mix, options)?;
+        say_account(mix, ours, &account)?;
         for (name, full) in [("subject", ours), ("rival", theirs)] {
             say(&format!(
                 "  {:<10} {name:<8} -m {:>5}  {:>6.1} MiB resident  {:>9} items\n",
@@ -103,6 +156,9 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("resident memory, {}", mix.name()), "x the rival's", resident)?;
         let items = count_of_u64(ours.items) / count_of_u64(theirs.items);
         report.figure(&format!("items, {}", mix.name()), "x the rival's", items)?;
+        // The rival's memory comes in steps of megabytes: what is left of the difference is evened.
+        let name = format!("items a resident byte, {}", mix.name());
+        report.figure(&name, "x the rival's", items / resident)?;
     }
     Ok(())
 }

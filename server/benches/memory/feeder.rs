@@ -164,10 +164,20 @@ impl Feeder {
 
     /// The server's statistics.
     pub(crate) fn stats(&mut self) -> Outcome<HashMap<String, String>> {
+        Ok(self.ask_stats("stats\r\n")?.into_iter().collect())
+    }
+
+    /// What the server says of its memory, in order; nothing if it is not one of ours.
+    pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
+        let rows = self.ask_stats("stats memory\r\n")?;
+        Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
+    }
+
+    fn ask_stats(&mut self, request: &str) -> Outcome<Vec<(String, String)>> {
         self.settle()?;
-        self.out.extend_from_slice(b"stats\r\n");
+        self.out.extend_from_slice(request.as_bytes());
         self.send()?;
-        while !self.input.ends_with(b"END\r\n") {
+        while !self.input.ends_with(b"END\r\n") && !self.input.ends_with(b"ERROR\r\n") {
             self.receive()?;
         }
         let text = String::from_utf8_lossy(&self.input).into_owned();

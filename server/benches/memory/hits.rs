@@ -45,7 +45,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         return fail("hits: give --trace PATH; see --help".to_owned());
     }
     for &mix in &options.mixes {
-        let sizes = equal::matched(mix, options)?;
+        let (sizes, _) = equal::matched(mix, options)?;
         let mut fewer = 0.0;
         for path in &options.traces {
             let trace = Trace::read(path, options.requests)?;

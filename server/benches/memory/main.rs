@@ -32,7 +32,8 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
 
   density            bytes an item takes beyond key and value: the slope of resident memory over
                      items; with and without exptime, client flags and CAS uniques
-  items              items held at equal resident memory, after all memory was replaced once
+  items              items held at equal resident memory, after all memory was replaced once; and
+                     where each byte of the subject's is
   hits               misses at equal resident memory, with a real order of keys: what misses is
                      stored; lengths of keys and values are drawn from a hash of the key's number
   large              one server alone: values of 100 B and of 1 MiB past what its memory holds, then
