@@ -94,32 +94,32 @@ mod tests {
     #[test]
     fn fewer_segments_go_as_they_come_free_and_more_are_there_at_once() {
         let memory = Memory::new(1 << 20, 16, 1).expect("address space");
-        let taken: Vec<u32> = (0..60).filter_map(|_| memory.segments.take(0)).collect();
+        let taken: Vec<u32> = (0..124).filter_map(|_| memory.segments.take(0)).collect();
         memory.allow(16).expect("fewer");
-        assert!(memory.adjust(1) && memory.excess() == 45, "three of four free ones");
+        assert!(memory.adjust(1) && memory.excess() == 109, "three of four free ones");
         assert_eq!((memory.segments.free(), memory.segments.withheld()), (1, 3));
         taken.iter().for_each(|segment| memory.segments.give(*segment));
         while !memory.adjust(1) {}
         assert_eq!((memory.excess(), memory.present(), memory.segments.free()), (0, 16, 16));
-        memory.allow(1000).expect("address space");
+        memory.allow(2000).expect("address space");
         while !memory.adjust(1) {}
-        assert_eq!((memory.segments.free(), memory.segments.count()), (1000, 1000));
+        assert_eq!((memory.segments.free(), memory.segments.count()), (2000, 2000));
         let all: std::collections::HashSet<u32> =
-            (0..1000).filter_map(|_| memory.segments.take(0)).collect();
-        assert_eq!(all.len(), 1000, "each once");
-        assert!(memory.allow(1025).is_err() && memory.allowed() == 1000);
+            (0..2000).filter_map(|_| memory.segments.take(0)).collect();
+        assert_eq!(all.len(), 2000, "each once");
+        assert!(memory.allow(2049).is_err() && memory.allowed() == 2000);
     }
 
     #[test]
     fn what_is_withheld_has_given_its_memory_back() {
         let memory = Memory::new(1 << 20, 16, 1).expect("address space");
-        for segment in 0..64 {
+        for segment in 0..128 {
             // SAFETY: free, and this test's alone.
             unsafe { memory.region.at(memory.region.start(segment)).write(7) };
         }
         memory.allow(32).expect("fewer");
         while !memory.adjust(0) {}
-        let resident = (0..64).filter(|segment| {
+        let resident = (0..128).filter(|segment| {
             // SAFETY: as above.
             unsafe { memory.region.at(memory.region.start(*segment)).read() == 7 }
         });

@@ -12,21 +12,27 @@ use crate::map::Map;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// At most so many segments, and more than half of it, are a region that is no larger than `SMALL`:
-/// what is open or half empty is then little of it.
+/// At most so many segments, and more than half of it, are a region of `MIDDLING` to `SMALL`: what
+/// is open or half empty is then little of it.
 const SEGMENTS: usize = 1024;
 /// A larger one has the largest segments, few as they may be at first, for the sake of huge pages.
 const SMALL: usize = 341 << 20;
-/// The smallest segment.
-const SEGMENT_BYTES_MIN: usize = 16 << 10;
+/// Half as many are a smaller one, of larger segments: there are fewer to choose from, and the
+/// choice is made more rarely.
+const MIDDLING: usize = 64 << 20;
+/// One up to this size has the smallest segments.
+const TINY: usize = 2 << 20;
+/// The smallest segment, and the smallest of regions that are not tiny.
+const SEGMENT_BYTES_MIN: usize = 8 << 10;
+const SEGMENT_BYTES_USUAL: usize = 16 << 10;
 /// The largest segment: what a huge page holds.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
 /// Address space is wanted for so many times the memory that a region begins with.
 const GROWTH: usize = 16;
 /// Locations have 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
-/// The smallest region: 64 of the smallest segments.
-pub const REGION_BYTES_MIN: usize = 64 * SEGMENT_BYTES_MIN;
+/// The smallest region.
+pub const REGION_BYTES_MIN: usize = 1 << 20;
 
 /// A region of `segments()` segments.
 #[derive(Debug)]
@@ -47,9 +53,15 @@ impl Region {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
-        let segment_bytes = match bytes {
-            ..=SMALL => bytes.div_ceil(SEGMENTS).next_power_of_two().max(SEGMENT_BYTES_MIN),
-            _ => SEGMENT_BYTES_MAX,
+        let part = |parts: usize| bytes.div_ceil(parts).next_power_of_two();
+        let segment_bytes = if bytes <= TINY {
+            SEGMENT_BYTES_MIN
+        } else if bytes < MIDDLING {
+            part(SEGMENTS / 2).max(SEGMENT_BYTES_USUAL)
+        } else if bytes <= SMALL {
+            part(SEGMENTS)
+        } else {
+            SEGMENT_BYTES_MAX
         };
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
@@ -76,7 +88,7 @@ impl Region {
         self.segments_max
     }
 
-    /// Bytes of a segment, a power of two from 16 KiB to 2 MiB.
+    /// Bytes of a segment, a power of two from 8 KiB to 2 MiB.
     #[inline]
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
@@ -153,9 +165,12 @@ mod tests {
     #[test]
     fn segments_are_up_to_1024_and_within_bounds() {
         for (megabytes, segment_bytes, segments) in [
-            (1, 16 << 10, 64),
-            (2, 16 << 10, 128),
+            (1, 8 << 10, 128),
+            (2, 8 << 10, 256),
+            (3, 16 << 10, 192),
             (8, 16 << 10, 512),
+            (32, 64 << 10, 512),
+            (63, 128 << 10, 504),
             (64, 64 << 10, 1024),
             (65, 128 << 10, 520),
             (341, 512 << 10, 682),
@@ -174,9 +189,9 @@ mod tests {
     #[test]
     fn there_is_address_space_to_grow_into() {
         let region = Region::new(1 << 20, 16).expect("address space");
-        assert_eq!((region.segments(), region.segments_max()), (64, 1024));
+        assert_eq!((region.segments(), region.segments_max()), (128, 2048));
         // SAFETY: the segment is this test's alone.
-        unsafe { region.at(region.start(1023)).write(7) };
+        unsafe { region.at(region.start(2047)).write(7) };
     }
 
     #[test]

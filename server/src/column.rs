@@ -125,7 +125,8 @@ pub(crate) struct Column {
     /// Which of the server's columns.
     number: usize,
     kit: Kit,
-    /// What turns receive into.
+    /// What turns receive into; all but the first are there once several connections were ready at
+    /// once.
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     sources: Vec<Source>,
@@ -174,7 +175,10 @@ impl Column {
         let kit = Kit::new(parts.context, parts.calls);
         let column = Column {
             number: parts.number,
-            buffers: std::array::from_fn(|_| vec![0; kit.spares.large_bytes()]),
+            buffers: std::array::from_fn(|at| match at {
+                0 => vec![0; kit.spares.large_bytes()],
+                _ => Vec::new(),
+            }),
             kit,
             epoll,
             sources: parts.sources,
@@ -288,6 +292,9 @@ impl Column {
         let mut received = [Received::Unasked; TURNS_AHEAD];
         let mut hints = [None; TURNS_AHEAD];
         for (at, &token) in tokens.iter().enumerate() {
+            if self.buffers[at].is_empty() {
+                self.buffers[at] = vec![0; self.kit.spares.large_bytes()];
+            }
             received[at] = self.receive(token, at);
             // The last one's memory would have no time to come.
             if let Received::Input(bytes) = received[at]
@@ -404,7 +411,7 @@ impl Column {
         let Kit { context, spares, waiting, out, .. } = &self.kit;
         let Some(holding) = context.shared.holding.get(self.number) else { return };
         let (places, place_bytes) = self.connections.places();
-        let buffers = TURNS_AHEAD * spares.large_bytes();
+        let buffers: usize = self.buffers.iter().map(Vec::len).sum();
         holding.connection_structures.set(places as u64);
         holding.connection_bytes.set(place_bytes as u64);
         let stock = spares.stock_bytes();

@@ -16,8 +16,8 @@
 //! over one line more without looking at keys. What finds its home line full goes to another line
 //! of the group, which the tag names too, or has something else at home there go to its own; only
 //! what finds no place in the whole group goes to the group's overflow lines. So lines are nearly
-//! full: just before a line is added 70 % of the items are at home, 23 % in their other line and 7 %
-//! in overflow lines, for 8.7 to 9.0 bytes an item in all, where items come and go.
+//! full: just before a line is added 70 % of the items are at home, 23 % in their other line and
+//! 7 % in overflow lines, for 8.7 to 9.0 bytes an item in all, where items come and go.
 
 pub(crate) mod ghost;
 pub(crate) mod grow;

@@ -187,7 +187,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
 
 /// With the hit of one column in hand another fills the memory many times over.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
-    let (store, mut columns) = make(&config(eviction, 2, 2));
+    let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);
     let (reader, writer) = (&mut reader[0], &mut writer[0]);
     if plant {
