@@ -280,9 +280,6 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
     add("governor", machine.governor.clone().unwrap_or_else(unknown));
     let memory = machine.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
     add("memory, GiB", number(memory, 1));
-    for setting in &machine.settings {
-        add(&setting.name, setting.value.clone());
-    }
     let is_used = |nic: &&Nic| nic.state.as_deref() != Some("down");
     for nic in machine.nics.iter().filter(is_used) {
         let known = |value: Option<String>| value.unwrap_or_else(unknown);
@@ -298,10 +295,11 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
                 nic.tx_queues
             ),
         );
-        let settings = nic.settings.iter().map(|set| format!("{} {}", set.name, set.value));
-        let settings: Vec<String> = settings.collect();
-        if !settings.is_empty() {
-            add(&format!("interface {} is set to", nic.name), settings.join(", "));
+        // What else it is set to is in the JSON: it would fill a phone's screen.
+        let is_on = |name: &&str| nic.settings.iter().any(|s| s.name == **name && s.value == "1");
+        let on: Vec<&str> = ["tso", "gso", "gro", "lro"].into_iter().filter(is_on).collect();
+        if !on.is_empty() {
+            add(&format!("interface {} offloads", nic.name), on.join(" "));
         }
     }
     fields
