@@ -542,6 +542,11 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
+    /// The segment is to be looked at in second `due` at the latest.
+    pub(crate) fn note_due_earlier(&self, segment: u32, due: u32) {
+        self.calendar.note_earlier(&self.memory.segments, segment, due);
+    }
+
     /// Might a segment be due in second `now`? A hint.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
@@ -582,7 +587,7 @@ impl Log {
         let there = self.segment(segment);
         there.shorten_exp(exptime);
         let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
-        self.calendar.note_earlier(&self.memory.segments, segment, exptime.max(rested));
+        self.note_due_earlier(segment, exptime.max(rested));
     }
 
     /// The place holds a published item, or a void.

@@ -232,7 +232,8 @@ impl Local {
         let segment_bytes = store.memory().region.segment_bytes();
         store.log.segment(drain.segment).set_state(State::Sealed);
         if let Some(due) = drain.sweep.due(self.now, segment_bytes) {
-            store.log.note_due(drain.segment, due);
+            // A life cut short behind the walk may have been noted meanwhile.
+            store.log.note_due_earlier(drain.segment, due);
         }
         store.log.retire_if_dead(drain.segment);
     }
