@@ -25,6 +25,8 @@ use std::{io, sync::Arc};
 const FRAME_BYTES_MAX: u32 = 16 << 10;
 /// One bit each in a segment's word.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
+/// Segments looked at to tell how far frames are scattered: of 128 GiB.
+const LOOKS_MAX: u32 = 1 << 16;
 const ONE_REF: u64 = 1 << 32;
 
 /// All memory of one store.
@@ -62,6 +64,14 @@ impl Memory {
         let frame = self.frames.take(&self.segments, keep)?;
         // Release pairs with the Acquire in `hold`: who still has the number from a former item,
         // and holds the frame now, sees that the former item is unlinked.
+        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
+        Some(frame)
+    }
+
+    /// A frame as `take_frame`, but of a segment before `before` that is cut into frames already.
+    pub fn take_frame_before(&self, before: u32) -> Option<u32> {
+        let frame = self.frames.take_cut(&self.segments, before)?;
+        // Release: as in `take_frame`.
         self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
         Some(frame)
     }
@@ -202,9 +212,42 @@ impl Frames {
         u64::MAX >> (64 - self.per_segment)
     }
 
+    /// How far the frames in use are scattered: so many segments, all from the one returned on, would
+    /// be free if the frames in them lay in the free ones of segments before that. Segments without
+    /// a free frame stay as they are. A hint, and of the first `LOOKS_MAX` segments only.
+    pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
+        let looks = segments.count().min(LOOKS_MAX);
+        let free = |segment: u32| {
+            // Relaxed: a number to look at.
+            self.free.word(segment as usize).load(Ordering::Relaxed).count_ones()
+        };
+        let mut room: u32 = (0..looks).map(free).sum();
+        let (mut spare, mut from, mut used) = (0, NONE, 0);
+        for segment in (0..looks).rev() {
+            let there = free(segment);
+            if there == 0 {
+                continue;
+            }
+            room = room.saturating_sub(there);
+            used += self.per_segment.saturating_sub(there);
+            if used > room {
+                break;
+            }
+            (spare, from) = (spare + 1, segment);
+        }
+        (spare > 0).then_some((spare, from))
+    }
+
+    /// Does the frame lie in a segment from `from` on that has free frames?
+    fn is_scattered(&self, frame: u32, from: u32) -> bool {
+        let segment = frame / self.per_segment;
+        // Relaxed: a hint.
+        segment >= from && self.free.word(segment as usize).load(Ordering::Relaxed) != 0
+    }
+
     /// From the lowest segment that has one, so that the others run empty.
-    fn take(&self, segments: &Segments, keep: u32) -> Option<u32> {
-        for at in 0..segments.count().div_ceil(64) as usize {
+    fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
+        for at in 0..before.min(segments.count()).div_ceil(64) as usize {
             loop {
                 let some = self.some.word(at).load(Ordering::Relaxed); // a hint
                 if some == 0 {
@@ -212,6 +255,9 @@ impl Frames {
                 }
                 let bit = some.trailing_zeros();
                 let segment = u32::try_from(at * 64).ok()? + bit;
+                if segment >= before {
+                    return None;
+                }
                 if let Some(frame) = self.take_from(segment) {
                     let behind = frame % self.per_segment + 1;
                     segments.get(segment).touch(behind * self.frame_bytes);
@@ -219,6 +265,13 @@ impl Frames {
                 }
                 self.none_left(segment);
             }
+        }
+        None
+    }
+
+    fn take(&self, segments: &Segments, keep: u32) -> Option<u32> {
+        if let Some(frame) = self.take_cut(segments, segments.count()) {
+            return Some(frame);
         }
         let segment = segments.take(keep)?;
         segments.get(segment).set_state(State::Frames);
@@ -306,6 +359,21 @@ impl Pinned {
             frame = self.memory.next(frame);
             Some(piece)
         })
+    }
+
+    /// Does any frame of it lie in a segment from `from` on that has free frames?
+    #[must_use]
+    pub fn is_scattered(&self, from: u32) -> bool {
+        let frames = &self.memory.frames;
+        let (mut frame, mut left) = (self.head, self.bytes);
+        while left > 0 && frame != NONE {
+            if frames.is_scattered(frame, from) {
+                return true;
+            }
+            left = left.saturating_sub(frames.frame_bytes as usize);
+            frame = self.memory.next(frame);
+        }
+        false
     }
 
     /// Sum of the pieces.

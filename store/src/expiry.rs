@@ -77,11 +77,18 @@ impl Local {
             return true;
         }
         let contracting = self.contract_index(store);
+        let segments = &store.memory().segments;
         if self.take_parked(store) {
+            // An eviction ends with the need for it: the rest of a segment may name frames worth
+            // many segments.
+            let has_room = segments.free() + segments.limbo() >= store.high();
+            if has_room && store.lacking() == 0 {
+                self.stop_evicting(store);
+            }
+            self.stop_for_repack(store);
             self.slice(store, SLICE_BYTES);
             return true;
         }
-        let segments = &store.memory().segments;
         if self.adjust(store) {
             return true;
         }

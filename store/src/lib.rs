@@ -24,6 +24,7 @@ mod publish;
 mod put;
 mod queue;
 mod read;
+mod repack;
 mod rewrite;
 mod room;
 mod stats;

@@ -37,6 +37,12 @@ pub(crate) struct Limit {
     segments_per_token: u32,
     /// The second in which a column last found that nothing more can go.
     stuck: AtomicU32,
+    /// The next segment to be walked for scattered frames.
+    pub(crate) repack_at: AtomicU32,
+    /// Values copied since the first one was.
+    pub(crate) repacked: AtomicU32,
+    /// Segments that were too many when no value could be; before that, the most there are.
+    pub(crate) in_vain: AtomicU32,
     /// Held by who changes the limit, for all that follows from it; never while another lock is
     /// held.
     changing: Mutex<()>,
@@ -57,6 +63,9 @@ impl Limit {
             // Each queue has open segments of its own.
             segments_per_token: SEGMENTS_PER_TOKEN * if has_probation { 2 } else { 1 },
             stuck: AtomicU32::new(0),
+            repack_at: AtomicU32::new(u32::MAX / 2),
+            repacked: AtomicU32::new(1),
+            in_vain: AtomicU32::new(u32::MAX),
             changing: Mutex::new(()),
         };
         limit.set_tokens(segments);
@@ -124,6 +133,15 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
+    /// Segments yet to be emptied for the limit, beside those that are free already or will be.
+    pub(crate) fn lacking(&self) -> u32 {
+        let segments = &self.memory().segments;
+        match self.excess() {
+            0 => 0,
+            excess => (excess + self.keep() + 1).saturating_sub(segments.free() + segments.limbo()),
+        }
+    }
+
     /// The index is contracting, or has memory that it is about to give back.
     fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
@@ -158,6 +176,7 @@ impl Column {
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
+        limit.in_vain.store(u32::MAX, Ordering::Relaxed);
         // What appenders that are too many hold open is for drains to find.
         store.log.seal_all();
         local.adjust(store);
@@ -195,7 +214,8 @@ impl Local {
         if store.excess() == 0 {
             return memory.excess() > 0 && store.index_gives();
         }
-        if stuck.load(Ordering::Relaxed) == self.now {
+        // What waits for other columns will do.
+        if store.lacking() == 0 || stuck.load(Ordering::Relaxed) == self.now {
             return false;
         }
         let made = self.make_room(store, SLICE_BYTES_MAX);

@@ -64,6 +64,8 @@ pub(crate) enum Aim {
     Evict,
     /// Drop the dead, leave the others where they are.
     Sweep,
+    /// Copy values whose frames lie scattered from this segment on, leave the others.
+    Repack(u32),
 }
 
 /// What a column's drains have spared beyond what they freed.
@@ -113,9 +115,24 @@ fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
 
 /// How an item's drain went.
 #[derive(PartialEq, Eq)]
-enum Drained {
+pub(crate) enum Drained {
     Done,
+    /// It was relocated.
+    Moved,
     NoRoom,
+}
+
+/// What of a relocated item is another than before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) cnt: Option<u64>,
+    pub(crate) first_frame: Option<u32>,
+}
+
+impl Drain {
+    pub(crate) fn token(&self) -> usize {
+        self.token as usize
+    }
 }
 
 impl Local {
@@ -248,6 +265,7 @@ impl Local {
                 done = done.saturating_add(harvested);
                 continue;
             }
+            self.stop_for_repack(store);
             if self.drain.is_none() && !self.start(store) {
                 break;
             }
@@ -274,7 +292,7 @@ impl Local {
                 match aim {
                     Aim::Compact => counters.compacted_segments.add(1),
                     Aim::Evict => counters.drained_segments.add(1),
-                    Aim::Sweep => {}
+                    Aim::Sweep | Aim::Repack(_) => {}
                 }
                 let mean_bytes = if aim == Aim::Evict { store.mean_item_bytes() } else { 0 };
                 let drain = Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes, sweep };
@@ -293,6 +311,9 @@ impl Local {
             return None; // others are making room
         }
         store.log.trim_timed();
+        if let Some((segment, aim)) = self.claim_to_repack(store) {
+            return Some((segment, aim, Sweep::default()));
+        }
         let segments = &store.memory().segments;
         // Only with room for all that is to be moved.
         let room = |segment| {
@@ -425,15 +446,19 @@ impl Local {
             let extent = match unsafe { item::record(&memory.region, loc, store.layout) } {
                 Record::Void(extent) => extent,
                 Record::Item(item) => {
+                    let before = drain.freed_bytes;
                     if self.drain_item(store, &mut drain, &item, loc) == Drained::NoRoom {
                         self.stop(store, &drain);
                         return done;
                     }
+                    // An item's frames count as well, or far more would be evicted than was needed.
+                    let freed = drain.freed_bytes - before;
+                    done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
                 }
             };
             drain.at += extent;
-            done += extent;
+            done = done.saturating_add(extent);
         }
         self.drain = Some(drain);
         done
@@ -446,6 +471,13 @@ impl Local {
         item: &Item<'_>,
         loc: u64,
     ) -> Drained {
+        if let Aim::Repack(from) = drain.aim {
+            if item.shape().is_chained() {
+                let at = (store.hash.hash(item.key()), loc);
+                drain.freed_bytes += u64::from(self.repack(store, drain, at, item, from));
+            }
+            return Drained::Done;
+        }
         let hash = store.hash.hash(item.key());
         let Some(found) = store.index.find(hash, |slot| slot.loc() == loc) else {
             return Drained::Done;
@@ -456,11 +488,11 @@ impl Local {
             return Drained::Done;
         }
         match drain.aim {
-            Aim::Sweep => Drained::Done,
+            Aim::Sweep | Aim::Repack(_) => Drained::Done,
             Aim::Compact => {
                 let (token, from) = (drain.token as usize, drain.segment);
                 let place = |bytes| store.log.reserve_out(token, from, bytes);
-                self.relocate(store, hash, loc, item, None, place)
+                self.relocate(store, (hash, loc), item, Moved::default(), place)
             }
             Aim::Evict => {
                 let cnt = found.slot.cnt();
@@ -471,8 +503,8 @@ impl Local {
                     Verdict::Spare(cnt) => {
                         let to = (self.appender(store), item.exptime());
                         let place = |bytes| store.log.reserve(Queue::Main, to, bytes, 0);
-                        if self.relocate(store, hash, loc, item, Some(cnt.into()), place)
-                            == Drained::NoRoom
+                        let moved = Moved { cnt: Some(cnt.into()), first_frame: None };
+                        if self.relocate(store, (hash, loc), item, moved, place) == Drained::NoRoom
                         {
                             self.evict(store, drain, (hash, loc, bytes), true);
                         }
@@ -540,14 +572,14 @@ impl Local {
     }
 
     /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
-    /// if it is spared, and as it is, if it is only moved together with others.
-    fn relocate(
+    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of its
+    /// frames, if there is one.
+    pub(crate) fn relocate(
         &mut self,
         store: &Store,
-        hash: u64,
-        loc: u64,
+        (hash, loc): (u64, u64),
         item: &Item<'_>,
-        cnt: Option<u64>,
+        Moved { cnt, first_frame }: Moved,
         place: impl FnOnce(u32) -> Option<Place>,
     ) -> Drained {
         let region = &store.memory().region;
@@ -576,7 +608,9 @@ impl Local {
             self.dispose(store, loc, item);
             return Drained::Done;
         }
-        let fields = Fields { cas, ..item.fields() };
+        let fields = item.fields();
+        let first_frame = first_frame.unwrap_or(fields.first_frame);
+        let fields = Fields { cas, first_frame, ..fields };
         store.write(place, shape, &fields);
         let never = fields.exptime == 0;
         let exptime = if never { u32::MAX } else { fields.exptime };
@@ -600,13 +634,14 @@ impl Local {
         }
         store.log.unlink(loc, item.extent());
         store.log.commit(place);
-        Drained::Done
+        Drained::Moved
     }
 
     /// The walk is through.
     pub(crate) fn finish(&mut self, store: &Store, drain: Drain) {
         match drain.aim {
             Aim::Sweep => self.swept(store, &drain),
+            Aim::Repack(_) => self.repacked(store, drain.segment),
             Aim::Compact | Aim::Evict => {
                 if drain.aim == Aim::Compact {
                     store.log.inherit(drain.token as usize, drain.segment);
@@ -623,10 +658,23 @@ impl Local {
 
     /// The walk cannot go on: the segment is as any other again.
     fn stop(&self, store: &Store, drain: &Drain) {
-        store.log.segment(drain.segment).set_state(State::Sealed);
-        store.log.note_first_due(drain.segment);
-        store.log.retire_if_dead(drain.segment);
+        self.repacked(store, drain.segment);
         store.give_token(drain.token);
+    }
+
+    /// Gives an eviction up where it stands.
+    pub(crate) fn stop_evicting(&mut self, store: &Store) {
+        if let Some(drain) = self.drain.take_if(|drain| drain.aim == Aim::Evict) {
+            self.stop(store, &drain);
+        }
+    }
+
+    /// As `stop_evicting`, where frames brought together make up for what it would free.
+    pub(crate) fn stop_for_repack(&mut self, store: &Store) {
+        let evicts = self.drain.as_ref().is_some_and(|drain| drain.aim == Aim::Evict);
+        if evicts && self.scattered(store).is_some() {
+            self.stop_evicting(store);
+        }
     }
 
     /// A column that sleeps leaves its walk to whoever needs room next, and the token with it.

@@ -1,0 +1,132 @@
+//! Frames in use brought together, so that fewer segments have them: values are copied to where
+//! frames are free in segments that stay.
+//!
+//! Where: when the limit of memory was lowered, before anything is evicted for what this makes up.
+//! Invariant: a published chain is never changed: the whole value is copied, and its item written
+//! again to name the copy. Who reads the old chain holds it, and the last one frees it.
+
+#![allow(unsafe_code, reason = "writes frames in the mapping")]
+
+use crate::Store;
+use crate::column::Local;
+use crate::item::Item;
+use crate::room::{Aim, Drain, Drained, Moved};
+use memory::frames::Pinned;
+use memory::segments::State;
+use memory::sync::Ordering;
+use std::sync::Arc;
+
+/// Longer values fill whole segments, but for their ends, and stay where they are: a copy takes too
+/// long.
+const COPIED_BYTES_MAX: u32 = 2 << 20;
+/// After a walk in which nothing could be copied, another begins when this part less is lacking.
+const IN_VAIN_PART: u32 = 16;
+/// Segments looked at, at a time, for one to walk.
+const LOOKS_MAX: u32 = 4096;
+
+impl Local {
+    /// From which segment on frames lie scattered, if what can be won by bringing them together is as
+    /// much as the limit demands.
+    pub(crate) fn scattered(&self, store: &Store) -> Option<u32> {
+        let memory = store.memory();
+        let lacking = store.lacking();
+        // Relaxed, here and below: hints; at worst a segment is walked twice, or later.
+        let in_vain = store.limit.in_vain.load(Ordering::Relaxed);
+        if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
+            return None;
+        }
+        let (spare, from) = memory.frames.scattered(&memory.segments)?;
+        (spare >= lacking).then_some(from)
+    }
+
+    /// A segment to walk for items whose frames are scattered.
+    pub(crate) fn claim_to_repack(&self, store: &Store) -> Option<(u32, Aim)> {
+        let from = self.scattered(store)?;
+        let (memory, limit) = (store.memory(), &store.limit);
+        for _ in 0..LOOKS_MAX {
+            let segment = limit.repack_at.fetch_add(1, Ordering::Relaxed);
+            if segment >= memory.segments.count() {
+                limit.repack_at.store(0, Ordering::Relaxed);
+                if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
+                    // Looked for again when less is lacking.
+                    limit.in_vain.store(store.lacking().max(1), Ordering::Relaxed);
+                    return None;
+                }
+                store.log.seal_all();
+                continue;
+            }
+            let there = memory.segments.get(segment);
+            if there.drainable() && there.change(State::Sealed, State::Draining) {
+                return Some((segment, Aim::Repack(from)));
+            }
+        }
+        None
+    }
+
+    /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
+    /// Returns the bytes copied.
+    pub(crate) fn repack(
+        &mut self,
+        store: &Store,
+        drain: &Drain,
+        (hash, loc): (u64, u64),
+        item: &Item<'_>,
+        from: u32,
+    ) -> u32 {
+        let (value_bytes, log_bytes) = item.value_bytes();
+        let framed_bytes = value_bytes - log_bytes;
+        let Some(old) = item.first_frame().filter(|_| framed_bytes <= COPIED_BYTES_MAX) else {
+            return 0;
+        };
+        let memory = store.memory();
+        if !memory.hold(old) {
+            return 0;
+        }
+        let pinned = Pinned::new(Arc::clone(memory), old, framed_bytes as usize);
+        // Held now, and linked still: it is this item's chain.
+        let linked = store.index.find(hash, |slot| slot.loc() == loc).is_some();
+        if !linked || !pinned.is_scattered(from) {
+            return 0;
+        }
+        let Some(copy) = copied(store, &pinned, from) else { return 0 };
+        let (token, segment) = (drain.token(), drain.segment);
+        let place = |bytes| store.log.reserve_out(token, segment, bytes);
+        let moved = Moved { cnt: None, first_frame: Some(copy) };
+        if self.relocate(store, (hash, loc), item, moved, place) == Drained::Moved {
+            memory.release(old);
+            store.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
+            self.counters(store).compacted_bytes.add(framed_bytes.into());
+        } else {
+            memory.release(copy);
+        }
+        framed_bytes
+    }
+
+    /// A segment that was walked is as any other again.
+    pub(crate) fn repacked(&self, store: &Store, segment: u32) {
+        store.log.segment(segment).set_state(State::Sealed);
+        store.log.note_first_due(segment);
+        store.log.retire_if_dead(segment);
+    }
+}
+
+/// A copy of a chain in free frames of segments before `before`. `None`: there are too few.
+fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
+    let memory = store.memory();
+    let (mut first, mut last) = (None, None);
+    for piece in pinned.pieces() {
+        let Some(frame) = memory.take_frame_before(before) else {
+            first.map(|first| memory.release(first));
+            return None;
+        };
+        // SAFETY: the frame is this call's alone until its chain is published, and a piece is no
+        // longer than a frame; another frame's bytes do not overlap it.
+        unsafe { memory.frame_at(frame).copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
+        match last {
+            Some(last) => memory.chain(last, frame),
+            None => first = Some(frame),
+        }
+        last = Some(frame);
+    }
+    first
+}
