@@ -116,6 +116,32 @@ fn resident_memory_follows_the_limit_down_and_up() {
     assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
 }
 
+/// What is locked is given back by another call to the system.
+#[test]
+fn locked_memory_follows_the_limit_too() {
+    let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
+    let locked_bytes = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+        line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
+    };
+    if locked_bytes() == 0 {
+        return live::skip("no privilege to lock memory");
+    }
+    let mut client = Client::to(server.address());
+    let resident = || resident_bytes_of(&server.pid().to_string());
+    for (megabytes, value_bytes) in [(48, 200), (8, 200), (32, 60_000), (12, 3000)] {
+        client.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
+        let limit = megabytes * MIB;
+        wait_until(&format!("at most {megabytes} MiB"), || resident() <= resident_bytes_max(limit));
+        fill(&mut client, 2 * limit, value_bytes);
+        let now = resident();
+        assert!(now <= resident_bytes_max(limit), "{now} resident at {megabytes} MiB");
+        assert!(now > limit * 3 / 4, "{now} resident at {megabytes} MiB");
+        assert!(locked_bytes() > limit, "{} bytes locked, all there may be", locked_bytes());
+    }
+}
+
 #[test]
 fn resident_memory_stays_within_the_limit() {
     // The last column: bytes that must be in use in the end, so that the bound means something.

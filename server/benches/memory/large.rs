@@ -12,7 +12,7 @@ use crate::equal::start;
 use crate::feeder::{Feeder, LOOK, MOMENT};
 use crate::measure::contestant::Contestant;
 use crate::measure::random::hash;
-use crate::measure::report::Report;
+use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::{Options, Side};
@@ -31,6 +31,8 @@ const BEYOND_PART: f64 = 0.03;
 const BEYOND_BYTES: u64 = 8 << 20;
 /// The machine keeps so much.
 const AVAILABLE_BYTES_MIN: u64 = 3 << 30;
+/// The lowest limit that may be asked for.
+const DOWN_MB_MIN: u32 = 8;
 const MEGABYTE: u64 = 1 << 20;
 const SALT: u64 = 3;
 
@@ -81,7 +83,10 @@ fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> 
 
 fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcome<()> {
     let Filled { server, feeder } = filled;
-    let megabytes = options.down_mb.unwrap_or(options.memory_mb / 4).max(1);
+    let megabytes = options.down_mb.unwrap_or(options.memory_mb / 4).max(DOWN_MB_MIN);
+    if megabytes >= options.memory_mb {
+        return say("  too little memory for a lower limit\n");
+    }
     let limit_bytes = u64::from(megabytes) * MEGABYTE;
     let (items, evictions) = (feeder.stat("curr_items")?, feeder.stat("evictions")?);
     let begin = Instant::now();

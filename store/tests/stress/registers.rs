@@ -241,14 +241,14 @@ fn small_values_at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
 
 fn with_room_for_all_every_write_is_seen_while_the_limit_changes(eviction: Eviction) {
     let eighths = &[64 * 8, 24 * 8, 32 * 8, 200 * 8];
-    let run = Run { eighths, ..Run::new(&config(eviction, 64), 5_000, true, false) };
+    let run = Run { eighths, ..Run::new(&config(eviction, 64), 3_000, true, false) };
     run.check();
     assert_eq!(run.store.stats().evictions, 0);
 }
 
 fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
     for (memory_mb, eighths) in [(8, &[64, 16, 5, 24, 256]), (2, &[16, 5, 12, 30, 100])] {
-        let run = Run { eighths, ..Run::new(&config(eviction, memory_mb), 5_000, true, true) };
+        let run = Run { eighths, ..Run::new(&config(eviction, memory_mb), 2_500, true, true) };
         run.check();
         assert!(run.store.stats().evictions > 0);
     }
