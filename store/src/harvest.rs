@@ -302,7 +302,7 @@ impl Local {
         store.harvest.note_waiting(&gathered);
         let sweep = match aim {
             Aim::Sweep => self.begin_sweep(store, segment),
-            Aim::Compact | Aim::Evict => Sweep::default(),
+            Aim::Compact | Aim::Evict | Aim::Repack(_) => Sweep::default(),
         };
         Some((segment, aim, sweep))
     }
