@@ -212,8 +212,8 @@ impl Frames {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// How far the frames in use are scattered: so many segments, all from the one returned on, would
-    /// be free if the frames in them lay in the free ones of segments before that. Segments without
+    /// How far the frames in use are scattered: so many segments, all from the one returned on,
+    /// would be free if the frames in them lay in free ones of segments before that. Those without
     /// a free frame stay as they are. A hint, and of the first `LOOKS_MAX` segments only.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let looks = segments.count().min(LOOKS_MAX);

@@ -25,8 +25,8 @@ const IN_VAIN_PART: u32 = 16;
 const LOOKS_MAX: u32 = 4096;
 
 impl Local {
-    /// From which segment on frames lie scattered, if what can be won by bringing them together is as
-    /// much as the limit demands.
+    /// From which segment on frames lie scattered, if what can be won by bringing them together is
+    /// as much as the limit demands.
     pub(crate) fn scattered(&self, store: &Store) -> Option<u32> {
         let memory = store.memory();
         let lacking = store.lacking();

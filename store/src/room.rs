@@ -572,8 +572,8 @@ impl Local {
     }
 
     /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
-    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of its
-    /// frames, if there is one.
+    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of
+    /// its frames, if there is one.
     pub(crate) fn relocate(
         &mut self,
         store: &Store,
