@@ -1,8 +1,11 @@
 //! What driving costs: requests per second of the driving thread's CPU, against the null server or
-//! any other.
+//! any other; and beside it what another generator's cost.
 //!
 //! Where: outside the program; it runs one driving thread, as `kvblaster run` does with many.
-//! Invariant: what is divided is what was answered, by the CPU time of the thread that drove.
+//! Invariant: what is divided is what was answered, by the CPU time of the thread that drove, or of
+//! the other program as the kernel accounts it. Both are asked for as many requests of the same
+//! kind, over as many connections, of keys and values of the same sizes, on the same processor,
+//! one after the other, in turn. Have the server run on another processor (`taskset`).
 //! Under `valgrind --tool=callgrind` with `--requests` of N and 2 N, the difference in instructions
 //! over N is the cost of one request, and `callgrind_annotate` says where.
 
@@ -15,6 +18,9 @@ use blaster::target::{self, Family, Place, Ring};
 use blaster::wire::Speech;
 use blaster::workload::{Names, Workload};
 use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -22,9 +28,17 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 cargo bench -p kvblaster --bench drive -- [--target NAME] [--protocol text|meta|binary|resp]
     [--connections N] [--depth N] [--requests N] [--rate N] [--cpu N] [--batch N] [--mix MIX]
-    [--value-bytes N] [--gso] [--populate]
+    [--value-bytes N] [--gso] [--populate] [--apart CPU]
+    [--against redis-benchmark|memcaslap [--pairs N]]
 without --target: a null server of this process, on its last processor, over TCP
+--apart: receive on a thread of its own, on that processor
+--against: alternates with that program (packages redis-tools, libmemcached-tools); it has to be
+    given a --target, and --protocol resp, or --depth 1 and --protocol text or binary
 ";
+
+/// Of the uniform preset's workload here.
+const KEYS: &str = "100000";
+const KEY_BYTES: usize = 36;
 
 struct Options {
     target: Option<String>,
@@ -39,6 +53,9 @@ struct Options {
     value_bytes: String,
     gso: bool,
     populate: bool,
+    apart: Option<usize>,
+    against: Option<String>,
+    pairs: usize,
 }
 
 impl Options {
@@ -56,6 +73,9 @@ impl Options {
             value_bytes: "64".to_owned(),
             gso: false,
             populate: false,
+            apart: None,
+            against: None,
+            pairs: 5,
         };
         let mut args = std::env::args().skip(1);
         while let Some(name) = args.next() {
@@ -73,6 +93,9 @@ impl Options {
                 "--value-bytes" => options.value_bytes = value()?,
                 "--gso" => options.gso = true,
                 "--populate" => options.populate = true,
+                "--apart" => options.apart = Some(value()?.parse()?),
+                "--against" => options.against = Some(value()?),
+                "--pairs" => options.pairs = value()?.parse()?,
                 // What cargo adds.
                 "--bench" => {}
                 _ => return Err(USAGE.into()),
@@ -99,7 +122,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut workload = Workload::preset("uniform").ok_or("no preset")?;
     let settings = [
-        ("keys", "100000"),
+        ("keys", KEYS),
+        ("key-size", &KEY_BYTES.to_string()),
         ("mix", &options.mix),
         ("batch", &options.batch),
         ("value-size", &options.value_bytes),
@@ -125,7 +149,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         targets,
         speech: options.speech,
         cpu: cpus.get(options.cpu).copied(),
-        receive_apart: None,
+        receive_apart: options.apart.and_then(|cpu| cpus.get(cpu).copied()),
         pace,
         timeout: Duration::from_secs(10),
         late_limit: Duration::from_millis(1),
@@ -142,9 +166,127 @@ fn main() -> Result<(), Box<dyn Error>> {
         ran(Drive { mode: Mode::Populate, ..drive.clone() })?;
     }
     let until = Until { requests: Some(options.requests), ..drive.until.clone() };
-    let tally = ran(Drive { until, ..drive })?;
-    report(&tally);
+    let drive = Drive { until, ..drive };
+    match &options.against {
+        None => report(&ran(drive)?),
+        Some(rival) => pairs(rival, &options, &name, &drive)?,
+    }
     Ok(())
+}
+
+/// Runs one after the other, and says how the rates per CPU-second compare.
+fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<(), Box<dyn Error>> {
+    let folder = std::env::temp_dir().join(format!("kvblaster-drive-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let (Place::Tcp(address) | Place::Udp(address)) = drive.targets[0].place else {
+        return Err(USAGE.into());
+    };
+    let is_udp = matches!(drive.targets[0].place, Place::Udp(_));
+    let program = match (rival, options.speech, options.depth) {
+        ("redis-benchmark", Speech::Resp, _) => redis_benchmark(options, address),
+        ("memcaslap", Speech::Text | Speech::Binary, 1) => {
+            memcaslap(options, address, is_udp, &folder)?
+        }
+        _ => return Err(USAGE.into()),
+    };
+    let cpu = drive.cpu.unwrap_or(0).to_string();
+    let run = |program: &[String]| -> Result<f64, Box<dyn Error>> {
+        let before = children_seconds()?;
+        let mut command = Command::new("taskset");
+        let ran = command.args(["-c", &cpu]).args(program).stderr(Stdio::null()).output()?;
+        if !ran.status.success() {
+            return Err(format!("{} has failed", program.join(" ")).into());
+        }
+        let said = String::from_utf8_lossy(&ran.stdout);
+        // memcaslap's sets come on top of what it was asked for.
+        let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
+        let requests = counted.map_or(Ok(options.requests), str::parse)?;
+        Ok(requests as f64 / (children_seconds()? - before))
+    };
+    if options.populate && rival == "redis-benchmark" {
+        run(&filling(options, address))?;
+    }
+    println!("{name}: {}", program.join(" "));
+    println!("requests per CPU-second: kvblaster, {rival}, and the first over the second");
+    let mut ratios = Vec::new();
+    for pair in 0..options.pairs {
+        let theirs_first = if pair % 2 == 1 { Some(run(&program)?) } else { None };
+        let tally = ran(drive.clone())?;
+        let theirs = theirs_first.map_or_else(|| run(&program), Ok)?;
+        let answered = tally.total().answered as f64;
+        let ours = answered / Duration::from_nanos(tally.busy_ns).as_secs_f64();
+        println!("{ours:.0} {theirs:.0} {:.2}", ours / theirs);
+        ratios.push(ours / theirs);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("median {:.2}", ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN));
+    // Left behind: nothing that anybody needs.
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Twelve digits behind letters: a key of `KEY_BYTES`.
+fn their_key() -> String {
+    format!("{}__rand_int__", "k".repeat(KEY_BYTES - 12))
+}
+
+fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
+    let Options { connections, depth, requests, .. } = options;
+    words(&format!(
+        "redis-benchmark -h {} -p {} -c {connections} -P {depth} -n {requests} -r {KEYS} GET {}",
+        address.ip(),
+        address.port(),
+        their_key()
+    ))
+}
+
+/// Sets nearly all keys that it will ask for: ten times as many, drawn at random.
+fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
+    words(&format!(
+        "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",
+        address.ip(),
+        address.port(),
+        their_key(),
+        "v".repeat(options.value_bytes.parse().unwrap_or(64))
+    ))
+}
+
+fn memcaslap(
+    options: &Options,
+    address: SocketAddr,
+    is_udp: bool,
+    folder: &Path,
+) -> Result<Vec<String>, Box<dyn Error>> {
+    let Options { connections, requests, value_bytes, .. } = options;
+    let file = folder.join("memcaslap");
+    let sizes = format!(
+        "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_bytes} {value_bytes} 1\ncmd\n0 0\n1 1\n"
+    );
+    std::fs::write(&file, sizes)?;
+    // It gets what it has set before, of each connection's window: the least that it takes.
+    let mut program = words(&format!(
+        "memcaslap -s {address} -T 1 -c {connections} -x {requests} -w 1k -F {}",
+        file.display()
+    ));
+    program.extend((options.speech == Speech::Binary).then(|| "-B".to_owned()));
+    program.extend(is_udp.then(|| "-U".to_owned()));
+    Ok(program)
+}
+
+/// CPU time of the programs that were run and have ended, as the kernel counts it: in ticks.
+fn children_seconds() -> Result<f64, Box<dyn Error>> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit_once(')').ok_or("no statistics")?.1;
+    let mut ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u32>);
+    let (Some(user), Some(system)) = (ticks.next(), ticks.next()) else {
+        return Err("no statistics".into());
+    };
+    let each = rustix::param::clock_ticks_per_second() as f64;
+    Ok((f64::from(user?) + f64::from(system?)) / each)
 }
 
 fn ran(drive: Drive) -> Result<Tally, Box<dyn Error>> {

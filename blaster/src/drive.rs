@@ -169,13 +169,19 @@ pub enum DriveError {
 /// Time since the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    start: Instant,
+    /// By the system's clock.
+    start_ns: u64,
 }
 
 impl Clock {
+    fn new(start: Instant) -> Clock {
+        let since_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(0);
+        Clock { start_ns: net::monotonic_ns().saturating_sub(since_ns) }
+    }
+
     #[inline]
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        net::monotonic_ns().saturating_sub(self.start_ns)
     }
 }
 
@@ -237,5 +243,5 @@ pub fn run(
     sink: &mpsc::Sender<(u32, u32, Tally)>,
 ) -> Result<(), DriveError> {
     drive.check()?;
-    threads::run(&drive, Clock { start }, epoch, sink)
+    threads::run(&drive, Clock::new(start), epoch, sink)
 }

@@ -136,6 +136,7 @@ impl Outward {
     }
 
     /// There is room for one more request.
+    #[inline(always)]
     #[must_use]
     pub fn has_room(&self) -> bool {
         match self {
@@ -146,26 +147,40 @@ impl Outward {
         }
     }
 
-    /// Has `write` append request `number`; its bytes, or none if they fit no datagram: then
-    /// nothing is sent.
-    #[inline]
-    pub fn request(&mut self, number: u16, write: impl FnOnce(&mut Vec<u8>)) -> Option<usize> {
+    /// Begins request `number`, whose bytes are to be appended to what is returned.
+    #[inline(always)]
+    pub fn begin(&mut self, number: u16) -> &mut Vec<u8> {
         match self {
-            Outward::Stream { bytes, .. } => {
-                let before = bytes.len();
-                write(bytes);
-                Some(bytes.len() - before)
-            }
+            Outward::Stream { bytes, .. } => bytes,
             Outward::Udp { outbox, .. } => {
                 let bytes = outbox.begin(None);
                 bytes.extend_from_slice(&Header::request(number).bytes());
-                write(bytes);
-                let bytes = outbox.last_bytes();
-                if bytes > udp::REQUEST_BYTES_MAX {
+                bytes
+            }
+        }
+    }
+
+    /// Bytes that wait, or did when they were last flushed.
+    #[inline(always)]
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        match self {
+            Outward::Stream { bytes, .. } => bytes.len(),
+            Outward::Udp { outbox, .. } => outbox.total_bytes(),
+        }
+    }
+
+    /// The request that was begun is whole. False if it fits no datagram: then it is not sent.
+    #[inline(always)]
+    pub fn end(&mut self) -> bool {
+        match self {
+            Outward::Stream { .. } => true,
+            Outward::Udp { outbox, .. } => {
+                let fits = outbox.last_bytes() <= udp::REQUEST_BYTES_MAX;
+                if !fits {
                     outbox.take_back();
-                    return None;
                 }
-                Some(bytes)
+                fits
             }
         }
     }

@@ -13,12 +13,17 @@
 mod binary;
 mod meta;
 mod resp;
+mod template;
 mod text;
+mod usual;
 
 #[cfg(test)]
 mod tests;
 
-use crate::workload::{Names, Verb};
+use crate::workload::{Names, VERBS, Verb};
+use template::{TagPlace, Template};
+use usual::Memo;
+pub use usual::{Quick, Usual};
 
 /// Most keys of one request: what a tag can number.
 pub const KEYS_MAX: usize = 1 << 15;
@@ -192,6 +197,19 @@ pub struct Part<'a> {
     pub number: u16,
 }
 
+/// Where in a request of one key its parts lie.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    key_end: usize,
+    tag: TagPlace,
+    /// Where the value begins; the request's end, if it has none.
+    value_at: usize,
+}
+
+/// Templates of one verb that are made at most: where sizes differ from request to request, they
+/// are not worth it.
+const TEMPLATES_MAX: u32 = 64;
+
 /// Writes requests of one protocol.
 #[derive(Clone, Debug)]
 pub struct Writer {
@@ -199,18 +217,49 @@ pub struct Writer {
     names: Names,
     /// A key whose length has to stand before it.
     key: Vec<u8>,
+    /// By verb, and how many more may be made.
+    templates: [(Option<Template>, u32); VERBS.len()],
 }
 
 impl Writer {
     /// A writer of `speech` with those names.
     #[must_use]
     pub fn new(speech: Speech, names: Names) -> Writer {
-        Writer { speech, names, key: Vec::new() }
+        let templates = VERBS.map(|_| (None, TEMPLATES_MAX));
+        Writer { speech, names, key: Vec::new(), templates }
     }
 
     /// Appends the request's bytes.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
+        if let &[key] = part.keys {
+            match &mut self.templates[part.verb as usize].0 {
+                Some(template) if template.fits(part) => {
+                    return template.write(key, part.number, &self.names, out);
+                }
+                _ => self.learn(part),
+            }
+        }
+        self.spell(part, out);
+    }
+
+    /// Makes a template of such requests.
+    #[inline(never)]
+    fn learn(&mut self, part: &Part<'_>) {
+        let left = self.templates[part.verb as usize].1;
+        if left == 0 {
+            return;
+        }
+        let mut written = Vec::new();
+        let part = Part { number: 0, ..*part };
+        let places = self.spell(&part, &mut written);
+        let template = Template::new(&part, &written, &places, &self.names);
+        self.templates[part.verb as usize] = (template, left - 1);
+    }
+
+    /// Appends the request's bytes, piece by piece.
+    #[inline(never)]
+    fn spell(&mut self, part: &Part<'_>, out: &mut Vec<u8>) -> Places {
         match self.speech {
             Speech::Text => text::write(part, &self.names, out),
             Speech::Meta => meta::write(part, &self.names, out),
@@ -226,13 +275,28 @@ pub struct Reader {
     speech: Speech,
     /// RESP: elements still to come of an array.
     elements: u32,
+    memo: Memo,
 }
 
 impl Reader {
     /// A reader at the start of a stream.
     #[must_use]
     pub fn new(speech: Speech) -> Reader {
-        Reader { speech, elements: 0 }
+        Reader { speech, elements: 0, memo: Memo::default() }
+    }
+
+    /// The answer at the start of `input`, if it is whole, one of the usual, and to a request of
+    /// one key. Others are for `next`.
+    #[inline(always)]
+    #[must_use]
+    pub fn quick(&mut self, input: &[u8]) -> Option<Quick> {
+        match self.speech {
+            Speech::Text => usual::text(input, &mut self.memo),
+            Speech::Meta => usual::meta(input),
+            Speech::Binary => usual::binary(input),
+            Speech::Resp if self.elements == 0 => usual::resp(input, &mut self.memo),
+            Speech::Resp => None,
+        }
     }
 
     /// The piece at the start of `input`.
@@ -240,7 +304,13 @@ impl Reader {
     #[must_use]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Found<'a> {
         match self.speech {
-            Speech::Text => text::read(input),
+            Speech::Text => {
+                let found = text::read(input);
+                if let Found::Piece(Piece { said: Said::Value(Some(key), _), .. }, _) = found {
+                    self.memo.key_bytes = key.len();
+                }
+                found
+            }
             Speech::Meta => meta::read(input),
             Speech::Binary => binary::read(input),
             Speech::Resp => resp::read(input, &mut self.elements),

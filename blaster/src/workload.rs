@@ -23,6 +23,7 @@ mod stream;
 mod zipf;
 
 pub use names::Names;
+pub(crate) use names::{DIGITS_MAX, Pattern};
 pub use stream::Stream;
 
 use gaps::{Gap, Pace};

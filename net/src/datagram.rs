@@ -120,17 +120,16 @@ impl Datagrams {
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);
         let asked = inbox.asked.min(BATCH_MAX);
-        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH_MAX];
-        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+        let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
         let slots = inbox.bytes.chunks_exact_mut(inbox.slot_bytes).zip(&mut inbox.arrivals);
         for ((header, piece), (slot, arrival)) in
             headers.iter_mut().zip(&mut pieces).zip(slots).take(asked)
         {
-            piece.iov_base = slot.as_mut_ptr().cast();
-            piece.iov_len = slot.len();
-            // SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
-            let header = unsafe { header.assume_init_mut() };
-            header.msg_hdr.msg_iov = piece;
+            let bytes = slot.as_mut_ptr().cast();
+            let header = header.write(NO_HEADER);
+            header.msg_hdr.msg_iov =
+                piece.write(libc::iovec { iov_base: bytes, iov_len: slot.len() });
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_name = (&raw mut arrival.source.address).cast();
             header.msg_hdr.msg_namelen = ADDRESS_BYTES;
@@ -165,29 +164,27 @@ impl Datagrams {
     /// `gso` a run of equally long ones to the connected peer is one send.
     #[must_use]
     pub fn send(&self, outbox: &Outbox, first: usize, gso: bool, calls: &Calls) -> SentDatagrams {
-        let mut control = [const { Control([0; CONTROL_BYTES]) }; BATCH_MAX];
-        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH_MAX];
-        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_MAX];
+        let mut control = [const { MaybeUninit::<Control>::uninit() }; BATCH_MAX];
+        let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
         let mut ends = [0; BATCH_MAX];
         let (mut sends, mut next) = (0, first);
         while sends < BATCH_MAX && next < outbox.letters.len() {
             let run = outbox.run(next, gso);
             let letter = &outbox.letters[next];
-            let piece = &mut pieces[sends];
             let bytes = &outbox.bytes[letter.start..run.end_byte];
-            piece.iov_base = bytes.as_ptr().cast_mut().cast();
-            piece.iov_len = bytes.len();
-            // SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
-            let header = unsafe { headers[sends].assume_init_mut() };
-            header.msg_hdr.msg_iov = piece;
+            let iov_base = bytes.as_ptr().cast_mut().cast();
+            let header = headers[sends].write(NO_HEADER);
+            header.msg_hdr.msg_iov =
+                pieces[sends].write(libc::iovec { iov_base, iov_len: bytes.len() });
             header.msg_hdr.msg_iovlen = 1;
-            if let Some(to) = &letter.to {
+            if let Some(to) = outbox.to(letter) {
                 header.msg_hdr.msg_name = (&raw const to.address).cast_mut().cast();
                 header.msg_hdr.msg_namelen = to.bytes;
             }
             if run.letters > 1 {
-                control[sends] = segment(run.segment_bytes);
-                header.msg_hdr.msg_control = control[sends].0.as_mut_ptr().cast();
+                let asked = control[sends].write(segment(run.segment_bytes));
+                header.msg_hdr.msg_control = asked.0.as_mut_ptr().cast();
                 header.msg_hdr.msg_controllen = CONTROL_BYTES;
             }
             next += run.letters;
@@ -197,7 +194,7 @@ impl Datagrams {
         for _ in 0..REFUSALS_MAX {
             calls.writes.add(1);
             // SAFETY: the first `sends` headers are filled in above; each points to one piece,
-            // which lies in `outbox.bytes`, and perhaps to an address in `outbox.letters` and to
+            // which lies in `outbox.bytes`, and perhaps to an address in `outbox` and to
             // its own control message: all borrowed as long as the call lasts, and only read by it.
             let count = unsafe {
                 libc::sendmmsg(
@@ -227,6 +224,9 @@ impl Datagrams {
 
 #[expect(clippy::cast_possible_truncation, reason = "128 bytes")]
 const ADDRESS_BYTES: libc::socklen_t = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+
+// SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
+const NO_HEADER: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
 
 /// A control message's bytes, where the kernel may look for its header.
 #[repr(C, align(8))]
@@ -323,10 +323,12 @@ impl Inbox {
     }
 }
 
+/// Where a datagram begins, and where among the addresses its own is: an address is large, and a
+/// client sends to one peer alone.
 #[derive(Debug)]
 struct Letter {
     start: usize,
-    to: Option<Source>,
+    to: Option<usize>,
 }
 
 /// Datagrams to be sent, in order.
@@ -334,6 +336,7 @@ struct Letter {
 pub struct Outbox {
     bytes: Vec<u8>,
     letters: Vec<Letter>,
+    addresses: Vec<Source>,
 }
 
 struct Run {
@@ -353,14 +356,24 @@ impl Outbox {
     /// be appended to what is returned.
     #[inline]
     pub fn begin(&mut self, to: Option<Source>) -> &mut Vec<u8> {
+        let to = to.map(|to| {
+            self.addresses.push(to);
+            self.addresses.len() - 1
+        });
         self.letters.push(Letter { start: self.bytes.len(), to });
         &mut self.bytes
+    }
+
+    /// Whom a datagram is sent back to.
+    fn to(&self, letter: &Letter) -> Option<&Source> {
+        self.addresses.get(letter.to?)
     }
 
     /// Takes back what was begun last.
     pub fn take_back(&mut self) {
         if let Some(letter) = self.letters.pop() {
             self.bytes.truncate(letter.start);
+            self.addresses.truncate(letter.to.unwrap_or(self.addresses.len()));
         }
     }
 
@@ -392,6 +405,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.letters.clear();
+        self.addresses.clear();
     }
 
     fn end(&self, number: usize) -> usize {

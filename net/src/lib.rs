@@ -8,6 +8,7 @@
 
 mod beat;
 mod calls;
+mod clock;
 mod connect;
 mod datagram;
 mod epoll;
@@ -19,6 +20,7 @@ mod wake;
 
 pub use beat::Beat;
 pub use calls::{Calls, Counter};
+pub use clock::{monotonic_ns, thread_time_ns};
 pub use datagram::{
     BATCH_MAX, Datagram, Datagrams, Inbox, Outbox, Received, SentDatagrams, Source,
 };

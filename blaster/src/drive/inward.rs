@@ -9,10 +9,13 @@
 
 mod datagrams;
 mod endings;
+mod notes;
+mod quick;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::{Calls, Epoll, Event, Got, Inbox, Interest, Stream, Timeout};
+use net::{Calls, Epoll, Event, Got, Inbox, Interest, Timeout};
 
 use super::pending::{Cause, Entry, Ring, STRUCK, Sent, State};
 use super::score::{Books, Outcome};
@@ -21,6 +24,7 @@ use crate::line::Socket;
 use crate::wire::{Found, Piece, Reader, Said, Speech};
 use crate::workload::{Names, VALUE_BYTES_MAX, Verb};
 use datagrams::Assemblies;
+pub(super) use notes::{Feedback, Listen, Note, Notes};
 
 /// Bytes one read takes at most.
 const READ_BYTES: usize = 256 << 10;
@@ -32,60 +36,6 @@ const READS_MAX: usize = 16;
 const DATAGRAM_BYTES_MAX: usize = 9216;
 /// Most multigets that are spread over several targets at a time: far above any outstanding limit.
 const WHOLES_MAX: usize = 1 << 20;
-
-/// What the sending half tells the receiving one, in the order in which it happened.
-#[derive(Debug)]
-pub(super) enum Note {
-    /// A line has a new socket.
-    Opened(u32, Socket),
-    /// A request goes out.
-    Sent(Sent),
-    /// Tell when nothing waits on this line: it is to be closed then.
-    Leave(u32),
-    /// Writing to this line has failed.
-    Fallen(u32),
-}
-
-/// Notes, and the keys of the multigets among them.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) notes: Vec<Note>,
-    pub(super) keys: Vec<u64>,
-}
-
-/// What the receiving half tells the sending one.
-#[derive(Debug, Default)]
-pub(super) struct Feedback {
-    /// Requests that are over, fills not counted.
-    pub(super) over: u64,
-    /// Lines of requests that are over, whose token may be used again.
-    pub(super) tokens: Vec<u32>,
-    /// Keys that were missed: line, key, and whether the token goes on with its set.
-    pub(super) fills: Vec<(u32, u64, bool)>,
-    /// Lines that are broken.
-    pub(super) broken: Vec<u32>,
-    /// Lines that were to be left and have nothing waiting.
-    pub(super) left: Vec<u32>,
-}
-
-impl Feedback {
-    /// Something in it has to be acted upon.
-    pub(super) fn is_urgent(&self) -> bool {
-        !(self.tokens.is_empty()
-            && self.fills.is_empty()
-            && self.broken.is_empty()
-            && self.left.is_empty())
-    }
-
-    /// Takes over another's, which is empty then.
-    pub(super) fn add(&mut self, other: &mut Feedback) {
-        self.over += std::mem::take(&mut other.over);
-        self.tokens.append(&mut other.tokens);
-        self.fills.append(&mut other.fills);
-        self.broken.append(&mut other.broken);
-        self.left.append(&mut other.left);
-    }
-}
 
 /// A line, as it is read.
 #[derive(Debug)]
@@ -144,6 +94,8 @@ pub(super) struct Inward {
     /// Lines with more to read than one turn allowed.
     unread: Vec<u32>,
     pub(super) waiting: u64,
+    /// When something was read last, in this turn.
+    read_ns: Option<u64>,
     /// Apart: where the sending half puts its notes. What it tells of a request is there before the
     /// request goes out, so it is read after each look at a socket, before answers are.
     mail: Option<Arc<Mutex<Notes>>>,
@@ -177,6 +129,7 @@ impl Inward {
             ready: Vec::new(),
             unread: Vec::new(),
             waiting: 0,
+            read_ns: None,
             mail: None,
             letters: Notes::default(),
         })
@@ -188,18 +141,14 @@ impl Inward {
         let mut keys = &notes.keys[..];
         for note in notes.notes.drain(..) {
             match note {
-                Note::Sent(sent) => {
-                    let several = if sent.keys > 1 { sent.keys as usize } else { 0 };
+                Note::Sent(line, sent) => {
+                    let several = if sent.keys > 1 { usize::from(sent.keys) } else { 0 };
                     let (own, rest) = keys.split_at_checked(several).unwrap_or((&[], keys));
                     keys = rest;
-                    self.enter(&sent, own, books);
+                    self.enter(line, &sent, own, books);
                 }
-                Note::Opened(line, socket) => self.opened(line, socket, books),
-                Note::Leave(line) => {
-                    let Some(at) = self.lines.get_mut(line as usize) else { continue };
-                    at.leaving = true;
-                    self.leave_if_idle(line, books);
-                }
+                Note::Opened(line, socket) => self.open(line, socket, books),
+                Note::Leave(line) => self.leave(line, books),
                 Note::Fallen(line) => self.broken(line, books),
             }
         }
@@ -221,7 +170,7 @@ impl Inward {
         self.letters = notes;
     }
 
-    fn opened(&mut self, line: u32, socket: Socket, books: &mut Books) {
+    fn open(&mut self, line: u32, socket: Socket, books: &mut Books) {
         let Some(at) = self.lines.get_mut(line as usize) else { return };
         let watched = socket.watch(&self.epoll, line.into(), Interest::Read, &self.calls);
         at.ring.clear(true);
@@ -238,35 +187,43 @@ impl Inward {
     }
 
     #[inline]
-    fn enter(&mut self, sent: &Sent, keys: &[u64], books: &mut Books) {
+    fn enter(&mut self, line: u32, sent: &Sent, keys: &[u64], books: &mut Books) {
+        self.waiting += 1;
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        if sent.parts == 1 && at.socket.is_some() && !at.ring.is_full() {
+            self.entering = None;
+            if at.ring.push(sent, None, keys) == State::TimedOut {
+                books.score.lost();
+            }
+            return;
+        }
+        self.enter_slowly(line, sent, keys, books);
+    }
+
+    #[inline(never)]
+    fn enter_slowly(&mut self, line: u32, sent: &Sent, keys: &[u64], books: &mut Books) {
         let whole = match sent.parts {
             1 => None,
             0 => self.entering,
             parts => self.new_whole(parts),
         };
         self.entering = whole;
-        self.waiting += 1;
-        let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
-        if line.socket.is_none() {
+        let at = &self.lines[line as usize];
+        if at.socket.is_some() && at.ring.is_full() {
+            match at.socket {
+                // Sixteen bits of its number come round again: its answer could not be told.
+                Some(Socket::Udp(_)) => self.expire_oldest(line, books),
+                _ => self.broken(line, books),
+            }
+        }
+        let at = &mut self.lines[line as usize];
+        if at.socket.is_none() {
             // It broke before the sending half knew.
             let entry = Entry::failed(sent, whole);
             books.score.cut_off(1);
-            return self.over(&entry, Outcome::GIVEN_UP, None, books);
+            return self.over(line, &entry, Outcome::GIVEN_UP, None, books);
         }
-        if line.ring.is_full() {
-            match line.socket {
-                // Sixteen bits of its number come round again: its answer could not be told.
-                Some(Socket::Udp(_)) => self.expire_oldest(sent.line, books),
-                _ => self.broken(sent.line, books),
-            }
-        }
-        let Some(line) = self.lines.get_mut(sent.line as usize) else { return };
-        if line.socket.is_none() {
-            let entry = Entry::failed(sent, whole);
-            books.score.cut_off(1);
-            return self.over(&entry, Outcome::GIVEN_UP, None, books);
-        }
-        if line.ring.push(sent, whole, keys) == State::TimedOut {
+        if at.ring.push(sent, whole, keys) == State::TimedOut {
             books.score.lost();
         }
     }
@@ -301,22 +258,24 @@ impl Inward {
         Ok(is_aside)
     }
 
-    /// Takes what has come.
+    /// Takes what has come. When that was, the last time; none if nothing came.
     #[inline]
-    pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) {
+    pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) -> Option<u64> {
+        self.read_ns = None;
         let ready = std::mem::take(&mut self.ready);
         for &line in &ready {
-            match self.lines.get(line as usize).and_then(|at| at.socket.clone()) {
-                Some(Socket::Stream(stream)) => self.read(line, &stream, clock, books),
-                Some(Socket::Udp(socket)) => self.gather(line, &socket, clock, books),
+            match self.lines.get(line as usize).and_then(|at| at.socket.as_ref()) {
+                Some(Socket::Stream(_)) => self.read(line, clock, books),
+                Some(Socket::Udp(_)) => self.gather(line, clock, books),
                 None => {}
             }
         }
         self.ready = ready;
+        self.read_ns
     }
 
     /// Reads a stream until it is drained, or has had its share.
-    fn read(&mut self, line: u32, stream: &Stream, clock: &Clock, books: &mut Books) {
+    fn read(&mut self, line: u32, clock: &Clock, books: &mut Books) {
         let mut buffer = std::mem::take(&mut self.scratch);
         let mut is_drained = false;
         for _ in 0..READS_MAX {
@@ -328,10 +287,16 @@ impl Inward {
                 held.resize(before + READ_BYTES, 0);
                 &mut held[..]
             } else {
-                buffer[..before].copy_from_slice(&held);
+                if before > 0 {
+                    buffer[..before].copy_from_slice(&held);
+                }
                 &mut buffer[..]
             };
             let asked = room.len() - before;
+            let Some(Socket::Stream(stream)) = &self.lines[line as usize].socket else {
+                is_drained = true;
+                break;
+            };
             let came = match stream.read(&mut room[before..], &self.calls) {
                 Got::Bytes(bytes) => bytes,
                 Got::Empty => {
@@ -348,6 +313,7 @@ impl Inward {
             };
             books.score.received(came);
             let now_ns = clock.now_ns();
+            self.read_ns = Some(now_ns);
             let birth = self.lines[line as usize].birth;
             self.open_mail(books);
             if !self.lines[line as usize].is(birth) {
@@ -364,13 +330,8 @@ impl Inward {
                 self.broken(line, books);
                 break;
             }
-            if is_long {
-                held.truncate(before + came);
-                held.drain(..before + came - rest);
-            } else {
-                held.clear();
-                held.extend_from_slice(&buffer[before + came - rest..before + came]);
-            }
+            let end = before + came;
+            keep(&mut held, (!is_long).then_some(&buffer), end - rest..end);
             self.lines[line as usize].held = held;
             if came < asked {
                 is_drained = true;
@@ -389,6 +350,7 @@ impl Inward {
     fn decode(&mut self, line: u32, input: &[u8], now_ns: u64, books: &mut Books) -> Option<usize> {
         let mut at = 0;
         while at < input.len() {
+            at += self.quick(line, &input[at..], now_ns, books);
             let own = &mut self.lines[line as usize];
             let (piece, used) = match own.reader.next(&input[at..]) {
                 Found::Piece(piece, used) => (piece, used),
@@ -419,6 +381,7 @@ impl Inward {
         let own = &mut self.lines[line as usize];
         let (ring, is_udp) = (&mut own.ring, matches!(own.socket, Some(Socket::Udp(_))));
         let entry = ring.entry(index);
+        entry.is_plain = false;
         if entry.sent.verb != Verb::Get {
             let mut outcome = Outcome::default();
             outcome.tell(piece.said.outcome(entry.sent.verb));
@@ -427,19 +390,19 @@ impl Inward {
             }
             let entry = *entry;
             ring.settle(index, State::Answered);
-            return self.over(&entry, outcome, Some(now_ns), books);
+            return self.over(line, &entry, outcome, Some(now_ns), books);
         }
-        let place = piece.tag.map_or(entry.told as usize, |tag| tag.index());
+        let place = piece.tag.map_or(usize::from(entry.told), |tag| tag.index());
         match piece.said {
             Said::Value(name, value) => {
-                entry.told += 1;
-                entry.hits += 1;
+                entry.told = entry.told.saturating_add(1);
+                entry.hits = entry.hits.saturating_add(1);
                 let strikes = entry.sent.keys > 1 && (self.options.fill || is_udp);
                 if self.options.verify || strikes {
                     self.look_at(line, index, place, name, value);
                 }
             }
-            Said::Absent => entry.told += 1,
+            Said::Absent => entry.told = entry.told.saturating_add(1),
             Said::End => {}
             _ => {
                 entry.refused = true;
@@ -453,9 +416,9 @@ impl Inward {
             let outcome = Outcome::of_get(&entry);
             if self.options.fill && outcome.misses > 0 && self.fill(line, index, &entry, books) {
                 let entry = Entry { sent: Sent { cause: Cause::Due, ..entry.sent }, ..entry };
-                return self.over(&entry, outcome, Some(now_ns), books);
+                return self.over(line, &entry, outcome, Some(now_ns), books);
             }
-            self.over(&entry, outcome, Some(now_ns), books);
+            self.over(line, &entry, outcome, Some(now_ns), books);
         }
     }
 
@@ -529,5 +492,19 @@ fn place_of(
     match keys.get(place) {
         Some(&key) if is(key) => Some(place),
         _ => keys.iter().position(|&key| is(key)),
+    }
+}
+
+/// Keeps what is left over of what was read, which is in `held` already unless it is in `buffer`.
+#[inline]
+fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
+    let Some(buffer) = buffer else {
+        held.truncate(rest.end);
+        held.drain(..rest.start);
+        return;
+    };
+    held.clear();
+    if !rest.is_empty() {
+        held.extend_from_slice(&buffer[rest]);
     }
 }

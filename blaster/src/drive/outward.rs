@@ -4,6 +4,7 @@
 //! drawn, however long that takes: what is late is late in the figures too. A line that breaks is
 //! opened again after a pause that grows up to `PAUSE_MAX`.
 
+mod bursts;
 mod lines;
 
 use std::io;
@@ -13,17 +14,18 @@ use std::sync::Arc;
 use net::{Calls, Epoll, Event, Interest, Waker};
 
 use super::departures::Departures;
-use super::inward::{Note, Notes};
+use super::inward::Listen;
 use super::pending::Cause;
 use super::score::Books;
 use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
 use crate::target::{Ring, Target};
 use crate::wire::{Part, Writer};
 use crate::workload::{Ask, Names, Stream, Verb};
+use bursts::Picks;
 use lines::OutLine;
 
 /// Requests drawn between two looks at the clock.
-const BURST_MAX: usize = 16;
+const BURST_MAX: usize = 32;
 /// Requests drawn before answers are looked at.
 const TURN_MAX: usize = 256;
 /// The token of the doorbell in the sending half's epoll.
@@ -67,11 +69,14 @@ pub(super) struct Outward {
     /// Of each target: the line that has its turn.
     turns: Vec<usize>,
     ask: Ask,
+    picks: Picks,
     drawn: Drawn,
     departures: Departures,
     is_open: bool,
-    /// Lines whose token waits to be used.
-    tokens: Vec<u32>,
+    /// Lines whose tokens wait to be used, and how many.
+    tokens: Vec<(u32, u32)>,
+    /// Those of the turn before, for their memory.
+    spent: Vec<(u32, u32)>,
     outstanding_max: u64,
     pub(super) outstanding: u64,
     requests_left: u64,
@@ -118,13 +123,14 @@ impl Outward {
             lines.extend((0..lines_each).map(|_| OutLine::new(target)));
         }
         // Depth is of a connection; with several targets, placement decides who gets how many.
-        let tokens = (0..lines.len())
-            .flat_map(|line| std::iter::repeat_n(u32::try_from(line).unwrap_or(0), depth as usize));
+        let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
+        let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
             epoll,
             calls,
             bell,
             tokens: tokens.collect(),
+            spent: Vec::new(),
             lines,
             lines_each,
             turns: vec![0; drive.targets.len()],
@@ -137,6 +143,7 @@ impl Outward {
             gso: drive.gso,
             churn_requests: drive.churn_requests,
             ask: Ask::new(),
+            picks: Picks::new(),
             drawn: Drawn::No,
             departures: Departures::new(mean_ns, now_ns),
             is_open: depth == 0,
@@ -166,7 +173,7 @@ impl Outward {
 
     /// Does what answers have called for.
     #[inline]
-    pub(super) fn heed(&mut self, clock: &Clock, books: &mut Books, notes: &mut Notes) {
+    pub(super) fn heed(&mut self, clock: &Clock, books: &mut Books, hears: &mut impl Listen) {
         self.outstanding -= books.back.over;
         books.back.over = 0;
         self.tokens.append(&mut books.back.tokens);
@@ -176,7 +183,7 @@ impl Outward {
         }
         for line in std::mem::take(&mut books.back.left) {
             books.score.disconnected();
-            self.reopen(line, clock.now_ns(), books, notes);
+            self.reopen(line, clock.now_ns(), books, hears);
         }
         for line in std::mem::take(&mut books.back.broken) {
             books.score.disconnected();
@@ -185,7 +192,7 @@ impl Outward {
         let mut fills = std::mem::take(&mut books.back.fills);
         let now_ns = if fills.is_empty() { 0 } else { clock.now_ns() };
         for (line, key, token) in fills.drain(..) {
-            self.fill(line, key, token, now_ns, books, notes);
+            self.fill(line, key, token, now_ns, books, hears);
         }
         books.back.fills = fills;
     }
@@ -198,12 +205,12 @@ impl Outward {
         token: bool,
         now_ns: u64,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) {
         let own = &self.lines[line as usize];
         if !own.is_up() || !own.has_room() {
             if token {
-                self.tokens.push(line);
+                self.tokens.push((line, 1));
             }
             return;
         }
@@ -211,16 +218,16 @@ impl Outward {
         let cause = Cause::Fill { token };
         let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s: 0, number: 0 };
         let times = (now_ns, now_ns);
-        let sent = self.lines[line as usize].send(line, part, cause, 1, times, &mut self.writer);
+        let sent = self.lines[line as usize].send(part, cause, 1, times, &mut self.writer);
         let Some((sent, bytes)) = sent else {
             if token {
-                self.tokens.push(line);
+                self.tokens.push((line, 1));
             }
             return;
         };
         books.score.sent(Verb::Set, 1, now_ns, now_ns);
         books.score.sent_bytes(bytes);
-        notes.notes.push(Note::Sent(sent));
+        hears.sent(line, &sent, &[], books);
         self.soil(line);
     }
 
@@ -233,12 +240,12 @@ impl Outward {
         &mut self,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         if self.is_open {
-            self.send_due(clock, books, notes)
+            self.send_due(clock, books, hears)
         } else {
-            self.spend(clock, books, notes)
+            self.spend(clock, books, hears)
         }
     }
 
@@ -247,7 +254,7 @@ impl Outward {
         &mut self,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         for _ in 0..TURN_MAX / BURST_MAX {
             let now_ns = clock.now_ns();
@@ -265,7 +272,7 @@ impl Outward {
                     self.drawn = Drawn::Due;
                 }
                 let has_room = self.outstanding < self.outstanding_max;
-                if !has_room || !self.try_to_send(None, due_ns, now_ns, books, notes)? {
+                if !has_room || !self.try_to_send(None, due_ns, now_ns, books, hears)? {
                     (self.is_stuck, self.is_behind) = (true, true);
                     return Ok(());
                 }
@@ -278,38 +285,51 @@ impl Outward {
         Ok(())
     }
 
-    /// Closed loop: one request for each token.
+    /// Closed loop: one request for each token. The clock is read before each `BURST_MAX` requests.
     fn spend(
         &mut self,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         if self.tokens.is_empty() {
             return Ok(());
         }
-        let mut tokens = std::mem::take(&mut self.tokens);
-        let (mut now_ns, mut kept) = (clock.now_ns(), 0);
-        for at in 0..tokens.len() {
-            if at % BURST_MAX == BURST_MAX - 1 {
-                now_ns = clock.now_ns();
+        let mut tokens = std::mem::take(&mut self.spent);
+        std::mem::swap(&mut self.tokens, &mut tokens);
+        let (mut now_ns, mut burst) = (clock.now_ns(), 0);
+        for (line, count) in tokens.drain(..) {
+            let mut left = count;
+            while left > 0 {
+                if burst >= BURST_MAX {
+                    (now_ns, burst) = (clock.now_ns(), 0);
+                }
+                let made = self.burst(line, left, now_ns, books, hears)?;
+                if made > 0 {
+                    left -= u32::try_from(made).unwrap_or(left).min(left);
+                    burst += made;
+                    continue;
+                }
+                if self.drawn == Drawn::No && !self.draw() {
+                    left = 0;
+                    break;
+                }
+                if self.drawn == Drawn::Yes {
+                    books.score.offered();
+                    self.drawn = Drawn::Due;
+                }
+                if !self.try_to_send(Some(line), now_ns, now_ns, books, hears)? {
+                    break;
+                }
+                left -= 1;
+                burst += 1;
             }
-            let line = tokens[at];
-            if self.drawn == Drawn::No && !self.draw() {
-                continue;
-            }
-            if self.drawn == Drawn::Yes {
-                books.score.offered();
-                self.drawn = Drawn::Due;
-            }
-            if !self.try_to_send(Some(line), now_ns, now_ns, books, notes)? {
-                tokens[kept] = line;
-                kept += 1;
+            if left > 0 {
+                self.tokens.push((line, left));
             }
         }
-        tokens.truncate(kept);
-        self.is_stuck = kept > 0;
-        self.tokens = tokens;
+        self.is_stuck = !self.tokens.is_empty();
+        self.spent = tokens;
         Ok(())
     }
 
@@ -356,14 +376,14 @@ impl Outward {
         intended_ns: u64,
         now_ns: u64,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<bool, DriveError> {
         let cause = if hint.is_some() { Cause::Token } else { Cause::Due };
         let times = (intended_ns, now_ns);
         let verb = self.ask.verb;
         let keys = self.ask.keys.len();
         if self.targets.len() > 1 && keys > 1 {
-            if !self.spread(hint, cause, times, books, notes)? {
+            if !self.spread(hint, cause, times, books, hears)? {
                 return Ok(false);
             }
         } else {
@@ -377,15 +397,12 @@ impl Outward {
                 number: 0,
             };
             let at = &mut self.lines[line as usize];
-            let sent = at.send(line, part, cause, 1, times, &mut self.writer);
+            let sent = at.send(part, cause, 1, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
             books.score.sent_bytes(bytes);
-            notes.notes.push(Note::Sent(sent));
-            if keys > 1 {
-                notes.keys.extend_from_slice(&self.ask.keys);
-            }
+            hears.sent(line, &sent, &self.ask.keys, books);
             self.soil(line);
-            self.churn(line, notes);
+            self.churn(line, books, hears);
         }
         books.score.sent(verb, keys, intended_ns, now_ns);
         self.outstanding += 1;
@@ -400,7 +417,7 @@ impl Outward {
         cause: Cause,
         times: (u64, u64),
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<bool, DriveError> {
         let mut split = std::mem::take(&mut self.split);
         split.iter_mut().for_each(Vec::clear);
@@ -422,17 +439,13 @@ impl Outward {
             let part = Part { verb, keys, value_bytes, exptime_s: self.ask.exptime_s, number: 0 };
             let count = std::mem::replace(&mut parts, Ok(0)).unwrap_or(u16::MAX);
             let at = &mut self.lines[line as usize];
-            let Some((sent, bytes)) = at.send(line, part, cause, count, times, &mut self.writer)
-            else {
+            let Some((sent, bytes)) = at.send(part, cause, count, times, &mut self.writer) else {
                 return Err(self.too_large());
             };
             books.score.sent_bytes(bytes);
-            notes.notes.push(Note::Sent(sent));
-            if keys.len() > 1 {
-                notes.keys.extend_from_slice(keys);
-            }
+            hears.sent(line, &sent, keys, books);
             self.soil(line);
-            self.churn(line, notes);
+            self.churn(line, books, hears);
         }
         self.chosen = lines;
         self.split = split;
@@ -456,7 +469,8 @@ impl Outward {
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
         if let Some(hint) = hint {
-            let line = first + hint as usize % self.lines_each;
+            let hint = hint as usize;
+            let line = if self.targets.len() == 1 { hint } else { first + hint % self.lines_each };
             let takes = self.lines[line].takes();
             return takes.then(|| u32::try_from(line).ok()).flatten();
         }

@@ -19,16 +19,14 @@ const SLOTS_MIN: usize = 16;
 /// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Its line.
-    pub(super) line: u32,
-    /// Its number there.
+    /// Its number on its line.
     pub(super) number: u16,
     /// What it asks for.
     pub(super) verb: Verb,
     /// A multiget over several targets: in how many parts, told with the first one; 0 with others.
     pub(super) parts: u16,
     /// How many keys.
-    pub(super) keys: u32,
+    pub(super) keys: u16,
     /// The first of them.
     pub(super) key: u64,
     /// When it was due.
@@ -37,6 +35,15 @@ pub(super) struct Sent {
     pub(super) sent_ns: u64,
     /// Why it was sent.
     pub(super) cause: Cause,
+}
+
+/// What a request of one key asks for, as one of many that are sent at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pick {
+    /// What it does.
+    pub(super) verb: Verb,
+    /// To which key.
+    pub(super) key: u64,
 }
 
 /// Why a request was sent.
@@ -76,17 +83,19 @@ pub(super) struct Entry {
     /// What has become of it.
     pub(super) state: State,
     /// Keys of which something was said.
-    pub(super) told: u32,
+    pub(super) told: u16,
     /// Keys that had a value.
-    pub(super) hits: u32,
+    pub(super) hits: u16,
     /// Values that were not what was stored.
-    pub(super) corrupt: u32,
+    pub(super) corrupt: u16,
     /// The server said that something is wrong.
     pub(super) refused: bool,
     /// The whole multiget that this is a part of.
     pub(super) whole: Option<u32>,
     /// UDP: datagrams of its answer have come.
     pub(super) has_parts: bool,
+    /// One request of one key, of which nothing is known yet and that stands for itself.
+    pub(super) is_plain: bool,
 }
 
 /// The waiting requests of a line.
@@ -105,7 +114,6 @@ pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
     sent: Sent {
-        line: 0,
         number: 0,
         verb: Verb::Get,
         parts: 0,
@@ -122,6 +130,7 @@ const NOTHING: Entry = Entry {
     refused: false,
     whole: None,
     has_parts: false,
+    is_plain: false,
 };
 
 impl Ring {
@@ -157,12 +166,42 @@ impl Ring {
         let index = self.index(self.next);
         self.next = self.next.wrapping_add(1);
         self.waiting += 1;
-        let entry = Entry { sent: *sent, state: State::Waiting, whole, ..NOTHING };
+        let is_fill = matches!(sent.cause, Cause::Fill { .. });
+        let is_plain = sent.keys == 1 && whole.is_none() && !is_fill;
+        let entry = Entry { sent: *sent, state: State::Waiting, whole, is_plain, ..NOTHING };
         if sent.keys > 1 {
             self.several[index].clear();
             self.several[index].extend_from_slice(keys);
         }
         std::mem::replace(&mut self.slots[index], entry).state
+    }
+
+    /// Enters as many requests as there are picks, all like `first`, which is the first of them;
+    /// there must be as many slots. How many of those whose slots they take had run out of time.
+    #[inline]
+    pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
+        let mask = self.slots.len().wrapping_sub(1);
+        let (mut number, mut lost) = (first.number, 0);
+        for pick in picks {
+            let Some(slot) = self.slots.get_mut(self.next as usize & mask) else { break };
+            lost += u64::from(slot.state == State::TimedOut);
+            let sent = Sent { verb: pick.verb, key: pick.key, number, ..*first };
+            *slot = Entry { sent, state: State::Waiting, is_plain: true, ..NOTHING };
+            number = number.wrapping_add(1);
+            self.next = self.next.wrapping_add(1);
+            self.waiting += 1;
+        }
+        lost
+    }
+
+    /// Makes room for so many more, where that can be; whether there is.
+    #[inline]
+    pub(super) fn has_room(&mut self, more: usize) -> bool {
+        let wanted = self.span() + more;
+        while wanted > self.slots.len() && self.slots.len() < WAITING_MAX {
+            self.grow();
+        }
+        wanted <= self.slots.len()
     }
 
     /// Twice the slots, up to `WAITING_MAX`: each entry keeps its number.
@@ -184,13 +223,13 @@ impl Ring {
     }
 
     /// The oldest that waits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn oldest(&self) -> Option<usize> {
         (self.waiting > 0).then(|| self.index(self.oldest))
     }
 
     /// The slot of the request with that number, if it is still known.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, number: u16) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
@@ -201,7 +240,7 @@ impl Ring {
     }
 
     /// An entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn entry(&mut self, index: usize) -> &mut Entry {
         &mut self.slots[index]
     }
@@ -212,7 +251,7 @@ impl Ring {
     }
 
     /// Ends the waiting of an entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(&mut self, index: usize, state: State) {
         debug_assert_eq!(self.slots[index].state, State::Waiting);
         self.slots[index].state = state;
@@ -223,6 +262,45 @@ impl Ring {
         if self.waiting == 0 {
             self.oldest = self.next;
         }
+    }
+
+    /// Ends the waiting of the request that is answered, the oldest or the one of that number, if
+    /// it is plain and its being a get is `is_get`: what was sent.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {
+        let mask = self.slots.len().wrapping_sub(1);
+        let place = number.map_or(self.oldest as usize, usize::from) & mask;
+        let entry = self.slots.get_mut(place)?;
+        let is_right = entry.state == State::Waiting
+            && entry.is_plain
+            && (entry.sent.verb == Verb::Get) == is_get
+            && number.is_none_or(|number| number == entry.sent.number);
+        if !is_right {
+            return None;
+        }
+        entry.state = State::Answered;
+        self.waiting -= 1;
+        if place == self.oldest as usize & mask {
+            self.pass_ended(mask);
+        }
+        self.slots.get(place).map(|entry| &entry.sent)
+    }
+
+    /// The oldest has ended: the next one that waits is it now.
+    #[inline(always)]
+    fn pass_ended(&mut self, mask: usize) {
+        if self.waiting == 0 {
+            self.oldest = self.next;
+            return;
+        }
+        let is_over = |at: u32| {
+            self.slots.get(at as usize & mask).is_some_and(|entry| entry.state != State::Waiting)
+        };
+        let mut oldest = self.oldest.wrapping_add(1);
+        while is_over(oldest) {
+            oldest = oldest.wrapping_add(1);
+        }
+        self.oldest = oldest;
     }
 
     /// Forgets everything; numbers go on from where they are, and begin anew at 0 with `anew`.

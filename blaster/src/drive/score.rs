@@ -8,7 +8,7 @@ use super::pending::Entry;
 use super::pulse::{Count, Pulse};
 use crate::measure::Tally;
 use crate::wire::Answer;
-use crate::workload::Verb;
+use crate::workload::{VERBS, Verb};
 use std::sync::Arc;
 
 /// What a request came to, key by key.
@@ -38,9 +38,10 @@ impl Outcome {
     /// A retrieval's: keys of which nothing was said are missing, unless something is wrong.
     #[inline]
     pub(super) fn of_get(entry: &Entry) -> Outcome {
-        let unsaid = entry.sent.keys.saturating_sub(entry.hits);
+        let keys = u32::from(entry.sent.keys);
+        let unsaid = keys.saturating_sub(entry.hits.into());
         let (misses, refused) = if entry.refused { (0, unsaid) } else { (unsaid, 0) };
-        let (hits, corrupt) = (entry.hits.min(entry.sent.keys), entry.corrupt);
+        let (hits, corrupt) = (u32::from(entry.hits).min(keys), entry.corrupt.into());
         Outcome { hits, misses, refused, corrupt, ..Outcome::default() }
     }
 
@@ -74,10 +75,41 @@ pub(super) struct Books {
     pub(super) back: Feedback,
 }
 
+/// Requests one behind the other of which the same is to be counted: they are counted together.
+/// What is written with one call has one time, and what comes with one call another.
+#[derive(Clone, Copy, Debug)]
+struct Streak {
+    verb: Verb,
+    count: u64,
+    /// Sent: their keys, and how late they are. Answered: when they were due, sent and answered.
+    like: [u64; 3],
+}
+
+const NO_STREAK: Streak = Streak { verb: Verb::Get, count: 0, like: [0; 3] };
+
+impl Streak {
+    /// More of them; what ends with it, if they are others.
+    #[inline(always)]
+    fn one(&mut self, verb: Verb, like: [u64; 3], more: u64) -> Option<Streak> {
+        if self.verb == verb && self.like == like {
+            self.count += more;
+            return None;
+        }
+        Some(std::mem::replace(self, Streak { verb, count: more, like }))
+    }
+}
+
 /// A tally that is being filled.
 #[derive(Debug)]
 pub(super) struct Score {
     tally: Tally,
+    sent: Streak,
+    /// Requests of one key that were sent when they were due, by verb.
+    in_time: [u64; VERBS.len()],
+    answered: Streak,
+    /// Every request is sent when it is due: its response time is its service time, and is
+    /// recorded once.
+    is_closed: bool,
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
@@ -86,9 +118,23 @@ pub(super) struct Score {
 }
 
 impl Score {
-    pub(super) fn new(late_limit_ns: u64, now_ns: u64, pulse: Option<Arc<Pulse>>) -> Score {
-        let tally = Tally::new(late_limit_ns);
-        Score { tally, late_limit_ns, wall_from_ns: now_ns, busy_from_ns: busy_ns(), pulse }
+    pub(super) fn new(
+        late_limit_ns: u64,
+        is_closed: bool,
+        now_ns: u64,
+        pulse: Option<Arc<Pulse>>,
+    ) -> Score {
+        Score {
+            tally: Tally::new(late_limit_ns),
+            sent: NO_STREAK,
+            in_time: [0; VERBS.len()],
+            answered: NO_STREAK,
+            is_closed,
+            late_limit_ns,
+            wall_from_ns: now_ns,
+            busy_from_ns: net::thread_time_ns(),
+            pulse,
+        }
     }
 
     /// Lets it be seen at once.
@@ -101,7 +147,21 @@ impl Score {
 
     /// What was counted since the last time, and this thread's times since then.
     pub(super) fn take(&mut self, now_ns: u64) -> Tally {
-        let busy_ns = busy_ns();
+        let sent = std::mem::replace(&mut self.sent, NO_STREAK);
+        self.count_sent(&sent);
+        let answered = std::mem::replace(&mut self.answered, NO_STREAK);
+        self.count_answered(&answered);
+        for (verb, count) in VERBS.into_iter().zip(std::mem::take(&mut self.in_time)) {
+            if count > 0 {
+                self.tally.offered += count;
+                self.tally.sent_n(verb, 1, 0, count);
+            }
+        }
+        if self.is_closed {
+            let verbs = &mut self.tally.verbs;
+            verbs.iter_mut().for_each(|verb| verb.service_ns = verb.response_ns.clone());
+        }
+        let busy_ns = net::thread_time_ns();
         self.tally.busy_ns = busy_ns.saturating_sub(self.busy_from_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
         (self.busy_from_ns, self.wall_from_ns) = (busy_ns, now_ns);
@@ -116,10 +176,28 @@ impl Score {
     }
 
     /// A request went out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sent(&mut self, verb: Verb, keys: usize, intended_ns: u64, sent_ns: u64) {
-        self.tally.sent(verb, keys as u64, intended_ns, sent_ns);
+        let like = [keys as u64, sent_ns.saturating_sub(intended_ns), 0];
+        if let Some(over) = self.sent.one(verb, like, 1) {
+            self.count_sent(&over);
+        }
         self.show(Count::Sent, 1);
+    }
+
+    /// So many requests of one key each were due, and went out at once.
+    #[inline]
+    pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
+        self.in_time.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
+        self.show(Count::Offered, counts.iter().sum());
+        self.show(Count::Sent, counts.iter().sum());
+    }
+
+    fn count_sent(&mut self, streak: &Streak) {
+        if streak.count > 0 {
+            let [keys, lateness_ns, _] = streak.like;
+            self.tally.sent_n(streak.verb, keys, lateness_ns, streak.count);
+        }
     }
 
     /// Its bytes, perhaps in parts.
@@ -150,13 +228,50 @@ impl Score {
         tally.corrupt += u64::from(outcome.corrupt);
         match now_ns {
             Some(now_ns) if !outcome.given_up => {
-                self.tally.answered(verb, outcome.refused > 0, intended_ns, sent_ns, now_ns);
+                tally.errors += u64::from(outcome.refused > 0);
+                self.time(verb, intended_ns, sent_ns, now_ns);
             }
             _ => self.tally.timed_out(verb),
         }
         if let Some(pulse) = &self.pulse {
             show(pulse, outcome, (intended_ns, now_ns), self.late_limit_ns);
         }
+    }
+
+    /// As `over`, for a request that was answered and of whose keys is told besides.
+    #[inline(always)]
+    pub(super) fn answered(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
+        self.time(verb, intended_ns, sent_ns, now_ns);
+        if let Some(pulse) = &self.pulse {
+            pulse.add(Count::Over, 1);
+            pulse.took(now_ns.saturating_sub(intended_ns), self.late_limit_ns);
+        }
+    }
+
+    #[inline(always)]
+    fn time(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
+        if let Some(over) = self.answered.one(verb, [intended_ns, sent_ns, now_ns], 1) {
+            self.count_answered(&over);
+        }
+    }
+
+    fn count_answered(&mut self, streak: &Streak) {
+        if streak.count > 0 {
+            let [intended_ns, sent_ns, now_ns] = streak.like;
+            let response_ns = now_ns.saturating_sub(intended_ns);
+            let service_ns = (!self.is_closed).then(|| now_ns.saturating_sub(sent_ns));
+            self.tally.answered_n(streak.verb, response_ns, service_ns, streak.count);
+        }
+    }
+
+    /// Of the keys of gets, so many had a value, and so many none.
+    #[inline]
+    pub(super) fn found(&mut self, hits: u64, misses: u64) {
+        let gets = &mut self.tally.verbs[Verb::Get as usize];
+        gets.hits += hits;
+        gets.misses += misses;
+        self.show(Count::Hits, hits);
+        self.show(Count::Misses, misses);
     }
 
     /// Bytes came.
@@ -229,11 +344,4 @@ fn show(pulse: &Pulse, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>),
     if outcome.misses > 0 {
         pulse.add(Count::Misses, u64::from(outcome.misses));
     }
-}
-
-/// The CPU time this thread has taken.
-fn busy_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let (seconds, ns) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
-    seconds.unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(ns.unwrap_or(0))
 }

@@ -18,7 +18,7 @@ use rustix::time::{
 use super::inward::{Feedback, Inward, Note, Notes, Options};
 use super::outward::Outward;
 use super::score::{Books, Score};
-use super::{Clock, Drive, DriveError};
+use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::Tally;
 
 /// The token of the other half's epoll, or doorbell.
@@ -166,7 +166,9 @@ fn hush(timer: &OwnedFd) {
 fn books(drive: &Drive, clock: Clock, half: usize) -> Books {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     let pulse = drive.pulses.as_ref().map(|pulses| Arc::clone(&pulses[half]));
-    Books { score: Score::new(late_ns, clock.now_ns(), pulse), back: Feedback::default() }
+    let is_closed = matches!(drive.pace, Pace::Closed { .. });
+    let score = Score::new(late_ns, is_closed, clock.now_ns(), pulse);
+    Books { score, back: Feedback::default() }
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
@@ -189,28 +191,28 @@ fn together(
     let beat = beat()?;
     let beats = inward.epoll.add(&beat, BEAT, Interest::Wake, &inward.calls);
     beats.map_err(DriveError::System)?;
+    inward.take(&mut notes, &mut books);
     loop {
-        outward.heed(&clock, &mut books, &mut notes);
-        outward.send(&clock, &mut books, &mut notes)?;
-        inward.take(&mut notes, &mut books);
-        outward.flush(&mut notes)?;
+        outward.heed(&clock, &mut books, &mut inward);
+        outward.send(&clock, &mut books, &mut inward)?;
+        outward.flush(&mut books, &mut inward)?;
         let limit = watch.limit(outward.due_ns(), outward.is_stuck);
         let is_aside = inward.wait(limit, ASIDE).map_err(DriveError::System)?;
-        inward.read_all(&clock, &mut books);
+        let read_ns = inward.read_all(&clock, &mut books);
         if is_aside {
             hush(&beat);
-            outward.hear(Timeout::Zero, &clock, &mut books, &mut notes)?;
+            outward.hear(Timeout::Zero, &clock, &mut books, &mut inward)?;
         }
         watch.report(&mut books);
-        let now_ns = clock.now_ns();
+        let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.is_tick(now_ns) {
             inward.expire(now_ns, &mut books);
-            outward.tick(now_ns, &mut books, &mut notes);
+            outward.tick(now_ns, &mut books, &mut inward);
             if watch.is_over() {
                 outward.is_ended = true;
             }
         }
-        if outward.is_ended && notes.notes.is_empty() && is_done(watch, &inward, &books, now_ns) {
+        if outward.is_ended && is_done(watch, &inward, &books, now_ns) {
             inward.finish(&mut books);
             watch.hand_over(&mut books);
             return Ok(());
@@ -301,7 +303,7 @@ fn transmit(
         outward.heed(&clock, books, notes);
         outward.send(&clock, books, notes)?;
         hand_notes(exchange, notes);
-        outward.flush(notes)?;
+        outward.flush(books, notes)?;
         hand_notes(exchange, notes);
         // Relaxed: a hint; whoever misses it sleeps for `SLEEP_MAX` at most.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
@@ -332,7 +334,7 @@ fn hand_notes(exchange: &Exchange, notes: &mut Notes) {
     if notes.notes.is_empty() {
         return;
     }
-    let is_urgent = notes.notes.iter().any(|note| !matches!(note, Note::Sent(_)));
+    let is_urgent = notes.notes.iter().any(|note| !matches!(note, Note::Sent(..)));
     {
         let mut waiting = exchange.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.notes.is_empty() {

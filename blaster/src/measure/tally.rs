@@ -193,10 +193,15 @@ impl Tally {
     /// A request of `keys` keys was sent, at `sent_ns` instead of `intended_ns`.
     #[inline]
     pub fn sent(&mut self, verb: Verb, keys: u64, intended_ns: u64, sent_ns: u64) {
+        self.sent_n(verb, keys, sent_ns.saturating_sub(intended_ns), 1);
+    }
+
+    /// `count` requests of `keys` keys each were sent, all equally late.
+    pub fn sent_n(&mut self, verb: Verb, keys: u64, lateness_ns: u64, count: u64) {
         let tally = &mut self.verbs[verb as usize];
-        tally.sent += 1;
-        tally.keys += keys;
-        self.lateness_ns.record(sent_ns.saturating_sub(intended_ns));
+        tally.sent += count;
+        tally.keys += keys * count;
+        self.lateness_ns.record_n(lateness_ns, count);
     }
 
     /// What came of one key of a request.
@@ -225,13 +230,28 @@ impl Tally {
         sent_ns: u64,
         now_ns: u64,
     ) {
-        let tally = &mut self.verbs[verb as usize];
         let response_ns = now_ns.saturating_sub(intended_ns);
-        tally.answered += 1;
-        tally.errors += u64::from(is_error);
-        tally.late += u64::from(response_ns > self.late_limit_ns);
-        tally.response_ns.record(response_ns);
-        tally.service_ns.record(now_ns.saturating_sub(sent_ns));
+        self.answered_n(verb, response_ns, Some(now_ns.saturating_sub(sent_ns)), 1);
+        self.verbs[verb as usize].errors += u64::from(is_error);
+    }
+
+    /// `count` requests were answered in full, all after the same times. Errors are told besides,
+    /// and, where it is left out here, the service time.
+    #[inline]
+    pub fn answered_n(
+        &mut self,
+        verb: Verb,
+        response_ns: u64,
+        service_ns: Option<u64>,
+        count: u64,
+    ) {
+        let tally = &mut self.verbs[verb as usize];
+        tally.answered += count;
+        tally.late += if response_ns > self.late_limit_ns { count } else { 0 };
+        tally.response_ns.record_n(response_ns, count);
+        if let Some(service_ns) = service_ns {
+            tally.service_ns.record_n(service_ns, count);
+        }
     }
 
     /// A request was given up.

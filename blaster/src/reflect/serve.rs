@@ -77,6 +77,8 @@ struct Thread<'a> {
     held: Option<(Vec<u8>, Source, usize, Instant)>,
     buffer: Vec<u8>,
     inbox: Option<Inbox>,
+    /// The state that each datagram begins with.
+    fresh: Mirror,
     /// Datagram sockets with more than a turn's share.
     full_inboxes: Vec<u64>,
     outbox: Outbox,
@@ -119,6 +121,7 @@ pub(super) fn run(
         held: None,
         buffer: vec![0; READ_BYTES],
         inbox: Some(Inbox::new(DATAGRAM_BYTES_MAX)),
+        fresh: Mirror::default(),
         full_inboxes: Vec::new(),
         outbox: Outbox::new(),
         unread: Vec::new(),
@@ -371,7 +374,8 @@ impl Thread<'_> {
         let start = out.len();
         out.extend_from_slice(&head.bytes());
         let most = start + udp::ANSWER_BYTES_MAX;
-        let taken = Mirror::default().reflect(bytes, &self.value, most, out);
+        self.fresh.reset();
+        let taken = self.fresh.reflect(bytes, &self.value, most, out);
         let is_whole = taken.is_some_and(|(used, _)| used == bytes.len());
         let length = out.len() - start;
         if !is_whole || length > udp::ANSWER_BYTES_MAX || length <= udp::HEADER_BYTES {

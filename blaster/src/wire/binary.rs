@@ -8,26 +8,30 @@
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REQUEST};
 
-use super::{Found, Part, Piece, Said, Tag};
+use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
 use crate::workload::{Names, Verb};
 
-const SET: u8 = 0x01;
-const DELETE: u8 = 0x04;
+pub(super) const SET: u8 = 0x01;
+pub(super) const DELETE: u8 = 0x04;
 const NOOP: u8 = 0x0a;
-const GETK: u8 = 0x0c;
+pub(super) const GETK: u8 = 0x0c;
 const GETKQ: u8 = 0x0d;
-const APPEND: u8 = 0x0e;
+pub(super) const APPEND: u8 = 0x0e;
 
-const FOUND: u16 = 0x00;
-const NOT_FOUND: u16 = 0x01;
+pub(super) const FOUND: u16 = 0x00;
+pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
+
+/// Where in a header the opaque lies.
+const OPAQUE_AT: usize = 12;
 
 /// The largest relative exptime; beyond, it is a Unix time.
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
+    let mut places = Places { key_end: 0, tag: TagPlace::Word(OPAQUE_AT), value_at: 0 };
     let several = part.keys.len() > 1;
     let opcode = match part.verb {
         Verb::Get if several => GETKQ,
@@ -37,14 +41,17 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
         Verb::Append => APPEND,
     };
     for (index, &key) in part.keys.iter().enumerate() {
-        frame(opcode, Tag::new(part.number, index, several), Some(key), part, names, out);
+        let tag = Tag::new(part.number, index, several);
+        (places.key_end, places.value_at) = frame(opcode, tag, Some(key), part, names, out);
     }
     if several {
         // Not of several: it is what ends the request.
         frame(NOOP, Tag::new(part.number, 0, false), None, part, names, out);
     }
+    places
 }
 
+/// Appends a frame: where its key ends, and where its value begins.
 #[inline]
 fn frame(
     opcode: u8,
@@ -53,7 +60,7 @@ fn frame(
     part: &Part<'_>,
     names: &Names,
     out: &mut Vec<u8>,
-) {
+) -> (usize, usize) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let mut extras_bytes = 0;
@@ -64,10 +71,12 @@ fn frame(
         extras_bytes = 8;
     }
     let mut key_bytes = 0;
+    let mut key_end = out.len() - start;
     if let Some(key) = key {
         let before = out.len();
         names.key(key, out);
         key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
+        key_end = out.len() - start;
         if matches!(opcode, SET | APPEND) {
             names.value(key, part.value_bytes, out);
         }
@@ -83,6 +92,7 @@ fn frame(
         ..Header::default()
     };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
+    (key_end, key_end)
 }
 
 #[inline]

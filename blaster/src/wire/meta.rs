@@ -10,11 +10,13 @@ use protocol::number::strict_u32;
 use protocol::reply::{Decoded, number};
 use protocol::request::Args;
 
-use super::{Found, Part, Piece, Said, Tag};
+use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
 use crate::workload::{Names, Verb};
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
+    let start = out.len();
+    let mut places = Places { key_end: 0, tag: TagPlace::Absent, value_at: 0 };
     let several = part.keys.len() > 1;
     for (index, &key) in part.keys.iter().enumerate() {
         let verb = match part.verb {
@@ -24,6 +26,7 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
         };
         out.extend_from_slice(verb);
         names.key(key, out);
+        places.key_end = out.len() - start;
         let mode: &[u8] = match part.verb {
             Verb::Get if several => b" v q O",
             Verb::Get => b" v O",
@@ -35,12 +38,15 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
             }
         };
         out.extend_from_slice(mode);
+        let tag_at = out.len() - start;
         number(out, Tag::new(part.number, index, several).0);
+        places.tag = TagPlace::Digits(tag_at, out.len() - start);
         if part.verb == Verb::Set && part.exptime_s > 0 {
             out.extend_from_slice(b" T");
             number(out, part.exptime_s);
         }
         out.extend_from_slice(b"\r\n");
+        places.value_at = out.len() - start;
         if matches!(part.verb, Verb::Set | Verb::Append) {
             names.value(key, part.value_bytes, out);
             out.extend_from_slice(b"\r\n");
@@ -49,6 +55,7 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
     if several {
         out.extend_from_slice(b"mn\r\n");
     }
+    places
 }
 
 #[inline]

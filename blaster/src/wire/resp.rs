@@ -7,11 +7,19 @@
 use protocol::reply::number;
 use protocol::resp::{Decoded, Reply, bulk, bulk_head, command};
 
-use super::{Found, Part, Piece, Said};
+use super::{Found, Part, Piece, Places, Said, TagPlace};
 use crate::workload::{Names, Verb};
 
+const LINE_END: &[u8] = b"\r\n";
+
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+pub(super) fn write(
+    part: &Part<'_>,
+    names: &Names,
+    scratch: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Places {
+    let start = out.len();
     let expires = part.exptime_s > 0;
     let (name, words): (&[u8], _) = match part.verb {
         Verb::Get if part.keys.len() > 1 => (b"MGET", 1 + part.keys.len()),
@@ -27,16 +35,20 @@ pub(super) fn write(part: &Part<'_>, names: &Names, scratch: &mut Vec<u8>, out: 
         names.key(key, scratch);
         bulk(scratch, out);
     }
-    let ([key, ..], Verb::Set | Verb::Append) = (part.keys, part.verb) else { return };
+    let key_end = out.len() - start - LINE_END.len();
+    let mut places = Places { key_end, tag: TagPlace::Absent, value_at: out.len() - start };
+    let ([key, ..], Verb::Set | Verb::Append) = (part.keys, part.verb) else { return places };
     bulk_head(part.value_bytes as usize, out);
+    places.value_at = out.len() - start;
     names.value(*key, part.value_bytes, out);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(LINE_END);
     if part.verb == Verb::Set && expires {
         bulk(b"EX", out);
         scratch.clear();
         number(scratch, part.exptime_s);
         bulk(scratch, out);
     }
+    places
 }
 
 #[inline]

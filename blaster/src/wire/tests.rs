@@ -2,6 +2,8 @@
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
+mod quick;
+
 use super::*;
 use crate::workload::Workload;
 use protocol::binary::Header;

@@ -7,14 +7,16 @@
 use protocol::Reply;
 use protocol::reply::{Decoded, number};
 
-use super::{Found, Part, Piece, Said};
+use super::{Found, Part, Piece, Places, Said, TagPlace};
 use crate::workload::{Names, Verb};
 
 const END: &[u8] = b"END\r\n";
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
-    let [key, ..] = *part.keys else { return };
+pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
+    let start = out.len();
+    let mut places = Places { key_end: 0, tag: TagPlace::Absent, value_at: 0 };
+    let [key, ..] = *part.keys else { return places };
     match part.verb {
         Verb::Get => {
             out.extend_from_slice(b"get");
@@ -22,23 +24,31 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) {
                 out.push(b' ');
                 names.key(key, out);
             }
+            places.key_end = out.len() - start;
         }
         Verb::Delete => {
             out.extend_from_slice(b"delete ");
             names.key(key, out);
+            places.key_end = out.len() - start;
         }
         Verb::Set | Verb::Append => {
             out.extend_from_slice(if part.verb == Verb::Set { b"set " } else { b"append " });
             names.key(key, out);
+            places.key_end = out.len() - start;
             out.extend_from_slice(b" 0 ");
             number(out, part.exptime_s);
             out.push(b' ');
             number(out, part.value_bytes);
             out.extend_from_slice(b"\r\n");
+            places.value_at = out.len() - start;
             names.value(key, part.value_bytes, out);
         }
     }
     out.extend_from_slice(b"\r\n");
+    if places.value_at == 0 {
+        places.value_at = out.len() - start;
+    }
+    places
 }
 
 #[inline]

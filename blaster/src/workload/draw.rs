@@ -80,6 +80,7 @@ impl Whole {
     }
 
     /// Is it always the same number?
+    #[inline(always)]
     pub(crate) fn fixed(&self) -> Option<u32> {
         if let Whole::Fixed(value) = self { Some(*value) } else { None }
     }

@@ -99,8 +99,11 @@ impl Choice {
     }
 
     /// The next verb. Of 64 random bits the upper half is used.
+    #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
+            // Most ask for this.
+            Choice::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
             Choice::Drawn(limits) => {
                 let at = limits.iter().position(|limit| bits >> 32 < *limit);
                 at.map_or(Verb::Get, |at| VERBS[at])

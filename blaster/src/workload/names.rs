@@ -31,7 +31,7 @@ const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
 /// Digits of the greatest number, in either base: 2^40 has 13 decimal ones.
-const DIGITS_MAX: usize = 16;
+pub(crate) const DIGITS_MAX: usize = 16;
 /// Fills keys up.
 const FILLER: u8 = b'.';
 
@@ -42,6 +42,28 @@ struct Form {
     lead: u8,
     digits: u8,
     is_decimal: bool,
+}
+
+/// How the number of a name is written, where all names are of one size: they differ in it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    /// It is the last so many bytes of the name.
+    pub(crate) digits: usize,
+    is_decimal: bool,
+}
+
+impl Pattern {
+    /// The last eight bytes of the key's number, the first lowest, where these are all of it.
+    #[inline(always)]
+    pub(crate) fn short_number(self, key: u64) -> Option<u64> {
+        (self.is_decimal && self.digits <= 8).then(|| eight_digits(key))
+    }
+
+    /// The key's number, to the right.
+    #[inline]
+    pub(crate) fn number(self, key: u64) -> [u8; DIGITS_MAX] {
+        if self.is_decimal { decimal(key) } else { wide(key) }
+    }
 }
 
 /// Names and values. Cheap to clone.
@@ -93,6 +115,14 @@ impl Names {
             pool: (0..(POOL_BYTES + STAMP_BYTES) as u64).map(letter).collect(),
             trace: recorded.cloned(),
         }))
+    }
+
+    /// How names are written, if all are of one size.
+    pub(crate) fn pattern(&self) -> Option<Pattern> {
+        let made = &*self.0;
+        let bytes = made.key_size.fixed().filter(|_| made.trace.is_none())?;
+        let form = made.forms.get(bytes as usize).or(made.forms.last())?;
+        Some(Pattern { digits: usize::from(form.digits), is_decimal: form.is_decimal })
     }
 
     /// Appends a key's name: 1 to 250 bytes from 0x21 to 0x7e.
@@ -224,6 +254,7 @@ fn digits(base: u64, count: u64) -> usize {
 }
 
 /// The decimal digits of a number below 10^16, with zeros before them.
+#[inline]
 fn decimal(number: u64) -> [u8; DIGITS_MAX] {
     let (mut digits, mut lower) = ([b'0'; DIGITS_MAX], number);
     if number >= 100_000_000 {
@@ -236,6 +267,7 @@ fn decimal(number: u64) -> [u8; DIGITS_MAX] {
 
 /// The digits of a number below 10^8, the first in the lowest byte. Halves, then quarters, then
 /// eighths are divided side by side: the factors are 1/100 and 1/10 in fixed point.
+#[inline]
 fn eight_digits(number: u64) -> u64 {
     let halves = (number / 10_000) | ((number % 10_000) << 32);
     let hundreds = ((halves * 10_486) >> 20) & 0x0000_007f_0000_007f;

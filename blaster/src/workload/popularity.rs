@@ -195,7 +195,16 @@ impl Picks {
     }
 
     /// Draws a key.
+    #[inline(always)]
     pub(crate) fn draw(&mut self, table: &Table, random: &mut Xoshiro256PlusPlus) -> u64 {
+        match table {
+            Table::Uniform => below(random.next_u64(), self.keys),
+            _ => self.draw_by(table, random),
+        }
+    }
+
+    #[inline(never)]
+    fn draw_by(&mut self, table: &Table, random: &mut Xoshiro256PlusPlus) -> u64 {
         match table {
             Table::Uniform => below(random.next_u64(), self.keys),
             Table::Sequential => {

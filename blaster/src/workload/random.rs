@@ -25,6 +25,7 @@ pub(crate) fn fraction(bits: u64) -> f64 {
 }
 
 /// 64 random bits as a number below `end` (0 if that is 0).
+#[inline]
 #[must_use]
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64

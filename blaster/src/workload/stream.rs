@@ -102,10 +102,22 @@ impl Stream {
             Verb::Delete => self.first(ask),
             Verb::Set | Verb::Append => {
                 self.first(ask);
-                self.sizes(ask);
+                let key = ask.keys.first().copied().unwrap_or(0);
+                (ask.value_bytes, ask.exptime_s) = self.sizes(key);
             }
         }
         true
+    }
+
+    /// The verb and the key of the next request, if all are of one key and none is recorded: as
+    /// `next` would have made it. Size and time to live of what is written are for `sizes`.
+    #[inline(always)]
+    pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
+        if self.replaying.is_some() || self.workload.batch.whole.fixed() != Some(1) {
+            return None;
+        }
+        let verb = self.choice.next(self.random.next_u64());
+        Some((verb, self.picks.draw(&self.workload.table, &mut self.random)))
     }
 
     /// The key of a request that has one, if a trace has not given it.
@@ -134,19 +146,19 @@ impl Stream {
         }
     }
 
-    /// Size and time to live of what is written.
-    fn sizes(&mut self, ask: &mut Ask) {
+    /// Size and time to live of what the last request writes.
+    pub(crate) fn sizes(&mut self, key: u64) -> (u32, u32) {
         let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
-        let key = ask.keys.first().copied().unwrap_or(0);
-        ask.value_bytes = match value_size.whole.fixed() {
+        let value_bytes = match value_size.whole.fixed() {
             Some(bytes) => bytes,
             None if *size_per_request => value_size.whole.draw(self.random.next_u64()),
             None => value_size.whole.draw(hash(self.value_size_seed, key)),
         };
-        ask.exptime_s = match ttl.whole.fixed() {
+        let exptime_s = match ttl.whole.fixed() {
             Some(seconds) => seconds,
             None => ttl.whole.draw(self.random.next_u64()),
         };
+        (value_bytes, exptime_s)
     }
 
     /// The time from the departure of the request before to that of the request that `next` has

@@ -6,13 +6,13 @@
 //! lost is a miss: it says nothing of misses either.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
-use net::Datagrams;
 use protocol::udp::{HEADER_BYTES, Header};
 
 use super::super::Clock;
 use super::super::pending::{Entry, STRUCK, State};
 use super::super::score::{Books, Outcome};
 use super::{Inward, place_of};
+use crate::line::Socket;
 use crate::wire::{Found, Piece, Reader, Said, Tag};
 
 /// Answers of several datagrams that may be incomplete at a time.
@@ -121,18 +121,17 @@ impl Assemblies {
 
 impl Inward {
     /// Takes the datagrams that are there, as many as are this line's share.
-    pub(super) fn gather(
-        &mut self,
-        line: u32,
-        socket: &Datagrams,
-        clock: &Clock,
-        books: &mut Books,
-    ) {
+    pub(super) fn gather(&mut self, line: u32, clock: &Clock, books: &mut Books) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
         for _ in 0..BATCHES_MAX {
+            let Some(Socket::Udp(socket)) = &self.lines[line as usize].socket else {
+                is_drained = true;
+                break;
+            };
             let received = socket.receive(&mut inbox, &self.calls);
             let now_ns = clock.now_ns();
+            self.read_ns = Some(now_ns);
             let birth = self.lines[line as usize].birth;
             self.open_mail(books);
             if !self.lines[line as usize].is(birth) {
@@ -171,6 +170,9 @@ impl Inward {
         now_ns: u64,
         books: &mut Books,
     ) {
+        if header.total == 1 && self.quick_datagram(line, header.id, bytes, now_ns, books) {
+            return self.order(line, header.id, books);
+        }
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.find(header.id) else { return books.score.broken() };
         let entry = own.ring.entry(index);
@@ -235,7 +237,7 @@ impl Inward {
             return (Value::None, false);
         };
         let ring = &mut self.lines[line as usize].ring;
-        let told = ring.entry(index).told as usize;
+        let told = usize::from(ring.entry(index).told);
         let keys = &ring.keys(index)[..];
         let mut find = |struck| place_of((&self.names, &mut self.key), keys, (told, name), struck);
         let value = match tag.map(Tag::index) {
@@ -264,11 +266,11 @@ impl Inward {
         now_ns: u64,
         books: &mut Books,
     ) {
-        let mut reader = Reader::new(self.options.speech);
         let mut at = 0;
         while at < bytes.len() {
             let is_waiting = self.lines[line as usize].ring.entry(index).state == State::Waiting;
-            match reader.next(&bytes[at..]) {
+            // Over UDP nothing is left over from one answer to the next.
+            match self.lines[line as usize].reader.next(&bytes[at..]) {
                 Found::Piece(piece, used)
                     if is_waiting && piece.tag.is_none_or(|tag| tag.number() == number) =>
                 {
@@ -281,16 +283,21 @@ impl Inward {
                         let ring = &mut self.lines[line as usize].ring;
                         let entry: Entry = *ring.entry(index);
                         ring.settle(index, State::Answered);
-                        self.over(&entry, Outcome::GIVEN_UP, None, books);
+                        self.over(line, &entry, Outcome::GIVEN_UP, None, books);
                     }
                     return;
                 }
             }
         }
         let own = &mut self.lines[line as usize];
-        if own.ring.entry(index).state == State::Waiting {
-            return;
+        if own.ring.entry(index).state != State::Waiting {
+            self.order(line, number, books);
         }
+    }
+
+    /// A request was answered: after a later one?
+    fn order(&mut self, line: u32, number: u16, books: &mut Books) {
+        let own = &mut self.lines[line as usize];
         // Numbers go round: later is less than half the way ahead.
         let ahead = number.wrapping_sub(own.newest);
         if ahead < 1 << 15 {

@@ -20,6 +20,7 @@ impl Entry {
             refused: false,
             whole,
             has_parts: false,
+            is_plain: false,
         }
     }
 }
@@ -29,6 +30,7 @@ impl Inward {
     #[inline]
     pub(super) fn over(
         &mut self,
+        line: u32,
         entry: &Entry,
         outcome: Outcome,
         now_ns: Option<u64>,
@@ -52,7 +54,7 @@ impl Inward {
             books.back.over += 1;
         }
         if matches!(sent.cause, Cause::Token | Cause::Fill { token: true }) {
-            books.back.tokens.push(sent.line);
+            books.back.give_token(line, 1);
         }
     }
 
@@ -74,7 +76,7 @@ impl Inward {
             let ring = &mut self.lines[line as usize].ring;
             let entry = *ring.entry(index);
             ring.settle(index, State::Answered);
-            self.over(&entry, Outcome::GIVEN_UP, None, books);
+            self.over(line, &entry, Outcome::GIVEN_UP, None, books);
         }
     }
 
@@ -111,7 +113,7 @@ impl Inward {
             own.assemblies.drop(entry.sent.number);
         }
         books.score.udp_timeout();
-        self.over(&entry, Outcome::GIVEN_UP, None, books);
+        self.over(line, &entry, Outcome::GIVEN_UP, None, books);
         self.leave_if_idle(line, books);
     }
 

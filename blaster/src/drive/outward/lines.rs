@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::{Event, Interest, Timeout};
 
-use super::super::inward::{Note, Notes};
+use super::super::inward::Listen;
 use super::super::pending::{Cause, Sent};
 use super::super::score::Books;
 use super::super::{Clock, DriveError};
@@ -28,11 +28,12 @@ fn ns(span: Duration) -> u64 {
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// To be opened at this time.
     Down(u64),
     /// On its way since this time.
     Connecting(Socket, u64),
+    /// Connected.
     Up(Socket, line::Outward),
 }
 
@@ -40,11 +41,11 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct OutLine {
     pub(super) target: usize,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// The number of the next request.
-    next: u32,
+    pub(super) next: u32,
     /// Requests since it was opened.
-    sent: u64,
+    pub(super) sent: u64,
     pause: Duration,
     /// It has something to be flushed.
     is_dirty: bool,
@@ -72,13 +73,13 @@ impl OutLine {
     }
 
     /// It takes a request now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn takes(&self) -> bool {
         !self.is_leaving && self.has_room()
     }
 
     /// As `takes`, for a fill, which a line that is being left takes too.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         match &self.phase {
             Phase::Up(_, out) => !self.is_full && out.has_room(),
@@ -96,7 +97,6 @@ impl OutLine {
     #[inline]
     pub(super) fn send(
         &mut self,
-        line: u32,
         part: Part<'_>,
         cause: Cause,
         parts: u16,
@@ -107,13 +107,18 @@ impl OutLine {
         let [.., high, low] = self.next.to_be_bytes();
         let number = u16::from_be_bytes([high, low]);
         let part = Part { number, ..part };
-        let bytes = out.request(number, |out| writer.write(&part, out))?;
+        let before = out.total_bytes();
+        writer.write(&part, out.begin(number));
+        if !out.end() {
+            return None;
+        }
+        let bytes = out.total_bytes() - before;
         self.next = self.next.wrapping_add(1);
         self.sent += 1;
-        let keys = u32::try_from(part.keys.len()).unwrap_or(u32::MAX);
+        let keys = u16::try_from(part.keys.len()).unwrap_or(u16::MAX);
         let key = part.keys.first().copied().unwrap_or(0);
         let verb = part.verb;
-        let sent = Sent { line, number, verb, parts, keys, key, intended_ns, sent_ns, cause };
+        let sent = Sent { number, verb, parts, keys, key, intended_ns, sent_ns, cause };
         Some((sent, bytes))
     }
 }
@@ -131,11 +136,12 @@ impl Outward {
 
     /// A line that has had its share of requests is left, and then opened again.
     #[inline]
-    pub(super) fn churn(&mut self, line: u32, notes: &mut Notes) {
+    pub(super) fn churn(&mut self, line: u32, books: &mut Books, hears: &mut impl Listen) {
+        let Some(most) = self.churn_requests else { return };
         let own = &mut self.lines[line as usize];
-        if self.churn_requests.is_some_and(|most| own.sent >= most) && !own.is_leaving {
+        if own.sent >= most && !own.is_leaving {
             own.is_leaving = true;
-            notes.notes.push(Note::Leave(line));
+            hears.leave(line, books);
         }
     }
 
@@ -144,11 +150,11 @@ impl Outward {
         &mut self,
         now_ns: u64,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { break };
-            self.open(line, now_ns, books, notes).map_err(|error| self.refused(line, error))?;
+            self.open(line, now_ns, books, hears).map_err(|error| self.refused(line, error))?;
         }
         Ok(())
     }
@@ -158,11 +164,11 @@ impl Outward {
         &mut self,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         let until_ns = clock.now_ns().saturating_add(ns(CONNECT_MAX));
         while let Some(line) = self.lines.iter().position(|line| !line.is_up()) {
-            self.hear(Timeout::Within(PAUSE_MIN * 10), clock, books, notes)?;
+            self.hear(Timeout::Within(PAUSE_MIN * 10), clock, books, hears)?;
             let Ok(line) = u32::try_from(line) else { break };
             if let Some(error) = self.trouble.take() {
                 return Err(self.refused(line, error));
@@ -170,7 +176,7 @@ impl Outward {
             if clock.now_ns() > until_ns {
                 return Err(self.refused(line, io::ErrorKind::TimedOut.into()));
             }
-            self.tick(clock.now_ns(), books, notes);
+            self.tick(clock.now_ns(), books, hears);
         }
         Ok(())
     }
@@ -187,7 +193,7 @@ impl Outward {
         line: u32,
         now_ns: u64,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> io::Result<()> {
         let own = &mut self.lines[line as usize];
         (own.is_full, own.is_leaving, own.sent, own.next) = (false, false, 0, 0);
@@ -201,7 +207,7 @@ impl Outward {
             }
         };
         if matches!(socket, Socket::Udp(_)) {
-            self.up(line, socket, books, notes);
+            self.up(line, socket, books, hears);
         } else {
             socket.watch(&self.epoll, line.into(), Interest::Both, &self.calls)?;
             own.phase = Phase::Connecting(socket, now_ns);
@@ -209,17 +215,23 @@ impl Outward {
         Ok(())
     }
 
-    fn up(&mut self, line: u32, socket: Socket, books: &mut Books, notes: &mut Notes) {
+    fn up(&mut self, line: u32, socket: Socket, books: &mut Books, hears: &mut impl Listen) {
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
         own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
         books.score.connected();
-        notes.notes.push(Note::Opened(line, socket));
+        hears.opened(line, socket, books);
     }
 
     /// Opens a line again that was left.
-    pub(super) fn reopen(&mut self, line: u32, now_ns: u64, books: &mut Books, notes: &mut Notes) {
-        if let Err(error) = self.open(line, now_ns, books, notes) {
+    pub(super) fn reopen(
+        &mut self,
+        line: u32,
+        now_ns: u64,
+        books: &mut Books,
+        hears: &mut impl Listen,
+    ) {
+        if let Err(error) = self.open(line, now_ns, books, hears) {
             self.trouble = Some(error);
         }
     }
@@ -230,7 +242,7 @@ impl Outward {
         limit: Timeout,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) -> Result<(), DriveError> {
         let mut events = std::mem::take(&mut self.events);
         events.extend(self.epoll.wait(limit, &self.calls).map_err(DriveError::System)?);
@@ -238,7 +250,7 @@ impl Outward {
             let Event { token, .. } = event;
             match u32::try_from(token) {
                 Ok(line) if token != BELL && (line as usize) < self.lines.len() => {
-                    self.socket_event(line, event, clock, books, notes);
+                    self.socket_event(line, event, clock, books, hears);
                 }
                 _ => self.bell.clear(),
             }
@@ -253,7 +265,7 @@ impl Outward {
         event: Event,
         clock: &Clock,
         books: &mut Books,
-        notes: &mut Notes,
+        hears: &mut impl Listen,
     ) {
         let own = &mut self.lines[line as usize];
         match &own.phase {
@@ -261,7 +273,7 @@ impl Outward {
                 let socket = socket.clone();
                 socket.forget(&self.epoll, &self.calls);
                 match socket.outcome() {
-                    Ok(()) => self.up(line, socket, books, notes),
+                    Ok(()) => self.up(line, socket, books, hears),
                     Err(error) => {
                         own.fall(clock.now_ns());
                         self.trouble = Some(error);
@@ -278,12 +290,17 @@ impl Outward {
     }
 
     /// Opens what is due to be opened, and gives up what takes too long.
-    pub(in super::super) fn tick(&mut self, now_ns: u64, books: &mut Books, notes: &mut Notes) {
+    pub(in super::super) fn tick(
+        &mut self,
+        now_ns: u64,
+        books: &mut Books,
+        hears: &mut impl Listen,
+    ) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
             let own = &mut self.lines[line as usize];
             match &own.phase {
-                Phase::Down(at_ns) if *at_ns <= now_ns => self.reopen(line, now_ns, books, notes),
+                Phase::Down(at_ns) if *at_ns <= now_ns => self.reopen(line, now_ns, books, hears),
                 Phase::Connecting(_, since) if since + ns(CONNECT_MAX) < now_ns => {
                     own.fall(now_ns);
                     self.trouble = Some(io::ErrorKind::TimedOut.into());
@@ -295,7 +312,11 @@ impl Outward {
 
     /// Hands over what was written: one write for each line.
     #[inline]
-    pub(in super::super) fn flush(&mut self, notes: &mut Notes) -> Result<(), DriveError> {
+    pub(in super::super) fn flush(
+        &mut self,
+        books: &mut Books,
+        hears: &mut impl Listen,
+    ) -> Result<(), DriveError> {
         if self.dirty.is_empty() {
             return Ok(());
         }
@@ -318,7 +339,7 @@ impl Outward {
                 }
                 Flushed::Broken => {
                     own.is_full = true;
-                    notes.notes.push(Note::Fallen(line));
+                    hears.fallen(line, books);
                 }
                 Flushed::TooLarge => return Err(self.too_large()),
             }

@@ -1,0 +1,94 @@
+//! Many requests at once: the closed loop's usual case, drawn, written and told of in one go.
+//!
+//! Where: the sending half comes here first for the tokens of a line. Invariant: what is sent is
+//! what drawing and sending one by one would have sent. Only requests of one key that the workload
+//! draws, to one server, on a line that stays: all else goes one by one.
+//! Source: none; a third of the instructions.
+
+use super::super::DriveError;
+use super::super::inward::Listen;
+use super::super::pending::{Cause, Pick, Sent};
+use super::super::score::Books;
+use super::lines::Phase;
+use super::{BURST_MAX, Drawn, Outward, Source};
+use crate::wire::Part;
+use crate::workload::{VERBS, Verb};
+
+/// What was picked last, for its memory.
+#[derive(Debug)]
+pub(super) struct Picks([Pick; BURST_MAX]);
+
+impl Picks {
+    pub(super) fn new() -> Picks {
+        Picks([Pick { verb: Verb::Get, key: 0 }; BURST_MAX])
+    }
+}
+
+impl Outward {
+    /// Sends up to `count` requests on a line, `BURST_MAX` at most: how many. None, if they have to
+    /// go one by one.
+    #[inline]
+    pub(super) fn burst(
+        &mut self,
+        line: u32,
+        count: u32,
+        now_ns: u64,
+        books: &mut Books,
+        hears: &mut impl Listen,
+    ) -> Result<usize, DriveError> {
+        let is_plain = self.targets.len() == 1 && self.churn_requests.is_none();
+        if !is_plain || self.drawn != Drawn::No || self.is_ended {
+            return Ok(0);
+        }
+        let (Source::Stream(stream), Some(own)) =
+            (&mut self.source, self.lines.get_mut(line as usize))
+        else {
+            return Ok(0);
+        };
+        let takes = own.takes();
+        let Phase::Up(_, out) = &mut own.phase else { return Ok(0) };
+        if !takes {
+            return Ok(0);
+        }
+        let most = usize::try_from(self.requests_left.min(count.into())).unwrap_or(BURST_MAX);
+        let [.., high, low] = own.next.to_be_bytes();
+        let first = u16::from_be_bytes([high, low]);
+        let (mut number, mut counts, mut made) = (first, [0; VERBS.len()], 0);
+        let before = out.total_bytes();
+        for slot in self.picks.0.iter_mut().take(most) {
+            if !out.has_room() {
+                break;
+            }
+            let Some((verb, key)) = stream.pick() else { break };
+            let is_written = matches!(verb, Verb::Set | Verb::Append);
+            let (value_bytes, exptime_s) = if is_written { stream.sizes(key) } else { (0, 0) };
+            let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
+            self.writer.write(&part, out.begin(number));
+            if !out.end() {
+                return Err(DriveError::TooLarge { value_bytes, keys: 1 });
+            }
+            *slot = Pick { verb, key };
+            counts[verb as usize] += 1;
+            number = number.wrapping_add(1);
+            made += 1;
+        }
+        if made == 0 {
+            return Ok(0);
+        }
+        let bytes = out.total_bytes() - before;
+        let more = u32::try_from(made).unwrap_or(0);
+        own.next = own.next.wrapping_add(more);
+        own.sent += u64::from(more);
+        self.requests_left -= u64::from(more);
+        self.outstanding += u64::from(more);
+        books.score.sent_at_once(&counts);
+        books.score.sent_bytes(bytes);
+        let (intended_ns, sent_ns, cause) = (now_ns, now_ns, Cause::Token);
+        let (verb, key) = (Verb::Get, 0);
+        let sent =
+            Sent { number: first, verb, parts: 1, keys: 1, key, intended_ns, sent_ns, cause };
+        hears.burst(line, &sent, &self.picks.0[..made], books);
+        self.soil(line);
+        Ok(made)
+    }
+}

@@ -1,0 +1,125 @@
+//! The short ways give what the long ones do: requests by template, usual answers at a glance.
+//!
+//! Where: unit tests of `wire`. Invariant: randomness is seeded.
+
+use super::*;
+
+/// What `next` says of the answer that `quick` has recognised.
+fn is_the_same(quick: &Quick, found: &Found<'_>) -> bool {
+    let Found::Piece(piece, used) = found else { return false };
+    let said = match piece.said {
+        Said::Value(..) => Usual::Hit,
+        Said::Absent | Said::End => Usual::Miss,
+        Said::Done => Usual::Done,
+        _ => return false,
+    };
+    piece.ends && (said, piece.tag, *used) == (quick.said, quick.tag, quick.used)
+}
+
+/// How many answers of a stream `quick` recognises; each is what `next` makes of it.
+fn recognised(speech: Speech, bytes: &[u8]) -> usize {
+    let (mut reader, mut at, mut count) = (Reader::new(speech), 0, 0);
+    while at < bytes.len() {
+        let quick = reader.quick(&bytes[at..]);
+        let found = reader.next(&bytes[at..]);
+        if let Some(quick) = quick {
+            let shown = bytes[at..].escape_ascii();
+            assert!(is_the_same(&quick, &found), "{quick:?}, not {found:?} of {shown}");
+            count += 1;
+        }
+        let Found::Piece(_, used) = found else { break };
+        at += used;
+    }
+    count
+}
+
+/// Usual answers of a protocol, and how many of them are recognised.
+fn usual(speech: Speech) -> (Vec<u8>, usize) {
+    match speech {
+        Speech::Text => {
+            let hit = "VALUE a-key-of-20-bytes.... 0 ";
+            let (short, other) =
+                (format!("{hit}2\r\nhi\r\nEND\r\n"), "VALUE b 0 2\r\nhi\r\nEND\r\n");
+            let long = format!("{hit}1000\r\n{}\r\nEND\r\n", "v".repeat(1000));
+            let bytes = [&short, &short, &long, &short, "END\r\nSTORED\r\n", other, &long, other];
+            // The first of each length of key is not: the length is learned from it.
+            (bytes.concat().into_bytes(), 5)
+        }
+        Speech::Meta => (b"VA 2 O65536\r\nhi\r\nEN\r\nHD O131072\r\nVA 0 O0\r\n\r\n".to_vec(), 4),
+        Speech::Resp => {
+            let long = format!("$100000\r\n{}\r\n", "v".repeat(100_000));
+            let bytes =
+                ["$2\r\nhi\r\n$2\r\nho\r\n$-1\r\n+OK\r\n", &long, &long, "$0\r\n\r\n       "];
+            (bytes.concat().into_bytes(), 7)
+        }
+        Speech::Binary => {
+            let hit = frame(0x0c, 0, 5 << 16, [&[0; 4], b"k", b"hi"]);
+            let miss = frame(0x0c, 1, 6 << 16, [b"", b"k", b"Not found"]);
+            let done = [0x01, 0x04, 0x0e].map(|opcode| frame(opcode, 0, 7 << 16, [b"", b"", b""]));
+            ([hit, miss, done.concat()].concat(), 5)
+        }
+    }
+}
+
+#[test]
+fn usual_answers_are_recognised() {
+    for speech in SPEECHES {
+        let (bytes, count) = usual(speech);
+        assert_eq!(recognised(speech, &bytes), count, "{speech:?}");
+    }
+}
+
+#[test]
+fn whatever_is_recognised_is_what_it_is_taken_for() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(9);
+    let below = |random: &mut Xoshiro256PlusPlus, end: usize| {
+        usize::try_from(random.next_u64() % end as u64).unwrap()
+    };
+    let letters = b"\r\n $-+*:0123456789OVAHDENk\0\x81";
+    let mut count = 0;
+    for (speech, good, _) in streams() {
+        let good = [usual(speech).0, good].concat();
+        for _ in 0..4000 {
+            let start = below(&mut random, good.len());
+            let mut bytes = [&good[..], &good[start..]].concat();
+            for _ in 0..below(&mut random, 4) {
+                let at = below(&mut random, bytes.len());
+                bytes[at] = letters[below(&mut random, letters.len())];
+            }
+            bytes.truncate(below(&mut random, bytes.len()) + 1);
+            count += recognised(speech, &bytes);
+        }
+    }
+    assert!(count > 10_000, "{count}");
+}
+
+#[test]
+fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
+    let sizes = ["36", "8", "20", "4", "250", "12"];
+    for (size, speech) in sizes.iter().flat_map(|size| SPEECHES.map(|speech| (size, speech))) {
+        let mut workload = Workload::preset("uniform").unwrap();
+        workload.set("key-size", size).unwrap();
+        workload.set("keys", "3000000000").unwrap();
+        let names = Names::new(&Arc::new(workload), 1);
+        let mut writer = Writer::new(speech, names.clone());
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
+        for request in 0..400_u32 {
+            let key = random.next_u64() % 3_000_000_000;
+            let verb = VERBS[usize::try_from(request % 4).unwrap()];
+            let is_written = matches!(verb, Verb::Set | Verb::Append);
+            // Sizes that change now and then, and at last with each request.
+            let value_bytes =
+                if request < 300 { [0, 5, 70][request as usize / 100] } else { request };
+            let value_bytes = if is_written { value_bytes } else { 0 };
+            let exptime_s = if verb == Verb::Set { request / 200 } else { 0 };
+            let number = u16::try_from(random.next_u64() % 65_536).unwrap();
+            let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
+            let (mut short, mut long) = (b"before".to_vec(), b"before".to_vec());
+            writer.write(&part, &mut short);
+            Writer::new(speech, names.clone()).spell(&part, &mut long);
+            assert_eq!(short.escape_ascii().to_string(), long.escape_ascii().to_string());
+        }
+        let has_templates = writer.templates.iter().all(|(template, _)| template.is_some());
+        assert!(has_templates, "{speech:?}, keys of {size} bytes");
+    }
+}

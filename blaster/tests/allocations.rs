@@ -1,0 +1,149 @@
+//! Driving does not allocate per request.
+//!
+//! Path: client side. A counting allocator under a drive and the null server it drives.
+//! Invariant: ten times the requests take no more allocations but for buffers that are still
+//! growing: less than one for a hundred requests, where one a request, or one a batch, would be
+//! seen.
+#![allow(unsafe_code, reason = "an allocator that counts")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use blaster::drive::{self, Drive, Mode, Pace, Until};
+use blaster::measure::Tally;
+use blaster::reflect::{self, Plan};
+use blaster::target::{self, Family, Place, Ring};
+use blaster::wire::{SPEECHES, Speech};
+use blaster::workload::{Names, Workload};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+fn count() {
+    // Relaxed: read only after the threads that drive have been joined, or have answered.
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+}
+
+// SAFETY: every call is passed on to `System` as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const FEW: u64 = 2000;
+const MANY: u64 = 20_000;
+
+/// The allocations of a drive of so many requests, all of which are answered.
+fn allocations(drive: &Drive, requests: u64) -> u64 {
+    let (sink, tallies) = mpsc::channel();
+    let until = Until { requests: Some(requests), ..drive.until.clone() };
+    let drive = Drive { until, ..drive.clone() };
+    // Relaxed: as where it is counted.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
+    let taken = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    drop(sink);
+    let mut all = Tally::default();
+    tallies.iter().for_each(|(_, _, tally)| all.merge(&tally));
+    assert_eq!((all.total().answered, all.total().failed()), (requests, 0));
+    taken
+}
+
+fn does_not_allocate(drive: &Drive, what: &str) {
+    let (few, many) = (allocations(drive, FEW), allocations(drive, MANY));
+    let more = many.saturating_sub(few);
+    assert!(more < (MANY - FEW) / 100, "{what}: {few} of {FEW} requests, {many} of {MANY}");
+}
+
+fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
+    let mut workload = Workload::preset("uniform").unwrap();
+    for (name, value) in [("keys", "1000")].iter().chain(settings) {
+        workload.set(name, value).unwrap();
+    }
+    let workload = Arc::new(workload);
+    let name = match place {
+        Place::Udp(address) => format!("udp://{address}"),
+        Place::Tcp(address) => address.to_string(),
+        Place::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let targets = Arc::from(vec![target::parse(&name, Family::Any).unwrap()]);
+    Drive {
+        names: Names::new(&workload, 1),
+        workload,
+        seed: 1,
+        thread: 0,
+        threads: 1,
+        ring: Arc::new(Ring::new(&targets)),
+        targets,
+        speech,
+        cpu: None,
+        receive_apart: None,
+        pace: Pace::Closed { connections: 2, depth: 8 },
+        // Longer than a loaded machine keeps an answer.
+        timeout: Duration::from_secs(60),
+        late_limit: Duration::from_millis(1),
+        churn_requests: None,
+        verify: false,
+        fill_on_miss: false,
+        gso: false,
+        pulses: None,
+        ready: Arc::default(),
+        mode: Mode::Traffic,
+        until: Until {
+            stop: Arc::default(),
+            deadline: Some(Instant::now() + Duration::from_secs(300)),
+            requests: None,
+        },
+    }
+}
+
+#[test]
+fn driving_does_not_allocate_per_request() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let places = vec![Place::Tcp(any), Place::Udp(any)];
+    let null = reflect::serve(&Plan { places, value_bytes: 64, ..Plan::default() }).unwrap();
+    // Few outstanding: what waits keeps its keys in memory of its own.
+    let open = Pace::Open { rate_per_s: 50_000.0, connections: 2, outstanding_max: 16 };
+    let workloads: [&[_]; 2] =
+        [&[("mix", "get=1"), ("batch", "3")], &[("mix", "get=9,set=1"), ("value-size", "1-100")]];
+    for place in null.addresses() {
+        for (speech, settings) in SPEECHES.iter().flat_map(|&one| workloads.map(|two| (one, two))) {
+            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+                continue;
+            }
+            let closed = drive(place, speech, settings);
+            for (pace, apart) in [(closed.pace, None), (open, None), (closed.pace, Some(0))] {
+                let what = format!("{} over {place:?}, {pace:?}, {apart:?}", speech.name());
+                let drive = Drive { pace, receive_apart: apart, ..closed.clone() };
+                does_not_allocate(&drive, &format!("{what}, {settings:?}"));
+            }
+        }
+    }
+    null.stop().unwrap();
+}
