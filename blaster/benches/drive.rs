@@ -33,7 +33,8 @@ cargo bench -p kvblaster --bench drive -- [--target NAME] [--protocol text|meta|
 without --target: a null server of this process, on its last processor, over TCP
 --apart: receive on a thread of its own, on that processor
 --against: alternates with that program (packages redis-tools, libmemcached-tools); it has to be
-    given a --target, and --protocol resp, or --depth 1 and --protocol text or binary
+    given a --target, and --protocol resp (redis-benchmark), or text or binary (memcaslap, which
+    opens a connection for each request under way)
 ";
 
 /// Of the uniform preset's workload here.
@@ -106,6 +107,10 @@ impl Options {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().any(|arg| arg == "--help") {
+        print!("{USAGE}");
+        return Ok(());
+    }
     let options = Options::parse()?;
     let cpus = net::thread_cpus()?;
     let plan = Plan {
@@ -184,7 +189,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
     let is_udp = matches!(drive.targets[0].place, Place::Udp(_));
     let program = match (rival, options.speech, options.depth) {
         ("redis-benchmark", Speech::Resp, _) => redis_benchmark(options, address),
-        ("memcaslap", Speech::Text | Speech::Binary, 1) => {
+        ("memcaslap", Speech::Text | Speech::Binary, _) => {
             memcaslap(options, address, is_udp, &folder)?
         }
         _ => return Err(USAGE.into()),
@@ -261,7 +266,9 @@ fn memcaslap(
     is_udp: bool,
     folder: &Path,
 ) -> Result<Vec<String>, Box<dyn Error>> {
-    let Options { connections, requests, value_bytes, .. } = options;
+    let Options { connections, depth, requests, value_bytes, .. } = options;
+    // It has one request under way on each connection: as many under way take as many of them.
+    let connections = connections * depth;
     let file = folder.join("memcaslap");
     let sizes = format!(
         "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_bytes} {value_bytes} 1\ncmd\n0 0\n1 1\n"

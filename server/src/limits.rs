@@ -50,9 +50,9 @@ pub const SPARES_SMALL_MAX: usize = 32;
 /// rest after a peak holds under a megabyte.
 pub const SPARES_LARGE_MAX: usize = 4;
 
-/// Background slices of the store run in a row while nothing arrives, before the column lets the
-/// processor go for `MAINTAIN_PAUSE_MS`.
-pub const MAINTAIN_SLICES_MAX: u32 = 64;
+/// After so many background slices of the store in a row while nothing arrives, the column lets the
+/// processor go for `MAINTAIN_PAUSE_MS`: much work takes half of it.
+pub const MAINTAIN_SLICES_MAX: u32 = 16;
 
 /// See `MAINTAIN_SLICES_MAX`.
 pub const MAINTAIN_PAUSE_MS: u64 = 1;

@@ -36,7 +36,7 @@ pub(crate) struct Tick {
     frame_rest_until_ms: Option<u64>,
     /// Arriving values are looked at then.
     arrivals_due_ms: Option<u64>,
-    /// Slices of background work since something else happened; `None`: no work is left.
+    /// Slices of background work in a row; `None`: no work is left.
     slices: Option<u32>,
 }
 
@@ -113,7 +113,9 @@ impl Tick {
         let mut until_ms = None;
         let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
         match self.slices {
-            Some(slices) if slices < MAINTAIN_SLICES_MAX => return Timeout::Zero,
+            Some(slices) if slices % MAINTAIN_SLICES_MAX != MAINTAIN_SLICES_MAX - 1 => {
+                return Timeout::Zero;
+            }
             Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
             None => {}
         }
