@@ -111,7 +111,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         print!("{USAGE}");
         return Ok(());
     }
-    let options = Options::parse()?;
+    bench(&Options::parse()?)
+}
+
+fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     let cpus = net::thread_cpus()?;
     let plan = Plan {
         places: vec![Place::Tcp(([127, 0, 0, 1], 0).into())],
