@@ -177,7 +177,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     let drive = Drive { until, ..drive };
     match &options.against {
         None => report(&ran(drive)?),
-        Some(rival) => pairs(rival, &options, &name, &drive)?,
+        Some(rival) => pairs(rival, options, &name, &drive)?,
     }
     Ok(())
 }
