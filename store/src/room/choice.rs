@@ -1,0 +1,205 @@
+//! Which segment to work on next: one with expired items, one worth compacting, or the oldest of
+//! its queue.
+//!
+//! Where: making room, when no walk is under way.
+//! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
+//! has one owner; one to be moved only where there is room for all that is live in it.
+//! Source: cost and benefit, see `worth`.
+
+use super::{Aim, Drain};
+use crate::Store;
+use crate::column::Local;
+use crate::policy::{Policy, Queue};
+use crate::sweep::Sweep;
+use memory::segments::{Segment, State};
+
+/// Compaction comes before eviction while more than this part of all segments is dead, in percent.
+const DEAD_PERCENT_MAX: u64 = 3;
+/// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
+/// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
+const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
+/// A segment is walked for expired items first when this part of it may be such.
+const EXPIRED_PART: u64 = 8;
+/// An item's key and fields, and a little more.
+const ITEM_HEAD_BYTES_MAX: u32 = 300;
+/// What is dead of a segment is counted in so many parts of it, to tell what is worth most.
+const WORTH_PARTS: u64 = 1 << 10;
+/// Segments looked at to choose one to compact; in larger stores, at random, until so many of them
+/// could be.
+const CANDIDATES_MAX: u32 = 1024;
+const CANDIDATES_SAMPLED: u32 = 64;
+/// Choices of a segment to compact that others may take first.
+const CLAIM_ATTEMPTS_MAX: u32 = 8;
+
+/// What a look at the sealed segments has found.
+struct Choice {
+    /// The one whose compaction frees most, if it frees enough.
+    best: Option<u32>,
+    /// An estimate of all dead bytes. What an item that did not fit left over at a segment's end is
+    /// not counted: compaction would leave as much, and never come to an end.
+    dead_bytes: u64,
+    /// One many of whose items are likely to have expired.
+    expired: Option<u32>,
+}
+
+/// How much a segment's compaction is worth, 0 where there is too little dead. By cost and benefit
+/// (Rosenblum and Ousterhout, 1992), `(1 - u) * age / (1 + u)` with `u` live: what has not been
+/// overwritten for long will not be soon, and keeps the room together. But with the third power of
+/// what is dead: the first moves half as much again where all keys are overwritten alike, for there
+/// age tells nothing, and no less where some are hot (`bench store -- overwrite --hot-percent`).
+fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
+    if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
+        return 0;
+    }
+    let dead = dead_bytes * WORTH_PARTS / segment_bytes;
+    dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
+}
+
+impl Local {
+    /// Claims the next segment to drain.
+    pub(super) fn start(&mut self, store: &Store) -> bool {
+        if self.take_parked(store) {
+            return true;
+        }
+        let Some(token) = store.take_token() else { return false };
+        let claimed = self.claim(store, token);
+        match claimed {
+            Some((segment, aim, sweep)) => {
+                let counters = self.counters(store);
+                match aim {
+                    Aim::Compact => counters.compacted_segments.add(1),
+                    Aim::Evict => counters.drained_segments.add(1),
+                    Aim::Sweep | Aim::Repack(_) => {}
+                }
+                let mean_bytes = if aim == Aim::Evict { store.mean_item_bytes() } else { 0 };
+                let drain = Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes, sweep };
+                self.drain = Some(drain);
+            }
+            None => store.give_token(token),
+        }
+        claimed.is_some()
+    }
+
+    fn claim(&mut self, store: &Store, token: u32) -> Option<(u32, Aim, Sweep)> {
+        if let Some(gathered) = self.next_gathered(store) {
+            return Some(gathered);
+        }
+        if store.index.is_passing() {
+            return None; // others are making room
+        }
+        store.log.trim_timed();
+        if let Some((segment, aim)) = self.claim_to_repack(store) {
+            return Some((segment, aim, Sweep::default()));
+        }
+        let segments = &store.memory().segments;
+        // Only with room for all that is to be moved.
+        let room = |segment| {
+            segments.free() > 0
+                || store.log.out_room(token as usize, segment) >= segments.get(segment).live()
+        };
+        let all_bytes =
+            u64::from(store.memory().present()) << store.memory().region.segment_bytes().ilog2();
+        for attempt in 0..=CLAIM_ATTEMPTS_MAX {
+            let Choice { best, dead_bytes, expired } = self.choose(store);
+            // What it would move may be dead.
+            if let Some(segment) = expired
+                && let Some(sweep) = self.claim_to_sweep(store, segment)
+            {
+                return Some((segment, Aim::Sweep, sweep));
+            }
+            let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
+            let Some(segment) = best.filter(|_| much || store.config.eviction.is_none()) else {
+                break;
+            };
+            // Others are at all that is best, or what was retired will be room: no reason to evict.
+            if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
+                return None;
+            }
+            if !room(segment) {
+                break;
+            }
+            if segments.get(segment).change(State::Sealed, State::Draining) {
+                return Some((segment, Aim::Compact, Sweep::default()));
+            }
+        }
+        let Some(policy) = store.config.eviction else {
+            let claimed = self.claim_expired(store);
+            return claimed.map(|(segment, sweep)| (segment, Aim::Sweep, sweep));
+        };
+        let (probation_bytes, main_bytes) = store.live_bytes();
+        let (first, then) = match policy.victim(store.share(), probation_bytes, main_bytes) {
+            Queue::Probation => (Queue::Probation, Queue::Main),
+            Queue::Main => (Queue::Main, Queue::Probation),
+        };
+        let oldest = || store.log.take_oldest(first).or_else(|| store.log.take_oldest(then));
+        let oldest = oldest().or_else(|| {
+            // All items are in open segments, their values perhaps in frames.
+            store.log.seal_all();
+            oldest()
+        });
+        oldest.map(|segment| (segment, Aim::Evict, Sweep::default()))
+    }
+
+    /// A segment with expired items, where nothing may be evicted; each once a second.
+    fn claim_expired(&mut self, store: &Store) -> Option<(u32, Sweep)> {
+        let count = store.memory().segments.count();
+        let first = if count <= CANDIDATES_MAX { 0 } else { self.random(count) };
+        (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find_map(|segment| {
+            let there = store.log.segment(segment);
+            let expired = there.min_exp() <= self.now && there.walked() != self.now;
+            Some((segment, expired.then(|| self.claim_to_sweep(store, segment))??))
+        })
+    }
+
+    /// Looks for segments to work on.
+    fn choose(&mut self, store: &Store) -> Choice {
+        let segments = &store.memory().segments;
+        let segment_bytes = u64::from(store.memory().region.segment_bytes());
+        let count = segments.count();
+        let all = count <= CANDIDATES_MAX;
+        let left_over_max = u64::from(store.frame_bytes() + ITEM_HEAD_BYTES_MAX);
+        let (mut best, mut best_worth, mut dead_bytes) = (None, 0, 0);
+        let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
+        let (mut looks, mut sealed) = (0, 0);
+        while looks < count.min(CANDIDATES_MAX) && (all || sealed < CANDIDATES_SAMPLED) {
+            let segment = if all { looks } else { self.random(count) };
+            looks += 1;
+            let there = segments.get(segment);
+            if !there.is(State::Sealed) || !there.drainable() {
+                continue;
+            }
+            sealed += 1;
+            let left_over = segment_bytes.saturating_sub(there.end().into()).min(left_over_max);
+            let dead = segment_bytes.saturating_sub(left_over + u64::from(there.live()));
+            dead_bytes += dead;
+            let worth = worth(dead, segment_bytes, store.log.age(segment));
+            if worth > best_worth {
+                (best, best_worth) = (Some(segment), worth);
+            }
+            let bytes = self.expired_bytes(there);
+            if bytes > most_expired {
+                (expired, most_expired) = (Some(segment), bytes);
+            }
+        }
+        let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
+        Choice { best, dead_bytes, expired }
+    }
+
+    /// About how many bytes of a segment's linked items have expired, if its items expire evenly
+    /// from the earliest exptime to the latest.
+    fn expired_bytes(&self, there: &Segment) -> u64 {
+        let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
+        let now = u64::from(self.now);
+        if first >= now || last == u64::from(u32::MAX) {
+            return 0;
+        }
+        u64::from(there.live()) * (now.min(last) - first) / last.saturating_sub(first).max(1)
+    }
+
+    pub(crate) fn random(&mut self, below: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        u32::try_from(((self.random >> 32) * u64::from(below)) >> 32).unwrap_or(0)
+    }
+}

@@ -1,0 +1,217 @@
+//! What becomes of an item that a walk meets: dropped, evicted, spared or moved.
+//!
+//! Where: each item of a segment that is compacted or drained.
+//! Invariant: an item's slot changes under its group's lock, found by location; what is moved is
+//! whole, and linked at its new place, before its old bytes count as dead.
+//! Source: the paper's section 4.2.3 (NbQ-CLOCK).
+
+use super::{Aim, Drain};
+use crate::Store;
+use crate::column::Local;
+use crate::index::slot::{FETCHED, Slot};
+use crate::item::{CasWidth, Fields, Item};
+use crate::log::Place;
+use crate::policy::{self, Policy, Pressure, Queue, Verdict};
+use crate::publish::{Fate, item_bytes};
+
+/// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
+const DEBT_PART: u64 = 16;
+
+/// What a column's drains have spared beyond what they freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debt {
+    bytes: u64,
+    /// A whole drain under debt has freed nothing.
+    pub(super) stuck: bool,
+}
+
+/// How an item's drain went.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Drained {
+    Done,
+    /// It was relocated.
+    Moved,
+    NoRoom,
+}
+
+/// What of a relocated item is another than before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) cnt: Option<u64>,
+    pub(crate) first_frame: Option<u32>,
+}
+
+impl Local {
+    pub(super) fn drain_item(
+        &mut self,
+        store: &Store,
+        drain: &mut Drain,
+        item: &Item<'_>,
+        loc: u64,
+    ) -> Drained {
+        if let Aim::Repack(from) = drain.aim {
+            if item.shape().is_chained() {
+                let at = (store.hash.hash(item.key()), loc);
+                drain.freed_bytes += u64::from(self.repack(store, drain, at, item, from));
+            }
+            return Drained::Done;
+        }
+        let hash = store.hash.hash(item.key());
+        let Some(found) = store.index.find(hash, |slot| slot.loc() == loc) else {
+            return Drained::Done;
+        };
+        let bytes = item_bytes(item.shape());
+        if self.fate(store, item, loc) != Fate::Live {
+            self.drop_dead(store, drain, hash, loc, bytes);
+            return Drained::Done;
+        }
+        match drain.aim {
+            Aim::Sweep | Aim::Repack(_) => Drained::Done,
+            Aim::Compact => {
+                let (token, from) = (drain.token as usize, drain.segment);
+                let place = |bytes| store.log.reserve_out(token, from, bytes);
+                self.relocate(store, (hash, loc), item, Moved::default(), place)
+            }
+            Aim::Evict => {
+                let cnt = found.slot.cnt();
+                match self.judge(store, drain, cnt, bytes) {
+                    Verdict::Evict { remember } => {
+                        self.evict(store, drain, (hash, loc, bytes), remember);
+                    }
+                    Verdict::Spare(cnt) => {
+                        let to = (self.appender(store), item.exptime());
+                        let place = |bytes| store.log.reserve(Queue::Main, to, bytes, 0);
+                        let moved = Moved { cnt: Some(cnt.into()), first_frame: None };
+                        if self.relocate(store, (hash, loc), item, moved, place) == Drained::NoRoom
+                        {
+                            self.evict(store, drain, (hash, loc, bytes), true);
+                        }
+                        self.debt.bytes += bytes;
+                    }
+                }
+                Drained::Done
+            }
+        }
+    }
+
+    /// Asks the policy about an item of so many bytes.
+    fn judge(&self, store: &Store, drain: &Drain, cnt: u64, bytes: u64) -> Verdict {
+        let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
+        let in_debt = self.debt.bytes > store.memory_bytes() as u64 / DEBT_PART;
+        let item = policy::Drained {
+            queue: store.log.queue_of(drain.segment),
+            cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            mean_bytes: drain.mean_bytes,
+        };
+        policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
+    }
+
+    fn drop_dead(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
+        match self.unlink_dead(store, hash, loc) {
+            Fate::Live => return,
+            Fate::Expired | Fate::Flushed => self.counters(store).reclaimed.add(1),
+        }
+        self.freed(drain, bytes);
+    }
+
+    pub(crate) fn freed(&mut self, drain: &mut Drain, bytes: u64) {
+        drain.freed_bytes += bytes;
+        self.debt.bytes = self.debt.bytes.saturating_sub(3 * bytes);
+        self.debt.stuck = false;
+    }
+
+    /// Evicts the item at a location, if it is still linked; the ghost may be told to `remember`.
+    fn evict(
+        &mut self,
+        store: &Store,
+        drain: &mut Drain,
+        (hash, loc, bytes): (u64, u64, u64),
+        remember: bool,
+    ) {
+        let mut locked = store.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else { return };
+        let slot = at.slot();
+        locked.remove(at);
+        if remember {
+            locked.remember(store.log.queue_of(drain.segment));
+        }
+        drop(locked);
+        self.items -= 1;
+        let counters = self.counters(store);
+        counters.evictions.add(1);
+        let age = self.now.saturating_sub(store.log.segment(drain.segment).opened());
+        counters.note_eviction_age(age);
+        if !slot.has(FETCHED) {
+            counters.evicted_unfetched.add(1);
+        }
+        self.dispose(store, loc, &store.item(loc));
+        self.freed(drain, bytes);
+    }
+
+    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
+    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of
+    /// its frames, if there is one.
+    pub(crate) fn relocate(
+        &mut self,
+        store: &Store,
+        (hash, loc): (u64, u64),
+        item: &Item<'_>,
+        Moved { cnt, first_frame }: Moved,
+        place: impl FnOnce(u32) -> Option<Place>,
+    ) -> Drained {
+        let region = &store.memory().region;
+        let from = store.log.segment_of(loc);
+        // A guess: it may be rewritten before it is locked.
+        let shape = item.shape().with_cas(store.cas_width(item.cas(|| from.cas_base())));
+        let Some(place) = place(shape.extent()) else { return Drained::NoRoom };
+        let mut locked = store.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else {
+            drop(locked);
+            store.void(place);
+            return Drained::Done;
+        };
+        let cas = item.cas(|| from.cas_base());
+        if shape.cas() == CasWidth::Short && store.cas_width(cas) == CasWidth::Long {
+            drop(locked);
+            store.void(place);
+            return Drained::NoRoom;
+        }
+        // Flushed since it was looked at: among what is stored after the flush it would be back.
+        if store.log.segment(place.segment).epoch() != from.epoch() {
+            locked.remove(at);
+            drop(locked);
+            self.items -= 1;
+            store.void(place);
+            self.dispose(store, loc, item);
+            return Drained::Done;
+        }
+        let fields = item.fields();
+        let first_frame = first_frame.unwrap_or(fields.first_frame);
+        let fields = Fields { cas, first_frame, ..fields };
+        store.write(place, shape, &fields);
+        let never = fields.exptime == 0;
+        let exptime = if never { u32::MAX } else { fields.exptime };
+        let to = store.log.segment(place.segment);
+        to.link(place.bytes, exptime, shape.is_chained());
+        if !never && to.due() == u32::MAX {
+            // Compaction's own open segment: nobody else says when to look at it.
+            store.log.note_due(place.segment, exptime);
+        }
+        locked.update(at, |slot| {
+            let moved: Slot = slot.at(place.loc);
+            cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
+        });
+        drop(locked);
+        let counters = self.counters(store);
+        counters.link(store.log.queue_of(place.segment), item_bytes(shape));
+        counters.unlink(store.log.queue_of(region.segment_of(loc)), item_bytes(item.shape()));
+        match cnt {
+            None => counters.compacted_bytes.add(u64::from(shape.extent())),
+            Some(_) => counters.spared_bytes.add(u64::from(shape.extent())),
+        }
+        store.log.unlink(loc, item.extent());
+        store.log.commit(place);
+        Drained::Moved
+    }
+}
