@@ -1,8 +1,12 @@
-//! The atomic types of everything lock-free in the store, swapped for loom's under `--cfg loom`.
+//! The atomic types of everything lock-free in the store, swapped for loom's under `--cfg loom`,
+//! and under `--cfg shuttle` for such as let a scheduler choose who goes on.
 //!
-//! Where: under every other file of this crate and under the store's index, so that loom runs the
-//! shipped source and not a model of it.
+//! Where: under every other file of this crate and under the store, so that loom and shuttle run
+//! the shipped source and not a model of it.
 //! Invariant: no file with lock-free code names `std::sync::atomic` itself.
+
+#[cfg(shuttle)]
+pub mod watched;
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{
@@ -11,13 +15,18 @@ pub use loom::sync::atomic::{
 #[cfg(loom)]
 pub use loom::{hint::spin_loop, sync::Mutex, thread::yield_now};
 
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub use shuttle::{hint::spin_loop, sync::Mutex, thread::yield_now};
+#[cfg(shuttle)]
+pub use watched::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(not(any(loom, shuttle)))]
 pub use std::hint::spin_loop;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, thread::yield_now};
 
 /// Rounds of waiting for another thread before the processor is offered to it: it may not be

@@ -1,0 +1,160 @@
+//! The standard library's atomics, each access of which is a point where another thread may go on,
+//! and can be looked at.
+//!
+//! Where: in place of the standard library's under `--cfg shuttle`, in tests alone.
+//! Invariant: a type here is laid out as the one it stands for, so that it may lie in a mapping as
+//! that one does. All orderings are `SeqCst` here: what they allow beyond is loom's to find.
+//! Source: shuttle, whose own atomics are larger than what they hold.
+
+use shuttle::sync::atomic::AtomicBool as Point;
+use std::cell::RefCell;
+pub use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// An access to shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Access {
+    /// The first byte's address.
+    pub at: usize,
+    /// How many bytes.
+    pub bytes: usize,
+    /// Stored, or loaded alone.
+    pub is_write: bool,
+}
+
+thread_local! {
+    static WATCHED: RefCell<Option<Vec<Access>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` and returns the accesses made meanwhile, by whatever thread.
+pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<Access>) {
+    WATCHED.with(|watched| watched.replace(Some(Vec::new())));
+    let done = work();
+    (done, WATCHED.with(RefCell::take).unwrap_or_default())
+}
+
+/// An access of so many bytes is about to be made: another thread may go on first.
+#[inline(never)]
+pub fn access(at: usize, bytes: usize, is_write: bool) {
+    note(at, bytes, is_write);
+    // An atomic of shuttle's that nobody else has is a scheduling point, and nothing else.
+    Point::new(false).load(SeqCst);
+}
+
+/// Notes an access at which no other thread goes on.
+pub fn note(at: usize, bytes: usize, is_write: bool) {
+    WATCHED.with_borrow_mut(|watched| {
+        if let Some(watched) = watched {
+            watched.push(Access { at, bytes, is_write });
+        }
+    });
+}
+
+/// A fence is a point too.
+pub fn fence(_order: Ordering) {
+    Point::new(false).load(SeqCst);
+}
+
+macro_rules! atomic {
+    ($name:ident, $value:ty) => {
+        /// The standard library's, watched.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(std::sync::atomic::$name);
+
+        const _: () =
+            assert!(size_of::<$name>() == size_of::<$value>(), "as the one it stands for");
+
+        impl $name {
+            /// As the standard library's.
+            #[must_use]
+            pub const fn new(value: $value) -> Self {
+                Self(std::sync::atomic::$name::new(value))
+            }
+
+            fn access(&self, is_write: bool) {
+                access(std::ptr::from_ref(self).addr(), size_of::<$value>(), is_write);
+            }
+
+            /// As the standard library's.
+            pub fn load(&self, _order: Ordering) -> $value {
+                self.access(false);
+                self.0.load(SeqCst)
+            }
+
+            /// As the standard library's.
+            pub fn store(&self, value: $value, _order: Ordering) {
+                self.access(true);
+                self.0.store(value, SeqCst);
+            }
+
+            /// As the standard library's.
+            pub fn swap(&self, value: $value, _order: Ordering) -> $value {
+                self.access(true);
+                self.0.swap(value, SeqCst)
+            }
+
+            /// As the standard library's.
+            ///
+            /// # Errors
+            /// What was there, where it was not `current`.
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                _success: Ordering,
+                _failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.access(true);
+                self.0.compare_exchange(current, new, SeqCst, SeqCst)
+            }
+
+            /// As the standard library's: a load, and exchanges until one succeeds.
+            ///
+            /// # Errors
+            /// What was there, where `change` refused it.
+            pub fn fetch_update(
+                &self,
+                set_order: Ordering,
+                fetch_order: Ordering,
+                mut change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut before = self.load(fetch_order);
+                while let Some(next) = change(before) {
+                    match self.compare_exchange(before, next, set_order, fetch_order) {
+                        Ok(_) => return Ok(before),
+                        Err(there) => before = there,
+                    }
+                }
+                Err(before)
+            }
+        }
+    };
+}
+
+macro_rules! arithmetic {
+    ($name:ident, $value:ty, $($function:ident),+) => {
+        impl $name {
+            $(
+                /// As the standard library's.
+                pub fn $function(&self, value: $value, _order: Ordering) -> $value {
+                    self.access(true);
+                    self.0.$function(value, SeqCst)
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! integer {
+    ($name:ident, $value:ty) => {
+        atomic!($name, $value);
+        arithmetic!($name, $value, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max, fetch_min);
+    };
+}
+
+atomic!(AtomicBool, bool);
+integer!(AtomicI64, i64);
+integer!(AtomicU32, u32);
+integer!(AtomicU64, u64);
+integer!(AtomicUsize, usize);
