@@ -1,8 +1,9 @@
 //! What becomes of an item that a walk meets: dropped, evicted, spared or moved.
 //!
 //! Where: each item of a segment that is compacted or drained.
-//! Invariant: an item's slot changes under its group's lock, found by location; what is moved is
-//! whole, and linked at its new place, before its old bytes count as dead.
+//! Invariant: an item's slot changes under its group's lock, found by location; a walk that ends
+//! has left no slot that names its segment; what is moved is whole, and linked at its new place,
+//! before its old bytes count as dead.
 //! Source: the paper's section 4.2.3 (NbQ-CLOCK).
 
 use super::{Aim, Drain};
@@ -61,8 +62,10 @@ impl Local {
             return Drained::Done;
         };
         let bytes = item_bytes(item.shape());
-        if self.fate(store, item, loc) != Fate::Live {
-            self.drop_dead(store, drain, hash, loc, bytes);
+        // What the lock says counts: alive again, or all along, it is judged as what is alive.
+        if self.fate(store, item, loc) != Fate::Live
+            && self.drop_dead(store, drain, (hash, loc, bytes))
+        {
             return Drained::Done;
         }
         match drain.aim {
@@ -107,12 +110,19 @@ impl Local {
         policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
     }
 
-    fn drop_dead(&mut self, store: &Store, drain: &mut Drain, hash: u64, loc: u64, bytes: u64) {
+    /// False: it is not dead, or not linked any more.
+    fn drop_dead(
+        &mut self,
+        store: &Store,
+        drain: &mut Drain,
+        (hash, loc, bytes): (u64, u64, u64),
+    ) -> bool {
         match self.unlink_dead(store, hash, loc) {
-            Fate::Live => return,
+            Fate::Live => return false,
             Fate::Expired | Fate::Flushed => self.counters(store).reclaimed.add(1),
         }
         self.freed(drain, bytes);
+        true
     }
 
     pub(crate) fn freed(&mut self, drain: &mut Drain, bytes: u64) {

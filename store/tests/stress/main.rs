@@ -7,6 +7,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
+mod clocks;
 #[path = "../each/mod.rs"]
 mod each;
 mod flushes;
