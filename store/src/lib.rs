@@ -9,7 +9,7 @@ mod calendar;
 mod column;
 mod delta;
 mod draft;
-mod expiry;
+mod flush;
 mod harvest;
 mod hash;
 mod index;
@@ -17,6 +17,7 @@ mod index_room;
 mod item;
 mod limit;
 mod log;
+mod maintain;
 mod meta;
 mod mrc;
 pub mod policy;
@@ -97,8 +98,6 @@ pub struct Store {
     parked: Mutex<Vec<Drain>>,
     /// Segments whose time has come.
     harvest: Harvest,
-    /// {sweeping: 1, epoch: 31, flush at: 32}; 0: nothing flushed that might still be seen.
-    flush: Line<AtomicU64>,
     columns_taken: AtomicUsize,
     counters: Box<[Line<Counters>]>,
     /// The policy has new items prove themselves first.
@@ -152,7 +151,6 @@ impl Store {
             tokens: Line(AtomicU64::new(0)),
             parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
             harvest,
-            flush: Line(AtomicU64::new(0)),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| Line(Counters::default())).collect(),
             has_probation,

@@ -9,6 +9,7 @@
 mod timed;
 
 use crate::calendar::Calendar;
+use crate::flush::Flush;
 use crate::policy;
 use crate::queue::Queue;
 use memory::frames::Memory;
@@ -88,8 +89,8 @@ pub(crate) struct Log {
     /// The youngest part of a queue, in percent.
     window_percent: u32,
     calendar: Calendar,
-    /// The flush epoch: what lies in segments of earlier ones is gone.
-    epoch: AtomicU32,
+    /// What lies in segments of earlier epochs is gone.
+    pub(crate) flush: Line<Flush>,
     /// The next CAS unique to hand out.
     cas: Line<AtomicU64>,
     /// The latest clock of any column, in seconds.
@@ -124,7 +125,7 @@ impl Log {
             lanes: [lane(0)?, lane(1)?],
             window_percent,
             calendar: Calendar::new(segments_max)?,
-            epoch: AtomicU32::new(0),
+            flush: Line(Flush::default()),
             cas: Line(AtomicU64::new(1)),
             now: Line(AtomicU32::new(0)),
             memory,
@@ -195,23 +196,7 @@ impl Log {
 
     #[inline]
     pub(crate) fn epoch(&self) -> u32 {
-        self.epoch.load(Ordering::Acquire) // pairs with `flush`
-    }
-
-    /// Everything appended so far is flushed. Seals what is open, so that nothing new joins it.
-    pub(crate) fn flush(&self) {
-        self.epoch.fetch_add(1, Ordering::AcqRel); // Release pairs with the Acquire in `epoch`
-        self.seal_all();
-    }
-
-    /// As `flush`, unless somebody has flushed since `epoch`.
-    pub(crate) fn flush_from(&self, epoch: u32) {
-        let next = epoch.wrapping_add(1);
-        // AcqRel: as in `flush`.
-        let only = self.epoch.compare_exchange(epoch, next, Ordering::AcqRel, Ordering::Acquire);
-        if only.is_ok() {
-            self.seal_all();
-        }
+        self.flush.epoch()
     }
 
     /// Takes `bytes` for an item that will expire at `exptime` (0: never) from an open segment of a

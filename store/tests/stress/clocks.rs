@@ -15,10 +15,9 @@ each::policies! {
 const STEPS: u32 = 30_000;
 const KEYS: u32 = 3000;
 
-fn set(column: &mut Column, key: u32, exptime: u32, bytes: usize) -> Result<(), String> {
+fn set(column: &mut Column, key: u32, bytes: usize) -> Result<(), String> {
     let name = key_of(key);
-    let put = Put { exptime, ..Put::new(Verb::Set, &name) };
-    let stored = column.put(&put, Body::Bytes(&value::make(key, 1, bytes)));
+    let stored = column.put(&Put::new(Verb::Set, &name), Body::Bytes(&value::make(key, 1, bytes)));
     stored.map(|_| ()).map_err(|refused| format!("set: {refused:?}"))
 }
 
@@ -37,7 +36,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
             column.set_now(1001);
             let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
             let bytes = 100 + usize::try_from(random.below(300)).unwrap();
-            set(column, key, 0, bytes)?;
+            set(column, key, bytes)?;
             column.maintain();
             column.quiesce();
         }
