@@ -76,11 +76,18 @@ impl Queue {
     /// Puts a segment at the young end. Its state becomes `Sealed` after this.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        let span = self.tail.load(Ordering::Relaxed) - self.head.load(Ordering::Relaxed);
         // A longer span is squeezed; a ring is a quarter longer still.
-        if span > u64::from(segments.count()) * 3 {
+        if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
+    }
+
+    /// Positions from the old end to the young one: a hint, 0 where the ends were not seen in one
+    /// order.
+    fn span(&self) -> u64 {
+        // Relaxed: hints. The old end first, for it only ever goes towards the young one.
+        let head = self.head.load(Ordering::Relaxed);
+        self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
     /// The young end cannot come around to a page that is being given back. Who does that is a
@@ -325,6 +332,26 @@ mod under_loom {
         let Some(segment) = queue.take_oldest(segments) else { return 0 };
         queue.remove(segments, segment);
         1 << (4 * segment)
+    }
+
+    /// However the ends are seen while they move, they are no further apart than they ever were.
+    #[test]
+    fn the_ends_are_never_seen_far_apart() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let segments = Segments::new(2, 2).expect("no address space is needed");
+            let shared = Arc::new((segments, Queue::new(2, 0).expect("nor here")));
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    seal(&shared.0, &shared.1);
+                    drain(&shared.0, &shared.1);
+                })
+            };
+            assert!(shared.1.span() <= 1);
+            other.join().expect("works");
+        });
     }
 
     /// Two threads queue a segment and take one: each is taken once, and none is lost.
