@@ -191,24 +191,8 @@ impl Local {
         if delete.stale || delete.remove_value {
             return self.mark(store, delete);
         }
-        let Some(cas) = delete.cas else {
-            let deleted = self.delete(store, delete.key);
-            return Ok(if deleted { Deleted::Deleted } else { Deleted::NotFound });
-        };
-        let hash = store.hash.hash(delete.key);
-        let mut locked = store.index.lock(hash);
-        let Some(old) = self.find_locked(store, &locked, delete.key) else {
-            return Ok(Deleted::NotFound);
-        };
-        if old.fate == Fate::Live && old.seen.cas != cas {
-            return Ok(Deleted::Exists);
-        }
-        locked.remove(old.at);
-        drop(locked);
-        self.items -= 1;
-        self.dispose(store, old.seen.slot.loc(), &old.seen.item);
-        self.settle_index(store);
-        Ok(if old.fate == Fate::Live { Deleted::Deleted } else { Deleted::NotFound })
+        let is_it = |seen: &Seen<'_>| delete.cas.is_none_or(|cas| cas == seen.cas);
+        Ok(self.delete_if(store, delete.key, is_it))
     }
 
     /// Marks stale, or drops the value: the item is written anew, for its CAS unique changes.

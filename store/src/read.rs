@@ -13,7 +13,7 @@ use crate::index::{Found, Locked};
 use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
 use crate::rewrite::is_short;
-use crate::verbs::{Appended, Around, Head, Hit, Looked, Value, Wants};
+use crate::verbs::{Appended, Around, Deleted, Head, Hit, Looked, Value, Wants};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -270,9 +270,22 @@ impl Local {
     }
 
     pub(crate) fn delete(&mut self, store: &Store, key: &[u8]) -> bool {
+        self.delete_if(store, key, |_| true) == Deleted::Deleted
+    }
+
+    /// Deletes what has `key`, if it `is_it`.
+    pub(crate) fn delete_if(
+        &mut self,
+        store: &Store,
+        key: &[u8],
+        is_it: impl FnOnce(&Seen<'_>) -> bool,
+    ) -> Deleted {
         let hash = store.hash.hash(key);
         let mut locked = store.index.lock(hash);
-        let Some(old) = self.find_locked(store, &locked, key) else { return false };
+        let Some(old) = self.find_locked(store, &locked, key) else { return Deleted::NotFound };
+        if old.fate == Fate::Live && !is_it(&old.seen) {
+            return Deleted::Exists;
+        }
         locked.remove(old.at);
         drop(locked);
         self.items -= 1;
@@ -282,10 +295,10 @@ impl Local {
         self.dispose(store, old.seen.slot.loc(), &old.seen.item);
         self.settle_index(store);
         match old.fate {
-            Fate::Live => return true,
+            Fate::Live => return Deleted::Deleted,
             Fate::Expired => self.counters(store).get_expired.add(1),
             Fate::Flushed => self.counters(store).get_flushed.add(1),
         }
-        false
+        Deleted::NotFound
     }
 }

@@ -19,6 +19,7 @@ each::policies! {
     a_draft_is_filled_piece_by_piece,
     a_pinned_value_outlives_its_item,
     items_expire_and_touch_prolongs,
+    a_delete_by_cas_counts_what_it_finds_expired,
     numbers_count,
     meta_marks_and_wins,
     flushes_now_and_later,
@@ -185,6 +186,27 @@ fn items_expire_and_touch_prolongs(eviction: Eviction) {
     assert!(get(&mut column, b"a").is_some());
     let stats = store.stats();
     assert_eq!((stats.get_expired, stats.curr_items), (2, 1));
+}
+
+fn a_delete_by_cas_counts_what_it_finds_expired(eviction: Eviction) {
+    let (store, mut column) = store(eviction, 8);
+    for by_cas in [false, true] {
+        let put = Put { exptime: 110, ..Put::new(Verb::Set, b"k") };
+        column.put(&put, Body::Bytes(b"v")).expect("room");
+        column.set_now(if by_cas { 1010 } else { 1000 });
+        let delete = MetaDelete {
+            key: b"k",
+            cas: by_cas.then_some(1),
+            cas_in: None,
+            stale: false,
+            exptime: None,
+            remove_value: false,
+            client_flags: 0,
+        };
+        assert_eq!(column.meta_delete(&delete), Ok(Deleted::NotFound));
+        let stats = store.stats();
+        assert_eq!((stats.get_expired, stats.curr_items), (1 + u64::from(by_cas), 0));
+    }
 }
 
 fn numbers_count(eviction: Eviction) {
