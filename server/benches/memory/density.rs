@@ -46,6 +46,24 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
+/// Starts a server with room for so many items.
+pub(crate) fn start(side: &Side, mix: Mix, items: u64, more: &[&str]) -> Outcome<Contestant> {
+    let sample = 10_000.min(items);
+    let mut key = Vec::new();
+    let bytes: usize = (0..sample).map(|id| mix.key(id, &mut key) + mix.value_bytes(id)).sum();
+    let payload_bytes = u64::try_from(bytes)? / sample * items;
+    let room_bytes = (payload_bytes + items * OVERHEAD_BYTES_MAX) * ROOM_FACTOR / 2;
+    let more = more.iter().map(ToString::to_string);
+    Contestant::start(Launch {
+        program: &side.program,
+        threads: 1,
+        memory_mb: u32::try_from(room_bytes >> 20)?.max(64),
+        connections: 64,
+        extra: &side.extra.iter().cloned().chain(more).collect::<Vec<String>>(),
+        cores: &[],
+    })
+}
+
 fn overhead(
     side: &Side,
     mix: Mix,
@@ -53,24 +71,8 @@ fn overhead(
     has_cas: bool,
     options: &Options,
 ) -> Outcome<Median> {
-    let mut extra = side.extra.clone();
-    if !has_cas {
-        extra.push("-C".to_owned());
-    }
     let items = u64::from(options.items);
-    let sample = 10_000.min(items);
-    let mut key = Vec::new();
-    let bytes: usize = (0..sample).map(|id| mix.key(id, &mut key) + mix.value_bytes(id)).sum();
-    let payload_bytes = u64::try_from(bytes)? / sample * items;
-    let room_bytes = (payload_bytes + items * OVERHEAD_BYTES_MAX) * ROOM_FACTOR / 2;
-    let server = Contestant::start(Launch {
-        program: &side.program,
-        threads: 1,
-        memory_mb: u32::try_from(room_bytes >> 20)?.max(64),
-        connections: 64,
-        extra: &extra,
-        cores: &[],
-    })?;
+    let server = start(side, mix, items, if has_cas { &[] } else { &["-C"] })?;
     let mut feeder = Feeder::connect(server.address)?;
     let (mut stored, mut payload_bytes) = (0, 0);
     let mut points = Vec::new();

@@ -25,6 +25,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 /// The ends of mappings stay in small pages.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
+/// A bucket of memcached's table is a pointer. (Our table has a slot as long for each item.)
+const BUCKET_BYTES: u64 = 8;
 /// Longest wait in all.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
@@ -195,13 +197,14 @@ impl Feeder {
         }
     }
 
-    /// Resident bytes of `server`, once they have not changed for a moment and the system has put
-    /// huge pages where it is to; the latter is waited for no longer than `settle`.
+    /// Resident bytes of `server`, once they have not changed for a moment, its table is as wide as
+    /// its items ask for, and the system has put huge pages where it is to; the last is waited for
+    /// no longer than `settle`.
     pub(crate) fn resident_bytes(&mut self, server: &Contestant, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
         while since.elapsed() < MOMENT && start.elapsed() < SETTLE_MAX {
-            let is_expanding = self.stats()?.get("hash_is_expanding").is_some_and(|is| is == "1");
+            let is_expanding = is_to_widen(&self.stats()?);
             let now = server.resident_bytes()?;
             let is_to_grow =
                 start.elapsed() < settle && server.bytes_to_be_huge()? > TO_BE_HUGE_MAX;
@@ -212,6 +215,15 @@ impl Feeder {
         }
         Ok(last)
     }
+}
+
+/// Is a server's table being widened, or about to be? memcached's doubles when it has more than one
+/// and a half items a bucket, which it looks at once a second: whoever fills it faster finds it
+/// several times too narrow at first.
+fn is_to_widen(stats: &HashMap<String, String>) -> bool {
+    let number = |name| stats.get(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+    let buckets = number("hash_bytes") / BUCKET_BYTES;
+    number("hash_is_expanding") == 1 || number("curr_items") > buckets * 3 / 2
 }
 
 /// Is it the answer to a hit on number `id`?

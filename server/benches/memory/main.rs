@@ -7,6 +7,7 @@
 mod density;
 mod equal;
 mod feeder;
+mod fills;
 mod hits;
 mod large;
 #[path = "../measure/mod.rs"]
@@ -27,11 +28,13 @@ const ITEMS_MAX: u32 = 200_000_000;
 const MEMORY_MB_MAX: u32 = 1_048_576;
 
 const USAGE: &str = "\
-usage: cargo bench --bench memory -- density|items|hits|large [options]
+usage: cargo bench --bench memory -- density|fills|items|hits|large [options]
 Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
 
   density            bytes an item takes beyond key and value: the slope of resident memory over
                      items; with and without exptime, client flags and CAS uniques
+  fills              resident memory with the same items, all of it, at eight fills between two
+                     doublings: what it comes to for an item, and the worst fill for the subject
   items              items held at equal resident memory, after all memory was replaced once; and
                      where each byte of the subject's is
   hits               misses at equal resident memory, with a real order of keys: what misses is
@@ -42,13 +45,14 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
 
   --mix NAME,NAME    lengths of keys and values: 20/20, 30/1-100, etc (all three;
                      hits: 20/20 and etc)
-  --items N          density: items stored, in 5 steps that double (2222976)
+  --items N          density: items stored, in 5 steps that double (2222976); fills: the eight are
+                     from half of it on, each 2^(1/8) times the one before
   --memory-mb N      -m of the subject (128; 64 for hits); large: 2 to what the machine has
   --one-in N         large: one value in so many is of 1 MiB (4000)
   --down-mb N        large: the lower limit (a quarter)
   --seconds-max N    large: it must be kept after so long (120)
-  --settle S         items, hits: waits so long at most for huge pages where the system is to put
-                     them: khugepaged takes 16 MiB every 10 seconds, of all processes (300)
+  --settle S         fills, items, hits: waits so long at most for huge pages where the system is
+                     to put them: khugepaged takes 16 MiB every 10 seconds, of all processes (300)
   --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
   --requests N       hits: only so many of each trace
   --part P           hits: share of all keys that the rival holds (0.1); each number of the trace
@@ -111,10 +115,11 @@ fn run() -> Outcome<()> {
     report.open()?;
     match options.what.as_str() {
         "density" => density::measure(&options, &mut report)?,
+        "fills" => fills::measure(&options, &mut report)?,
         "items" => equal::measure(&options, &mut report)?,
         "hits" => hits::measure(&options, &mut report)?,
         "large" => large::measure(&options, &mut report)?,
-        what => return fail(format!("{what:?}: density, items, hits or large; see --help")),
+        what => return fail(format!("{what:?}: density, fills, items, hits or large; see --help")),
     }
     report.close(options.json.as_deref())
 }

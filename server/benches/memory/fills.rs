@@ -1,0 +1,81 @@
+//! Resident memory of both servers with the same items, at fills that lie between two doublings.
+//!
+//! Where: both servers, each filled once, with room for everything.
+//! Invariant: each fill is `2^(1/8)` times the one before, and the eighth leads to twice the first:
+//! whatever either server grows by doubling, its tables, is met in eight phases of it. A fill's
+//! figure is resident bytes of the rival for the subject's one, so what the servers take at their
+//! start is in both, and weighs more on the smaller one.
+
+use crate::density::start;
+use crate::feeder::{Feeder, PLAIN};
+use crate::measure::report::{Report, say};
+use crate::measure::statistics::count_of_u64;
+use crate::measure::{Outcome, fail};
+use crate::sizes::Mix;
+use crate::{Options, Side};
+
+/// Fills in a doubling.
+const FILLS: u32 = 8;
+
+/// All mixes.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    let sides = options.sides()?;
+    for &mix in &options.mixes {
+        let [ours, theirs] = [0, 1].map(|side| filled(&sides[side], mix, options));
+        let mut worst = f64::INFINITY;
+        for (ours, theirs) in ours?.into_iter().zip(theirs?) {
+            let items = count_of_u64(ours.items);
+            say(&format!(
+                "  {:<10} {:>9} items  subject {:>7.2}  rival {:>7.2} bytes an item\n",
+                mix.name(),
+                ours.items,
+                count_of_u64(ours.resident_bytes) / items,
+                count_of_u64(theirs.resident_bytes) / items,
+            ))?;
+            let ratio = count_of_u64(theirs.resident_bytes) / count_of_u64(ours.resident_bytes);
+            worst = ratio.min(worst);
+            let name = format!("items a resident byte, {}, {} items", mix.name(), ours.items);
+            report.figure(&name, "x the rival's", ratio)?;
+        }
+        let name = format!("items a resident byte, {}, worst fill", mix.name());
+        report.figure(&name, "x the rival's", worst)?;
+    }
+    Ok(())
+}
+
+/// A server with so many items.
+struct Fill {
+    items: u64,
+    resident_bytes: u64,
+}
+
+/// A server of this side, at each fill.
+fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
+    let server = start(side, mix, options.items.into(), &[])?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let (mut stored, mut fills) = (0, Vec::new());
+    for fill in 0..FILLS {
+        let items = items_of(options.items, fill);
+        while stored < items {
+            feeder.set(mix, stored, PLAIN)?;
+            stored += 1;
+        }
+        let there = feeder.stat("curr_items")?;
+        if there != stored {
+            return fail(format!("{}: {there} items of {stored} stored", side.name));
+        }
+        let resident_bytes = feeder.resident_bytes(&server, options.settle)?;
+        fills.push(Fill { items, resident_bytes });
+    }
+    Ok(fills)
+}
+
+/// Items of a fill: from half of `most` on.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and below `most`"
+)]
+fn items_of(most: u32, fill: u32) -> u64 {
+    (f64::from(most) / 2.0 * (f64::from(fill) / f64::from(FILLS)).exp2()).round() as u64
+}
