@@ -44,7 +44,7 @@ impl Map {
         let base = unsafe { start.add(skip) };
         let map = Self { base, bytes, mapped: (start, whole) };
         // Else the kernel, in time, makes whole huge pages of what was given back in part.
-        map.advise(Advice::LinuxNoHugepage);
+        map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
 
@@ -60,15 +60,16 @@ impl Map {
         self.bytes
     }
 
-    /// Asks for huge pages. A wish: kernels without them ignore it.
-    pub fn want_huge(&self) {
-        self.advise(Advice::LinuxHugepage);
+    /// Asks for huge pages under the first `bytes`. A wish: kernels without them ignore it.
+    pub fn want_huge(&self, bytes: usize) {
+        self.advise(bytes, Advice::LinuxHugepage);
     }
 
-    fn advise(&self, advice: Advice) {
+    fn advise(&self, bytes: usize, advice: Advice) {
+        let bytes = bytes.min(self.bytes);
         // SAFETY: the range is ours, and what is advised here, the size of pages, changes no
         // contents.
-        let advised = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, advice) };
+        let advised = unsafe { madvise(self.base.as_ptr().cast(), bytes, advice) };
         // Not granted is as good as not asked.
         let _ = advised;
     }
@@ -125,8 +126,11 @@ mod tests {
         let address = map.base().as_ptr() as usize;
         let before = flags_at(address).unwrap();
         assert!(before.contains(" nh ") || !before.contains(" hg "), "{before}");
-        map.want_huge();
-        let after = flags_at(address).unwrap();
-        assert!(!after.contains(" nh "), "{after}");
+        map.want_huge(HUGE_BYTES);
+        let after = [0, HUGE_BYTES].map(|at| flags_at(address + at).unwrap());
+        assert!(!after[0].contains(" nh "), "{after:?}");
+        assert_eq!(after[1], before, "behind them");
+        map.want_huge(usize::MAX);
+        assert_eq!(flags_at(address + HUGE_BYTES).unwrap(), after[0]);
     }
 }

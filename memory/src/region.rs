@@ -71,7 +71,7 @@ impl Region {
         let map = Map::new((segments_max as usize) << shift)?;
         // Where a huge page holds several segments, the kernel would fill those given back again.
         if segment_bytes == SEGMENT_BYTES_MAX {
-            map.want_huge();
+            map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }

@@ -98,9 +98,9 @@ mod mapped {
             }
         }
 
-        /// Asks for huge pages.
-        pub fn want_huge(&self) {
-            self.map.want_huge();
+        /// Asks for huge pages under the first `bytes`.
+        pub fn want_huge(&self, bytes: usize) {
+            self.map.want_huge(bytes);
         }
     }
 }
@@ -154,6 +154,6 @@ mod modelled {
         pub fn give_back(&self, _from: usize, _to: usize) {}
 
         /// Nothing to ask for.
-        pub fn want_huge(&self) {}
+        pub fn want_huge(&self, _bytes: usize) {}
     }
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use inprocess::{Client, DEADLINE, resident_bytes_of, wait_until};
 use live::Server;
+use rustix::param::page_size;
 
 const MIB: usize = 1 << 20;
 
@@ -93,6 +94,29 @@ fn every_byte_is_accounted_for() {
     is_accounted_for(&server, &mut client, "with half requests");
     drop(others);
     wait_until("what they held is told free", || held(&mut client) < before + 400 * 3_000);
+}
+
+/// Items that lie in 4 MiB of lines and a little more, so that a huge page under the rest would
+/// show, and so would words that remember evictions, of which there were none.
+#[test]
+fn what_grows_takes_no_more_than_it_uses() {
+    const ITEMS: usize = 560_000;
+    const PAGES_USED_IN_PART: usize = 64;
+    let server = Server::under_test(&["-t", "1", "-m", "512"]);
+    let mut client = Client::to(server.address());
+    let resident = || resident_bytes_of(&server.pid().to_string());
+    let before = resident().saturating_sub(memory_of(&mut client, "accounted_bytes"));
+    fill(&mut client, ITEMS * 60, 20);
+    assert_eq!(client.stat("curr_items"), ITEMS as u64);
+    let [accounted, live, segment, ghost] =
+        ["accounted_bytes", "live_bytes", "segment_bytes", "ghost_bytes"]
+            .map(|name| memory_of(&mut client, name));
+    // The segment that is appended to has a huge page.
+    let open = live.next_multiple_of(segment) - live;
+    let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
+    let now = resident();
+    assert!(now <= most, "{now} resident, {most} at most, {accounted} accounted for");
+    assert_eq!(ghost, 0);
 }
 
 #[test]

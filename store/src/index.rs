@@ -160,23 +160,29 @@ impl Index {
         Ok(index)
     }
 
-    /// Asks for huge pages under the lines.
+    /// Asks for huge pages under the lines, as they are filled.
     pub(crate) fn want_huge(&self) {
-        self.lines.want_huge();
+        if let Ok(mut moving) = self.moving.try_lock() {
+            moving.huge_bytes = Some(0);
+            moving.ask_for_huge(&self.lines, self.width());
+        }
     }
 
-    /// Bytes it uses.
+    /// Bytes it uses, and those that the ghost will once something is remembered.
     pub(crate) fn bytes(&self) -> usize {
-        let (lines, ghost) = self.bytes_by_part();
-        lines + ghost
+        let width = self.width();
+        self.line_bytes(width) + self.ghost.bytes(width.total_groups())
     }
 
     /// Bytes it uses for lines and group words, and for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
-        let groups = width.total_groups();
+        (self.line_bytes(width), self.ghost.touched_bytes(width.total_groups()))
+    }
+
+    fn line_bytes(&self, width: Width) -> usize {
         let lines = index(width.total_lines()) * 64 + self.overflow.bytes();
-        (lines + index(groups) * 8, self.ghost.bytes(groups))
+        lines + index(width.total_groups()) * 8
     }
 
     /// Bytes it may use.

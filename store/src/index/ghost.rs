@@ -17,11 +17,12 @@
 //! When a group splits, both halves begin with a copy: each is asked for its own keys only, and the
 //! other's tags grow old. So growth forgets nothing. With 8 to 15 lines of 8 items a group, that is
 //! room for nine tenths as many keys as there are items, down to half as many, for 1.2 to 0.7 bytes
-//! an item. When two groups become one, each word keeps the younger half of both.
+//! an item. When two groups become one, each word keeps the younger half of both. Until something
+//! is remembered no word is written, so a store that has yet to fill has no memory for them.
 
 use super::index;
 use crate::policy::Queue;
-use memory::sync::Ordering;
+use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;
 use std::io;
 
@@ -52,6 +53,8 @@ pub(crate) enum Remembered {
 #[derive(Debug)]
 pub(super) struct Ghost {
     words: Option<Words>,
+    /// Something was remembered; before, all words are zero and none was touched.
+    is_used: AtomicBool,
     /// A word's lowest bits, for what left probation; the others are for what left the main queue.
     probation_bits: u32,
 }
@@ -72,17 +75,30 @@ impl Ghost {
             Remembered::Both => (true, TAGS / 2),
         };
         let words = if wanted { Some(Words::new(groups * WORDS)?) } else { None };
-        Ok(Self { words, probation_bits: probation_tags * TAG_BITS })
+        let is_used = AtomicBool::new(false);
+        Ok(Self { words, is_used, probation_bits: probation_tags * TAG_BITS })
     }
 
-    /// Bytes it takes for so many groups.
+    /// Bytes it takes for so many groups once something is remembered.
     pub(super) fn bytes(&self, groups: u64) -> usize {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
+    /// Bytes it takes for so many groups now.
+    pub(super) fn touched_bytes(&self, groups: u64) -> usize {
+        if self.used().is_some() { self.bytes(groups) } else { 0 }
+    }
+
+    /// The words, unless all of them are zero.
+    fn used(&self) -> Option<&Words> {
+        // Relaxed: who holds the lock of a group whose words are not zero took it after who wrote
+        // them under it. To all others it is a hint.
+        self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
+    }
+
     /// Is the key of `hash` remembered? A hint, without the lock.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
-        let Some(words) = &self.words else { return false };
+        let Some(words) = self.used() else { return false };
         let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
         find(word, tag(hash)).is_some()
     }
@@ -90,6 +106,9 @@ impl Ghost {
     /// Remembers that the key of `hash` left queue `from`, and forgets the one that left it first.
     /// Under the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed); // as in `used`
+        }
         self.change(group, hash, |mut tags| {
             let part = match from {
                 Queue::Probation => &mut tags.probation,
@@ -126,7 +145,7 @@ impl Ghost {
 
     /// `to` remembers what `from` does. Under the locks of both.
     pub(super) fn copy(&self, from: usize, to: usize) {
-        let Some(words) = &self.words else { return };
+        let Some(words) = self.used() else { return };
         for word in 0..WORDS {
             // Relaxed: as in `change`.
             let tags = words.word(from * WORDS + word).load(Ordering::Relaxed);
@@ -136,7 +155,7 @@ impl Ghost {
 
     /// `to` remembers the younger half of what it and `from` do. Under the locks of both.
     pub(super) fn merge(&self, to: usize, from: usize) {
-        let Some(words) = &self.words else { return };
+        let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
         // An odd tag more from one group here, from the other there.
@@ -227,6 +246,19 @@ mod tests {
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));
         [9, 10, 11, 12, 13].iter().for_each(|key| ghost.push(1, hash(*key), Queue::Probation));
         assert!(ghost.knows(1, hash(8)) && !ghost.knows(1, hash(2)));
+    }
+
+    #[test]
+    fn no_word_is_touched_until_something_is_remembered() {
+        let ghost = Ghost::new(Remembered::Both, 4).expect("address space");
+        ghost.copy(0, 1);
+        ghost.merge(0, 1);
+        assert!(!ghost.knows(1, hash(1)) && ghost.take(0, hash(1)).is_none());
+        assert_eq!((ghost.touched_bytes(4), ghost.bytes(4)), (0, 320));
+        ghost.push(3, hash(1), Queue::Main);
+        ghost.copy(3, 2);
+        assert_eq!(ghost.take(2, hash(1)), Some(Queue::Main));
+        assert_eq!((ghost.touched_bytes(4), ghost.bytes(4)), (320, 320));
     }
 
     #[test]

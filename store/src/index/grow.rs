@@ -14,6 +14,7 @@ use super::{Index, LOAD_PERCENT_BACK, LOAD_PERCENT_MIN, LOCK, ODD, OVERFLOW_AT};
 use super::{SPILLED_AT, VERSION, bump_version, index, put_in};
 use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
+use memory::words::Words;
 
 /// Overflow lines a step may need beyond those it frees: all of 16 lines' slots at home in one.
 const STEP_LINES_MAX: usize = 18;
@@ -21,6 +22,11 @@ const STEP_LINES_MAX: usize = 18;
 const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 /// How many steps ahead of a step back its lines are brought near.
 const AHEAD_STEPS: u64 = 8;
+/// From so many bytes of lines on, huge pages are asked for under all that is to come. Before, one
+/// that is used in part would be much of all memory in use: each is asked for once its lines are
+/// there, and the system puts it together in its own time.
+const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
+const HUGE_BYTES: usize = 2 << 20;
 /// The system's pages.
 const PAGE_BYTES: usize = 4096;
 
@@ -46,11 +52,29 @@ pub(super) struct Moving {
     widest: Width,
     /// What is beyond this width is read by nobody once all columns have passed the epoch.
     left: Option<(u64, Width)>,
+    /// Bytes of lines under which huge pages were asked for; `None`: there are to be none.
+    pub(super) huge_bytes: Option<usize>,
 }
 
 impl Moving {
     pub(super) fn new(width: Width) -> Self {
-        Self { rest: [Vec::new(), Vec::new()], chain: Vec::new(), widest: width, left: None }
+        Self {
+            rest: [Vec::new(), Vec::new()],
+            chain: Vec::new(),
+            widest: width,
+            left: None,
+            huge_bytes: None,
+        }
+    }
+
+    /// Asks for huge pages under the lines of this width.
+    pub(super) fn ask_for_huge(&mut self, lines: &Words, width: Width) {
+        let Some(asked_bytes) = self.huge_bytes else { return };
+        let bytes = huge_bytes(index(width.total_lines()) * 64);
+        if bytes > asked_bytes {
+            lines.want_huge(bytes);
+            self.huge_bytes = Some(bytes);
+        }
     }
 
     /// Lays the slots of `groups`, which stand in these planes, out anew: in `lines` lines of the
@@ -99,6 +123,15 @@ impl Moving {
             index.overflow.slots(at).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             index.overflow.give(at);
         }
+    }
+}
+
+/// Under how many bytes of lines there are to be huge pages when there are so many.
+fn huge_bytes(line_bytes: usize) -> usize {
+    if line_bytes < HUGE_AHEAD_FROM_BYTES {
+        line_bytes / HUGE_BYTES * HUGE_BYTES
+    } else {
+        usize::MAX
     }
 }
 
@@ -171,6 +204,7 @@ impl Index {
         }
         if width.wider().total_lines() > moving.widest.total_lines() {
             moving.widest = width.wider();
+            moving.ask_for_huge(&self.lines, width.wider());
         }
         Step::Done
     }
@@ -352,5 +386,17 @@ impl Group<'_> {
         debug_assert_eq!(word & ODD, 0);
         // Release pairs with the Acquire of the next lock, and of readers.
         self.index.groups.word(self.at).store(word, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_asked_for_under_whole_ones_and_then_ahead() {
+        let megabytes = |lines: usize| huge_bytes(lines << 20) >> 20;
+        assert_eq!([0, 1, 2, 3, 4, 15].map(megabytes), [0, 0, 2, 2, 4, 14]);
+        assert_eq!(huge_bytes(16 << 20), usize::MAX);
     }
 }
