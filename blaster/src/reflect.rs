@@ -16,7 +16,6 @@ mod tests;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -89,7 +88,7 @@ pub struct Running {
     stop: Arc<AtomicBool>,
     bells: Vec<Arc<Waker>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    files: Vec<PathBuf>,
+    unix: Vec<Arc<Listener>>,
 }
 
 impl Running {
@@ -122,10 +121,7 @@ impl Running {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died")));
             outcome = outcome.and(ended);
         }
-        for file in self.files.drain(..) {
-            // Gone already: what we wanted.
-            let _ = std::fs::remove_file(file);
-        }
+        self.unix.drain(..).for_each(|listener| listener.remove_file());
         outcome
     }
 }
@@ -158,10 +154,10 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
         stop: Arc::default(),
         bells: Vec::new(),
         threads: Vec::new(),
-        files: Vec::new(),
+        unix: Vec::new(),
     };
     for place in &plan.places {
-        let at = listen(place, &mut sockets, &mut running.files)?;
+        let at = listen(place, &mut sockets, &mut running.unix)?;
         running.addresses.push(at);
     }
     let plan =
@@ -184,7 +180,11 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
 }
 
 /// A socket for each thread; where that cannot be, one for all.
-fn listen(place: &Place, sockets: &mut [Sockets], files: &mut Vec<PathBuf>) -> io::Result<Place> {
+fn listen(
+    place: &Place,
+    sockets: &mut [Sockets],
+    unix: &mut Vec<Arc<Listener>>,
+) -> io::Result<Place> {
     match place {
         Place::Tcp(address) => {
             let hold = PortHold::take(*address)?;
@@ -195,7 +195,7 @@ fn listen(place: &Place, sockets: &mut [Sockets], files: &mut Vec<PathBuf>) -> i
         }
         Place::Unix(path) => {
             let listener = Arc::new(Listener::unix(path, 0o700, BACKLOG)?);
-            files.push(path.clone());
+            unix.push(Arc::clone(&listener));
             sockets.iter_mut().for_each(|own| own.listeners.push(Arc::clone(&listener)));
             Ok(place.clone())
         }

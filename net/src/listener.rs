@@ -3,13 +3,14 @@
 //! Where: before a column's loop, and in it when a connection waits.
 //! Invariant: what is accepted is non-blocking and, on TCP, has no delay and keep-alive set
 //! (inherited from the listener, so that accepting costs one system call). A TCP port that another
-//! server listens on is refused although our own columns share it.
+//! server listens on is refused although our own columns share it. A Unix socket's file is removed
+//! only where nobody answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -50,6 +51,23 @@ pub enum Accepted {
 pub struct Listener {
     fd: OwnedFd,
     place: Place,
+    /// A Unix socket's file. Its inode is nobody else's for as long as `fd` is open.
+    file: Option<FileId>,
+}
+
+/// Which file it is, whatever its path names by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file at `path`, not what it links to.
+    fn at(path: &Path) -> io::Result<FileId> {
+        let file = std::fs::symlink_metadata(path)?;
+        Ok(FileId { device: file.dev(), inode: file.ino() })
+    }
 }
 
 /// A TCP port held for this process while its listeners are made.
@@ -92,7 +110,7 @@ impl PortHold {
         sockopt::set_tcp_nodelay(&fd, true)?;
         bind(&fd, &self.address)?;
         listen(&fd, backlog)?;
-        Ok(Listener { fd, place: Place::Tcp(self.address) })
+        Ok(Listener { fd, place: Place::Tcp(self.address), file: None })
     }
 }
 
@@ -120,25 +138,28 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). A socket
-    /// file left there is removed first, anything else stays and fails the bind. Sets the process's
-    /// umask for a moment: call it before there are threads that make files.
+    /// file on which nobody answers is removed first, anything else stays and fails the bind. Sets
+    /// the process's umask for a moment: call it before there are threads that make files.
     ///
     /// # Errors
-    /// The path is too long (107 bytes), in use by another kind of file, or not writable.
+    /// The path is too long (107 bytes), in use by a server or by another kind of file, or not
+    /// writable.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let address = SocketAddrUnix::new(path)?;
+        let place = Place::Unix(path.to_path_buf());
         if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-            std::fs::remove_file(path)?;
+            remove_unanswered(path, &place)?;
         }
         let masked = Mode::from_raw_mode(!mode & 0o777);
         let umask_before = rustix::process::umask(masked);
         let bound = bind(&fd, &address);
         rustix::process::umask(umask_before);
         bound?;
+        let file = Some(FileId::at(path)?);
         listen(&fd, backlog)?;
-        Ok(Listener { fd, place: Place::Unix(path.to_path_buf()) })
+        Ok(Listener { fd, place, file })
     }
 
     /// Where it listens.
@@ -160,11 +181,27 @@ impl Listener {
         }
     }
 
-    /// Removes a Unix socket's file; nothing for TCP.
+    /// Removes a Unix socket's file, if it is still this listener's; nothing for TCP.
     pub fn remove_file(&self) {
-        if let Place::Unix(path) = &self.place {
+        if let Place::Unix(path) = &self.place
+            && FileId::at(path).ok() == self.file
+        {
             // Gone already: what we wanted.
             let _gone = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Removes the file of a Unix socket that a server left behind.
+fn remove_unanswered(path: &Path, place: &Place) -> io::Result<()> {
+    match Stream::connect(place) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Not ours to ask, so not ours to take.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        // Also where its backlog is full, or it is no stream.
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers there")),
     }
 }

@@ -350,6 +350,63 @@ fn unix_socket_has_its_mask_and_goes_with_the_server() {
     assert!(!path.exists());
 }
 
+/// A server on a Unix socket, which answers when this returns.
+fn on_socket(path: &Path) -> Killed {
+    let mut command = hypostyle(&["-s"]);
+    command.arg(path);
+    let child = Killed(command.spawn().unwrap());
+    let stream = await_some("the socket", || UnixStream::connect(path).ok());
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    child
+}
+
+fn end_with(child: &mut Killed, signal: Signal) {
+    kill_process(raw(child.0.id()), signal).unwrap();
+    await_some("the end", || child.0.try_wait().unwrap());
+}
+
+#[test]
+fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut first = on_socket(&path);
+    let mut command = hypostyle(&["-s"]);
+    command.arg(&path);
+    let output = ended(command);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    let said = format!("UNIX socket {}: another server answers there", path.display());
+    assert!(stderr.contains(&said), "{stderr}");
+    let stream = UnixStream::connect(&path).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    end_with(&mut first, Signal::TERM);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_unix_socket_that_a_killed_server_left_is_replaced() {
+    let place = Place::new();
+    let path = place.path("socket");
+    end_with(&mut on_socket(&path), Signal::KILL);
+    assert!(path.exists());
+    end_with(&mut on_socket(&path), Signal::TERM);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_ends_leaves_the_unix_socket_of_its_successor() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut first = on_socket(&path);
+    fs::remove_file(&path).unwrap();
+    let mut second = on_socket(&path);
+    end_with(&mut first, Signal::TERM);
+    let stream = UnixStream::connect(&path).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    end_with(&mut second, Signal::TERM);
+    assert!(!path.exists());
+}
+
 // The process.
 
 #[test]
