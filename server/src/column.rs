@@ -130,6 +130,8 @@ pub(crate) struct Column {
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     sources: Vec<Source>,
+    /// Listeners that the epoll watches, one bit each.
+    sources_watched: u64,
     /// Listeners with connections to accept, one bit each.
     sources_ready: u64,
     connections: Slab,
@@ -173,7 +175,7 @@ impl Column {
             epoll.add(beat, TOKEN_BEAT, Interest::Wake, &parts.calls)?;
         }
         let kit = Kit::new(parts.context, parts.calls);
-        let column = Column {
+        let mut column = Column {
             number: parts.number,
             buffers: std::array::from_fn(|at| match at {
                 0 => vec![0; kit.spares.large_bytes()],
@@ -182,6 +184,7 @@ impl Column {
             kit,
             epoll,
             sources: parts.sources,
+            sources_watched: 0,
             sources_ready: 0,
             connections: Slab::default(),
             queue: Vec::new(),

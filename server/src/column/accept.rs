@@ -19,13 +19,31 @@ use crate::limits::ACCEPTS_MAX;
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 impl Column {
-    /// Watches the listeners.
-    pub(super) fn watch_sources(&self) -> std::io::Result<()> {
-        for (token, source) in (TOKEN_WAKER + 1..).zip(&self.sources) {
-            let on = if source.shared { Interest::AcceptShared } else { Interest::Accept };
-            self.epoll.add(&*source.listener, token, on, &self.kit.calls)?;
+    /// Watches the listeners that are not watched.
+    ///
+    /// # Errors
+    /// As `Epoll::add`; those before it are watched now.
+    pub(super) fn watch_sources(&mut self) -> std::io::Result<()> {
+        for (at, source) in self.sources.iter().enumerate() {
+            if self.sources_watched & 1 << at == 0 {
+                let on = if source.shared { Interest::AcceptShared } else { Interest::Accept };
+                let token = TOKEN_WAKER + 1 + at as u64;
+                self.epoll.add(&*source.listener, token, on, &self.kit.calls)?;
+                self.sources_watched |= 1 << at;
+            }
         }
         Ok(())
+    }
+
+    /// Watches no listener.
+    fn unwatch_sources(&mut self) {
+        for (at, source) in self.sources.iter().enumerate() {
+            if self.sources_watched & 1 << at != 0 {
+                // It fails only for a descriptor that is not watched.
+                let _unwatched = self.epoll.remove(&*source.listener, &self.kit.calls);
+            }
+        }
+        self.sources_watched = 0;
     }
 
     /// Accepts what waits at the listeners that were reported.
@@ -83,19 +101,18 @@ impl Column {
 
     /// Accepts nothing for a while: there is no descriptor, or no room under `-c`.
     fn rest_sources(&mut self) {
+        // Some may be watched although they rest: where others could not be watched again.
+        self.unwatch_sources();
         if !self.tick.rest(self.kit.now_ms) {
             return;
-        }
-        for source in &self.sources {
-            // Watched until now, so this cannot fail.
-            let _watched = self.epoll.remove(&*source.listener, &self.kit.calls);
         }
         self.kit.context.counters.listen_disabled.add(1);
         // Relaxed: for `stats` alone.
         self.kit.context.shared.accepting.store(false, Ordering::Relaxed);
     }
 
-    /// Accepts again, if there is room.
+    /// Accepts again, if there is room. A listener for whose watch there is no memory is tried
+    /// again later; the others accept meanwhile.
     pub(super) fn resume_sources(&mut self) {
         let waits = !self.kit.context.shared.settings.connections_max_fast && self.is_at_limit();
         if waits || self.watch_sources().is_err() {
@@ -105,5 +122,117 @@ impl Column {
         self.tick.rested();
         // Relaxed: as in `rest_sources`.
         self.kit.context.shared.accepting.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use net::{Calls, Waker};
+    use store::{Config, Store};
+
+    use crate::clock::{Clock, START};
+    use crate::column::{Parts, Tick, moment};
+    use crate::execute::Context;
+    use crate::limits::LISTENER_REST_MS;
+    use crate::listen;
+    use crate::settings::{Listen, Port, Protocol, Settings};
+    use crate::shared::Shared;
+
+    /// A column with three listeners, on loopback.
+    fn column() -> Column {
+        let listen = Listen {
+            host: Some("127.0.0.1".to_owned()),
+            port: Port::Any,
+            protocol: Protocol::Auto,
+        };
+        let settings = Settings { listen: vec![listen; 3], columns: 1, ..Settings::default() };
+        let sources = listen::open(&settings).unwrap().columns.remove(0);
+        let store = Store::new(&Config {
+            memory_bytes: settings.memory_bytes,
+            item_bytes_max: settings.item_bytes_max,
+            columns: 1,
+            eviction: None,
+            cas: true,
+            now: START,
+        })
+        .unwrap();
+        let clock = Clock::new(0);
+        let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
+        let counters = Arc::clone(&shared.columns[0]);
+        let context = Context { store: store.column(), counters, shared, clock };
+        Column::new(Parts {
+            number: 0,
+            context,
+            sources,
+            waker: Arc::new(Waker::new().unwrap()),
+            stopping: Arc::new(AtomicBool::new(false)),
+            calls: Arc::<Calls>::default(),
+            tick: Tick::new(moment(), false),
+        })
+        .unwrap()
+    }
+
+    /// Connects to each listener; how many connections the column has taken in since.
+    fn accepted(column: &mut Column) -> u64 {
+        let taken = |column: &Column| column.kit.context.counters.total_connections.get();
+        let before = taken(column);
+        let place = |source: &crate::listen::Source| source.listener.place().clone();
+        let places: Vec<_> = column.sources.iter().map(place).collect();
+        let _clients: Vec<_> = places
+            .iter()
+            .map(|place| match place {
+                net::Place::Tcp(address) => TcpStream::connect(address).unwrap(),
+                net::Place::Unix(_) => panic!("no Unix socket was asked for"),
+            })
+            .collect();
+        // Ends the wait where nobody listens.
+        column.waker.wake();
+        column.wait().unwrap();
+        column.accept_ready();
+        taken(column) - before
+    }
+
+    /// The time for which listeners rest is over.
+    fn after_rest(column: &mut Column) {
+        column.kit.now_ms += LISTENER_REST_MS;
+        assert!(column.tick.rest_is_over(column.kit.now_ms));
+        column.resume_sources();
+    }
+
+    #[test]
+    fn a_listener_that_could_not_be_watched_again_is_when_it_can() {
+        let mut column = column();
+        assert_eq!(accepted(&mut column), 3);
+        column.rest_sources();
+        assert_eq!(accepted(&mut column), 0);
+        // The third cannot be added: it is there, by a number that is nobody's.
+        let (third, calls) = (Arc::clone(&column.sources[2].listener), Arc::<Calls>::default());
+        column.epoll.add(&*third, TOKEN_WAKER + 60, Interest::Accept, &calls).unwrap();
+        for _ in 0..3 {
+            after_rest(&mut column);
+            assert!(!column.kit.context.shared.accepting.load(Ordering::Relaxed));
+        }
+        column.epoll.remove(&*third, &calls).unwrap();
+        after_rest(&mut column);
+        assert!(column.kit.context.shared.accepting.load(Ordering::Relaxed));
+        // With those that waited while all rested.
+        assert_eq!(accepted(&mut column), 6);
+    }
+
+    #[test]
+    fn listeners_rest_again_although_one_could_not_be_watched() {
+        let mut column = column();
+        column.rest_sources();
+        let (third, calls) = (Arc::clone(&column.sources[2].listener), Arc::<Calls>::default());
+        column.epoll.add(&*third, TOKEN_WAKER + 60, Interest::Accept, &calls).unwrap();
+        after_rest(&mut column);
+        assert_eq!(accepted(&mut column), 2, "two are watched");
+        column.rest_sources();
+        assert_eq!(accepted(&mut column), 0);
     }
 }
