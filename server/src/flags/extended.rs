@@ -149,7 +149,7 @@ pub(super) const OPTIONS: &[Extended] = &[
     flag("no_modern", SLABS),
     flag("no_drop_privileges", "it is the default"),
     refused("drop_privileges", Takes::Nothing, "this version has no system call filter."),
-    refused("relaxed_privileges", Takes::Nothing, "this version has no system call filter."),
+    flag("relaxed_privileges", "there is no system call filter to relax"),
     refused("sock_cookie_id", Takes::Value("<num>"), "sockets are not marked for firewalls."),
     refused("ext_path", Takes::Value("<path>"), NO_FLASH),
     value("ext_page_size", |_| Ok(()), FLASH),

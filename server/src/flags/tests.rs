@@ -437,6 +437,7 @@ fn o_extended_of_ours() {
 #[test]
 fn o_extended_of_memcached() {
     without_effect("-o hashpower=20");
+    without_effect("-o relaxed_privileges");
     let (settings, notes) = served("-o modern,no_pin,slab_automove -o slab_automove=2");
     assert_eq!(settings.cpus, [0; 0]);
     assert_eq!(notes.len(), 2, "{notes:?}");
