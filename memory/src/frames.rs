@@ -136,6 +136,8 @@ impl Memory {
 
     /// The frame behind `frame` in a chain the caller holds.
     fn next(&self, frame: u32) -> u32 {
+        #[cfg(all(test, not(loom)))]
+        tests::STEPS.with(|steps| steps.set(steps.get() + 1));
         // Relaxed: unchanged since it was published to the holder.
         low(self.frames.words.word(frame as usize).load(Ordering::Relaxed))
     }
@@ -327,38 +329,61 @@ impl Frames {
     }
 }
 
-/// The body of a large value, held until dropped; any thread may read it.
+/// The body of a large value, held until dropped; any thread may read it. It is read from a place
+/// that may be advanced.
 #[derive(Debug)]
 pub struct Pinned {
     memory: Arc<Memory>,
     head: u32,
     bytes: usize,
+    /// So many bytes have been passed; the next lies in frame `at`.
+    passed: usize,
+    at: u32,
 }
 
 impl Pinned {
     /// Takes over a reference to the chain at `head`, all of whose frames are full, `bytes` in sum.
     #[must_use]
     pub fn new(memory: Arc<Memory>, head: u32, bytes: usize) -> Self {
-        Self { memory, head, bytes }
+        Self { memory, head, bytes, passed: 0, at: head }
     }
 
-    /// Its bytes, in order, a frame at a time.
+    /// Its bytes from its place on, in order, a frame at a time.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let (mut frame, mut left) = (self.head, self.bytes);
+        let (mut frame, mut left) = (self.at, self.bytes_left());
+        let mut from = self.passed % frame_bytes;
         std::iter::from_fn(move || {
             if left == 0 || frame == NONE {
                 return None;
             }
-            let bytes = left.min(frame_bytes);
+            let bytes = left.min(frame_bytes - from);
             // SAFETY: the frame belongs to the chain this struct holds a reference to: it was
             // written before it was published, is not changed afterwards and not reused before the
-            // reference goes; `bytes` fits in it.
-            let piece = unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame), bytes) };
+            // reference goes; `from + bytes` is at most a frame.
+            let piece =
+                unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame).add(from), bytes) };
             left -= bytes;
+            from = 0;
             frame = self.memory.next(frame);
             Some(piece)
         })
+    }
+
+    /// Its place is `bytes` further on, at its end at most. Frames passed stay held.
+    pub fn advance(&mut self, bytes: usize) {
+        let frame_bytes = self.memory.frames.frame_bytes as usize;
+        let to = self.passed.saturating_add(bytes).min(self.bytes);
+        for _ in self.passed / frame_bytes..to / frame_bytes {
+            self.at = self.memory.next(self.at);
+        }
+        self.passed = to;
+    }
+
+    /// Bytes from its place on.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        self.bytes - self.passed
     }
 
     /// Does any frame of it lie in a segment from `from` on that has free frames?
@@ -376,7 +401,7 @@ impl Pinned {
         false
     }
 
-    /// Sum of the pieces.
+    /// All of its bytes, passed or not.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -397,6 +422,12 @@ fn low(word: u64) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Steps from a frame to the next that this thread has taken.
+        pub(super) static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
 
     #[test]
     fn frames_fill_segments_from_the_lowest_and_give_them_back() {
@@ -427,6 +458,39 @@ mod tests {
         drop(pinned);
         assert_eq!(memory.segments.free(), free);
         assert!(!memory.hold(head));
+    }
+
+    #[test]
+    fn a_value_read_piece_by_piece_is_walked_once() {
+        let memory = Arc::new(Memory::new(1 << 20, 1, 1).expect("address space"));
+        let frame_bytes = memory.frames.frame_bytes as usize;
+        let frames: Vec<u32> = (0..40).map(|_| memory.take_frame(0).expect("room")).collect();
+        for (number, frame) in (0..).zip(&frames) {
+            // SAFETY: the frame was taken just now, and is `frame_bytes` long.
+            unsafe { memory.frame_at(*frame).write_bytes(number, frame_bytes) };
+        }
+        frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));
+        let expected: Vec<u8> =
+            (0..40).flat_map(|number| std::iter::repeat_n(number, frame_bytes)).collect();
+        for step in [1, frame_bytes - 1, frame_bytes, frame_bytes + 1, 3 * frame_bytes, usize::MAX]
+        {
+            assert!(memory.hold(frames[0]));
+            let mut pinned = Pinned::new(Arc::clone(&memory), frames[0], expected.len());
+            let (mut read, mut reads) = (Vec::new(), 0);
+            let before = STEPS.get();
+            while pinned.bytes_left() > 0 {
+                let first = pinned.pieces().next().expect("bytes are left");
+                let bytes = first.len().min(step);
+                read.extend_from_slice(&first[..bytes]);
+                pinned.advance(bytes);
+                assert_eq!(pinned.bytes_left(), expected.len() - read.len());
+                reads += 1;
+            }
+            assert!(read == expected, "by {step}");
+            // One for each piece asked for, one for each frame passed.
+            assert_eq!(STEPS.get() - before, reads + frames.len(), "steps in {reads} reads");
+        }
+        assert_eq!(memory.release(frames[0]), 40);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where: the executor appends, the connection sends. A column has one for the turn at hand; a
 //! connection whose socket is full gets one of its own with what is left.
 //! Invariant: the bytes to send are `buf` with each pin's bytes inserted at its position, less
-//! what `advance` was told of. Text is copied, so it outlives any quiescent point; a pin keeps its
+//! what `advance` was told of, which is never walked again. Text is copied, so it outlives any quiescent point; a pin keeps its
 //! frames until its last byte is sent.
 
 use std::io::IoSlice;
@@ -19,8 +19,6 @@ pub struct Out {
     pub pins: Vec<(usize, store::Pinned)>,
     /// Bytes of `buf` sent.
     text_sent: usize,
-    /// Bytes of the first pin sent.
-    pin_sent: usize,
     /// Sum of the pins' bytes.
     pinned_bytes: usize,
 }
@@ -82,16 +80,13 @@ impl Out {
             true
         };
         let mut text_at = self.text_sent;
-        let mut skip = self.pin_sent;
         for (at, value) in &self.pins {
             if !put(&self.buf[text_at..*at]) {
                 return used;
             }
             text_at = *at;
             for piece in value.pieces() {
-                let sent = skip.min(piece.len());
-                skip -= sent;
-                if !put(&piece[sent..]) {
+                if !put(piece) {
                     return used;
                 }
             }
@@ -102,19 +97,17 @@ impl Out {
 
     /// `bytes` have been sent.
     pub fn advance(&mut self, mut bytes: usize) {
-        while let Some((at, value)) = self.pins.first() {
-            let text = bytes.min(at - self.text_sent);
+        while let Some((at, value)) = self.pins.first_mut() {
+            let text = bytes.min(*at - self.text_sent);
             self.text_sent += text;
             bytes -= text;
-            let value_bytes = value.bytes();
-            let body = bytes.min(value_bytes - self.pin_sent);
-            self.pin_sent += body;
+            let body = bytes.min(value.bytes_left());
+            value.advance(body);
             bytes -= body;
-            if self.pin_sent < value_bytes {
+            if value.bytes_left() > 0 {
                 return;
             }
-            self.pinned_bytes -= value_bytes;
-            self.pin_sent = 0;
+            self.pinned_bytes -= value.bytes();
             self.pins.remove(0);
         }
         self.text_sent = (self.text_sent + bytes).min(self.buf.len());
@@ -128,7 +121,6 @@ impl Out {
         if !self.pins.is_empty() {
             self.pins.clear();
         }
-        self.pin_sent = 0;
         self.pinned_bytes = 0;
     }
 
@@ -142,7 +134,6 @@ impl Out {
             buf: self.buf[from..].to_vec(),
             pins,
             text_sent: 0,
-            pin_sent: self.pin_sent,
             pinned_bytes: self.pinned_bytes,
         };
         self.clear();
