@@ -7,8 +7,12 @@
 use crate::binary;
 use crate::command::{COMMANDS, Command, Shape};
 use crate::form::{Form, GetForm};
+use crate::meta::OPAQUE_BYTES_MAX;
 use crate::reply::number;
 use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store};
+
+/// A line of `Request::encode_head` is no longer than this.
+pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 /// Appends a whole retrieval line.
 pub fn get_line<'k>(
@@ -32,6 +36,24 @@ pub fn get_line<'k>(
 }
 
 impl Request<'_> {
+    /// Appends the line that stands before the value of a storage command in text, for a value of
+    /// so many bytes, as short as it can be said: who waits for the value keeps no more than that,
+    /// whatever a client has written. The flags of an `ms` have been parsed without error; no such
+    /// flag says more than an opaque may. Any other request becomes nothing.
+    pub fn encode_head(&self, value_bytes: u32, out: &mut Vec<u8>) {
+        match self {
+            Request::Store(store) => store_head(store, value_bytes, out),
+            Request::Meta(meta) => {
+                meta_head(meta, value_bytes, out);
+                for token in meta.flags.tokens() {
+                    word(out, &token[..token.len().min(OPAQUE_BYTES_MAX)]);
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => {}
+        }
+    }
+
     /// Appends the request's bytes. A text `Get` becomes a line of its own; an answer is nothing a
     /// client says, and becomes nothing.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -91,6 +113,12 @@ impl Request<'_> {
 }
 
 fn store(store: &Store<'_>, out: &mut Vec<u8>) {
+    store_head(store, store.value.len(), out);
+    out.extend_from_slice(store.value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn store_head(store: &Store<'_>, value_bytes: impl itoa::Integer, out: &mut Vec<u8>) {
     name(|shape| shape == Shape::Store(store.verb), out);
     word(out, store.key);
     out.push(b' ');
@@ -98,24 +126,17 @@ fn store(store: &Store<'_>, out: &mut Vec<u8>) {
     out.push(b' ');
     number(out, store.exptime);
     out.push(b' ');
-    number(out, store.value.len());
+    number(out, value_bytes);
     if store.verb == crate::request::StoreVerb::Cas {
         out.push(b' ');
         number(out, store.cas);
     }
     no_reply(store.form, out);
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(store.value);
-    out.extend_from_slice(b"\r\n");
 }
 
 fn meta(meta: &Meta<'_>, out: &mut Vec<u8>) {
-    name(|shape| shape == Shape::Meta(meta.verb), out);
-    word(out, meta.key);
-    if meta.verb == MetaVerb::Set {
-        out.push(b' ');
-        number(out, meta.value.len());
-    }
+    meta_head(meta, meta.value.len(), out);
     for token in meta.flags.tokens() {
         word(out, token);
     }
@@ -123,6 +144,16 @@ fn meta(meta: &Meta<'_>, out: &mut Vec<u8>) {
     if meta.verb == MetaVerb::Set {
         out.extend_from_slice(meta.value);
         out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// All but the flags, and the line's end.
+fn meta_head(meta: &Meta<'_>, value_bytes: impl itoa::Integer, out: &mut Vec<u8>) {
+    name(|shape| shape == Shape::Meta(meta.verb), out);
+    word(out, meta.key);
+    if meta.verb == MetaVerb::Set {
+        out.push(b' ');
+        number(out, value_bytes);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::KEY_BYTES_MAX;
 use crate::form::{Form, GetForm};
 use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store, StoreVerb};
 use crate::scan;
-use crate::session::{LINE_END_BYTES, Step, with_value};
+use crate::session::{COMMAND_BYTES_MAX, LINE_END_BYTES, Step, with_value};
 
 /// Most digits of a number taken here: it cannot overflow.
 const DIGITS_MAX: usize = 9;
@@ -17,8 +17,9 @@ const DIGITS_MAX: usize = 9;
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
-/// Most flags of a meta command taken here.
+/// Most flags of a meta command taken here, and most bytes of them.
 const FLAGS_MAX: usize = 10;
+const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
 /// What stands behind the name of a `get` or, if so, `gets`.
 #[inline(always)]
@@ -227,6 +228,10 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
             }
             [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
                 let text = &text[..text.len() - rest.len()];
+                // Longer ones may make the line too long.
+                if text.len() > FLAGS_BYTES_MAX {
+                    return None;
+                }
                 return Some((Args { text: text.get(1..).unwrap_or(text), count }, behind));
             }
             _ => return None,

@@ -16,10 +16,12 @@ use crate::quick;
 use crate::request::{Get, Request, Store};
 
 /// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
-/// arrives; no other line may be so long without its end.
+/// arrives; any other line that has none after so many closes the connection, whether or not its
+/// end has come. (memcached's read buffer, which grows for those two only.)
 pub const LINE_BYTES_MAX: usize = 16384;
 
-/// A line that is no `get` or `gets` and has no end after so many bytes closes the connection.
+/// A line that is no `get` or `gets` and whose end is not here after so many bytes closes the
+/// connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Length of the line end behind a value.

@@ -7,10 +7,11 @@
 mod stream;
 
 use proptest::prelude::*;
+use protocol::meta::Flags;
 use protocol::reply::Decoded;
 use protocol::{
-    Answer, Args, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Reply, Request, Session,
-    Speak, Step, Store, StoreVerb, answer, encode,
+    Answer, Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, Reply,
+    Request, Session, Speak, Step, Store, StoreVerb, answer, encode,
 };
 use stream::feed;
 
@@ -234,6 +235,111 @@ fn a_long_line_of_anything_else_closes_the_connection() {
     assert!(!feed(Speak::Auto, [spaces.as_bytes()]).closed);
     assert!(feed(Speak::Auto, [format!(" {spaces}").as_bytes()]).closed);
     assert!(feed(Speak::Auto, [format!("gat 0 {}", "k ".repeat(1200)).as_bytes()]).closed);
+}
+
+#[test]
+fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
+    let line = |start: &str, bytes: usize| {
+        let fill = "0".repeat(bytes - start.len() - 2);
+        format!("{start}{fill}\r\nversion\r\n").into_bytes()
+    };
+    let starts = [
+        "set k 0 0 1000000 ",
+        "ms k 1000000 q",
+        "ms ",
+        "mg k O",
+        "mg ",
+        "delete k ",
+        "mn ",
+        "gat 0 ",
+        "xyz",
+        "  set k 0 0 1 ",
+    ];
+    for start in starts {
+        assert!(!feed(Speak::Auto, [&line(start, LINE_BYTES_MAX)[..]]).closed, "{start}");
+        assert!(feed(Speak::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]).closed, "{start}");
+    }
+    for start in ["get ", "gets k ", " get "] {
+        let events = feed(Speak::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]);
+        assert_eq!(events.list.last().map(String::as_str), Some(VERSION), "{start}");
+    }
+}
+
+/// The line before a value, as its connection keeps it.
+fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
+    let mut head = Vec::new();
+    request.encode_head(value_bytes, &mut head);
+    head
+}
+
+/// What is kept of a line asks for the same as the line, and is short.
+fn is_kept(line: &[u8]) -> Result<(), TestCaseError> {
+    let mut session = Session::new(Speak::Ascii);
+    let Step::Body { request, value_bytes, .. } = session.next(line) else { return Ok(()) };
+    let head = head(&request, value_bytes);
+    prop_assert!(head.len() <= encode::HEAD_BYTES_MAX, "{} bytes", head.len());
+    let Step::Body { request: again, value_bytes: bytes_again, header_bytes, .. } =
+        session.next(&head)
+    else {
+        return Err(TestCaseError::fail(format!("{head:?}")));
+    };
+    prop_assert_eq!((bytes_again, header_bytes), (value_bytes, head.len()));
+    match (request, again) {
+        (Request::Meta(meta), Request::Meta(again)) => {
+            let flags = |meta| format!("{:?}", Flags::parse(meta));
+            prop_assert_eq!((again.key, flags(&again)), (meta.key, flags(&meta)));
+            let shown = |meta: Meta<'_>| -> Vec<Vec<u8>> {
+                meta.flags
+                    .tokens()
+                    .map(|token| match token[0] {
+                        b'O' => token.to_vec(),
+                        letter => vec![letter],
+                    })
+                    .collect()
+            };
+            prop_assert_eq!(shown(again), shown(meta));
+        }
+        (request, again) => prop_assert_eq!(again, request),
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_of_a_line_asks_for_the_same(
+        verb in "set|add|replace|append|prepend|cas",
+        key in "[a-z]{1,250}",
+        flags in "[-+\t]{0,2}[0-9]{1,22}",
+        exptime in "[-+\t]{0,2}[0-9]{1,19}",
+        more in "( {1,9}[0-9]{1,30}){0,3}( {1,9}[a-z0-9]{1,900}){0,9}( noreply)? {0,2000}",
+        end in "\r?\n",
+    ) {
+        is_kept(format!("{verb} {key} {flags}  {exptime} 100000{more}{end}").as_bytes())?;
+    }
+
+    #[test]
+    fn what_is_kept_of_a_meta_line_asks_for_the_same(
+        key in "[a-zA-Z0-9/+]{1,250}",
+        flags in proptest::collection::vec(
+            prop_oneof![
+                "[bcfhklqstuvxIPL][a-z0-9]{0,900}",
+                "M[SARPE]?[a-z]{0,50}",
+                "O[a-z0-9]{0,31}",
+                "[NTRFCEJD][0-9]{0,12}",
+            ],
+            0..14,
+        ),
+    ) {
+        let line = format!("ms {key} 100000 {}\r\n", flags.join("  "));
+        let Step::Body { request: Request::Meta(meta), .. } =
+            Session::new(Speak::Ascii).next(line.as_bytes())
+        else {
+            return Ok(());
+        };
+        if Flags::parse(&meta).is_ok() {
+            is_kept(line.as_bytes())?;
+        }
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
 
-use crate::connection::{Arrivals, Connection, Next, Received, Waiting};
+use crate::connection::{Arrivals, Next, Received, Waiting};
 use crate::execute::Context;
 use crate::execute::turn::Budget;
 use crate::limits::{self, TURNS_AHEAD};
@@ -114,7 +114,8 @@ impl Kit {
     /// Connections hold more than one `part`th of what they may.
     #[inline]
     fn is_pressed(&self, part: usize) -> bool {
-        self.spares.held_bytes() + self.waiting.held_bytes > self.kept_bytes_max / part
+        let kept = self.spares.held_bytes() + self.arrivals.header_bytes();
+        kept + self.waiting.held_bytes > self.kept_bytes_max / part
             || self.waiting.pinned_bytes > self.pinned_bytes_max / part
     }
 }
@@ -366,11 +367,10 @@ impl Column {
             if !over && now_ms < self.relief_due_ms {
                 return;
             }
-            let holds = |it: &Connection| it.kept_bytes() + it.pinned_bytes() > 0;
             let oldest = self
                 .connections
                 .iter()
-                .filter(|(_, it)| holds(it))
+                .filter(|(_, it)| it.holds_memory())
                 .min_by_key(|(_, it)| it.moved_ms)
                 .map(|(token, it)| (token, it.moved_ms));
             let Some((token, moved_ms)) = oldest else { return };
@@ -411,12 +411,12 @@ impl Column {
 
     /// What is held beside the store, for `stats`.
     fn tell_holding(&self) {
-        let Kit { context, spares, waiting, out, .. } = &self.kit;
+        let Kit { context, spares, arrivals, waiting, out, .. } = &self.kit;
         let Some(holding) = context.shared.holding.get(self.number) else { return };
         let (places, place_bytes) = self.connections.places();
         let buffers: usize = self.buffers.iter().map(Vec::len).sum();
         holding.connection_structures.set(places as u64);
-        holding.connection_bytes.set(place_bytes as u64);
+        holding.connection_bytes.set((place_bytes + arrivals.held_bytes()) as u64);
         let stock = spares.stock_bytes();
         holding.read_buf_bytes.set((buffers + stock + spares.held_bytes()) as u64);
         holding.read_buf_bytes_free.set(stock as u64);

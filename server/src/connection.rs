@@ -262,14 +262,9 @@ impl Connection {
         self.closing |= stop == Stop::Close;
     }
 
-    /// Memory it holds beside the store.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        self.held.capacity() + self.out.as_ref().map_or(0, |out| out.held_bytes())
-    }
-
-    /// Bytes of large values that its waiting replies pin.
-    pub(crate) fn pinned_bytes(&self) -> usize {
-        self.out.as_ref().map_or(0, |out| out.pinned_bytes())
+    /// Does it hold memory that `limits` bounds: input, a value on its way in, replies?
+    pub(crate) fn holds_memory(&self) -> bool {
+        self.held.capacity() > 0 || self.arrival.is_some() || self.out.is_some()
     }
 
     /// Gives back everything it borrowed from the column.

@@ -68,7 +68,8 @@ pub fn receive_bytes(log_value_bytes_max: usize) -> usize {
 }
 
 /// One column's share of the memory that connections may hold beside the store: input of requests
-/// that are not complete, and replies that the peer does not read. All columns together an eighth
+/// that are not complete, commands whose large value has not come, and replies that the peer does
+/// not read. All columns together an eighth
 /// of `-m`, and never less than 32 MiB. Over it, the connection that has not moved for longest is
 /// told so and closed (over half of it, only if it is stalled).
 #[must_use]

@@ -3,8 +3,8 @@
 //! Where: the executor appends, the connection sends. A column has one for the turn at hand; a
 //! connection whose socket is full gets one of its own with what is left.
 //! Invariant: the bytes to send are `buf` with each pin's bytes inserted at its position, less
-//! what `advance` was told of, which is never walked again. Text is copied, so it outlives any quiescent point; a pin keeps its
-//! frames until its last byte is sent.
+//! what `advance` was told of, which is never walked again. Text is copied, so it outlives any
+//! quiescent point; a pin keeps its frames until its last byte is sent.
 
 use std::io::IoSlice;
 

@@ -124,7 +124,7 @@ counters! {
 pub struct Holding {
     /// Places for connections.
     pub connection_structures: Counter,
-    /// Bytes of these.
+    /// Bytes of these, and of what is kept of values on their way in.
     pub connection_bytes: Counter,
     /// Bytes of receive buffers, in use and recycled, and of input that connections keep.
     pub read_buf_bytes: Counter,
@@ -139,7 +139,7 @@ pub struct Holding {
 pub struct Held {
     /// As in `Holding`, like all of these.
     pub connection_structures: u64,
-    /// Bytes of connections' places.
+    /// Bytes of connections' places, and of what is kept of values on their way in.
     pub connection_bytes: u64,
     /// Bytes of receive buffers and kept input.
     pub read_buf_bytes: u64,

@@ -297,6 +297,42 @@ fn half_requests_of_thousands_are_bounded() {
 }
 
 #[test]
+fn padded_headers_of_thousands_are_bounded() {
+    assert!(allow_files(5000));
+    let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "5000"]);
+    let mut good = connect(&server);
+    check_service(&mut good, 0);
+    let (zeros, letters) = ("0".repeat(60_000), "x".repeat(16_000));
+    let headers = [
+        // Longer than a line may be: closed.
+        format!("set k 0 0 1000000 {zeros}\r\n"),
+        // As long as one may be, about: what is beside the point is not kept.
+        format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
+        format!("ms k 1000000 q{letters}\r\n"),
+    ];
+    for (round, header) in (1..).zip(&headers) {
+        let before = resident_bytes(&server);
+        let mut stalled = Vec::new();
+        for _ in 0..2000 {
+            let mut client = connect(&server);
+            client.try_send(header);
+            stalled.push(client);
+        }
+        let waiting = if round == 1 { 0 } else { stalled.len() as u64 };
+        wait_until("all taken in", || {
+            good.stat("total_connections") == 1 + 2000 * round
+                && good.stat("curr_connections") == 1 + waiting
+        });
+        check_service(&mut good, 1);
+        let more = resident_bytes(&server).saturating_sub(before);
+        assert!(more < 16 * MIB, "{more} bytes for 2,000 of {} bytes", header.len());
+        if round == 1 {
+            stalled.iter_mut().for_each(Client::expect_end);
+        }
+    }
+}
+
+#[test]
 fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     assert!(allow_files(2000));
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);

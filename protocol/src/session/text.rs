@@ -33,8 +33,7 @@ impl Session {
 
     #[inline(never)]
     pub(crate) fn any_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        let Some(end) = memchr::memchr(b'\n', input) else { return self.endless(input) };
-        let line_bytes = end + 1;
+        let Some(line_bytes) = line_bytes(input) else { return self.endless(input) };
         match parse(&input[..line_bytes]) {
             Parsed::Request(request) => Step::Request(request, line_bytes),
             Parsed::Value(request, value_bytes) => {
@@ -53,20 +52,12 @@ impl Session {
         }
     }
 
-    /// A line whose end has not come.
+    /// A line whose end has not come, or comes too late.
     fn endless<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if input.len() <= COMMAND_BYTES_MAX {
             return Step::More;
         }
-        let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
-        let cas = match &input[spaces..] {
-            [b'g', b'e', b't', b' ', ..] => false,
-            [b'g', b'e', b't', b's', b' ', ..] => true,
-            _ => return Step::Close,
-        };
-        if spaces > SPACES_MAX {
-            return Step::Close;
-        }
+        let Some((cas, spaces)) = retrieval(input) else { return Step::Close };
         if input.len() < LINE_BYTES_MAX {
             return Step::More;
         }
@@ -135,6 +126,24 @@ impl Session {
         let get = Get { key, exptime, form: GetForm::Text { cas, last } };
         Step::Request(Request::Get(get), consumed + tail.unwrap_or(0))
     }
+}
+
+/// The first line's bytes, its end included. `None`: it has no end here, or it is longer than
+/// memcached's read buffer, which only a retrieval line may be.
+fn line_bytes(input: &[u8]) -> Option<usize> {
+    let bytes = memchr::memchr(b'\n', input)? + 1;
+    (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
+}
+
+/// Does a `get` or, if so, `gets` stand at the start, behind how many spaces?
+fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
+    let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
+    let cas = match &input[spaces..] {
+        [b'g', b'e', b't', b' ', ..] => false,
+        [b'g', b'e', b't', b's', b' ', ..] => true,
+        _ => return None,
+    };
+    (spaces <= SPACES_MAX).then_some((cas, spaces))
 }
 
 fn answered<'a>(answer: &'static str, consumed: usize) -> Step<'a> {

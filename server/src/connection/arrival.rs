@@ -2,10 +2,13 @@
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
-//! Invariant: frames are taken as bytes arrive, never by the length a peer declares. When there are
+//! Invariant: frames are taken as bytes arrive, never by the length a peer declares, and of a
+//! command no more is kept than what it asks for. When there are
 //! no more frames for arriving values, one that stalls gives way: its command fails and its
 //! remaining bytes are skipped. Only if all others move does a value wait, and never for long.
 
+use protocol::Request;
+use protocol::encode::HEAD_BYTES_MAX;
 use store::{Column, Draft};
 
 use super::Connection;
@@ -27,8 +30,8 @@ pub(super) enum Fill {
 /// One large value.
 #[derive(Debug)]
 struct Arrival {
-    /// What stood before it.
-    header: Box<[u8]>,
+    /// What stood before it, as short as it can be said.
+    header: Vec<u8>,
     /// `None`: it gave way.
     draft: Option<Draft>,
     missing_bytes: usize,
@@ -57,6 +60,8 @@ pub(crate) struct Arrivals {
     live: usize,
     /// Bytes received of them.
     bytes: usize,
+    /// Bytes of their headers.
+    header_bytes: usize,
     /// Over it, stalled ones give way unasked, so that other columns find frames.
     bytes_share: usize,
     /// Waiting for room makes sense (not with `-M`).
@@ -72,6 +77,7 @@ impl Arrivals {
             free: Vec::new(),
             live: 0,
             bytes: 0,
+            header_bytes: 0,
             bytes_share: 0,
             waits,
             ended: 0,
@@ -93,7 +99,19 @@ impl Arrivals {
         self.ended
     }
 
+    /// Bytes of their headers.
+    pub(crate) fn header_bytes(&self) -> usize {
+        self.header_bytes
+    }
+
+    /// Memory that they take beside the store.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let places = self.all.capacity() * size_of::<Option<Arrival>>();
+        places + self.free.capacity() * size_of::<u32>() + self.header_bytes
+    }
+
     fn add(&mut self, arrival: Arrival) -> u32 {
+        self.header_bytes += arrival.header.capacity();
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
@@ -103,11 +121,13 @@ impl Arrivals {
         index
     }
 
-    /// Drops it.
-    pub(crate) fn remove(&mut self, index: u32) {
+    /// Drops it; what stood before it.
+    pub(crate) fn remove(&mut self, index: u32) -> Vec<u8> {
         self.end(index);
-        self.all[index as usize] = None;
         self.free.push(index);
+        let header = self.all[index as usize].take().map_or_else(Vec::new, |it| it.header);
+        self.header_bytes -= header.capacity();
+        header
     }
 
     /// Ends its draft: to be stored, or dropped.
@@ -203,16 +223,16 @@ impl Arrivals {
 }
 
 impl Connection {
-    /// From here on, input is the value of the command in `header`.
+    /// From here on, input is the value of the command in `header`, which asks for `request`.
     pub(super) fn expect(
         &mut self,
         kit: &mut Kit,
-        header: &[u8],
+        (header, request): (&[u8], &Request<'_>),
         value_bytes: u32,
         end_bytes: u32,
     ) {
         self.arrival = Some(kit.arrivals.add(Arrival {
-            header: header.into(),
+            header: kept(header, request, value_bytes),
             draft: Some(kit.context.store.draft(value_bytes)),
             missing_bytes: value_bytes as usize,
             end_bytes,
@@ -244,10 +264,10 @@ impl Connection {
         };
         if arrival.draft.is_none() {
             let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
-            let answer = execute::give_up(&mut kit.context, &arrival.header);
-            self.session.swallow(missing, answer);
             self.arrival = None;
-            kit.arrivals.remove(index);
+            let header = kit.arrivals.remove(index);
+            let answer = execute::give_up(&mut kit.context, &header);
+            self.session.swallow(missing, answer);
             return (Fill::Done(After::Continue), used);
         }
         if arrival.missing_bytes > 0 {
@@ -258,13 +278,22 @@ impl Connection {
         };
         used += end.len();
         let terminated = end.is_empty() || end == b"\r\n";
-        let header = std::mem::take(&mut arrival.header);
         let draft = kit.arrivals.end(index);
         self.arrival = None;
-        kit.arrivals.remove(index);
+        let header = kit.arrivals.remove(index);
         let Some(draft) = draft else { return (Fill::Done(After::Continue), used) };
         let after =
             execute::execute_with_draft(&mut kit.context, &header, draft, terminated, &mut kit.out);
         (Fill::Done(after), used)
     }
+}
+
+/// What is kept of a header until its value has come: a frame's is short, and a line may be padded.
+fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
+    if request.tag().is_some() {
+        return header.to_vec();
+    }
+    let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
+    request.encode_head(value_bytes, &mut kept);
+    kept
 }

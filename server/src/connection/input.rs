@@ -60,7 +60,7 @@ impl Connection {
                     let header = &input[at..at + header_bytes];
                     at += header_bytes;
                     match execute::begin(&mut kit.context, &request, value_bytes) {
-                        Ok(()) => self.expect(kit, header, value_bytes, end_bytes),
+                        Ok(()) => self.expect(kit, (header, &request), value_bytes, end_bytes),
                         Err(answer) => {
                             let bytes = u64::from(value_bytes) + u64::from(end_bytes);
                             self.session.swallow(bytes, answer);
