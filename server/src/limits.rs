@@ -37,6 +37,10 @@ pub const PINNED_BYTES_TURN_MAX: usize = 1 << 20;
 /// Pieces of one vectored write; the kernel takes 1,024 at most.
 pub const PIECES_MAX: usize = 256;
 
+/// What `stats` counts of a turn's requests (`-R`): it costs about as much as so many gets. A
+/// client that repeats it delays the others no more than one that gets.
+pub const STATS_REQUESTS: u32 = 50;
+
 /// Keys of multigets looked up in one turn; lines longer than this take several turns.
 pub const KEYS_TURN_MAX: usize = 2048;
 

@@ -268,7 +268,8 @@ impl Local {
             gathered.marks.set(segment, false);
             if !gathered.alive.contains(&segment) {
                 let bytes = store.log.segment(segment).unlink_all();
-                self.counters(store).unlink(store.log.queue_of(segment), bytes.into());
+                let queue = store.log.queue_of(segment);
+                self.counters(store).unlink(queue, bytes.into(), bytes);
                 store.log.retire(segment);
             }
         }

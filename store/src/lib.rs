@@ -191,7 +191,7 @@ impl Store {
         self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
-        stats.dead_bytes = self.usage().dead_bytes;
+        stats.dead_bytes = whole(stats.dead_bytes.wrapping_add(self.log.dead_bytes()));
         stats.probation_percent = self.share_percent();
         stats
     }
@@ -222,12 +222,10 @@ impl Store {
         u32::try_from((probation_bytes + main_bytes) / items).unwrap_or(u32::MAX)
     }
 
-    /// A gauge, summed over all columns. One column may have taken what another is yet to be seen
-    /// to have added: less than nothing is nothing.
+    /// A gauge, summed over all columns.
     fn sum(&self, one: fn(&Counters) -> u64) -> u64 {
         let add = |sum: u64, counters: &Line<Counters>| sum.wrapping_add(one(counters));
-        let sum = self.counters.iter().fold(0, add);
-        if sum > i64::MAX as u64 { 0 } else { sum }
+        whole(self.counters.iter().fold(0, add))
     }
 
     /// Bytes of linked items in probation and in the main queue, frames included; about, while
@@ -275,6 +273,12 @@ impl Store {
     fn frame_bytes(&self) -> u32 {
         self.memory().frames.frame_bytes()
     }
+}
+
+/// A gauge's sum. One column may have taken what another is yet to be seen to have added: less than
+/// nothing is nothing.
+fn whole(sum: u64) -> u64 {
+    if sum > i64::MAX as u64 { 0 } else { sum }
 }
 
 /// Which evictions a policy wants to know of later.

@@ -91,6 +91,9 @@ pub(crate) struct Log {
     calendar: Calendar,
     /// What lies in segments of earlier epochs is gone.
     pub(crate) flush: Line<Flush>,
+    /// Bytes of voids, less all bytes of retired segments: with those of the items that columns
+    /// have unlinked, the dead bytes of the segments there are.
+    dead_bytes: Line<AtomicU64>,
     /// The next CAS unique to hand out.
     cas: Line<AtomicU64>,
     /// The latest clock of any column, in seconds.
@@ -126,6 +129,7 @@ impl Log {
             window_percent,
             calendar: Calendar::new(segments_max)?,
             flush: Line(Flush::default()),
+            dead_bytes: Line(AtomicU64::new(0)),
             cas: Line(AtomicU64::new(1)),
             now: Line(AtomicU32::new(0)),
             memory,
@@ -584,6 +588,17 @@ impl Log {
         }
     }
 
+    /// The place holds a void.
+    pub(crate) fn commit_void(&self, place: Place) {
+        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum
+        self.commit(place);
+    }
+
+    /// Bytes of voids, less those of retired segments; may be less than nothing.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        self.dead_bytes.load(Ordering::Relaxed) // a sum
+    }
+
     /// The item of `bytes` at `loc` is unlinked.
     pub(crate) fn unlink(&self, loc: u64, bytes: u32) {
         let segment = self.memory.region.segment_of(loc);
@@ -613,7 +628,9 @@ impl Log {
     pub(crate) fn retire(&self, segment: u32) {
         let Lane { queue, count, .. } = self.lane_of(segment);
         queue.remove(&self.memory.segments, segment);
-        count.segments.fetch_sub(1, Ordering::Relaxed); // a count
+        // Relaxed: a count and a sum.
+        count.segments.fetch_sub(1, Ordering::Relaxed);
+        self.dead_bytes.fetch_sub(self.segment(segment).end().into(), Ordering::Relaxed);
         self.memory.segments.retire(segment, &self.memory.quiescence);
     }
 }

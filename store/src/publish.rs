@@ -168,7 +168,7 @@ impl Store {
     pub(crate) fn void(&self, place: Place) {
         // SAFETY: as in `write`.
         unsafe { item::write_void(&self.memory().region, place.loc, place.bytes) };
-        self.log.commit(place);
+        self.log.commit_void(place);
     }
 }
 
@@ -287,7 +287,7 @@ impl Local {
         let segment = store.memory().region.segment_of(loc);
         let counters = self.counters(store);
         counters.curr_items.sub(1);
-        counters.unlink(store.log.queue_of(segment), item_bytes(shape));
+        counters.unlink(store.log.queue_of(segment), item_bytes(shape), shape.extent());
         store.log.unlink(loc, shape.extent());
     }
 

@@ -149,9 +149,13 @@ impl Local {
             // What a pass has left uncounted, or others have counted too.
             let (bytes, queue) =
                 (store.log.segment(segment).miscounted(), store.log.queue_of(segment));
+            let (counters, more) = (self.counters(store), bytes.unsigned_abs());
             match bytes >= 0 {
-                true => self.counters(store).unlink(queue, bytes.unsigned_abs().into()),
-                false => self.counters(store).link(queue, bytes.unsigned_abs().into()),
+                true => counters.unlink(queue, more.into(), more),
+                false => {
+                    counters.link(queue, more.into());
+                    counters.dead_bytes.sub(more.into());
+                }
             }
             poison(store, segment);
         });

@@ -52,8 +52,6 @@ macro_rules! counters {
             pub hash_power_level: u32,
             /// What probation ought to have of all live bytes now.
             pub probation_percent: u64,
-            /// Bytes in the log that no item owns any more.
-            pub dead_bytes: u64,
             $($(#[$doc])* pub $name: u64,)+
         }
     };
@@ -72,10 +70,11 @@ impl Counters {
         }
     }
 
-    /// An item of so many bytes in `queue` is linked no more.
+    /// An item of so many bytes in `queue`, `log_bytes` of them in the log, is linked no more.
     #[inline]
-    pub(crate) fn unlink(&self, queue: Queue, bytes: u64) {
+    pub(crate) fn unlink(&self, queue: Queue, bytes: u64, log_bytes: u32) {
         self.bytes.sub(bytes);
+        self.dead_bytes.add(log_bytes.into());
         if queue == Queue::Probation {
             self.probation_bytes.sub(bytes);
         }
@@ -120,6 +119,9 @@ counters! {
     bytes,
     /// Of these, in the probation queue.
     probation_bytes,
+    /// Bytes in the log that no item owns any more: a column's are those it has unlinked, and what
+    /// is voided or retired is the log's to count.
+    dead_bytes,
     /// Items ever linked.
     total_items,
     /// Live items dropped to make room.

@@ -219,7 +219,7 @@ impl Local {
         self.items -= i64::from(gone.items);
         let counters = self.counters(store);
         counters.curr_items.sub(gone.items.into());
-        counters.unlink(store.log.queue_of(drain.segment), gone.bytes);
+        counters.unlink(store.log.queue_of(drain.segment), gone.bytes, gone.extent);
         counters.expired_unfetched.add(gone.unfetched);
         counters.crawler_reclaimed.add(gone.expired);
         counters.reclaimed.add(u64::from(gone.items) - gone.expired);

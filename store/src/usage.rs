@@ -1,14 +1,15 @@
 //! What the store's memory is used for, to the byte.
 //!
-//! Where: `stats memory`; looks at every segment, up to a bound.
+//! Where: `stats memory`, which looks at a bounded number of segments, and tests, which look at
+//! all. `stats` never comes here.
 //! Invariant: each byte that the store has from the system is in one number. What is reserved and
 //! was never touched, or was given back, is in none.
 
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// Segments looked at; of more, every second, third or so, for an estimate.
-const LOOKS_MAX: u32 = 1 << 15;
+/// Segments that an estimate looks at: meanwhile a column's other clients wait.
+const LOOKS_MAX: u32 = 1 << 12;
 
 /// Bytes of memory, by what they are used for; and segments, by what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +71,8 @@ impl Usage {
 
     /// A segment's part of it.
     fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32) {
+        #[cfg(all(test, not(loom)))]
+        tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
         let touched = u64::from(segment.touched());
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
@@ -122,14 +125,25 @@ impl Usage {
 }
 
 impl Store {
-    /// What the memory is used for now; consistent to within what columns do meanwhile. With more
-    /// than 32,768 segments (64 GiB) an estimate.
+    /// What the memory is used for now; consistent to within what columns do meanwhile. Looks at
+    /// each segment.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        self.usage_in_looks(u32::MAX)
+    }
+
+    /// As `usage`, at a cost that has a bound: of more than 4,096 segments (8 GiB) it looks at
+    /// every second, third or so, and tells the others from those.
+    #[must_use]
+    pub fn usage_estimate(&self) -> Usage {
+        self.usage_in_looks(LOOKS_MAX)
+    }
+
+    fn usage_in_looks(&self, looks_max: u32) -> Usage {
         let memory = self.memory();
         let (segments, segment_bytes) = (&memory.segments, memory.region.segment_bytes());
         let count = segments.count();
-        let step = count.div_ceil(LOOKS_MAX).max(1);
+        let step = count.div_ceil(looks_max).max(1);
         let mut usage = Usage::default();
         for segment in (0..count).step_by(step as usize) {
             usage.add(segments.get(segment), memory.frames.used_bytes(segment), segment_bytes);
@@ -148,6 +162,44 @@ impl Store {
             ghost_bytes: ghost_bytes as u64,
             table_bytes: tables as u64,
             ..usage
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Segments that this thread has looked at.
+        pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn statistics_do_not_cost_more_where_there_are_more_segments() {
+        for megabytes in [64, 1024, 16_384] {
+            let store = Store::new(&Config {
+                memory_bytes: megabytes << 20,
+                item_bytes_max: 1 << 20,
+                columns: 1,
+                eviction: None,
+                cas: true,
+                now: 62,
+            });
+            let store = store.expect("address space");
+            let looks = |ask: &dyn Fn()| {
+                let before = LOOKS.get();
+                ask();
+                LOOKS.get() - before
+            };
+            assert_eq!(looks(&|| _ = store.stats()), 0, "stats at {megabytes} MiB");
+            let all = store.memory().segments.count();
+            let most = all.min(LOOKS_MAX);
+            let looked = looks(&|| _ = store.usage_estimate());
+            assert!(looked <= most && looked * 2 >= most, "{looked} of {all} segments");
+            assert_eq!(looks(&|| _ = store.usage()), all);
         }
     }
 }

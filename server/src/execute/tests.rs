@@ -10,8 +10,10 @@ use std::sync::Arc;
 use protocol::{Answer, LINE_BYTES_MAX, Session, Speak, Step};
 use store::{Config, Store};
 
+use super::turn::{self, Budget, Stopped};
 use super::{After, Context, begin, execute, execute_with_draft};
 use crate::clock::Clock;
+use crate::limits::OUT_BYTES_MAX;
 use crate::out::Out;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -448,4 +450,23 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     server.says(&[("get big\r\n", "END\r\n")]);
     assert_eq!(server.context.counters.store_too_large.get(), 1);
     assert_eq!(server.context.counters.set_cmds.get(), 2);
+}
+
+#[test]
+fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
+    let mut server = Server::ready();
+    for (request, requests, executed) in [
+        ("get absent\r\n", 20, 20),
+        ("stats\r\n", 20, 1),
+        ("stats memory\r\n", 20, 1),
+        ("stats\r\n", 100, 2),
+    ] {
+        let input = request.repeat(40);
+        let (mut budget, mut out) = (Budget::new(requests, OUT_BYTES_MAX), Out::default());
+        let Server { context, session } = &mut server;
+        let (stopped, at) =
+            turn::run(context, session, (input.as_bytes(), 0), &mut budget, &mut out);
+        assert_eq!(stopped, Stopped::Enough, "{request}");
+        assert_eq!(at / request.len(), executed, "{request}");
+    }
 }

@@ -11,7 +11,7 @@ use protocol::{Get, GetForm, Only, Request, Session, Step};
 use store::Prefetched;
 
 use super::{After, Context, execute_hashed, get, meta, set};
-use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD};
+use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD, STATS_REQUESTS};
 use crate::out::Out;
 
 /// What a turn may still do.
@@ -50,12 +50,15 @@ impl Budget {
         Budget { requests, keys: KEYS_TURN_MAX, reply_bytes_max }
     }
 
-    /// Keys of one retrieval line are one request to `-R`.
+    /// Keys of one retrieval line are one request to `-R`, and `stats` is many.
     #[inline]
     fn spend(&mut self, request: &Request<'_>) {
         match request {
             Request::Get(Get { form: GetForm::Text { last: false, .. }, .. }) => {
                 self.keys = self.keys.saturating_sub(1);
+            }
+            Request::Stats { .. } => {
+                self.requests = self.requests.saturating_sub(STATS_REQUESTS);
             }
             _ => self.spend_request(),
         }

@@ -4,7 +4,7 @@
 //! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`, and
 //! differs from `resident_bytes`, which the system counts, by what threads and the allocator take,
 //! and by pages that are used in part. (A test holds it to that.)
-//! Source: `store::Store::usage`, the columns' own counts, /proc/self/statm.
+//! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use rustix::param::page_size;
 
@@ -12,7 +12,7 @@ use super::{Rows, stat};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let (usage, held) = (shared.store.usage(), shared.held());
+    let (usage, held) = (shared.store.usage_estimate(), shared.held());
     stat!(rows, "limit_maxbytes", shared.store.memory_bytes());
     stat!(rows, "segment_bytes", usage.segment_bytes);
     stat!(rows, "segments_allowed", usage.segments_allowed);

@@ -215,7 +215,8 @@ impl Local {
         drop(locked);
         let counters = self.counters(store);
         counters.link(store.log.queue_of(place.segment), item_bytes(shape));
-        counters.unlink(store.log.queue_of(region.segment_of(loc)), item_bytes(item.shape()));
+        let (from, old) = (region.segment_of(loc), item.shape());
+        counters.unlink(store.log.queue_of(from), item_bytes(old), old.extent());
         match cnt {
             None => counters.compacted_bytes.add(u64::from(shape.extent())),
             Some(_) => counters.spared_bytes.add(u64::from(shape.extent())),

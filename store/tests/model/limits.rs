@@ -96,6 +96,9 @@ impl Run {
             ("bytes in probation", stats.probation_bytes, stats.bytes),
             ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes),
             ("percent", stats.probation_percent, 100),
+            // Counted as they die, and found by looking at all segments.
+            ("dead bytes counted", stats.dead_bytes, usage.dead_bytes),
+            ("dead bytes found", usage.dead_bytes, stats.dead_bytes),
         ];
         match bounds.into_iter().find(|(_, is, most)| is > most) {
             Some((what, is, most)) => Err(format!("{is} {what} of {most}: {stats:?}\n  {usage:?}")),

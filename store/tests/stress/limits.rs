@@ -75,4 +75,6 @@ pub(crate) fn settle(store: &Arc<Store>, column: &mut Column, least: Option<usiz
     }
     let mut limits = Limits { store: Arc::clone(store), eighths: &[], most: 0 };
     limits.check().unwrap_or_else(|error| panic!("{error}"));
+    let (stats, usage) = (store.stats(), store.usage());
+    assert_eq!(stats.dead_bytes, usage.dead_bytes, "dead bytes: counted, and found");
 }
