@@ -3,9 +3,9 @@
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
 //! Invariant: frames are taken as bytes arrive, never by the length a peer declares, and of a
-//! command no more is kept than what it asks for. When there are
-//! no more frames for arriving values, one that stalls gives way: its command fails and its
-//! remaining bytes are skipped. Only if all others move does a value wait, and never for long.
+//! command no more is kept than what it asks for. When there are no more frames for arriving
+//! values, one that stalls gives way: its command fails and its remaining bytes are skipped. Only
+//! if all others move does a value wait, and never for long.
 
 use protocol::Request;
 use protocol::encode::HEAD_BYTES_MAX;
