@@ -84,7 +84,7 @@ fn measured(folder: &Path) -> RunResult {
     let plan = reflect::Plan { places: vec![place], value_bytes: 64, ..Default::default() };
     let running = reflect::serve(&plan).unwrap();
     let Place::Tcp(address) = &running.addresses()[0] else { panic!("not TCP") };
-    let words = "run -q --no-populate --keys 1000 --mix get=3,set=1 --schedule 0s+3x100ms -o";
+    let words = "run -q --no-populate --keys 1000 --mix get=3,set=1 --schedule 0s+3x1s -o";
     let mut kvblaster = Command::new(env!("CARGO_BIN_EXE_kvblaster"));
     kvblaster.args(words.split_whitespace()).arg(folder).arg(address.to_string());
     let output = kvblaster.output().unwrap();

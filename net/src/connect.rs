@@ -81,8 +81,12 @@ mod tests {
         }
         client.outcome().unwrap();
         assert_eq!(client.write(b"word", &calls), Sent::Bytes(4));
+        let (accepted, mut arrival) = (accepted.unwrap(), Epoll::new(8).unwrap());
+        arrival.add(&accepted, 3, Interest::Read, &calls).unwrap();
+        let limit = Timeout::Within(Duration::from_secs(20));
+        assert_eq!(arrival.wait(limit, &calls).unwrap().len(), 1);
         let mut word = [0; 8];
-        assert_eq!(accepted.unwrap().read(&mut word, &calls), Got::Bytes(4));
+        assert_eq!(accepted.read(&mut word, &calls), Got::Bytes(4));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod inprocess;
 mod live;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 use inprocess::{Client, allow_files, answer, frame, resident_bytes_of, wait_until};
 use live::Server;
@@ -391,6 +391,8 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
+        // By then the first get has been carried out, however slow its column is.
+        client.0.peek(&mut [0]).unwrap();
         slow.push((client, number, byte));
         check_service(&mut good, usize::from(number));
     }
@@ -439,12 +441,27 @@ fn a_peer_that_floods_does_not_starve_another() {
     wait_until("the stop", || is_stopped(server.pid()));
     flood(&mut flooding, &b"get absent\r\n".repeat(5000), 5000 * 12);
     modest.send("stats\r\n");
+    wait_until("the arrival", || has_arrived(&modest));
     kill_process(pid, Signal::CONT).unwrap();
     let gets = modest_stat(&mut modest, "cmd_get");
     assert!(gets <= 100, "{gets} requests of another client came first");
     wait_until("the flood's end", || modest.stat("cmd_get") == 5000);
     let yields = modest.stat("conn_yields");
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
+}
+
+/// Whether all that a client sent lies in the server's socket.
+fn has_arrived(client: &Client) -> bool {
+    let hexadecimal = |address: SocketAddr| format!(":{:04X}", address.port());
+    let own = hexadecimal(client.0.local_addr().unwrap());
+    let peer = hexadecimal(client.0.peer_addr().unwrap());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // Number, own address, peer's, state, bytes not confirmed and bytes not read.
+    table.lines().any(|line| {
+        let cells: Vec<&str> = line.split_whitespace().take(5).collect();
+        matches!(cells[..], [_, from, to, _, queues]
+            if from.ends_with(&own) && to.ends_with(&peer) && queues.starts_with("00000000:"))
+    })
 }
 
 /// All threads of a process stand still.

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// Nothing here takes so long unless it hangs.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn connected(running: &Running) -> TcpStream {
     let [Place::Tcp(address), ..] = running.addresses() else { panic!("no TCP") };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The longest that one client may take.
-const CLIENT_SECONDS_MAX: &str = "300";
+const CLIENT_SECONDS_MAX: &str = "900";
 
 /// What a client found; none where it is not installed.
 pub(crate) type Verdict = Option<Result<(), String>>;

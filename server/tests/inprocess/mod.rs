@@ -13,7 +13,7 @@ use hypostyle::settings::{Listen, Port, Protocol, Settings};
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
 /// Nothing here takes so long unless it hangs.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Settings for a server on a free loopback port.
 pub(crate) fn settings(columns: usize) -> Settings {

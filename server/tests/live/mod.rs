@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest wait for anything a server is sure to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a server may stay silent before a test believes that it waits for more.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);

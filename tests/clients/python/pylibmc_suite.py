@@ -8,7 +8,9 @@ Usage: pylibmc_suite.py HOST PORT text|binary
 import os
 import pathlib
 import sys
+import time
 
+import pylibmc
 import pylibmc.test
 import pytest
 
@@ -27,6 +29,20 @@ class Passed:
     def pytest_runtest_logreport(self, report):
         if report.when == "call" and report.passed:
             self.count += 1
+
+    def pytest_runtest_call(self, item):
+        # It reads what lives for a second: a part of one, where the second is nearly over.
+        if item.name == "test_touch":
+            await_next_second()
+
+
+def await_next_second():
+    server = f"{os.environ['MEMCACHED_HOST']}:{os.environ['MEMCACHED_PORT']}"
+    client = pylibmc.Client([server])
+    second = now = client.get_stats()[0][1]["time"]
+    while now == second:
+        time.sleep(0.001)
+        now = client.get_stats()[0][1]["time"]
 
 
 def speak_binary():
