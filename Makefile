@@ -1,4 +1,4 @@
-# make test   installs what the tests need, then runs them all
+# make test   installs what the tests need, runs them all, and ends with what passed and what failed
 # make check  the Rust-only part, for daily work
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
@@ -16,9 +16,8 @@ check:
 	$(CARGO) test --workspace --no-fail-fast
 
 test: peers
-	$(CARGO) test --workspace --no-fail-fast
-	$(MAKE) loom
-	$(MAKE) fuzz
+	@tests/together '$(CARGO) test --workspace --no-fail-fast' \
+		'$(MAKE) --no-print-directory loom' '$(MAKE) --no-print-directory fuzz'
 
 peers:
 	tests/install $(PEERS)

@@ -141,8 +141,10 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
 /// Says what is missing; in CI nothing may be.
 fn skip<T>(why: &str) -> Option<T> {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {why}");
-    // Not captured, as a print would be.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+    let test = std::thread::current();
+    // Not captured, as a print would be, and whole among what others print: it is counted.
+    let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
+    let _ = std::io::stderr().write_all(line.as_bytes());
     None
 }
 

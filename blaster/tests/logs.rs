@@ -4,13 +4,14 @@
 //! the histogram in `result.json` says; where Java or the library is missing it is a skip, and in
 //! CI a failure.
 
-#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use blaster::measure::{Interval, Times};
 use blaster::reflect;
 use blaster::result::RunResult;
 use blaster::target::Place;
 use blaster::workload::Verb;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,7 +34,11 @@ fn is_installed() -> bool {
         return true;
     }
     assert!(std::env::var_os("CI").is_none(), "no Java, or no {JAR} (make peers)");
-    eprintln!("skipped: no Java, or no {JAR} (make peers)");
+    let test = std::thread::current();
+    // Not captured, as a print would be, and whole among what others print: it is counted.
+    let name = test.name().unwrap_or_default();
+    let line = format!("SKIPPED {name}: no Java, or no {JAR} (make peers)\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
 

@@ -191,7 +191,10 @@ fn is_root() -> bool {
 }
 
 fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    let test = std::thread::current();
+    // Not captured, as a print would be, and whole among what others print: it is counted.
+    let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 // What it prints.

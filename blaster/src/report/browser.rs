@@ -8,6 +8,7 @@ use super::words::escaped;
 use super::{Entry, named, page};
 use crate::result::sample;
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,10 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         let why = "no Chromium to look at the page with (make peers)";
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-        eprintln!("skipped: {why}");
+        let test = std::thread::current();
+        // Not captured, as a print would be, and whole among what others print: it is counted.
+        let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
+        let _ = std::io::stderr().write_all(line.as_bytes());
         return None;
     };
     let folder = std::env::temp_dir().join(format!("kvblaster-{name}-{}", std::process::id()));

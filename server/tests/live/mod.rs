@@ -270,8 +270,10 @@ impl Wire {
 /// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
 pub(crate) fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
-    // Not captured, as a print would be.
-    let _ = writeln!(io::stderr(), "SKIPPED: {reason}");
+    let test = std::thread::current();
+    // Not captured, as a print would be, and whole among what others print: it is counted.
+    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Bytes as a person reads them, a long text cut in its middle.
