@@ -1,14 +1,16 @@
 # make test   installs what the tests need, runs them all, and ends with what passed and what failed
 # make check  the Rust-only part, for daily work
+# make soak   everything at once for MINUTES, and then an audit: what only time finds
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
 
 CARGO ?= cargo
 PEERS := tests/.peers
 FUZZ_SECONDS ?= 20
+MINUTES ?= 10
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom fuzz
+.PHONY: check test peers loom fuzz soak
 
 check:
 	$(CARGO) fmt --all --check
@@ -26,6 +28,11 @@ peers:
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir target/loom \
 		-p hypostyle-memory -p hypostyle-store --lib loom
+
+# Two servers, optimised and with every assertion, under all that clients, operators and systems do.
+soak:
+	$(CARGO) build --profile soak -p kvblaster
+	$(CARGO) bench --profile soak -p hypostyle --bench soak -- --minutes $(MINUTES)
 
 # A short run of each fuzz target: no crash, no hang, no memory that grows.
 fuzz:

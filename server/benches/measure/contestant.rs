@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, getuid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getuid, kill_process, prlimit};
 
 use super::clocks::{self, Cpu};
 use super::{Outcome, fail};
@@ -104,6 +104,23 @@ impl Contestant {
     /// Stops it where it is.
     pub(crate) fn pause(&self) -> Outcome<()> {
         Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// Leaves it `more` descriptors beside those it has open; returns how many it might have.
+    pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count();
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id()))?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        // None where there is no limit.
+        let maximum = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        let current = Some(u64::try_from(open)? + more);
+        Ok(prlimit(Some(self.pid), Resource::Nofile, Rlimit { current, maximum })?)
+    }
+
+    /// Lets it have as many descriptors as before.
+    pub(crate) fn restore_files(&self, limit: Rlimit) -> Outcome<()> {
+        prlimit(Some(self.pid), Resource::Nofile, limit)?;
+        Ok(())
     }
 
     /// Its CPU time and its cores' so far.

@@ -1,0 +1,63 @@
+//! What is asked of a server once nobody works on it any more.
+//!
+//! Where: the end of the soak. Invariant: a server that cannot be audited is a fault too: the
+//! program is one with debug assertions.
+
+use std::time::{Duration, Instant};
+
+use crate::measure::{Outcome, fail};
+use crate::site::Site;
+use crate::wire::Wire;
+
+/// The server may take so long to sweep what was flushed.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// And so long to come to rest: what is not sound then is not.
+const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Audits a server, full and then empty. What was found to be so, in a line.
+pub(crate) fn ask(site: &Site) -> Outcome<String> {
+    let mut wire = site.text()?;
+    let evictions = site.stat(&mut wire, "stats", "evictions")?;
+    if !site.loses && evictions > 0 {
+        return fail(format!("{}: {evictions} evictions, though everything fits", site.name));
+    }
+    let items = site.stat(&mut wire, "stats", "curr_items")?;
+    sound(site, &mut wire)?;
+    if wire.line("flush_all")? != "OK" {
+        return fail(format!("{}: flush_all was refused", site.name));
+    }
+    let start = Instant::now();
+    for name in ["live_bytes", "frame_bytes"] {
+        while site.stat(&mut wire, "stats memory", name)? > 0 {
+            if start.elapsed() > PATIENCE {
+                let left = site.stat(&mut wire, "stats memory", name)?;
+                return fail(format!("{}: {left} {name} are left of a flush", site.name));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    sound(site, &mut wire)?;
+    Ok(format!("sound with {items} items, and empty; {evictions} evictions"))
+}
+
+/// The server looks through all its structure: again, as long as it has something to do with
+/// connections that have gone, and in the background.
+fn sound(site: &Site, wire: &mut Wire) -> Outcome<()> {
+    let start = Instant::now();
+    loop {
+        let rows = wire.stats("stats audit")?;
+        let faults = rows.iter().filter(|(name, _)| name == "audit_fault");
+        let faults: Vec<&str> = faults.map(|(_, what)| what.as_str()).collect();
+        match (&rows[..], &faults[..]) {
+            ([(name, told)], []) if name == "audit" && told == "ok" => return Ok(()),
+            (_, []) => {
+                return fail(format!("{}: no audit: has it debug assertions?", site.name));
+            }
+            (_, faults) if start.elapsed() > PATIENCE_FOR_REST => {
+                return fail(format!("{}: {}", site.name, faults.join("; ")));
+            }
+            _ => std::thread::sleep(LOOK),
+        }
+    }
+}

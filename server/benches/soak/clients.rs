@@ -1,0 +1,129 @@
+//! Clients that do not behave: some stall, some come and go.
+//!
+//! Where: beside the other actors. Invariant: what they do costs nobody but themselves: nothing is
+//! expected of their answers, but that who asks for the version before it leaves is told it.
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::measure::Outcome;
+use crate::measure::random::{Random, hash};
+use crate::site::{Bell, Deeds, Site};
+use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+
+/// Longest wait between two of them.
+const PAUSE_MS_MAX: u32 = 60;
+/// What readers that do not read ask for, so often.
+const WIDE: &str = "wide";
+const WIDE_BYTES: usize = 300_000;
+const GETS: usize = 100;
+
+/// Connections that stand in the middle of something.
+pub(crate) struct Stallers<'s> {
+    site: &'s Site,
+    random: Random,
+    held: Vec<TcpStream>,
+    /// Most connections, and most bytes of a value that each sends a part of.
+    connections_max: usize,
+    value_bytes_max: u32,
+}
+
+impl<'s> Stallers<'s> {
+    pub(crate) fn new(site: &'s Site, seed: u64) -> Stallers<'s> {
+        // Where nothing may be lost, what they hold is little.
+        let (connections_max, value_bytes_max) =
+            if site.loses { (200, 1_000_000) } else { (20, 100_000) };
+        let random = Random::new(hash(seed, 2000));
+        Stallers { site, random, held: Vec::new(), connections_max, value_bytes_max }
+    }
+
+    pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+        while bell.goes_on() {
+            self.stall()?;
+            deeds.add(1);
+            if self.held.len() > self.connections_max {
+                let most = u32::try_from(self.held.len())?;
+                let gone = self.random.below(most) as usize;
+                self.held.swap_remove(gone);
+            }
+            bell.pause(Duration::from_millis(self.random.below(PAUSE_MS_MAX).into()));
+        }
+        self.held.clear();
+        Ok(format!("{} clients stalled, {} at a time", deeds.count(), self.connections_max))
+    }
+
+    /// One more connection that does not go on.
+    fn stall(&mut self) -> Outcome<()> {
+        let bytes = 1 + self.random.below(self.value_bytes_max) as usize;
+        let part = vec![b'h'; self.random.below(self.value_bytes_max) as usize % bytes];
+        let number = self.random.below(1000);
+        let mut out = match self.random.below(6) {
+            0 | 1 => format!("set half-{number} 0 0 {bytes}\r\n").into_bytes(),
+            2 => format!("ms half-{number} {bytes}\r\n").into_bytes(),
+            // The header of a binary SET, and its extras and key.
+            3 => {
+                let body = u32::try_from(8 + 4 + bytes)?.to_be_bytes();
+                let header = [b"\x80\x01\x00\x04\x08\x00\x00\x00", &body[..], &[0; 12]].concat();
+                [&header[..], &[0; 8], b"half"].concat()
+            }
+            4 => {
+                let value = vec![b'w'; WIDE_BYTES];
+                let wide = Ask { verb: Verb::Set(&value), key: WIDE, exptime: 0 };
+                let mut wire = self.site.text()?;
+                let (Answer::Done | Answer::Refused(_)) = wire.ask(&wide)? else {
+                    return Err("a wide value was neither stored nor refused".into());
+                };
+                format!("get {WIDE}\r\n").repeat(GETS).into_bytes()
+            }
+            _ => b"get half-a-line".to_vec(),
+        };
+        if !out.starts_with(b"get ") {
+            out.extend_from_slice(&part);
+        }
+        let mut stream = TcpStream::connect(self.site.address())?;
+        stream.set_nonblocking(true)?;
+        let mut rest = &out[..];
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                // As much as goes; or it had to give way.
+                Err(error) if error.kind() != ErrorKind::Interrupted => break,
+                Err(_) => {}
+            }
+        }
+        self.held.push(stream);
+        Ok(())
+    }
+}
+
+/// Connections that last for a request or two.
+pub(crate) fn churn(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 3000));
+    let mut rude = 0_u64;
+    while bell.goes_on() {
+        deeds.add(1);
+        match random.below(4) {
+            // It goes without a word, or in the middle of one.
+            0 => {
+                let mut stream = TcpStream::connect(site.address())?;
+                // The server may have hung up already.
+                let _ = stream.write_all(&b"set k 0 0 100\r\nabc"[..random.below(18) as usize]);
+                rude += 1;
+            }
+            1 => {
+                let speech = SPEECHES[random.below(3) as usize];
+                let mut wire = Wire::connect(site.address(), speech)?;
+                wire.ask(&Ask { verb: Verb::Get, key: "nothing", exptime: 0 })?;
+            }
+            _ => {
+                let said = site.text()?.line("version")?;
+                if !said.starts_with("VERSION ") {
+                    return Err(format!("the version is {said:?}").into());
+                }
+            }
+        }
+        bell.pause(Duration::from_millis(random.below(PAUSE_MS_MAX / 4).into()));
+    }
+    Ok(format!("{} connections came and went, {rude} without a word", deeds.count()))
+}

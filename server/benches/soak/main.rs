@@ -1,0 +1,254 @@
+//! A server under everything at once, for as long as one likes: nothing wrong is read, nothing
+//! promised is lost, memory stays in its bounds, and its structure is sound in the end.
+//!
+//! ```text
+//!            narrow: not everything fits           roomy: everything does
+//!            kvblaster --verify, three protocols   -
+//!            registers: right, or gone for good    registers: right, and there
+//!            the limit up and down, flushes        the limit up and down, above what is there
+//!            clients stall, come and go; the process is stopped; descriptors run out
+//! ```
+//!
+//! Where: outside the cache; it starts two servers, works on them, and asks each for its audit.
+//! Invariant: nothing is concluded from how fast the machine is. A wall clock that steps is nothing
+//! to the server, whose clock is the monotonic one: it leaps where the process was stopped.
+
+mod audit;
+mod blasters;
+mod clients;
+#[path = "../measure/mod.rs"]
+mod measure;
+mod registers;
+mod site;
+mod trouble;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use blasters::Blaster;
+use clients::Stallers;
+use measure::contestant::{self, Contestant, Launch};
+use measure::options::{each, one_of, unknown, whole};
+use measure::report::{Report, say};
+use measure::{Outcome, fail};
+use registers::Registers;
+use site::{Bell, Deeds, Site};
+use trouble::{PLANTS, Plant};
+use wire::SPEECHES;
+
+const MINUTES_MAX: u32 = 1_000_000;
+const RATE_MAX: u32 = 1_000_000;
+/// Actors with keys of their own, on each server.
+const REGISTERS: u32 = 4;
+/// More than cores, so that columns are stopped in the middle of something.
+const THREADS: u32 = 3;
+const CONNECTIONS: u32 = 4000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+const USAGE: &str = "\
+usage: make soak MINUTES=30
+       cargo bench --profile soak -p hypostyle --bench soak -- [options]
+Two servers under everything at once: one where not everything fits, with three kvblasters that
+verify, one where everything does and nothing may be lost. Exit status 1 on any fault.
+
+  --minutes N        how long (1)
+  --seed N           what all randomness comes from (1)
+  --rate N           requests a second of each kvblaster (5000)
+  --kvblaster PATH   the load generator (the one beside the server's program)
+  --subject PATH     another server
+  --plant FAULT      wrong, lost or memory: does harm behind the actors' backs, to see it found
+";
+
+/// What to do.
+struct Options {
+    minutes: u32,
+    seed: u64,
+    rate_per_s: u32,
+    kvblaster: PathBuf,
+    subject: PathBuf,
+    plant: Option<Plant>,
+}
+
+fn main() -> ExitCode {
+    measure::run("soak", run)
+}
+
+fn run() -> Outcome<()> {
+    let Some(options) = parse()? else { return say(USAGE) };
+    let mut report = Report::of("soak")?;
+    report.fact("subject", contestant::version_of(&options.subject)?);
+    report.open()?;
+    let sites = [
+        site(&options.subject, ("narrow", true), (64, (24, 128)))?,
+        site(&options.subject, ("roomy", false), (64, (40, 128)))?,
+    ];
+    let bell = Bell::default();
+    let told = soak(&options, &sites, &bell);
+    for line in &told {
+        say(&format!("{line}\n"))?;
+    }
+    if bell.faults().is_empty() {
+        for site in &sites {
+            let sound = audit::ask(site)?;
+            say(&format!("{:>7} {:<12} {sound}\n", site.name, "audit"))?;
+        }
+    }
+    match &bell.faults()[..] {
+        [] => say("nothing wrong was read, nothing was lost, memory stayed in its bounds\n"),
+        faults => fail(format!("{} faults:\n{}", faults.len(), faults.join("\n"))),
+    }
+}
+
+fn site(
+    program: &Path,
+    (name, loses): (&'static str, bool),
+    (memory_mb, limits_mb): (u32, (u32, u32)),
+) -> Outcome<Site> {
+    let launch = Launch {
+        program,
+        threads: THREADS,
+        memory_mb,
+        connections: CONNECTIONS,
+        extra: &[],
+        cores: &[],
+    };
+    let server = Contestant::start(launch)?;
+    let limit_bytes = AtomicU64::new(u64::from(memory_mb) << 20);
+    Ok(Site { name, server, loses, limits_mb, limit_bytes })
+}
+
+/// An actor at work.
+struct Actor<'scope> {
+    name: String,
+    deeds: Arc<Deeds>,
+    thread: ScopedJoinHandle<'scope, Option<String>>,
+}
+
+/// The actors of one server.
+struct Cast<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    site: &'env Site,
+    bell: &'env Bell,
+    actors: Vec<Actor<'scope>>,
+}
+
+impl<'scope, 'env> Cast<'scope, 'env> {
+    /// Starts one more; what it fails with is a fault.
+    fn add(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&'env Bell, &Deeds) -> Outcome<String> + Send + 'scope,
+    ) {
+        let name = format!("{:>7} {name:<12}", self.site.name);
+        let deeds = Arc::new(Deeds::default());
+        let (bell, its_name, its_deeds) = (self.bell, name.clone(), Arc::clone(&deeds));
+        let thread = self.scope.spawn(move || match act(bell, &its_deeds) {
+            Ok(told) => Some(told),
+            Err(why) => {
+                bell.fault(format!("{its_name} {why}"));
+                None
+            }
+        });
+        self.actors.push(Actor { name, deeds, thread });
+    }
+
+    /// Starts all of a server.
+    fn fill(&mut self, options: &'env Options) {
+        // Nothing happens to both servers at the same moments.
+        let (site, seed) = (self.site, 2 * options.seed + u64::from(self.site.loses));
+        for number in 0..REGISTERS {
+            let name = format!("registers {number}");
+            self.add(&name, move |bell, deeds| Registers::new(site, number, seed).run(bell, deeds));
+        }
+        if let Some(plant) = options.plant.filter(|_| !site.loses) {
+            self.add("plant", move |bell, deeds| trouble::plant(site, plant, bell, deeds));
+        }
+        if site.loses {
+            for speech in SPEECHES {
+                let rate_per_s = options.rate_per_s;
+                let blaster =
+                    Blaster { site, program: &options.kvblaster, speech, seed, rate_per_s };
+                let name = format!("kvb. {}", speech.name());
+                self.add(&name, move |bell, deeds| blaster.run(bell, deeds));
+            }
+            self.add("flushes", move |bell, deeds| trouble::flushes(site, seed, bell, deeds));
+        }
+        self.add("stallers", move |bell, deeds| Stallers::new(site, seed).run(bell, deeds));
+        self.add("churn", move |bell, deeds| clients::churn(site, seed, bell, deeds));
+        self.add("limits", move |bell, deeds| trouble::limits(site, seed, bell, deeds));
+        self.add("stops", move |bell, deeds| trouble::stops(site, seed, bell, deeds));
+        self.add("descriptors", move |bell, deeds| trouble::descriptors(site, seed, bell, deeds));
+        self.add("memory", move |bell, deeds| trouble::watch(site, bell, deeds));
+    }
+}
+
+/// Lets all work until it is over, and returns what each has to tell.
+fn soak(options: &Options, sites: &[Site], bell: &Bell) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let mut actors = Vec::new();
+        for site in sites {
+            let mut cast = Cast { scope, site, bell, actors: Vec::new() };
+            cast.fill(options);
+            actors.append(&mut cast.actors);
+        }
+        let start = Instant::now();
+        for minute in 1..=options.minutes {
+            let due = MINUTE * minute;
+            bell.pause(due.saturating_sub(start.elapsed()));
+            let counts = actors.iter().map(|one| {
+                let words: Vec<&str> = one.name.split_whitespace().collect();
+                format!("{} {}", words.join(" "), one.deeds.count())
+            });
+            let line = format!("{minute} min: {}\n", counts.collect::<Vec<_>>().join(", "));
+            if let Err(why) = say(&line) {
+                bell.fault(format!("nobody listens: {why}"));
+            }
+            if !bell.goes_on() {
+                break;
+            }
+        }
+        bell.ring();
+        let tell = |one: Actor<'_>| match one.thread.join() {
+            Ok(told) => format!("{} {}", one.name, told.unwrap_or_else(|| "failed".to_owned())),
+            Err(_) => {
+                bell.fault(format!("{} panicked", one.name));
+                format!("{} panicked", one.name)
+            }
+        };
+        actors.into_iter().map(tell).collect()
+    })
+}
+
+fn parse() -> Outcome<Option<Options>> {
+    let subject = contestant::ours().unwrap_or_default();
+    let mut options = Options {
+        minutes: 1,
+        seed: 1,
+        rate_per_s: 5000,
+        kvblaster: subject.with_file_name("kvblaster"),
+        subject,
+        plant: None,
+    };
+    let go = each(std::env::args().skip(1), &[], |name, value| {
+        match name {
+            "--minutes" => options.minutes = whole(name, value, MINUTES_MAX)?,
+            "--seed" => options.seed = whole(name, value, u32::MAX)?.into(),
+            "--rate" => options.rate_per_s = whole(name, value, RATE_MAX)?,
+            "--kvblaster" => options.kvblaster = value.into(),
+            "--subject" => options.subject = value.into(),
+            "--plant" => options.plant = Some(one_of(name, value, &PLANTS)?),
+            _ => return unknown(name),
+        }
+        Ok(())
+    })?;
+    if go && !options.kvblaster.exists() {
+        let path = options.kvblaster.display();
+        return fail(format!("{path} is not there: cargo build --profile soak -p kvblaster"));
+    }
+    Ok(go.then_some(options))
+}

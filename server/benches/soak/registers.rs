@@ -1,0 +1,276 @@
+//! Keys as registers: each belongs to one actor, which knows what must be there, asks for it in
+//! all three protocols, and holds the server to each answer.
+//!
+//! Where: one actor a thread. Invariant: where everything fits, what was stored is there until it
+//! is deleted or its time is over; elsewhere it may be gone, and then it stays gone; a value that
+//! is there is the last one acknowledged, byte for byte.
+
+use std::time::{Duration, Instant};
+
+use crate::measure::random::{Random, hash};
+use crate::measure::{Outcome, fail};
+use crate::site::{Bell, Deeds, Site};
+use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+
+/// Keys of an actor.
+const KEYS: u32 = 400;
+/// Every so many keys, one is a number.
+const NUMBERS_EACH: u32 = 8;
+/// Longest value, appended pieces included.
+const VALUE_BYTES_MAX: usize = 400 << 10;
+/// Requests of a connection, about.
+const REQUESTS_EACH: u32 = 2000;
+/// Times to live are so long, and a column's clock may be off by so much: it may have been read
+/// before the process was stopped.
+const SECONDS: std::ops::Range<u32> = 30..60;
+const SLACK: Duration = Duration::from_secs(20);
+
+/// What must be there.
+struct Item {
+    value: Vec<u8>,
+    /// Until when it surely is there, and from when on it surely is not; none: for ever.
+    life: Option<(Instant, Instant)>,
+}
+
+/// A request's times.
+struct Span {
+    sent: Instant,
+    answered: Instant,
+}
+
+impl Span {
+    fn life(&self, exptime: u32) -> Option<(Instant, Instant)> {
+        let seconds = Duration::from_secs(exptime.into());
+        (exptime > 0).then(|| (self.sent + seconds - SLACK, self.answered + seconds + SLACK))
+    }
+}
+
+/// The name of an actor's key.
+pub(crate) fn key_of(actor: u32, key: u32) -> String {
+    format!("register-{actor}-{key}")
+}
+
+/// An actor, and what it knows.
+pub(crate) struct Registers<'s> {
+    site: &'s Site,
+    number: u32,
+    random: Random,
+    items: Vec<Option<Item>>,
+    wire: Option<Wire>,
+    version: u64,
+    hits: u64,
+    misses: u64,
+    refused: u64,
+}
+
+impl<'s> Registers<'s> {
+    pub(crate) fn new(site: &'s Site, number: u32, seed: u64) -> Registers<'s> {
+        Registers {
+            site,
+            number,
+            random: Random::new(hash(seed, u64::from(number))),
+            items: (0..KEYS).map(|_| None).collect(),
+            wire: None,
+            version: 0,
+            hits: 0,
+            misses: 0,
+            refused: 0,
+        }
+    }
+
+    /// Asks until it is over, and then for each key once more.
+    pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+        while bell.goes_on() {
+            let key = self.random.below(KEYS);
+            self.step(key)?;
+            deeds.add(1);
+        }
+        for key in 0..KEYS {
+            self.ask(key, Verb::Get, 0)?;
+        }
+        let there = self.items.iter().flatten().count();
+        let Registers { hits, misses, refused, .. } = self;
+        Ok(format!(
+            "{hits} right values, {misses} misses, {refused} refused, {there} of {KEYS} there"
+        ))
+    }
+
+    /// Does something to a key.
+    fn step(&mut self, key: u32) -> Outcome<()> {
+        if self.random.below(REQUESTS_EACH) == 0 {
+            self.wire = None;
+        }
+        self.version += 1;
+        let is_number = key.is_multiple_of(NUMBERS_EACH);
+        let made = if is_number {
+            self.random.below(1_000_000).to_string().into_bytes()
+        } else {
+            let bytes = self.value_bytes();
+            value(key, self.version, bytes)
+        };
+        let exptime = match self.random.below(6) {
+            0 => SECONDS.start + self.random.below(SECONDS.end - SECONDS.start),
+            1 => 1_000_000,
+            _ => 0,
+        };
+        let held = self.items[key as usize].as_ref().map_or(0, |item| item.value.len());
+        match self.random.below(20) {
+            0..4 => self.ask(key, Verb::Set(&made), exptime),
+            4 => self.ask(key, Verb::Add(&made), exptime),
+            5 => self.ask(key, Verb::Replace(&made), exptime),
+            6 if !is_number && held + made.len() <= VALUE_BYTES_MAX => {
+                self.ask(key, Verb::Append(&made), 0)
+            }
+            7 => self.ask(key, Verb::Delete, 0),
+            8 => self.ask(key, Verb::Touch, exptime),
+            9 | 10 if is_number => {
+                let by = u64::from(self.random.below(1000));
+                self.ask(key, Verb::Increment(by), 0)
+            }
+            _ => self.ask(key, Verb::Get, 0),
+        }
+    }
+
+    fn value_bytes(&mut self) -> usize {
+        let most = match self.random.below(100) {
+            0..60 => 200,
+            60..90 => 4000,
+            90..99 => 40_000,
+            _ => 200_000,
+        };
+        self.random.below(most) as usize
+    }
+
+    /// Asks, and holds the answer against what must be.
+    fn ask(&mut self, key: u32, verb: Verb<'_>, exptime: u32) -> Outcome<()> {
+        let name = key_of(self.number, key);
+        let mut wire = match self.wire.take() {
+            Some(wire) => wire,
+            None => {
+                let speech = SPEECHES[self.random.below(3) as usize];
+                Wire::connect(self.site.address(), speech)?
+            }
+        };
+        let sent = Instant::now();
+        let answer = wire.ask(&Ask { verb, key: &name, exptime });
+        let span = Span { sent, answered: Instant::now() };
+        let speech = wire.speech.name();
+        self.wire = Some(wire);
+        let judged = answer.and_then(|answer| self.judge(key, verb, (exptime, &span), &answer));
+        judged.or_else(|why| fail(format!("{name}, {}, {speech}: {why}", brief(verb))))
+    }
+
+    fn judge(
+        &mut self,
+        key: u32,
+        verb: Verb<'_>,
+        (exptime, span): (u32, &Span),
+        answer: &Answer,
+    ) -> Outcome<()> {
+        let life = span.life(exptime);
+        let place = key as usize;
+        match (verb, answer) {
+            // "out of memory", or "Out of memory".
+            (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
+                self.refused += 1;
+                // A set that finds no memory leaves nothing; nothing else changes anything.
+                if matches!(verb, Verb::Set(_)) {
+                    self.items[place] = None;
+                }
+            }
+            (_, Answer::Refused(words)) => return fail(format!("refused: {words}")),
+            (Verb::Set(value), Answer::Done) => {
+                self.items[place] = Some(Item { value: value.to_vec(), life });
+            }
+            (Verb::Set(_), _) => return fail("a set was not done".to_owned()),
+            (Verb::Add(value), Answer::Done) => {
+                self.may_be_absent(place, span)?;
+                self.items[place] = Some(Item { value: value.to_vec(), life });
+            }
+            (Verb::Add(_), _) => _ = self.present(place, span)?,
+            (_, Answer::NotDone) => {
+                self.misses += 1;
+                self.may_be_absent(place, span)?;
+                self.items[place] = None;
+            }
+            (verb, answer) => {
+                let item = self.present(place, span)?;
+                match (verb, answer) {
+                    (Verb::Get, Answer::Value(got)) => same(&item.value, got)?,
+                    (Verb::Replace(value), Answer::Done) => {
+                        *item = Item { value: value.to_vec(), life };
+                    }
+                    (Verb::Append(piece), Answer::Done) => item.value.extend_from_slice(piece),
+                    (Verb::Touch, Answer::Done) => item.life = life,
+                    (Verb::Delete, Answer::Done) => self.items[place] = None,
+                    (Verb::Increment(by), Answer::Number(got)) => {
+                        let due = str::from_utf8(&item.value)?.parse::<u64>()? + by;
+                        item.value = due.to_string().into_bytes();
+                        same(&item.value, got.to_string().as_bytes())?;
+                    }
+                    _ => return fail("answered as something else is".to_owned()),
+                }
+                self.hits += u64::from(matches!(verb, Verb::Get));
+            }
+        }
+        Ok(())
+    }
+
+    /// The server says that it is not there.
+    fn may_be_absent(&self, place: usize, span: &Span) -> Outcome<()> {
+        match &self.items[place] {
+            Some(Item { life: Some((sure_until, _)), .. }) if span.answered >= *sure_until => {}
+            Some(item) if !self.site.loses => {
+                let life = item.life.map(|(_, over)| over.duration_since(span.answered));
+                let bytes = item.value.len();
+                return fail(format!("lost: {bytes} bytes were stored, {life:?} of life left"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server says that it is there.
+    fn present(&mut self, place: usize, span: &Span) -> Outcome<&mut Item> {
+        match &mut self.items[place] {
+            None => fail("there, and was deleted, or gone before".to_owned()),
+            Some(Item { life: Some((_, over)), .. }) if span.sent > *over => {
+                fail(format!("there {:?} after its time", span.sent.duration_since(*over)))
+            }
+            Some(item) => Ok(item),
+        }
+    }
+}
+
+/// A request in a word or two.
+fn brief(verb: Verb<'_>) -> String {
+    let name = format!("{verb:?}");
+    let end = name.find('(').unwrap_or(name.len());
+    name[..end].to_lowercase()
+}
+
+/// Bytes that no other version of any key has.
+fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random::new(hash(version, u64::from(key)));
+    let mut value = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        value.extend_from_slice(&random.next().to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}
+
+fn same(due: &[u8], got: &[u8]) -> Outcome<()> {
+    if due == got {
+        return Ok(());
+    }
+    let at = due.iter().zip(got).take_while(|(due, got)| due == got).count();
+    let near = |bytes: &[u8]| bytes[at..bytes.len().min(at + 32)].escape_ascii().to_string();
+    fail(format!(
+        "wrong: {} bytes instead of {}, differing from byte {at} on: {:?} instead of {:?}",
+        got.len(),
+        due.len(),
+        near(got),
+        near(due),
+    ))
+}

@@ -1,0 +1,102 @@
+//! A server of the soak, and what all who work on it share.
+//!
+//! Where: made by `main`, lent to every actor.
+//! Invariant: the first fault ends the soak for all; each fault is told.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::measure::contestant::Contestant;
+use crate::measure::{Outcome, fail};
+use crate::wire::{Speech, Wire};
+
+/// Between two looks whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A server.
+pub(crate) struct Site {
+    pub(crate) name: &'static str,
+    pub(crate) server: Contestant,
+    /// Not everything fits: items are evicted, flushed, and refused.
+    pub(crate) loses: bool,
+    /// The limits it is given, in megabytes.
+    pub(crate) limits_mb: (u32, u32),
+    /// No more than this limit may be resident, in bytes: the present one, or the one before while
+    /// the server gives back what is over it.
+    pub(crate) limit_bytes: AtomicU64,
+}
+
+impl Site {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// A connection that speaks text.
+    pub(crate) fn text(&self) -> Outcome<Wire> {
+        Wire::connect(self.address(), Speech::Text)
+    }
+
+    /// A number of a `stats` command.
+    pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
+        let rows = wire.stats(command)?;
+        match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
+            Some(Ok(number)) => Ok(number),
+            other => fail(format!("{}: {command}: {name} is {other:?}", self.name)),
+        }
+    }
+}
+
+/// Who may end the soak, and why it ended.
+#[derive(Default)]
+pub(crate) struct Bell {
+    over: AtomicBool,
+    faults: Mutex<Vec<String>>,
+}
+
+impl Bell {
+    /// It goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        // Relaxed: a flag by itself.
+        !self.over.load(Ordering::Relaxed)
+    }
+
+    /// Nobody begins anything new.
+    pub(crate) fn ring(&self) {
+        self.over.store(true, Ordering::Relaxed); // a flag by itself
+    }
+
+    /// Something is wrong.
+    pub(crate) fn fault(&self, what: String) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.ring();
+    }
+
+    /// What was wrong.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits so long, or until it is over.
+    pub(crate) fn pause(&self, time: Duration) {
+        let start = std::time::Instant::now();
+        while self.goes_on() && start.elapsed() < time {
+            std::thread::sleep(LOOK.min(time));
+        }
+    }
+}
+
+/// What an actor has done so far, for those who look on.
+#[derive(Default)]
+pub(crate) struct Deeds(AtomicU64);
+
+impl Deeds {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed); // a count by itself
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) // a count by itself
+    }
+}

@@ -1,0 +1,201 @@
+//! What happens to a server while it is at work: its limit changes, all is flushed, it is stopped
+//! and goes on, descriptors run out.
+//!
+//! Where: beside the other actors. Invariant: a server is left as it was found: running, with the
+//! descriptors it had.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::measure::random::{Random, hash};
+use crate::measure::{Outcome, fail};
+use crate::registers;
+use crate::site::{Bell, Deeds, Site};
+use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+
+/// The server may take so long to give memory back, to flush, to accept again: longer than it ever
+/// should, even stopped now and then on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(200);
+/// Connections that come while there are no descriptors for them.
+const CROWD: usize = 30;
+
+/// Beside the limit: 3 % of it or 8 MiB, whichever is more.
+pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
+    limit_bytes + (limit_bytes * 3 / 100).max(8 << 20)
+}
+
+/// What connections hold, as the server tells.
+fn connections_bytes(wire: &mut Wire) -> Outcome<u64> {
+    let names = ["connection_bytes", "read_buf_bytes", "response_obj_bytes"];
+    let rows = wire.stats("stats memory")?;
+    let held = rows.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
+}
+
+/// Resident bytes, but for what connections hold: at least so many.
+fn resident_bytes(site: &Site, wire: &mut Wire) -> Outcome<u64> {
+    let before = connections_bytes(wire)?;
+    let resident = site.server.resident_bytes()?;
+    Ok(resident.saturating_sub(before.max(connections_bytes(wire)?)))
+}
+
+/// Looks at what is resident, all the time.
+pub(crate) fn watch(site: &Site, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut wire = site.text()?;
+    let (mut most, mut fullest) = (0, 0.0_f64);
+    while bell.goes_on() {
+        // Relaxed: the limit was raised before the server heard of it, and lowered after it did it.
+        let limit = site.limit_bytes.load(Ordering::Relaxed);
+        let resident = resident_bytes(site, &mut wire)?;
+        let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
+        let bound = bound_bytes(limit);
+        if resident > bound {
+            return fail(format!("{resident} bytes resident, {bound} at a limit of {limit}"));
+        }
+        most = most.max(resident);
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = resident as f64 / bound as f64;
+        fullest = fullest.max(share);
+        deeds.add(1);
+        bell.pause(LOOK);
+    }
+    let looks = deeds.count();
+    Ok(format!(
+        "{looks} looks, {most} bytes resident at most, {:.1} % of the bound",
+        fullest * 100.0
+    ))
+}
+
+/// `cache_memlimit`, up and down.
+pub(crate) fn limits(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 4000));
+    let (least, most) = site.limits_mb;
+    let mut wire = site.text()?;
+    let mut lowered = 0_u64;
+    while bell.goes_on() {
+        let megabytes = least + random.below(most - least + 1);
+        let limit = u64::from(megabytes) << 20;
+        // Relaxed: see `watch`; nobody else stores it.
+        let is_lower = limit < site.limit_bytes.load(Ordering::Relaxed);
+        if !is_lower {
+            site.limit_bytes.store(limit, Ordering::Relaxed); // as above
+        }
+        let said = wire.line(&format!("cache_memlimit {megabytes}"))?;
+        if said != "OK" {
+            return fail(format!("cache_memlimit {megabytes}: {said}"));
+        }
+        if is_lower {
+            let start = Instant::now();
+            while resident_bytes(site, &mut wire)? > bound_bytes(limit) {
+                if start.elapsed() > PATIENCE {
+                    return fail(format!("more than {limit} bytes for {PATIENCE:?}"));
+                }
+                std::thread::sleep(LOOK);
+            }
+            site.limit_bytes.store(limit, Ordering::Relaxed); // as above
+            lowered += 1;
+        }
+        deeds.add(1);
+        bell.pause(Duration::from_secs(u64::from(2 + random.below(15))));
+    }
+    Ok(format!("{} changes of the limit, {lowered} down", deeds.count()))
+}
+
+/// `flush_all`, now and in a second or two: what was there before is gone, and what comes after it
+/// is not.
+pub(crate) fn flushes(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 5000));
+    let mut later = 0_u64;
+    while bell.goes_on() {
+        let speech = SPEECHES[random.below(3) as usize];
+        let mut wire = Wire::connect(site.address(), speech)?;
+        let mut ask = |verb| wire.ask(&Ask { verb, key: "flushed", exptime: 0 });
+        ask(Verb::Set(b"before"))?;
+        let delay = random.below(3);
+        let command =
+            if delay == 0 { "flush_all".to_owned() } else { format!("flush_all {delay}") };
+        let said = site.text()?.line(&command)?;
+        if said != "OK" {
+            return fail(format!("{command}: {said}"));
+        }
+        let start = Instant::now();
+        while let Answer::Value(_) = ask(Verb::Get)? {
+            if delay == 0 || start.elapsed() > PATIENCE {
+                return fail(format!("there {:?} after {command}", start.elapsed()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        later += u64::from(delay > 0);
+        deeds.add(1);
+        // Rarely enough that the memory is full most of the time.
+        bell.pause(Duration::from_secs(u64::from(1 + random.below(90))));
+    }
+    Ok(format!("{} flushes, {later} of them announced", deeds.count()))
+}
+
+/// Stops the process for up to four seconds: to its columns, the clock leaps.
+pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 6000));
+    let mut stopped = Duration::ZERO;
+    while bell.goes_on() {
+        bell.pause(Duration::from_secs(u64::from(3 + random.below(20))));
+        let time = Duration::from_millis(u64::from(20 + random.below(4000)));
+        site.server.pause()?;
+        std::thread::sleep(time);
+        site.server.resume()?;
+        stopped += time;
+        deeds.add(1);
+    }
+    Ok(format!("{} stops of the process, {:.0} s in all", deeds.count(), stopped.as_secs_f64()))
+}
+
+/// A fault that the other actors must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    /// A register's value is another.
+    Wrong,
+    /// A register is deleted.
+    Lost,
+    /// The limit is lower than the server was told.
+    Memory,
+}
+
+pub(crate) const PLANTS: [(&str, Plant); 3] =
+    [("wrong", Plant::Wrong), ("lost", Plant::Lost), ("memory", Plant::Memory)];
+
+/// Plants it behind the others' backs, again and again until it is found.
+pub(crate) fn plant(site: &Site, plant: Plant, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let verb = if plant == Plant::Wrong { Verb::Set(b"planted") } else { Verb::Delete };
+    let mut wire = site.text()?;
+    while bell.goes_on() {
+        if plant == Plant::Memory {
+            site.limit_bytes.store(1 << 20, Ordering::Relaxed); // see `watch`
+        } else {
+            wire.ask(&Ask { verb, key: &registers::key_of(0, 1), exptime: 0 })?;
+        }
+        deeds.add(1);
+        bell.pause(LOOK);
+    }
+    Ok(format!("{} faults planted", deeds.count()))
+}
+
+/// Has no descriptors left for a crowd of connections, and then has: each is served.
+pub(crate) fn descriptors(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 7000));
+    while bell.goes_on() {
+        bell.pause(Duration::from_secs(u64::from(5 + random.below(30))));
+        let limit = site.server.limit_files(3)?;
+        let crowd: Outcome<Vec<Wire>> = (0..CROWD).map(|_| site.text()).collect();
+        std::thread::sleep(Duration::from_millis(u64::from(random.below(3000))));
+        site.server.restore_files(limit)?;
+        for mut wire in crowd? {
+            let said = wire.line("version")?;
+            if !said.starts_with("VERSION ") {
+                return fail(format!("the version is {said:?}"));
+            }
+        }
+        deeds.add(1);
+    }
+    Ok(format!("{} times without descriptors for {CROWD} connections", deeds.count()))
+}

@@ -1,0 +1,297 @@
+//! One connection that asks one thing at a time, in one of the three protocols, and tells what the
+//! answer means.
+//!
+//! Where: between the actors and a server.
+//! Invariant: an answer is read whole before the next request goes out; what no server says in this
+//! protocol is an error.
+//! Source: memcached's `protocol.txt` and `protocol_binary.h`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
+
+use crate::measure::{Outcome, fail};
+
+/// A server that says nothing for so long has failed; it may stand still for seconds by plan.
+const SILENCE: Duration = Duration::from_secs(120);
+const READ_BYTES: usize = 64 << 10;
+
+/// How a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    Text,
+    Meta,
+    Binary,
+}
+
+pub(crate) const SPEECHES: [Speech; 3] = [Speech::Text, Speech::Meta, Speech::Binary];
+
+impl Speech {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Speech::Text => "text",
+            Speech::Meta => "meta",
+            Speech::Binary => "binary",
+        }
+    }
+}
+
+/// What is asked of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb<'a> {
+    Get,
+    Set(&'a [u8]),
+    Add(&'a [u8]),
+    Replace(&'a [u8]),
+    Append(&'a [u8]),
+    Delete,
+    Increment(u64),
+    Touch,
+}
+
+/// A request; `exptime` in seconds from now, 0 for never, is that of verbs that set one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) verb: Verb<'a>,
+    pub(crate) key: &'a str,
+    pub(crate) exptime: u32,
+}
+
+/// What a server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Value(Vec<u8>),
+    Number(u64),
+    Done,
+    /// Missed, not there, or not to be stored.
+    NotDone,
+    /// An error, in its words.
+    Refused(String),
+}
+
+/// A connection.
+pub(crate) struct Wire {
+    pub(crate) speech: Speech,
+    stream: TcpStream,
+    out: Vec<u8>,
+    input: Vec<u8>,
+}
+
+impl Wire {
+    pub(crate) fn connect(address: SocketAddr, speech: Speech) -> Outcome<Wire> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        Ok(Wire { speech, stream, out: Vec::new(), input: Vec::new() })
+    }
+
+    /// Sends a request and reads its answer.
+    pub(crate) fn ask(&mut self, ask: &Ask<'_>) -> Outcome<Answer> {
+        self.out.clear();
+        match self.speech {
+            Speech::Text => text(ask, &mut self.out)?,
+            Speech::Meta => meta(ask, &mut self.out)?,
+            Speech::Binary => binary(ask, &mut self.out),
+        }
+        self.stream.write_all(&self.out)?;
+        match self.speech {
+            Speech::Binary => self.frame(ask.verb),
+            _ => self.lines(ask),
+        }
+    }
+
+    /// The line that answers a line of text.
+    pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
+        self.stream.write_all(format!("{command}\r\n").as_bytes())?;
+        self.read_line()
+    }
+
+    /// What a `stats` command lists; nothing where the server does not know it.
+    pub(crate) fn stats(&mut self, command: &str) -> Outcome<Vec<(String, String)>> {
+        let mut line = self.line(command)?;
+        let mut rows = Vec::new();
+        while let Some(row) = line.strip_prefix("STAT ") {
+            let (name, value) = row.split_once(' ').unwrap_or((row, ""));
+            rows.push((name.to_owned(), value.to_owned()));
+            line = self.read_line()?;
+        }
+        Ok(rows)
+    }
+
+    /// The answer in lines.
+    fn lines(&mut self, ask: &Ask<'_>) -> Outcome<Answer> {
+        let line = self.read_line()?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["VALUE", key, _, bytes] if key == ask.key => {
+                let value = self.value(bytes.parse()?)?;
+                match self.read_line()?.as_str() {
+                    "END" => Answer::Value(value),
+                    more => return fail(format!("{more:?} behind the value of {key}")),
+                }
+            }
+            ["VA", bytes, ..] => Answer::Value(self.value(bytes.parse()?)?),
+            ["STORED" | "DELETED" | "TOUCHED" | "HD", ..] => Answer::Done,
+            ["END" | "NOT_STORED" | "NOT_FOUND" | "EN" | "NS" | "NF", ..] => Answer::NotDone,
+            [number] if number.parse::<u64>().is_ok() => Answer::Number(number.parse()?),
+            ["ERROR" | "CLIENT_ERROR" | "SERVER_ERROR", ..] => Answer::Refused(line),
+            _ => return fail(format!("{line:?} answers {ask:.200?}")),
+        };
+        Ok(match (answer, ask.verb) {
+            (Answer::Value(value), Verb::Increment(_)) => {
+                Answer::Number(str::from_utf8(&value)?.parse()?)
+            }
+            (answer, _) => answer,
+        })
+    }
+
+    /// The answer in a frame.
+    fn frame(&mut self, verb: Verb<'_>) -> Outcome<Answer> {
+        let header = self.take(HEADER_BYTES)?;
+        let Some(header) = header.first_chunk().map(Header::from_bytes) else {
+            return fail("no header".to_owned());
+        };
+        if header.magic != MAGIC_REPLY || header.opcode != opcode(verb) {
+            return fail(format!("{header:?} answers a frame"));
+        }
+        let body = self.take(usize::try_from(header.body_bytes)?)?;
+        Ok(match header.status {
+            0 => match (verb, body.first_chunk()) {
+                (Verb::Get, _) => {
+                    let before = usize::from(header.extras_bytes) + usize::from(header.key_bytes);
+                    Answer::Value(body.get(before..).unwrap_or_default().to_vec())
+                }
+                (Verb::Increment(_), Some(number)) => Answer::Number(u64::from_be_bytes(*number)),
+                (Verb::Increment(_), None) => return fail(format!("{header:?}: no number")),
+                _ => Answer::Done,
+            },
+            // Not found, exists, not stored.
+            1 | 2 | 5 => Answer::NotDone,
+            _ => Answer::Refused(String::from_utf8_lossy(&body).into_owned()),
+        })
+    }
+
+    fn value(&mut self, bytes: usize) -> Outcome<Vec<u8>> {
+        let mut value = self.take(bytes + 2)?;
+        if !value.ends_with(b"\r\n") {
+            return fail(format!("a value of {bytes} bytes does not end there"));
+        }
+        value.truncate(bytes);
+        Ok(value)
+    }
+
+    fn read_line(&mut self) -> Outcome<String> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.input[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.take(searched + at + 1)?;
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            searched = self.input.len();
+            self.receive()?;
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Outcome<Vec<u8>> {
+        while self.input.len() < bytes {
+            self.receive()?;
+        }
+        Ok(self.input.drain(..bytes).collect())
+    }
+
+    fn receive(&mut self) -> Outcome<()> {
+        let start = self.input.len();
+        self.input.resize(start + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.input[start..]);
+        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => fail("the server closed the connection".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn text(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+    let (key, exptime) = (ask.key, ask.exptime);
+    let (name, value) = match ask.verb {
+        Verb::Get => return Ok(write!(out, "get {key}\r\n")?),
+        Verb::Delete => return Ok(write!(out, "delete {key}\r\n")?),
+        Verb::Increment(by) => return Ok(write!(out, "incr {key} {by}\r\n")?),
+        Verb::Touch => return Ok(write!(out, "touch {key} {exptime}\r\n")?),
+        Verb::Set(value) => ("set", value),
+        Verb::Add(value) => ("add", value),
+        Verb::Replace(value) => ("replace", value),
+        Verb::Append(value) => ("append", value),
+    };
+    write!(out, "{name} {key} 0 {exptime} {}\r\n", value.len())?;
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+fn meta(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+    let (key, exptime) = (ask.key, ask.exptime);
+    let (mode, value) = match ask.verb {
+        Verb::Get => return Ok(write!(out, "mg {key} v\r\n")?),
+        Verb::Delete => return Ok(write!(out, "md {key}\r\n")?),
+        Verb::Increment(by) => return Ok(write!(out, "ma {key} D{by} v\r\n")?),
+        Verb::Touch => return Ok(write!(out, "mg {key} T{exptime}\r\n")?),
+        Verb::Set(value) => ("S", value),
+        Verb::Add(value) => ("E", value),
+        Verb::Replace(value) => ("R", value),
+        Verb::Append(value) => ("A", value),
+    };
+    write!(out, "ms {key} {} M{mode}", value.len())?;
+    // What is appended to keeps its time.
+    if mode != "A" {
+        write!(out, " T{exptime}")?;
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+fn binary(ask: &Ask<'_>, out: &mut Vec<u8>) {
+    let exptime = ask.exptime.to_be_bytes();
+    // Client flags and exptime.
+    let stores = [[0; 4], exptime].concat();
+    let (extras, value): (Vec<u8>, &[u8]) = match ask.verb {
+        Verb::Get | Verb::Delete => (Vec::new(), b""),
+        Verb::Set(value) | Verb::Add(value) | Verb::Replace(value) => (stores, value),
+        Verb::Append(value) => (Vec::new(), value),
+        Verb::Increment(by) => {
+            let (by, initial) = (by.to_be_bytes(), [0; 8]);
+            ([&by[..], &initial, &EXPTIME_NO_CREATE.to_be_bytes()].concat(), b"")
+        }
+        Verb::Touch => (exptime.to_vec(), b""),
+    };
+    let body_bytes = extras.len() + ask.key.len() + value.len();
+    let header = Header {
+        magic: MAGIC_REQUEST,
+        opcode: opcode(ask.verb),
+        key_bytes: u16::try_from(ask.key.len()).unwrap_or(u16::MAX),
+        extras_bytes: u8::try_from(extras.len()).unwrap_or(u8::MAX),
+        body_bytes: u32::try_from(body_bytes).unwrap_or(u32::MAX),
+        ..Header::default()
+    };
+    for part in [&header.to_bytes()[..], &extras, ask.key.as_bytes(), value] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn opcode(verb: Verb<'_>) -> u8 {
+    match verb {
+        Verb::Get => 0x00,
+        Verb::Set(_) => 0x01,
+        Verb::Add(_) => 0x02,
+        Verb::Replace(_) => 0x03,
+        Verb::Delete => 0x04,
+        Verb::Increment(_) => 0x05,
+        Verb::Append(_) => 0x0e,
+        Verb::Touch => 0x1c,
+    }
+}
