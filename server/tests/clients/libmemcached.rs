@@ -70,7 +70,7 @@ const OUTDATED: [&str; 2] = ["ascii delete", "ascii delete noreply"];
 /// Passes where exactly those fail that memcached fails.
 pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
-    let output = run(Command::new("memccapable").args(["-t", "20", "-h", &host, "-p", &port]))?;
+    let output = run(Command::new("memccapable").args(["-t", "60", "-h", &host, "-p", &port]))?;
     // Only the name and "[pass]" go to its standard output, and a line's end only after the latter.
     let expected: String = CAPABILITIES
         .iter()

@@ -19,7 +19,7 @@ from meta_memcache import (
 )
 from meta_memcache.protocol import Conflict, Miss, NotStored, RequestFlags, SetMode, Success, Value
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 # The first number of seconds that is no duration but a date: in 1970.
 LONG_AGO = 30 * 24 * 60 * 60 + 1

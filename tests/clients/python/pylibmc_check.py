@@ -170,7 +170,9 @@ CHECKS = [
 
 
 def main(host, port, protocol):
-    behaviors = {"cas": True, "tcp_nodelay": True}
+    # Milliseconds; libmemcached's own 4 and 5 seconds are too few on a loaded machine.
+    patience = {"_poll_timeout": 60_000, "connect_timeout": 60_000}
+    behaviors = {"cas": True, "tcp_nodelay": True, **patience}
     mc = pylibmc.Client([f"{host}:{port}"], binary=protocol == "binary", behaviors=behaviors)
     for check in CHECKS:
         check(mc)

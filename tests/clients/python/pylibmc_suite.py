@@ -18,6 +18,8 @@ import pytest
 # binary without test_touch: the TOUCH of the libmemcached in its wheel is no frame that memcached
 # accepts.
 CHOSEN = {"text": (38, "not test_autoconf"), "binary": (37, "not test_autoconf and not test_touch")}
+# Milliseconds; libmemcached's own 4 and 5 seconds are too few on a loaded machine.
+PATIENCE = {"_poll_timeout": 60_000, "connect_timeout": 60_000}
 SUITE = pathlib.Path(sys.prefix) / "pylibmc" / "tests"
 
 
@@ -45,15 +47,18 @@ def await_next_second():
         now = client.get_stats()[0][1]["time"]
 
 
-def speak_binary():
-    """Has the suite's clients speak binary where a test does not choose text itself."""
+def change_clients(protocol):
+    """Gives the suite's clients patience, and the protocol where a test does not choose it itself."""
     make_test_client = pylibmc.test.make_test_client
 
-    def make_binary_client(*args, **options):
-        options.setdefault("binary", True)
-        return make_test_client(*args, **options)
+    def make_changed_client(*args, **options):
+        if protocol == "binary":
+            options.setdefault("binary", True)
+        client = make_test_client(*args, **options)
+        client.set_behaviors(PATIENCE)
+        return client
 
-    pylibmc.test.make_test_client = make_binary_client
+    pylibmc.test.make_test_client = make_changed_client
 
 
 def main(host, port, protocol):
@@ -61,8 +66,7 @@ def main(host, port, protocol):
     for name in ("CI", "BUILD_NUMBER"):
         os.environ.pop(name, None)
     os.environ.update(MEMCACHED_HOST=host, MEMCACHED_PORT=port)
-    if protocol == "binary":
-        speak_binary()
+    change_clients(protocol)
     tests, chosen = CHOSEN[protocol]
     passed = Passed()
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore", "-k", chosen]

@@ -11,7 +11,7 @@ ADDRESS, PROTOCOL = ARGV
 abort 'usage: check.rb HOST:PORT meta|binary' unless %w[meta binary].include?(PROTOCOL)
 
 Dalli.logger = Logger.new(IO::NULL)
-OPTIONS = { protocol: PROTOCOL.to_sym, socket_timeout: 20, socket_max_failures: 0 }.freeze
+OPTIONS = { protocol: PROTOCOL.to_sym, socket_timeout: 60, socket_max_failures: 0 }.freeze
 CLIENT = Dalli::Client.new(ADDRESS, OPTIONS)
 
 # The first number of seconds that is no duration but a date: in 1970. Dalli would add the present
