@@ -18,6 +18,9 @@ const NUMBER_BYTES: usize = 4;
 /// Requests between quiescent points, and between turns of background work.
 const BATCH_REQUESTS: u64 = 64;
 
+/// A request is given up after so many shares of work that made no room for it.
+const ASKS_MAX: u32 = 1 << 10;
+
 /// A store and what is to be put in it.
 pub struct Live<'w> {
     store: Arc<Store>,
@@ -61,17 +64,34 @@ impl<'w> Live<'w> {
         let put = Put::new(Verb::Set, &self.key);
         let bytes = &self.value[..(size.value as usize).min(self.value.len())];
         if bytes.len() <= self.column.log_value_bytes_max() {
-            return self.column.put(&put, Body::Bytes(bytes));
+            return at_last(&mut self.column, |column| column.put(&put, Body::Bytes(bytes)));
         }
         let mut draft = self.column.draft(size.value);
         while draft.missing_bytes() > 0 {
+            at_last(&mut self.column, |column| draft.space(column).map(|_| ()))?;
             let space = draft.space(&mut self.column)?;
             let filled = space.len().min(bytes.len());
             space[..filled].copy_from_slice(&bytes[..filled]);
             draft.filled(filled);
         }
-        self.column.put(&put, Body::Draft(draft))
+        at_last(&mut self.column, |column| column.put(&put, Body::Draft(&mut draft)))
     }
+}
+
+/// Asks until there is room, a quiescent point in between: there is no other column to wait for.
+fn at_last<R>(
+    column: &mut Column,
+    mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,
+) -> Result<R, Refused> {
+    let mut done = ask(column);
+    for _ in 0..ASKS_MAX {
+        if !matches!(done, Err(Refused::Later)) {
+            break;
+        }
+        column.quiesce();
+        done = ask(column);
+    }
+    done
 }
 
 impl Cache for Live<'_> {

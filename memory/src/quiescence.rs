@@ -19,6 +19,8 @@ pub struct Quiescence {
     columns: Box<[Line<AtomicU64>]>,
     #[cfg(debug_assertions)]
     early_reuse: std::sync::atomic::AtomicBool,
+    #[cfg(debug_assertions)]
+    stalled: std::sync::atomic::AtomicBool,
 }
 
 impl Quiescence {
@@ -31,6 +33,8 @@ impl Quiescence {
             columns: (0..columns).map(|_| column()).collect(),
             #[cfg(debug_assertions)]
             early_reuse: false.into(),
+            #[cfg(debug_assertions)]
+            stalled: false.into(),
         }
     }
 
@@ -65,12 +69,22 @@ impl Quiescence {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// While `on`, nothing retired may be reused, as if a column were online and never passed.
+    #[cfg(debug_assertions)]
+    pub fn plant_stall(&self, on: bool) {
+        self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Has every online column announced `epoch` or a later one?
     #[must_use]
     pub fn passed(&self, epoch: u64) -> bool {
         #[cfg(debug_assertions)]
         if self.early_reuse.load(std::sync::atomic::Ordering::Relaxed) {
             return true;
+        }
+        #[cfg(debug_assertions)]
+        if self.stalled.load(std::sync::atomic::Ordering::Relaxed) {
+            return false;
         }
         // Pairs with the fence in `pass`.
         fence(Ordering::SeqCst);

@@ -165,16 +165,19 @@ impl Epoll {
             }
             Timeout::Never => None,
         };
-        let events = match epoll::wait(&self.fd, &mut self.events[..], limit.as_ref()) {
-            Ok((events, _)) => &*events,
-            Err(rustix::io::Errno::INTR) => &[],
-            Err(error) => return Err(error.into()),
-        };
-        Ok(all_seen(events.iter()))
+        Ok(all_seen(self.wait_at_most(limit.as_ref())?.iter()))
+    }
+
+    fn wait_at_most(&mut self, limit: Option<&Timespec>) -> io::Result<&[epoll::Event]> {
+        match epoll::wait(&self.fd, &mut self.events[..], limit) {
+            Ok((events, _)) => Ok(events),
+            Err(rustix::io::Errno::INTR) => Ok(&[]),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sleeps to the nanosecond: `epoll::wait` rounds up to milliseconds, for the sake of kernels
-    /// before 5.11.
+    /// before 5.11; on such it is all there is.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
@@ -190,7 +193,11 @@ impl Epoll {
         };
         let Ok(got) = usize::try_from(got) else {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(&[]) } else { Err(error) };
+            return match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::INTR) => Ok(&[]),
+                Some(rustix::io::Errno::NOSYS) => self.wait_at_most(Some(&timespec(most))),
+                _ => Err(error),
+            };
         };
         // SAFETY: the kernel has written the first `got` of them.
         Ok(unsafe { std::slice::from_raw_parts(events.cast_const().cast(), got) })

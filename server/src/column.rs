@@ -139,9 +139,9 @@ pub(crate) struct Column {
     /// Connections whose turn comes in this loop, and in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for a frame, and what `Arrivals::ended` was when they began to.
+    /// Connections that wait for room, and how many did before the last loop's asked again.
     resting: Vec<u64>,
-    resting_ended: u64,
+    rested: usize,
     /// No search for stalled connections before then.
     relief_due_ms: u64,
     tick: Tick,
@@ -191,7 +191,7 @@ impl Column {
             queue: Vec::new(),
             queue_next: Vec::new(),
             resting: Vec::new(),
-            resting_ended: 0,
+            rested: 0,
             relief_due_ms: 0,
             tick: parts.tick,
             waker: parts.waker,
@@ -227,9 +227,8 @@ impl Column {
 
     /// Waits until something is ready, not at all when there is work left, and queues what is.
     fn wait(&mut self) -> std::io::Result<()> {
-        self.tick.watch(!self.resting.is_empty(), self.kit.arrivals.any(), self.kit.now_ms);
-        let timeout =
-            if self.queue.is_empty() { self.tick.timeout(self.kit.now_ms) } else { Timeout::Zero };
+        self.tick.watch(self.kit.arrivals.any(), self.kit.now_ms);
+        let timeout = self.timeout();
         let blocks = timeout != Timeout::Zero;
         if blocks {
             self.kit.context.store.offline();
@@ -261,16 +260,30 @@ impl Column {
         Ok(())
     }
 
-    /// Gives connections that wait for a frame another turn, when frames may have come free or
-    /// some time has passed.
-    fn wake_resting(&mut self) {
-        if self.resting.is_empty() {
-            return;
+    /// How long to wait: not at all when there is work left, and not for long while connections
+    /// wait for room.
+    #[inline]
+    fn timeout(&self) -> Timeout {
+        // Where one of those that asked has got on, so may the next.
+        let goes_on = self.resting.len() < self.rested && !self.resting.is_empty();
+        if !self.queue.is_empty() || goes_on {
+            return Timeout::Zero;
         }
-        let ended = self.kit.arrivals.ended();
-        if ended != self.resting_ended || self.tick.frame_rest_is_over(self.kit.now_ms) {
-            self.resting_ended = ended;
-            self.queue.append(&mut self.resting);
+        match self.tick.timeout(self.kit.now_ms) {
+            Timeout::Zero => Timeout::Zero,
+            _ if !self.resting.is_empty() => Timeout::Exactly(limits::REST),
+            timeout => timeout,
+        }
+    }
+
+    /// Gives connections that wait for room another turn, a few at a time: the column has passed a
+    /// quiescent point since, and done other work.
+    #[inline]
+    fn wake_resting(&mut self) {
+        self.rested = self.resting.len();
+        if self.rested > 0 {
+            let woken = self.rested.min(limits::REST_TURNS_MAX);
+            self.queue.extend(self.resting.drain(..woken));
         }
     }
 

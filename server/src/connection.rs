@@ -35,7 +35,7 @@ pub(crate) enum Next {
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later, or when frames have come free.
+    /// Another turn a little later: it waits for room in the store.
     Rest,
     /// Nothing until its socket takes more.
     AwaitWrite,
@@ -73,8 +73,8 @@ pub(crate) struct Connection {
     ended: bool,
     /// Close as soon as the replies are out.
     closing: bool,
-    /// Its large value waits for a frame.
-    waits_for_frame: bool,
+    /// The request it is at, or its large value, has waited for room since then.
+    waits_since_ms: Option<u64>,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
@@ -95,7 +95,7 @@ impl Connection {
             readable: false,
             ended: false,
             closing: false,
-            waits_for_frame: false,
+            waits_since_ms: None,
             queued: false,
             awaits_write: false,
             moved_ms: now_ms,
@@ -170,17 +170,18 @@ impl Connection {
                 let held = mem::take(&mut self.held);
                 self.moved_ms = kit.now_ms;
                 let (stop, used) = self.execute(kit, held.bytes());
-                self.stopped(stop);
+                self.stopped(stop, used, kit.now_ms);
                 self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
             }
             Received::Input(bytes) => {
                 let (stop, used) = self.execute(kit, &buffer[..bytes]);
-                self.stopped(stop);
+                self.stopped(stop, used, kit.now_ms);
                 // The parser never asks for more than the buffer holds; if it did, this would
                 // spin.
                 self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
                 if used < bytes && !self.closing {
-                    let exact = !self.resumable || kit.pressed;
+                    let waits = !self.resumable || self.waits_since_ms.is_some();
+                    let exact = waits || kit.pressed;
                     self.held = Held::keep(buffer, used..bytes, exact, &mut kit.spares);
                 }
             }
@@ -256,9 +257,12 @@ impl Connection {
     }
 
     #[inline]
-    fn stopped(&mut self, stop: Stop) {
-        self.waits_for_frame = stop == Stop::Wait;
-        self.resumable = stop == Stop::Enough || self.waits_for_frame;
+    fn stopped(&mut self, stop: Stop, used: usize, now_ms: u64) {
+        let waits = stop == Stop::Wait;
+        // What was got on with is waited for no more; what comes behind it begins to wait.
+        let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(now_ms);
+        self.waits_since_ms = waits.then_some(since_ms);
+        self.resumable = stop == Stop::Enough || waits;
         self.closing |= stop == Stop::Close;
     }
 

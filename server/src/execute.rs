@@ -2,7 +2,8 @@
 //!
 //! Where: between a connection's `Session` and its `Out`.
 //! Invariant: one request, one reply, in order; no allocation. What memcached counts is counted
-//! here once, unless the store counts it itself.
+//! here once, unless the store counts it itself. A request that must wait has answered, counted and
+//! changed nothing.
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
@@ -23,7 +24,7 @@ use protocol::{
 };
 use store::{
     Appended, Around, Body, Column, Deleted, Draft, Head, Hit, Looked, MetaDelete, Prefetched,
-    Value, Vivify, Wants, Word,
+    Refused, Value, Vivify, Wants, Word,
 };
 
 use crate::clock::Clock;
@@ -47,6 +48,9 @@ pub struct Context {
     pub shared: Arc<Shared>,
     /// Set by the column's loop once per turn.
     pub clock: Clock,
+    /// Requests may be told to wait for room (`After::Wait`); else they are refused where they
+    /// would be. Set once per turn.
+    pub may_wait: bool,
 }
 
 /// What the connection does after a request.
@@ -58,6 +62,16 @@ pub enum After {
     Flush,
     /// Sends what is ready, then closes (`quit`).
     Close,
+    /// Asks the same again a little later: the store has no room yet. Nothing was done.
+    Wait,
+}
+
+impl Context {
+    /// Is a request that the store refused so to wait?
+    #[inline]
+    fn waits(&self, refused: Refused) -> bool {
+        self.may_wait && refused == Refused::Later
+    }
 }
 
 /// Carries out `request` and appends its reply to `out`.
@@ -75,13 +89,9 @@ pub fn execute_hashed(
     out: &mut Out,
 ) -> After {
     match request {
-        Request::Get(request) => {
-            get(context, request, hash, out);
-            After::Continue
-        }
+        Request::Get(request) => get(context, request, hash, out),
         Request::Meta(request) if request.verb == MetaVerb::Get => {
-            meta::get(context, request, hash, out);
-            After::Continue
+            meta::get(context, request, hash, out)
         }
         other => execute_other(context, other, hash, out),
     }
@@ -98,22 +108,24 @@ fn execute_other(
     match request {
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
-            put::store(context, request, hash, value, out);
+            put::store(context, request, hash, value, out)
         }
-        Request::Delete(request) => delete(context, request, out),
+        Request::Delete(request) => {
+            delete(context, request, out);
+            After::Continue
+        }
         Request::Delta(request) => delta(context, request, out),
         Request::Meta(request) => execute_meta(context, request, out),
-        other => return execute_rare(context, other, out),
+        other => execute_rare(context, other, out),
     }
-    After::Continue
 }
 
-fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     match request.verb {
         MetaVerb::Get => meta::get(context, request, None, out),
         MetaVerb::Set => {
             let value = Arrived::here(request.value, request.terminated);
-            put::meta_store(context, request, value, out);
+            put::meta_store(context, request, value, out)
         }
         MetaVerb::Delete => meta::delete(context, request, out),
         MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
@@ -124,7 +136,9 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
 #[cold]
 fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
     match *request {
-        Request::Touch { key, exptime, form } => touch(context, key, exptime, form, out),
+        Request::Touch { key, exptime, form } => {
+            return touch(context, key, exptime, form, out);
+        }
         Request::FlushAll { exptime, form } => flush::all(context, exptime, form, out),
         Request::Verbosity { level, form } => {
             context.shared.set_verbosity(level.min(VERBOSITY_MAX));
@@ -173,11 +187,12 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
 }
 
 /// Carries out the storage command of `header` (all before its value, kept by the connection) with
-/// a value that has arrived in `draft`, and was followed by its end or was not.
+/// a value that has arrived in `draft`, and was followed by its end or was not. Where it must wait,
+/// the draft is to be given again.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
-    draft: Draft,
+    draft: &mut Draft,
     terminated: bool,
     out: &mut Out,
 ) -> After {
@@ -185,8 +200,8 @@ pub fn execute_with_draft(
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
         match request {
-            Request::Store(request) => put::store(context, &request, None, value, out),
-            Request::Meta(request) => put::meta_store(context, &request, value, out),
+            Request::Store(request) => return put::store(context, &request, None, value, out),
+            Request::Meta(request) => return put::meta_store(context, &request, value, out),
             _ => {}
         }
     }
@@ -204,12 +219,12 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
 }
 
 #[inline(never)]
-fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) {
-    put::store(context, request, None, Arrived::here(request.value, request.terminated), out);
+fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) -> After {
+    put::store(context, request, None, Arrived::here(request.value, request.terminated), out)
 }
 
 #[inline(always)]
-fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut Out) {
+fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut Out) -> After {
     if let Some(exptime) = get.exptime {
         return get_and_touch(context, get, exptime, out);
     }
@@ -220,6 +235,7 @@ fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut
         GetForm::Text { cas: true, last } => get_text_with_cas(context, get.key, hash, last, out),
         GetForm::Binary(tag) => get_binary(context, get, hash, tag, out),
     }
+    After::Continue
 }
 
 #[inline(never)]
@@ -316,13 +332,18 @@ fn append_frames(out: &mut Out, appended: Appended<'_>) {
     }
 }
 
-fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) {
-    let counters = &context.counters;
-    counters.touch_cmds.add(1);
+fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) -> After {
+    let (counters, may_wait) = (&context.counters, context.may_wait);
     let exptime = context.clock.realtime(exptime);
-    let Some(hit) = context.store.get_and_touch(get.key, exptime) else {
+    let found = match context.store.get_and_touch(get.key, exptime) {
+        Err(_) if may_wait => return After::Wait,
+        found => found.unwrap_or(None),
+    };
+    counters.touch_cmds.add(1);
+    let Some(hit) = found else {
         counters.touch_misses.add(1);
-        return say_miss(get, out);
+        say_miss(get, out);
+        return After::Continue;
     };
     counters.touch_hits.add(1);
     let Hit { client_flags, value_bytes, cas, value } = hit;
@@ -339,6 +360,7 @@ fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut O
             }
         }
     }
+    After::Continue
 }
 
 #[inline]
@@ -392,15 +414,20 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
     }
 }
 
-fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) {
+fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) -> After {
+    let touched = match context.store.touch(key, context.clock.realtime(exptime)) {
+        Err(_) if context.may_wait => return After::Wait,
+        touched => touched.unwrap_or(false),
+    };
     context.counters.touch_cmds.add(1);
-    if context.store.touch(key, context.clock.realtime(exptime)) {
+    if touched {
         context.counters.touch_hits.add(1);
         form.done(answer::TOUCHED, 0, &mut out.buf);
     } else {
         context.counters.touch_misses.add(1);
         form.say(Refusal::NotFound, &mut out.buf);
     }
+    After::Continue
 }
 
 fn version(form: Form, out: &mut Out) {
@@ -414,7 +441,7 @@ fn version(form: Form, out: &mut Out) {
     }
 }
 
-fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) {
+fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
     let request = store::Delta {
         key: delta.key,
         incr: delta.incr,
@@ -427,7 +454,8 @@ fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) {
         }),
         exptime: None,
     };
-    match (arithmetic::count(context, &request), delta.form) {
+    let Some(counted) = arithmetic::count(context, &request) else { return After::Wait };
+    match (counted, delta.form) {
         (Ok(_), Form::Text { noreply: true }) => {}
         (Ok(counted), Form::Text { noreply: false }) => {
             reply::number(&mut out.buf, counted.value);
@@ -438,10 +466,12 @@ fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) {
         }
         (Err(refusal), form) => form.say(refusal, &mut out.buf),
     }
+    After::Continue
 }
 
-/// Appends `answer`.
+/// Appends `answer`, and goes on.
 #[inline]
-fn say(out: &mut Out, answer: &'static str) {
+fn say(out: &mut Out, answer: &'static str) -> After {
     out.buf.extend_from_slice(answer.as_bytes());
+    After::Continue
 }

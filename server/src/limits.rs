@@ -4,6 +4,8 @@
 //! Invariant: whatever peers send, a column's memory beside the store stays under the sum of the
 //! bounds here, and one turn of one connection does a bounded amount of work.
 
+use std::time::Duration;
+
 /// Ready descriptors taken from the kernel per loop: bounds how long one loop takes.
 pub const EVENTS_MAX: usize = 256;
 
@@ -114,8 +116,16 @@ pub const ARRIVAL_STEP_BYTES: usize = 16 << 10;
 /// An arriving value waits no longer than this for frames that others, which move, hold.
 pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
 
-/// A connection that waits for a frame asks again after so long.
-pub const FRAME_REST_MS: u64 = 5;
+/// A connection whose request waits for room, or whose arriving value for a frame, asks again in
+/// the column's next loop, and after so long where the column has nothing else to do: others' loops
+/// take less.
+pub const REST: Duration = Duration::from_micros(200);
+
+/// Connections that wait and ask again in one loop, those that have not asked for longest first.
+pub const REST_TURNS_MAX: usize = 16;
+
+/// A request waits no longer than this for room; then it is refused.
+pub const ROOM_WAIT_MS_MAX: u64 = 2000;
 
 /// While values arrive, the column looks so often for stalled ones.
 pub const ARRIVALS_CHECK_MS: u64 = 1000;

@@ -174,7 +174,7 @@ mod tests {
             draft.filled(filled);
         }
         let put = Put::new(Verb::Set, key);
-        column.put(&put, Body::Draft(draft)).unwrap();
+        column.put(&put, Body::Draft(&mut draft)).unwrap();
         match column.get(key).unwrap().value {
             Value::Frames(pinned, tail) => (pinned, tail.to_vec()),
             Value::Log(_) => panic!("{bytes} bytes in the log"),

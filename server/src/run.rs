@@ -154,6 +154,7 @@ impl Server {
                 counters,
                 shared: Arc::clone(shared),
                 clock,
+                may_wait: true,
             },
             sources,
             waker: Arc::clone(&waker),

@@ -6,7 +6,7 @@
 //! crosses a quiescent point.
 
 use crate::rewrite::REWRITTEN_BYTES_MAX;
-use crate::room::{Debt, Drain};
+use crate::room::{Debt, Drain, Full};
 use crate::stats::Counters;
 use crate::verbs::{
     Around, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,
@@ -38,6 +38,9 @@ pub(crate) struct Local {
     pub(crate) debt: Debt,
     /// Appends to go before room is looked for again where there was none to be made.
     pub(crate) rest: u32,
+    pub(crate) full: Full,
+    /// The key for which the index lacked a line when it was last to come later.
+    pub(crate) lacks_line: Option<u64>,
     /// The background walk: the second it last began in, and the next segment to look at.
     pub(crate) walk: (u32, u32),
     pub(crate) random: u64,
@@ -58,6 +61,8 @@ impl Column {
             drain: None,
             debt: Debt::default(),
             rest: 0,
+            full: Full::default(),
+            lacks_line: None,
             walk: (store.config.now, u32::MAX),
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1),
             lookups: 0,
@@ -75,6 +80,8 @@ impl Column {
         let Self { store, local } = self;
         if now > local.now {
             (local.now, local.minute) = (now, minute_of(now));
+            // What has expired may be room.
+            local.full = Full::default();
             store.log.set_now(now);
             local.flush_due(store);
         }
@@ -140,23 +147,29 @@ impl Column {
         local.get_around(store, hash.0, key, out, around, head)
     }
 
-    /// `get`, and sets its exptime.
-    pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Option<Hit<'_>> {
+    /// `get`, and sets its exptime. Where there is no room for one it is a miss.
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Result<Option<Hit<'_>>, Refused> {
         let Self { store, local } = self;
-        local.touch(store, key, exptime).map(|hit| hit.hit)
+        Ok(local.touch(store, key, exptime)?.map(|hit| hit.hit))
     }
 
-    /// Sets its exptime; false on a miss.
-    pub fn touch(&mut self, key: &[u8], exptime: u32) -> bool {
+    /// Sets its exptime; false on a miss, or where there is no room for one.
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn touch(&mut self, key: &[u8], exptime: u32) -> Result<bool, Refused> {
         let Self { store, local } = self;
-        local.touch(store, key, exptime).is_some()
+        Ok(local.touch(store, key, exptime)?.is_some())
     }
 
     /// Stores `body` as `put` says.
     ///
     /// # Errors
     /// `Refused` when nothing was stored for want of room or by size; an older item of the key is
-    /// then gone if the verb is `Set`.
+    /// then gone if the verb is `Set`, but for `Refused::Later`, which changes nothing.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let hash = self.hashed(put.key);
@@ -214,14 +227,17 @@ impl Column {
     /// Arithmetic.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when there was no room.
+    /// `Refused::NoMemory` when there was no room, `Refused::Later` when there is none yet.
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let Self { store, local } = self;
         local.delta(store, delta)
     }
 
     /// Meta get. A vivify without room is a miss.
-    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Option<MetaHit<'_>> {
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Result<Option<MetaHit<'_>>, Refused> {
         let Self { store, local } = self;
         local.meta_get(store, get)
     }
@@ -229,7 +245,8 @@ impl Column {
     /// Meta delete.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when the marked or emptied item found no room.
+    /// `Refused::NoMemory` when the marked or emptied item found no room, `Refused::Later` when
+    /// there is none yet.
     pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let Self { store, local } = self;
         local.meta_delete(store, delete)

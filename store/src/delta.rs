@@ -7,7 +7,7 @@
 
 use crate::Store;
 use crate::column::Local;
-use crate::publish::{KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen};
+use crate::publish::{ATTEMPTS_MAX, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen};
 use crate::verbs::{Counted, Delta, Refused};
 
 /// Digits of the largest u64.
@@ -49,7 +49,7 @@ struct Sum {
 impl Local {
     pub(crate) fn delta(&mut self, store: &Store, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let hash = store.hash.hash(delta.key);
-        loop {
+        for _ in 0..ATTEMPTS_MAX {
             // The text to write must outlive the plan that names it, so the number is worked out
             // first, and the plan only checks that it still is the one.
             let (locked, first) = self.lock_live(store, hash, delta.key);
@@ -83,6 +83,7 @@ impl Local {
                 }
             }
         }
+        Err(Refused::Later)
     }
 }
 

@@ -25,6 +25,10 @@ pub struct Draft {
     /// The last one, once taken off the chain.
     rest: Option<u32>,
     frames: u32,
+    /// It comes from a peer, and counts against what may be arriving.
+    arrives: bool,
+    /// All of it, in the place of its frames.
+    copied: Option<Vec<u8>>,
 }
 
 /// A complete value: full frames, and what they leave over.
@@ -45,14 +49,20 @@ impl Draft {
             last: None,
             rest: None,
             frames: 0,
+            arrives: true,
+            copied: None,
         }
     }
 
     /// A draft of these pieces.
+    ///
+    /// # Errors
+    /// As `space`, or too many bytes: nothing is kept.
     pub(crate) fn of(local: &mut Local, store: &Store, pieces: &[&[u8]]) -> Result<Self, Refused> {
         let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let value_bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
         let mut draft = Self::new(Arc::clone(store.memory()), value_bytes);
+        draft.arrives = false;
         for piece in pieces {
             let mut piece = *piece;
             while !piece.is_empty() {
@@ -71,6 +81,7 @@ impl Draft {
     ///
     /// # Errors
     /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
+    /// `Refused::Later`: ask again after a quiescent point.
     pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], Refused> {
         let Column { store, local } = column;
         self.space_for(local, store)
@@ -99,7 +110,7 @@ impl Draft {
     fn take_frame(&mut self, local: &mut Local, store: &Store) -> Result<(), Refused> {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
-        if frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max() {
+        if self.arrives && frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max() {
             return Err(Refused::NoMemory);
         }
         let frame = local.frame(store)?;
@@ -154,17 +165,35 @@ impl Draft {
         Whole { first_frame: self.first, rest_frame: self.rest, rest_bytes }
     }
 
+    /// All of it in one piece, to be put together with what it extends: copied once, and its frames
+    /// are given back, for they would be lacked. What it counts as arriving bounds the copies.
+    pub(crate) fn copied(&mut self) -> &[u8] {
+        if self.copied.is_none() {
+            self.copied = Some(self.whole().copy(&self.memory, self.value_bytes));
+            self.give_back();
+        }
+        self.copied.as_deref().unwrap_or(&[])
+    }
+
+    pub(crate) fn is_copied(&self) -> bool {
+        self.copied.is_some()
+    }
+
+    fn give_back(&mut self) {
+        for frame in [self.first.take(), self.rest.take()].into_iter().flatten() {
+            self.memory.release(frame);
+        }
+    }
+
     /// The item that names the frames is linked: they are its own now.
-    pub(crate) fn published(mut self) {
+    pub(crate) fn published(&mut self) {
         self.first = None;
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        for frame in [self.first, self.rest].into_iter().flatten() {
-            self.memory.release(frame);
-        }
+        self.give_back();
         self.memory.frames.count_in_flight(false, self.frames);
     }
 }

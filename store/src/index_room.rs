@@ -96,15 +96,27 @@ impl Local {
         true
     }
 
-    /// Makes memory for another overflow line of the index.
+    /// Makes memory for another overflow line of the index, which the key of `hash` needs.
     ///
     /// # Errors
-    /// There is none to be had.
-    pub(crate) fn make_index_room(&mut self, store: &Store) -> Result<(), Refused> {
+    /// There is none to be had, or none yet.
+    pub(crate) fn make_index_room(&mut self, store: &Store, hash: u64) -> Result<(), Refused> {
         if self.grant_index(store) {
             return Ok(());
         }
-        self.wait_for(store, |local| local.grant_index(store).then_some(()))
+        let made = self.room_for(store, |local| local.grant_index(store).then_some(()));
+        self.lacks_line = (made == Err(Refused::Later)).then_some(hash);
+        made
+    }
+
+    /// Before a place is taken for the key of `hash`: if it came to nothing before for want of a
+    /// line, that comes first, or each attempt would leave a void in the log.
+    #[inline]
+    pub(crate) fn make_line_first(&mut self, store: &Store, hash: u64) -> Result<(), Refused> {
+        match self.lacks_line.take_if(|lacks| *lacks == hash) {
+            Some(_) => self.make_index_room(store, hash),
+            None => Ok(()),
+        }
     }
 
     fn segment_bytes(&self, store: &Store) -> usize {

@@ -266,6 +266,14 @@ impl Store {
         self.memory().quiescence.plant_early_reuse();
     }
 
+    /// While `on`, no retired segment is reused, as if a column hung in the middle of a turn. For
+    /// tests of who waits for it.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn plant_stall(&self, on: bool) {
+        self.memory().quiescence.plant_stall(on);
+    }
+
     fn memory(&self) -> &Arc<Memory> {
         &self.log.memory
     }

@@ -36,7 +36,8 @@ impl Local {
         if self.adjust(store) {
             return true;
         }
-        if segments.free() + segments.limbo() < store.high() && self.rest == 0 {
+        let low = segments.free() + segments.limbo() < store.high();
+        if low && self.rest == 0 && !self.is_full(store) {
             if self.make_room(store, SLICE_BYTES) {
                 return true;
             }

@@ -10,7 +10,7 @@ use crate::column::Local;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
 use crate::publish::{
-    Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes, shape_of,
+    ATTEMPTS_MAX, Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes, shape_of,
 };
 use crate::rewrite::Taken;
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
@@ -30,7 +30,7 @@ impl Local {
         store: &'s Store,
         key: &[u8],
         exptime: u32,
-    ) -> Option<MetaHit<'s>> {
+    ) -> Result<Option<MetaHit<'s>>, Refused> {
         let steps = &[MetaStep::Touch(exptime)];
         let get = MetaGet { key, key_binary: false, cas_in: None, bump: true, win: false, steps };
         self.meta_get(store, &get)
@@ -40,30 +40,46 @@ impl Local {
         &'s mut self,
         store: &'s Store,
         get: &MetaGet<'_>,
-    ) -> Option<MetaHit<'s>> {
+    ) -> Result<Option<MetaHit<'s>>, Refused> {
+        let hash = store.hash.hash(get.key);
+        let found = self.meta_find(store, hash, get)?;
+        self.sample_lookup(store, hash);
+        let Some((mut hit, taken)) = found else { return Ok(None) };
+        if let Some(taken) = taken {
+            hit.hit.value = self.show(taken);
+        }
+        Ok(Some(hit))
+    }
+
+    /// As `meta_get`, the value apart.
+    fn meta_find<'s>(
+        &mut self,
+        store: &'s Store,
+        hash: u64,
+        get: &MetaGet<'_>,
+    ) -> Result<Option<(MetaHit<'s>, Option<Taken<'s>>)>, Refused> {
         let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
-        let (mut hit, taken) = loop {
-            match self.look(store, get) {
-                Looked::Hit(hit, taken) => break (hit, taken),
+        for _ in 0..ATTEMPTS_MAX {
+            let done = match self.look(store, hash, get) {
+                Looked::Hit(hit, taken) => return Ok(Some((hit, Some(taken)))),
+                Looked::NeedsExptime => self.add_exptime(store, get.key).map(|()| None),
+                Looked::Miss if !vivify => return Ok(None),
+                Looked::Miss => self.vivify(store, get),
+            };
+            match done {
+                Ok(Some(hit)) => return Ok(Some((hit, None))),
+                Ok(None) => {}
+                Err(Refused::Later) => return Err(Refused::Later),
                 // Without room for the field the item stays as it is, and so does its exptime: a
                 // miss is honest.
-                Looked::NeedsExptime => self.add_exptime(store, get.key).ok()?,
-                Looked::Miss if !vivify => return None,
-                Looked::Miss => match self.vivify(store, get) {
-                    Ok(Some(hit)) => return Some(hit),
-                    Ok(None) => {}
-                    Err(_) => return None,
-                },
+                Err(_) => return Ok(None),
             }
-        };
-        hit.hit.value = self.show(taken);
-        Some(hit)
+        }
+        Err(Refused::Later)
     }
 
     /// Takes all steps at once, under the lock.
-    fn look<'s>(&mut self, store: &'s Store, get: &MetaGet<'_>) -> Looked<'s> {
-        let hash = store.hash.hash(get.key);
-        self.sample_lookup(store, hash);
+    fn look<'s>(&mut self, store: &'s Store, hash: u64, get: &MetaGet<'_>) -> Looked<'s> {
         let locked = store.index.lock(hash);
         let Some(old) = self.find_locked(store, &locked, get.key) else { return Looked::Miss };
         if old.fate != Fate::Live {

@@ -20,8 +20,8 @@ const CAS_BLOCK: u64 = 64;
 /// A CAS unique this far behind the counter is kept in full when its item moves.
 const CAS_NEAR: u64 = 1 << 30;
 /// Attempts of an operation whose item others keep changing between its looks; each needed
-/// another's success.
-const ATTEMPTS_MAX: usize = 1 << 16;
+/// another's success. Then it is to come later.
+pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
 /// What padding is cut from: as long as a value in the log may be.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
 
@@ -285,6 +285,7 @@ impl Local {
     fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
         let shape = item.shape();
         let segment = store.memory().region.segment_of(loc);
+        self.full.dead_bytes = self.full.dead_bytes.saturating_add(shape.extent());
         let counters = self.counters(store);
         counters.curr_items.sub(1);
         counters.unlink(store.log.queue_of(segment), item_bytes(shape), shape.extent());
@@ -309,7 +310,7 @@ impl Local {
     /// replaced.
     ///
     /// # Errors
-    /// `Refused::NoMemory`.
+    /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
     pub(crate) fn modify<'a, R>(
         &mut self,
         store: &Store,
@@ -322,6 +323,7 @@ impl Local {
                 Attempt::Modified(modified) => return Ok(modified),
                 Attempt::Append(shape, exptime) => (shape, exptime),
             };
+            self.make_line_first(store, hash)?;
             let there = store.index.likely(hash).map(|found| found.slot);
             let queue = self.queue_for(store, hash, there);
             let place = self.place(store, (queue, exptime), shape.extent())?;
@@ -354,7 +356,7 @@ impl Local {
             drop(locked);
             if linked.is_err() {
                 store.void(place);
-                self.make_index_room(store)?;
+                self.make_index_room(store, hash)?;
                 continue;
             }
             if let Some(Old { seen, .. }) = &old {
@@ -368,7 +370,7 @@ impl Local {
             self.settle_index(store);
             return Ok(Modified::Written { cas });
         }
-        Err(Refused::NoMemory)
+        Err(Refused::Later)
     }
 
     /// Does what `plan` says if it needs no place.

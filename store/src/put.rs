@@ -8,7 +8,7 @@
 use crate::column::Local;
 use crate::index::slot::{STALE, Slot, WON};
 use crate::item::{CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
-use crate::publish::{Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
+use crate::publish::{ATTEMPTS_MAX, Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
 use crate::rewrite::Taken;
 use crate::verbs::{Body, Put, Refused, Stored, Value, Verb};
 use crate::{Draft, Store};
@@ -43,6 +43,17 @@ impl Body<'_> {
             Body::Draft(draft) => u64::from(draft.value_bytes()),
         }
     }
+
+    /// The same for another attempt.
+    fn again(&mut self) -> Body<'_> {
+        match self {
+            Body::Bytes(bytes) => Body::Bytes(bytes),
+            Body::Draft(draft) => match draft.is_copied() {
+                true => Body::Bytes(draft.copied()),
+                false => Body::Draft(draft),
+            },
+        }
+    }
 }
 
 impl Local {
@@ -56,13 +67,14 @@ impl Local {
         if counted <= store.config.item_bytes_max as u64 && u32::try_from(value_bytes).is_ok() {
             return Ok(());
         }
-        self.drop_refused(store, put);
+        self.drop_refused(store, put, Refused::TooLarge);
         Err(Refused::TooLarge)
     }
 
-    /// A refused set must not leave an older value to be read.
-    fn drop_refused(&mut self, store: &Store, put: &Put<'_>) {
-        if put.verb == Verb::Set {
+    /// A refused set must not leave an older value to be read. One that is to come later is not
+    /// refused yet.
+    fn drop_refused(&mut self, store: &Store, put: &Put<'_>, refused: Refused) {
+        if put.verb == Verb::Set && refused != Refused::Later {
             self.delete(store, put.key);
         }
     }
@@ -90,7 +102,7 @@ impl Local {
         let done = self.publish(store, hash, put, &Parts { first_frame: None, log, value_bytes });
         match done {
             Ok(stored) => self.sample_stored(store, hash, put, stored),
-            Err(_) => self.drop_refused(store, put),
+            Err(refused) => self.drop_refused(store, put, refused),
         }
         done
     }
@@ -100,17 +112,18 @@ impl Local {
         store: &Store,
         hash: u64,
         put: &Put<'_>,
-        body: Body<'_>,
+        mut body: Body<'_>,
     ) -> Result<Stored, Refused> {
         self.admit(store, put, body.bytes())?;
+        let body = body.again();
         let done = match put.verb {
             Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify => {
                 self.extend(store, put, body)
             }
             _ => self.put_body(store, hash, put, body),
         };
-        if done.is_err() {
-            self.drop_refused(store, put);
+        if let Err(refused) = done {
+            self.drop_refused(store, put, refused);
         }
         done
     }
@@ -135,8 +148,8 @@ impl Local {
                 self.publish(store, hash, put, &parts)
             }
             Body::Bytes(bytes) => {
-                let draft = Draft::of(self, store, &[bytes])?;
-                self.put_draft(store, hash, put, draft)
+                let mut draft = Draft::of(self, store, &[bytes])?;
+                self.put_draft(store, hash, put, &mut draft)
             }
             Body::Draft(draft) => self.put_draft(store, hash, put, draft),
         }?;
@@ -166,7 +179,7 @@ impl Local {
         store: &Store,
         hash: u64,
         put: &Put<'_>,
-        mut draft: Draft,
+        draft: &mut Draft,
     ) -> Result<Stored, Refused> {
         let value_bytes = draft.value_bytes();
         let whole = draft.whole();
@@ -234,7 +247,8 @@ impl Local {
         parts: &Parts<'_>,
         (shape, there): (Shape, Option<Slot>),
     ) -> Result<Stored, Refused> {
-        loop {
+        for _ in 0..ATTEMPTS_MAX {
+            self.make_line_first(store, hash)?;
             let queue = self.queue_for(store, hash, there);
             let place = self.place(store, (queue, put.exptime), shape.extent())?;
             let mut locked = store.index.lock(hash);
@@ -258,7 +272,7 @@ impl Local {
             drop(locked);
             if linked.is_err() {
                 store.void(place);
-                self.make_index_room(store)?;
+                self.make_index_room(store, hash)?;
                 continue;
             }
             if let Some(old) = &old {
@@ -268,6 +282,7 @@ impl Local {
             self.settle_index(store);
             return Ok(self.stored(store, put, parts, fields.cas));
         }
+        Err(Refused::Later)
     }
 
     /// Writes the item over an old one of its key and shape, where it was seen without the lock.
@@ -342,23 +357,38 @@ impl Local {
     }
 
     /// append and prepend.
-    fn extend(&mut self, store: &Store, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
-        let vivify = matches!(put.verb, Verb::AppendVivify | Verb::PrependVivify);
+    fn extend(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        mut body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(stored) = self.try_to_extend(store, put, body.again())? {
+                return Ok(stored);
+            }
+        }
+        Err(Refused::Later)
+    }
+
+    /// As `extend`. `None`: between a look at the item and the lock it went away, may be to make
+    /// room for its own extension, or came, or others changed it.
+    fn try_to_extend(
+        &mut self,
+        store: &Store,
+        put: &Put<'_>,
+        mut body: Body<'_>,
+    ) -> Result<Option<Stored>, Refused> {
         let hash = store.hash.hash(put.key);
         let Some(seen) = self.find_live(store, hash, put.key) else {
-            if !vivify {
-                return Ok(Stored::NotStored);
+            if !vivifies(put.verb) {
+                return Ok(Some(Stored::NotStored));
             }
             // On a miss it is an add; if somebody else adds meanwhile, there is something to
             // extend.
             let add = Put { verb: Verb::Add, cas: 0, ..*put };
-            return match body {
-                Body::Bytes(bytes) => match self.put_body(store, hash, &add, Body::Bytes(bytes))? {
-                    Stored::NotStored => self.extend(store, put, Body::Bytes(bytes)),
-                    stored => Ok(stored),
-                },
-                Body::Draft(_) => self.put_body(store, hash, &add, body),
-            };
+            let added = self.put_body(store, hash, &add, body.again())?;
+            return Ok(Some(added).filter(|added| *added != Stored::NotStored));
         };
         let shape = seen.item.shape();
         match body {
@@ -368,7 +398,8 @@ impl Local {
             {
                 self.extend_in_log(store, put, more)
             }
-            body => self.extend_in_frames(store, put, body),
+            Body::Bytes(more) => self.extend_in_frames(store, put, more),
+            Body::Draft(draft) => self.extend_in_frames(store, put, draft.copied()),
         }
     }
 
@@ -377,7 +408,7 @@ impl Local {
         store: &Store,
         put: &Put<'_>,
         more: &[u8],
-    ) -> Result<Stored, Refused> {
+    ) -> Result<Option<Stored>, Refused> {
         let (mut value_bytes, mut outgrown, mut gone) = (0, false, false);
         let modified = self.modify(store, put.key, |seen| {
             gone = seen.is_none();
@@ -397,14 +428,12 @@ impl Local {
             };
             Plan::Write(extended(put, seen, value))
         })?;
-        if gone {
-            return self.extend_gone(store, put, more);
+        // Others made it larger meanwhile.
+        let outgrown = outgrown && matches!(modified, Modified::Answered(Stored::NotStored));
+        if outgrown || (gone && vivifies(put.verb)) {
+            return Ok(None);
         }
-        if outgrown && matches!(modified, Modified::Answered(Stored::NotStored)) {
-            // Others made it larger meanwhile.
-            return self.extend_in_frames(store, put, Body::Bytes(more));
-        }
-        self.count_extended(store, modified, value_bytes)
+        Ok(Some(self.count_extended(store, modified, value_bytes)))
     }
 
     /// Builds the sum in frames. What it was made from is compared again under the lock.
@@ -412,83 +441,60 @@ impl Local {
         &mut self,
         store: &Store,
         put: &Put<'_>,
-        body: Body<'_>,
-    ) -> Result<Stored, Refused> {
-        let more: Vec<u8> = match body {
-            Body::Bytes(more) => more.to_vec(),
-            Body::Draft(mut draft) => draft.whole().copy(store.memory(), draft.value_bytes()),
-        };
-        let hash = store.hash.hash(put.key);
-        loop {
-            let (locked, old) = self.lock_live(store, hash, put.key);
-            let Some(seen) = old.map(|old| old.seen) else {
-                drop(locked);
-                return self.extend_gone(store, put, &more);
-            };
-            let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
-            let pinned = match self.take(store, &seen.item) {
-                Some(Taken::Shown(Value::Frames(pinned, _))) => Some(pinned),
-                _ => None,
-            };
-            drop(locked);
-            let held = pinned.iter().flat_map(|pinned| pinned.pieces());
-            let mut pieces: Vec<&[u8]> = held.chain([&log[..]]).collect();
-            let place = if before(put.verb) { 0 } else { pieces.len() };
-            pieces.insert(place, &more);
-            let sum: usize = pieces.iter().map(|piece| piece.len()).sum();
-            let value_bytes = u32::try_from(sum).unwrap_or(u32::MAX);
-            if put.cas != 0 && put.cas != seen.cas {
-                return Ok(Stored::Exists);
-            }
-            if too_large(store, put, &seen, value_bytes) {
-                return Ok(Stored::NotStored);
-            }
-            let mut draft = Draft::of(self, store, &pieces)?;
-            let whole = draft.whole();
-            let rest = whole.rest(store.memory());
-            let value = match whole.first_frame {
-                Some(first) => NewValue::Frames(first, rest, value_bytes),
-                None => NewValue::Padded(rest, rest.len()),
-            };
-            let (mut changed, mut gone) = (false, false);
-            let modified = self.modify(store, put.key, |seen| {
-                gone = seen.is_none();
-                let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
-                if put.cas != 0 && put.cas != seen.cas {
-                    return Plan::Answer(Stored::Exists);
-                }
-                // Held frames are nobody else's: equal frames and rest are an equal value.
-                changed = seen.item.first_frame() != first || seen.item.log_value() != log;
-                match changed {
-                    true => Plan::Answer(Stored::NotStored),
-                    false => Plan::Write(extended(put, seen, value)),
-                }
-            })?;
-            if gone {
-                return self.extend_gone(store, put, &more);
-            }
-            if changed {
-                continue;
-            }
-            if matches!(modified, Modified::Written { .. }) {
-                draft.published();
-            }
-            return self.count_extended(store, modified, value_bytes);
-        }
-    }
-
-    /// Between the look at it and the lock the item went away, it may be to make room for its own
-    /// extension.
-    fn extend_gone(
-        &mut self,
-        store: &Store,
-        put: &Put<'_>,
         more: &[u8],
-    ) -> Result<Stored, Refused> {
-        match put.verb {
-            Verb::AppendVivify | Verb::PrependVivify => self.extend(store, put, Body::Bytes(more)),
-            _ => Ok(Stored::NotStored),
+    ) -> Result<Option<Stored>, Refused> {
+        let hash = store.hash.hash(put.key);
+        let (locked, old) = self.lock_live(store, hash, put.key);
+        let Some(seen) = old.map(|old| old.seen) else { return Ok(gone_meanwhile(put)) };
+        let (first, log) = (seen.item.first_frame(), seen.item.log_value().to_vec());
+        let pinned = match self.take(store, &seen.item) {
+            Some(Taken::Shown(Value::Frames(pinned, _))) => Some(pinned),
+            _ => None,
+        };
+        drop(locked);
+        let held = pinned.iter().flat_map(|pinned| pinned.pieces());
+        let mut pieces: Vec<&[u8]> = held.chain([&log[..]]).collect();
+        let place = if before(put.verb) { 0 } else { pieces.len() };
+        pieces.insert(place, more);
+        let sum: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let value_bytes = u32::try_from(sum).unwrap_or(u32::MAX);
+        if put.cas != 0 && put.cas != seen.cas {
+            return Ok(Some(Stored::Exists));
         }
+        if too_large(store, put, &seen, value_bytes) {
+            return Ok(Some(Stored::NotStored));
+        }
+        let mut draft = Draft::of(self, store, &pieces)?;
+        let whole = draft.whole();
+        let rest = whole.rest(store.memory());
+        let value = match whole.first_frame {
+            Some(first) => NewValue::Frames(first, rest, value_bytes),
+            None => NewValue::Padded(rest, rest.len()),
+        };
+        let (mut changed, mut gone) = (false, false);
+        let modified = self.modify(store, put.key, |seen| {
+            gone = seen.is_none();
+            let Some(seen) = seen else { return Plan::Answer(Stored::NotStored) };
+            if put.cas != 0 && put.cas != seen.cas {
+                return Plan::Answer(Stored::Exists);
+            }
+            // Held frames are nobody else's: equal frames and rest are an equal value.
+            changed = seen.item.first_frame() != first || seen.item.log_value() != log;
+            match changed {
+                true => Plan::Answer(Stored::NotStored),
+                false => Plan::Write(extended(put, seen, value)),
+            }
+        })?;
+        if gone {
+            return Ok(gone_meanwhile(put));
+        }
+        if changed {
+            return Ok(None);
+        }
+        if matches!(modified, Modified::Written { .. }) {
+            draft.published();
+        }
+        Ok(Some(self.count_extended(store, modified, value_bytes)))
     }
 
     fn count_extended(
@@ -496,15 +502,25 @@ impl Local {
         store: &Store,
         modified: Modified<Stored>,
         value_bytes: u32,
-    ) -> Result<Stored, Refused> {
+    ) -> Stored {
         match modified {
-            Modified::Answered(answer) => Ok(answer),
+            Modified::Answered(answer) => answer,
             Modified::Written { cas } => {
                 self.counters(store).total_items.add(1);
-                Ok(Stored::Stored { cas, value_bytes })
+                Stored::Stored { cas, value_bytes }
             }
         }
     }
+}
+
+/// Does the verb make an item where there is none to extend?
+fn vivifies(verb: Verb) -> bool {
+    matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
+}
+
+/// What there was to extend went away: one that makes it starts anew.
+fn gone_meanwhile(put: &Put<'_>) -> Option<Stored> {
+    (!vivifies(put.verb)).then_some(Stored::NotStored)
 }
 
 fn before(verb: Verb) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Where: before an append takes a place, and in idle columns ahead of need.
 //! Invariant: a drain starts only with a free segment kept for what it moves; no append pays for
-//! more than a slice unless nothing at all is free.
+//! more than a slice unless nothing at all is free, and then for a bounded number of them. Nobody
+//! waits here: where others hold what will be room, the append is told to come later.
 //! Source: the paper's section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 #![allow(unsafe_code, reason = "overwrites segments in the mapping")]
@@ -19,8 +20,8 @@ use crate::column::Local;
 use crate::log::Place;
 use crate::policy::Queue;
 use crate::verbs::Refused;
-use memory::sync::{Ordering, spin_loop, yield_now};
-use std::time::Duration;
+use choice::COMPACT_DEAD_PERCENT_MIN;
+use memory::sync::{Ordering, spin_loop};
 
 /// A slice is at least and at most so many bytes of records.
 const SLICE_BYTES_MIN: u32 = 2 << 10;
@@ -30,19 +31,31 @@ const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
-/// An append that waits gives up after so many rounds: the first spin, the next yield, the others
-/// sleep.
-const WAIT_ROUNDS_MAX: u32 = 4096;
-const WAIT_ROUNDS_SPIN: u32 = 8;
-const WAIT_ROUNDS_YIELD: u32 = 64;
-const WAIT_SLEEP: Duration = Duration::from_micros(100);
+/// Slices of work that an append does where no segment is free; then it is to come again.
+const SLICES_MAX: u32 = 16;
+/// Looks in a row at which nothing was to be done and nobody else at work, before an append is
+/// refused: somebody may have been between two steps.
+const VAIN_LOOKS_MAX: u32 = 4;
+/// Appends refused without a look after one that found the store full, where nothing is evicted.
+const FULL_APPENDS: u32 = 256;
+/// That nothing can be freed, as a look has found. It holds for `FULL_APPENDS` appends at most,
+/// until the clock moves on, and until the column itself has made as much dead as makes a segment
+/// worth compacting. What others have made dead is found at the end of that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Full {
+    /// Appends it still holds for.
+    appends: u32,
+    /// What the column has made dead since.
+    pub(crate) dead_bytes: u32,
+}
 
 impl Local {
     /// A place for an item of `bytes` that will expire at `exptime` (0: never) in `queue`, paying
     /// for room as it goes. A quiescent point: the caller holds nothing.
     ///
     /// # Errors
-    /// `NoMemory`: nothing can be freed.
+    /// `NoMemory`: nothing can be freed. `Later`: something will be, or more work than an append's
+    /// share is to be done first.
     pub(crate) fn place(
         &mut self,
         store: &Store,
@@ -55,7 +68,7 @@ impl Local {
         };
         match take(self) {
             Some(place) => Ok(place),
-            None => self.wait_for(store, take),
+            None => self.room_for(store, take),
         }
     }
 
@@ -68,7 +81,7 @@ impl Local {
         let take = |_: &mut Self| store.memory().take_frame(store.keep());
         match take(self) {
             Some(frame) => Ok(frame),
-            None => self.wait_for(store, take),
+            None => self.room_for(store, take),
         }
     }
 
@@ -88,8 +101,8 @@ impl Local {
         if free >= high {
             return;
         }
-        if self.rest > 0 {
-            self.rest -= 1;
+        if self.rest > 0 || self.is_full(store) {
+            self.rest = self.rest.saturating_sub(1);
             return;
         }
         let lacking = high - free;
@@ -100,15 +113,25 @@ impl Local {
         }
     }
 
-    /// Makes room until `take` gets what it wants. While it waits for others it reads nothing.
-    pub(crate) fn wait_for<T>(
+    /// Makes room until `take` gets what it wants, as far as an append's share of work goes.
+    ///
+    /// # Errors
+    /// As `place`.
+    pub(crate) fn room_for<T>(
         &mut self,
         store: &Store,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, Refused> {
-        for round in 0..WAIT_ROUNDS_MAX {
+        let segments = &store.memory().segments;
+        if self.is_full(store) {
+            self.full.appends -= 1;
+            let will_be_free = segments.free() + segments.limbo() > store.keep();
+            return Err(if will_be_free { Refused::Later } else { Refused::NoMemory });
+        }
+        let mut vain_looks = 0;
+        for _ in 0..SLICES_MAX {
             // With enough drained that only waits for other columns, more would be evicted in vain.
-            let enough = store.memory().segments.limbo() >= store.high();
+            let enough = segments.limbo() >= store.high();
             let progress = !enough && self.make_room(store, SLICE_BYTES_MAX);
             self.pass(store);
             self.reclaim(store);
@@ -119,24 +142,25 @@ impl Local {
             if progress {
                 continue;
             }
-            let others =
-                // a hint: they may free something
-                store.memory().segments.limbo() > 0
-                    || store.tokens.load(Ordering::Relaxed) != 0
-                    || store.index.is_passing()
-                    || !store.harvest.is_empty();
-            if !others && round > WAIT_ROUNDS_SPIN {
+            if store.others_make_room() {
                 break;
             }
-            store.memory().quiescence.offline(self.id);
-            match round {
-                0..WAIT_ROUNDS_SPIN => spin_loop(),
-                WAIT_ROUNDS_SPIN..WAIT_ROUNDS_YIELD => yield_now(),
-                _ => std::thread::sleep(WAIT_SLEEP),
+            vain_looks += 1;
+            if vain_looks == VAIN_LOOKS_MAX {
+                self.full = Full { appends: FULL_APPENDS, dead_bytes: 0 };
+                return Err(Refused::NoMemory);
             }
-            self.pass(store);
+            spin_loop();
         }
-        Err(Refused::NoMemory)
+        Err(Refused::Later)
+    }
+
+    /// Is it known, without a look, that nothing can be freed?
+    pub(crate) fn is_full(&self, store: &Store) -> bool {
+        self.full.appends > 0
+            && store.config.eviction.is_none()
+            && u64::from(self.full.dead_bytes) * 100
+                < u64::from(store.memory().region.segment_bytes()) * COMPACT_DEAD_PERCENT_MIN
     }
 
     /// Frees retired segments that nobody can be reading any more.
@@ -183,6 +207,17 @@ impl Local {
             done += did;
         }
         done > 0
+    }
+}
+
+impl Store {
+    /// Others hold what may become room: retired segments that wait for their quiescent points, a
+    /// walk, a pass. Relaxed: hints; who is told to come later asks again.
+    fn others_make_room(&self) -> bool {
+        self.memory().segments.limbo() > 0
+            || self.tokens.load(Ordering::Relaxed) != 0
+            || self.index.is_passing()
+            || !self.harvest.is_empty()
     }
 }
 

@@ -158,6 +158,8 @@ counters! {
     compacted_segments,
     /// Segments drained for room.
     drained_segments,
+    /// Segments looked at to find one to compact or drain.
+    segment_looks,
     /// Evictions that `eviction_age` is the mean of.
     late_evictions,
     /// The sum of their ages.

@@ -38,8 +38,9 @@ pub enum Verb {
 pub enum Body<'a> {
     /// All there, in the receive buffer.
     Bytes(&'a [u8]),
-    /// Received straight into the store's frames; must be full.
-    Draft(Draft),
+    /// Received straight into the store's frames; must be full. Once stored it is spent; as long as
+    /// it is not, it may be given again.
+    Draft(&'a mut Draft),
 }
 
 /// One storage request.
@@ -106,6 +107,10 @@ pub enum Refused {
     TooLarge,
     /// No room, and none to be made (`-M`, or everything is in use by slow readers).
     NoMemory,
+    /// Not yet: other columns hold what will be room, or more is to be drained than one request's
+    /// share. Nothing was changed, the key's old item is what it was, and a draft may be given
+    /// again. Ask again after a quiescent point, and after other work if there is any.
+    Later,
 }
 
 /// The value of a hit.

@@ -138,7 +138,7 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     column.set_now(START + 10);
     let short = |key: &u32| key.is_multiple_of(2);
     for key in (0..20_000).filter(short) {
-        assert!(column.touch(&key.to_le_bytes(), START + 20));
+        assert_eq!(column.touch(&key.to_le_bytes(), START + 20), Ok(true));
     }
     idle(&mut column, START + 100);
     let left = store.stats().curr_items;
@@ -160,7 +160,7 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     (0..20_000).for_each(|key| set(&mut column, key, &[5; 100], START + 10));
     let long = |key: &u32| key % 10 == 3;
     for key in (0..20_000).filter(long) {
-        assert!(column.touch(&key.to_le_bytes(), START + 5_000));
+        assert_eq!(column.touch(&key.to_le_bytes(), START + 5_000), Ok(true));
     }
     idle(&mut column, START + 10);
     let left = store.stats().curr_items;
@@ -205,7 +205,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
         early.quiesce();
         let before = store.stats().curr_items;
         for next in key..(key + 200).min(ITEMS) {
-            if late.touch(&next.to_le_bytes(), START + 5_000) {
+            if late.touch(&next.to_le_bytes(), START + 5_000).expect("room") {
                 kept.push(next);
             }
         }
@@ -242,7 +242,7 @@ fn frames_of_what_expires_are_free_again(eviction: Eviction) {
             }
             let key = key.to_le_bytes();
             let put = Put { exptime: now + 5, ..Put::new(Verb::Set, &key) };
-            assert!(column.put(&put, Body::Draft(draft)).is_ok());
+            assert!(column.put(&put, Body::Draft(&mut draft)).is_ok());
             (0..100).for_each(|small| set(&mut column, 1000 + small, &[1; 100], now + 5));
         }
         idle(&mut column, now + 5);
@@ -278,7 +278,7 @@ fn a_touch_that_races_a_walk_is_kept() {
                     column.quiesce();
                     column.maintain();
                     for at in 0..KEYS {
-                        if !column.touch(&key(at).to_le_bytes(), now + 100_000) {
+                        if !column.touch(&key(at).to_le_bytes(), now + 100_000).expect("room") {
                             continue; // another column's clock had said that it was over
                         }
                         column.maintain();

@@ -41,7 +41,7 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     });
     assert!(matches!(looked, Looked::Left), "{looked:?}");
     assert_eq!(out, b"before");
-    assert!(!column.meta_get(&meta(b"key")).expect("a hit").fetched);
+    assert!(!column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
     let looked = column.get_into(b"key", hash, &mut out, |out, _| {
         out.extend_from_slice(b" head ");
         Wants::Value
@@ -54,7 +54,7 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     });
     assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value alone");
-    assert!(column.meta_get(&meta(b"key")).expect("a hit").fetched);
+    assert!(column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
     let hash = column.hashed(b"none");
     let looked = column.get_into(b"none", hash, &mut out, |_, _| panic!("there is none"));
     assert!(matches!(looked, Looked::Miss), "{looked:?}");
@@ -117,9 +117,9 @@ fn a_head_tells_what_a_locked_look_does() {
     set(&mut column, &put(b"won"), b"55555");
     column.meta_delete(&MetaDelete { key: b"won", ..stale }).expect("there is room");
     let won = column.meta_get(&MetaGet { win: true, bump: true, ..meta(b"won") });
-    assert!(won.expect("a hit").won);
+    assert!(won.expect("no steps").expect("a hit").won);
     for key in [&b"plain"[..], b"binary", b"expires", b"stale", b"won"] {
-        let hit = column.meta_get(&meta(key)).expect("a hit");
+        let hit = column.meta_get(&meta(key)).expect("no steps").expect("a hit");
         let exptime = if hit.exptime == 0 { Some(0) } else { None };
         let due = (hit.hit.client_flags, hit.hit.value_bytes, hit.hit.cas, exptime);
         let idle_seconds = hit.idle_seconds;
@@ -144,7 +144,7 @@ fn how_long_an_item_lay_idle_is_told_within_its_minute_only() {
     let hash = column.hashed(b"key");
     for (now, due) in [(119, true), (120, false), (180, false)] {
         column.set_now(now);
-        let locked = column.meta_get(&meta(b"key")).expect("a hit").idle_seconds;
+        let locked = column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").idle_seconds;
         let looked = column.get_into(b"key", hash, &mut Vec::new(), |_, head| {
             assert_eq!(head.idle_seconds(), due.then_some(locked), "at {now}");
             Wants::CallOff

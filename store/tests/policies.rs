@@ -45,7 +45,7 @@ fn has(column: &mut Column, key: u32) -> bool {
     let key = &key.to_le_bytes();
     let look =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
-    column.meta_get(&look).is_some()
+    column.meta_get(&look).expect("no steps").is_some()
 }
 
 /// How many are there?

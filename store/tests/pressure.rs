@@ -4,7 +4,9 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 mod each;
+mod patient;
 
+use patient::at_last;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::policy::Eviction;
@@ -50,6 +52,10 @@ fn make(config: &Config) -> (Arc<Store>, Vec<Column>) {
 }
 
 fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
+    at_last(column, |column| set_now(column, key, value))
+}
+
+fn set_now(column: &mut Column, key: &[u8], value: &[u8]) -> Result<Stored, Refused> {
     column.put(&Put::new(Verb::Set, key), Body::Bytes(value))
 }
 
@@ -202,7 +208,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let hit = reader.get(b"held").expect("there");
     let mut refused = 0;
     for i in 0..20_000_u32 {
-        refused += u32::from(set(writer, &i.to_le_bytes(), &[6; 500]).is_err());
+        refused += u32::from(set_now(writer, &i.to_le_bytes(), &[6; 500]).is_err());
         if refused == 3 {
             break;
         }
@@ -307,7 +313,8 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
             oldest += 1;
         }
         let key = oldest.to_le_bytes();
-        match column.put(&Put::new(Verb::AppendVivify, &key), Body::Bytes(&[2; 60])) {
+        let append = Put::new(Verb::AppendVivify, &key);
+        match at_last(column, |column| column.put(&append, Body::Bytes(&[2; 60]))) {
             Ok(Stored::Stored { value_bytes, .. }) => made_again += u32::from(value_bytes == 60),
             other => panic!("item {oldest} of {i}: {other:?}"),
         }
@@ -319,5 +326,5 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
 /// A look that is no use of it.
 fn is_there(column: &mut Column, key: &[u8]) -> bool {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
-    column.meta_get(&get).is_some()
+    column.meta_get(&get).expect("no steps").is_some()
 }

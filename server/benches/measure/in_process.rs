@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, Put, Refused, Store, Stored, Value, Verb};
 
 use super::{Outcome, fail};
 
@@ -18,6 +18,9 @@ pub(crate) const BATCH: u32 = 32;
 pub(crate) const START: u32 = 62;
 /// Digits of the number in each key.
 const KEY_DIGITS: usize = 8;
+
+/// So often nobody is told to come later unless somebody hangs.
+const ASKS_MAX: u32 = 1 << 20;
 /// The rest of each key.
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
@@ -127,8 +130,25 @@ pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
 /// A SET that must be stored.
 #[inline]
 pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> {
-    match column.put(&Put::new(Verb::Set, key), Body::Bytes(value)) {
-        Ok(Stored::Stored { .. }) => Ok(()),
-        other => fail(format!("set of {} came to {other:?}", String::from_utf8_lossy(key))),
+    put(column, &Put::new(Verb::Set, key), value)
+}
+
+/// As `set`, in full. Where others hold what will be room it is asked again, as a server does
+/// between two loops.
+#[inline]
+pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
+    for _ in 0..ASKS_MAX {
+        match column.put(put, Body::Bytes(value)) {
+            Ok(Stored::Stored { .. }) => return Ok(()),
+            Err(Refused::Later) => {
+                column.quiesce();
+                std::thread::yield_now();
+            }
+            other => {
+                let key = String::from_utf8_lossy(put.key);
+                return fail(format!("set of {key} came to {other:?}"));
+            }
+        }
     }
+    fail(format!("set of {} found no room", String::from_utf8_lossy(put.key)))
 }

@@ -8,10 +8,12 @@
 //! the items that live need, a tenth more, and eight segments. What has expired and cannot be used
 //! again is the store's own account of segments that are not free, less the items that live.
 
-use store::{Body, Column, Put, Store, Stored, Verb};
+use store::{Column, Put, Store, Verb};
 
 use crate::measure::clocks::thread_nanoseconds;
-use crate::measure::in_process::{BATCH, START, between_batches, column_of, key_of, store_of};
+use crate::measure::in_process::{
+    self, BATCH, START, between_batches, column_of, key_of, store_of,
+};
 use crate::measure::random::{hash, unit};
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
@@ -48,10 +50,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         ends[usize::try_from(seconds)?] += 1;
         let key = key_of(number);
         let put = Put { exptime: START + seconds, ..Put::new(Verb::Set, &key) };
-        match column.put(&put, Body::Bytes(&value)) {
-            Ok(Stored::Stored { .. }) => {}
-            other => return fail(format!("set of key {number} came to {other:?}")),
-        }
+        in_process::put(&mut column, &put, &value)?;
         if number % BATCH == 0 {
             between_batches(&mut column);
         }

@@ -12,9 +12,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clock::START;
 use crate::execute::Context;
-use crate::limits::{
-    ARRIVALS_CHECK_MS, FRAME_REST_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX,
-};
+use crate::limits::{ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
 
 /// Nanoseconds of a second.
 const NANOS: i64 = 1_000_000_000;
@@ -32,8 +30,6 @@ pub(crate) struct Tick {
     beat_ms: u64,
     /// Listeners rest until then.
     rest_until_ms: Option<u64>,
-    /// Connections that wait for a frame ask again then.
-    frame_rest_until_ms: Option<u64>,
     /// Arriving values are looked at then.
     arrivals_due_ms: Option<u64>,
     /// Slices of background work in a row; `None`: no work is left.
@@ -48,15 +44,7 @@ pub(crate) fn moment() -> Timespec {
 impl Tick {
     /// `start`: the server's, from `moment`. `beats`: this column wakes once per second.
     pub(crate) fn new(start: Timespec, beats: bool) -> Tick {
-        Tick {
-            start,
-            beats,
-            beat_ms: 0,
-            rest_until_ms: None,
-            frame_rest_until_ms: None,
-            arrivals_due_ms: None,
-            slices: None,
-        }
+        Tick { start, beats, beat_ms: 0, rest_until_ms: None, arrivals_due_ms: None, slices: None }
     }
 
     /// Reads the clock and sets the store's and the executor's; milliseconds since the start.
@@ -78,21 +66,11 @@ impl Tick {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
-    /// Before a wait: do connections `rest` for a frame, do values `arrive`?
+    /// Before a wait: do values `arrive`?
     #[inline]
-    pub(crate) fn watch(&mut self, rest: bool, arrive: bool, now_ms: u64) {
-        if !rest && !arrive {
-            (self.frame_rest_until_ms, self.arrivals_due_ms) = (None, None);
-            return;
-        }
-        let by = |due: Option<u64>, on: bool, ms| on.then(|| due.unwrap_or(now_ms + ms));
-        self.frame_rest_until_ms = by(self.frame_rest_until_ms, rest, FRAME_REST_MS);
-        self.arrivals_due_ms = by(self.arrivals_due_ms, arrive, ARRIVALS_CHECK_MS);
-    }
-
-    /// Those that wait for a frame may ask again.
-    pub(crate) fn frame_rest_is_over(&mut self, now_ms: u64) -> bool {
-        self.frame_rest_until_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+    pub(crate) fn watch(&mut self, arrive: bool, now_ms: u64) {
+        let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
+        self.arrivals_due_ms = arrive.then(due_ms);
     }
 
     /// It is time to look for stalled values.
@@ -119,7 +97,7 @@ impl Tick {
             Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
             None => {}
         }
-        for at_ms in [self.rest_until_ms, self.frame_rest_until_ms, self.arrivals_due_ms] {
+        for at_ms in [self.rest_until_ms, self.arrivals_due_ms] {
             at_ms.map(&mut by);
         }
         match until_ms {

@@ -9,7 +9,7 @@
 
 use protocol::Request;
 use protocol::encode::HEAD_BYTES_MAX;
-use store::{Column, Draft};
+use store::{Column, Draft, Refused};
 
 use super::Connection;
 use crate::column::Kit;
@@ -21,7 +21,7 @@ use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX,
 pub(super) enum Fill {
     /// It lacks bytes.
     Hungry,
-    /// There is no frame for its next bytes yet.
+    /// There is no frame for its next bytes yet, or, where it is whole, no place for its item.
     Wait,
     /// It is whole and has been stored, or it failed; go on with the next request.
     Done(After),
@@ -40,7 +40,7 @@ struct Arrival {
     received_bytes: usize,
     /// When it last gained `ARRIVAL_STEP_BYTES`.
     moved_ms: u64,
-    /// It has bytes to store and no frame for them, since then.
+    /// It has bytes to store and no frame for them, or no place for its item, since then.
     waits_since_ms: Option<u64>,
 }
 
@@ -64,10 +64,8 @@ pub(crate) struct Arrivals {
     header_bytes: usize,
     /// Over it, stalled ones give way unasked, so that other columns find frames.
     bytes_share: usize,
-    /// Waiting for room makes sense (not with `-M`).
+    /// Waiting for others' frames makes sense (not with `-M`).
     waits: bool,
-    /// Counts drafts that ended: frames may have come free.
-    ended: u64,
 }
 
 impl Arrivals {
@@ -80,7 +78,6 @@ impl Arrivals {
             header_bytes: 0,
             bytes_share: 0,
             waits,
-            ended: 0,
         }
     }
 
@@ -92,11 +89,6 @@ impl Arrivals {
     /// Values are on their way in.
     pub(crate) fn any(&self) -> bool {
         self.live > 0
-    }
-
-    /// Grows when frames may have come free.
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended
     }
 
     /// Bytes of their headers.
@@ -136,30 +128,31 @@ impl Arrivals {
         let draft = arrival.draft.take()?;
         self.bytes -= arrival.received_bytes;
         self.live -= 1;
-        self.ended += 1;
         Some(draft)
     }
 
-    fn draft(&mut self, index: u32) -> Option<&mut Draft> {
-        self.all[index as usize].as_mut()?.draft.as_mut()
+    /// Why there is no space for its next bytes, if there is none.
+    fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
+        self.all[index as usize].as_mut()?.draft.as_mut()?.space(store).err()
     }
 
     /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
     /// is none yet, ask again soon. When there will be none, its draft is gone.
     pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, now_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
-            if self.draft(index).is_none_or(|draft| draft.space(store).is_ok()) {
+            let Some(refused) = self.refused(index, store) else {
                 if let Some(arrival) = self.all[index as usize].as_mut() {
                     arrival.waits_since_ms = None;
                 }
                 return false;
-            }
+            };
             if self.give_way(index, Some(now_ms)) {
                 continue;
             }
             let Some(arrival) = self.all[index as usize].as_mut() else { return false };
             let since_ms = *arrival.waits_since_ms.get_or_insert(now_ms);
-            if self.waits && now_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
+            let waits = self.waits || refused == Refused::Later;
+            if waits && now_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
                 return true;
             }
             if !self.waits || !self.give_way(index, None) {
@@ -262,28 +255,30 @@ impl Connection {
         let Some(arrival) = kit.arrivals.all[index as usize].as_mut() else {
             return (Fill::Hungry, used);
         };
-        if arrival.draft.is_none() {
+        let Some(draft) = &mut arrival.draft else {
             let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
             self.arrival = None;
             let header = kit.arrivals.remove(index);
             let answer = execute::give_up(&mut kit.context, &header);
             self.session.swallow(missing, answer);
             return (Fill::Done(After::Continue), used);
-        }
+        };
         if arrival.missing_bytes > 0 {
             return (Fill::Hungry, used);
         }
         let Some(end) = input[used..].get(..arrival.end_bytes as usize) else {
             return (Fill::Hungry, used);
         };
-        used += end.len();
         let terminated = end.is_empty() || end == b"\r\n";
-        let draft = kit.arrivals.end(index);
+        let Kit { context, out, .. } = kit;
+        let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
+        if after == After::Wait {
+            arrival.waits_since_ms.get_or_insert(kit.now_ms);
+            return (Fill::Wait, used);
+        }
+        used += end.len();
         self.arrival = None;
-        let header = kit.arrivals.remove(index);
-        let Some(draft) = draft else { return (Fill::Done(After::Continue), used) };
-        let after =
-            execute::execute_with_draft(&mut kit.context, &header, draft, terminated, &mut kit.out);
+        kit.arrivals.remove(index);
         (Fill::Done(after), used)
     }
 }

@@ -11,6 +11,7 @@ use super::arrival::Fill;
 use crate::column::Kit;
 use crate::execute::turn::{self, Stopped};
 use crate::execute::{self, After};
+use crate::limits::ROOM_WAIT_MS_MAX;
 
 /// Why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,8 @@ pub(super) enum Stop {
     Hungry,
     /// Enough for one turn; there may be more to execute.
     Enough,
-    /// No frame for a large value's next bytes; the same input again, a little later.
+    /// No room yet for a request, or for a large value's next bytes; the same input again, a little
+    /// later.
     Wait,
     /// The connection ends here.
     Close,
@@ -32,6 +34,8 @@ impl Connection {
     pub(super) fn execute(&mut self, kit: &mut Kit, input: &[u8]) -> (Stop, usize) {
         let mut at = 0;
         let mut budget = kit.budget();
+        let since_ms = self.waits_since_ms.unwrap_or(kit.now_ms);
+        kit.context.may_wait = kit.now_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
         loop {
             if let Some(arrival) = self.arrival {
                 let (filled, used) = self.arrive(kit, arrival, &input[at..]);
@@ -51,6 +55,7 @@ impl Connection {
                 Stopped::Hungry => return (Stop::Hungry, at),
                 Stopped::Enough => return (Stop::Enough, at),
                 Stopped::Close => return (Stop::Close, at),
+                Stopped::Wait => return (Stop::Wait, at),
                 Stopped::Body => {}
             }
             match self.session.next(&input[at..]) {

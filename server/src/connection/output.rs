@@ -100,7 +100,7 @@ impl Connection {
     fn rest(&self) -> Next {
         if self.closing {
             Next::Close
-        } else if self.waits_for_frame {
+        } else if self.waits_since_ms.is_some() {
             Next::Rest
         } else if self.resumable || self.readable {
             Next::Again

@@ -9,7 +9,7 @@ use protocol::{Meta, Refusal, answer, reply};
 use store::{Counted, Delta, Vivify};
 
 use super::meta::{Asked, append_key, append_miss, append_opaque, append_ttl, order};
-use super::{Context, say};
+use super::{After, Context, say};
 use crate::out::Out;
 
 /// A number as it stands now.
@@ -20,10 +20,11 @@ pub(super) struct Number {
     vivified: bool,
 }
 
-/// Does the arithmetic and counts it.
-pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, Refusal> {
+/// Does the arithmetic and counts it. `None`: it must wait.
+pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Option<Result<Number, Refusal>> {
+    let counted = context.store.delta(delta);
     let counters = &context.counters;
-    match context.store.delta(delta) {
+    Some(match counted {
         Ok(Counted::Counted { value, cas, exptime, vivified }) => {
             match (vivified, delta.incr) {
                 (true, _) => {}
@@ -42,13 +43,14 @@ pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Result<Number, 
         }
         Ok(Counted::Exists) => Err(Refusal::Exists),
         Ok(Counted::NonNumeric) => Err(Refusal::NonNumeric),
+        Err(refused) if context.waits(refused) => return None,
         Err(_) if delta.vivify.is_some() => Err(Refusal::NoMemoryVivify),
         Err(_) => Err(Refusal::NoMemoryDelta),
-    }
+    })
 }
 
 /// `ma`.
-pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer),
@@ -61,7 +63,7 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let mut place = None;
     let key = flags.key(request, &mut place);
     let delta = Delta { key, incr, ..delta_of(context, request, &flags) };
-    let number = count(context, &delta);
+    let Some(number) = count(context, &delta) else { return After::Wait };
     let missed = matches!(number, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || number.is_ok()) {
         // memcached too has done the arithmetic by then.
@@ -72,8 +74,9 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
         Ok(number) => append_number(context, asked, number, out),
         Err(Refusal::NotFound) => append_miss(b"NF", (request.flags, key, flags.binary), out),
         Err(Refusal::Exists) => append_miss(b"EX", (request.flags, key, flags.binary), out),
-        Err(refusal) => say(out, refusal.line()),
+        Err(refusal) => return say(out, refusal.line()),
     }
+    After::Continue
 }
 
 /// The arithmetic asked for; the key and the direction are the caller's.

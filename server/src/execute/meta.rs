@@ -10,7 +10,7 @@ use protocol::meta::{Flags, Looks};
 use protocol::{Args, KEY_BYTES_MAX, Meta, MetaVerb, answer, base64, reply};
 use store::{Appended, Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
-use super::{Context, append_frames, append_value, framed, say};
+use super::{After, Context, append_frames, append_value, framed, say};
 use crate::clock::Clock;
 use crate::out::Out;
 use crate::shared::Counters;
@@ -26,7 +26,7 @@ pub(super) fn get(
     request: &Meta<'_>,
     hash: Option<Prefetched>,
     out: &mut Out,
-) {
+) -> After {
     if request.flags.text == b"v" && request.key.len() <= KEY_BYTES_MAX {
         return get_value(context, request.key, hash, out);
     }
@@ -40,8 +40,9 @@ pub(super) fn get(
             Some(()) => Wants::NoValue,
         }
     });
-    if !end(&context.counters, looked, (request, looks), out) {
-        get_by_flags(context, request, out);
+    match end(&context.counters, looked, (request, looks), out) {
+        true => After::Continue,
+        false => get_by_flags(context, request, out),
     }
 }
 
@@ -52,7 +53,7 @@ pub(super) fn get_value(
     key: &[u8],
     hash: Option<Prefetched>,
     out: &mut Out,
-) {
+) -> After {
     let (hash, now) = (hash.unwrap_or_else(|| context.store.hashed(key)), context.clock.now);
     let (flags, looks) = (Args { text: b"v", count: 1 }, Looks { value: true, quiet: false });
     let around = |head: &Head<'_>| match head.is_plain() {
@@ -68,11 +69,12 @@ pub(super) fn get_value(
     if let Looked::Hit(Appended::Around) = looked {
         context.counters.get_cmds.add(1);
         context.counters.get_hits.add(1);
-        return;
+        return After::Continue;
     }
     let request = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
-    if !end(&context.counters, looked, (&request, looks), out) {
-        get_by_flags(context, &request, out);
+    match end(&context.counters, looked, (&request, looks), out) {
+        true => After::Continue,
+        false => get_by_flags(context, &request, out),
     }
 }
 
@@ -105,7 +107,7 @@ fn end(
 
 /// `mg` under the lock: it changes the item, or asks for what only the lock tells.
 #[inline(never)]
-fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer),
@@ -124,9 +126,13 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
         win: !failed,
         steps: &steps[..count],
     };
-    let counters = &context.counters;
-    match context.store.meta_get(&wanted) {
-        Some(_) if failed => say(out, answer::OPAQUE_TOO_LONG),
+    let (counters, may_wait) = (&context.counters, context.may_wait);
+    let found = match context.store.meta_get(&wanted) {
+        Err(_) if may_wait => return After::Wait,
+        found => found.unwrap_or(None),
+    };
+    match found {
+        Some(_) if failed => return say(out, answer::OPAQUE_TOO_LONG),
         Some(found) => {
             if flags.exptime.is_some() {
                 counters.touch_cmds.add(1);
@@ -149,12 +155,13 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if failed {
-                say(out, answer::OPAQUE_TOO_LONG);
+                return say(out, answer::OPAQUE_TOO_LONG);
             } else if !flags.quiet {
                 append_miss(b"EN", (request.flags, key, flags.binary), out);
             }
         }
     }
+    After::Continue
 }
 
 /// The flags that change the item, in their order; behind an opaque that is too long only that it
@@ -211,7 +218,7 @@ pub(super) fn append_miss(
 }
 
 /// `md`.
-pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => {
             return say(out, answer::OPAQUE_TOO_LONG);
@@ -237,7 +244,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
                 counters.delete_hits.add(1);
             }
             if flags.quiet {
-                return;
+                return After::Continue;
             }
             b"HD"
         }
@@ -249,13 +256,15 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
             counters.delete_misses.add(1);
             b"EX"
         }
+        Err(refused) if context.waits(refused) => return After::Wait,
         Err(_) => return say(out, answer::NO_MEMORY_DELTA),
     };
     append_miss(code, (request.flags, key, flags.binary), out);
+    After::Continue
 }
 
 /// `me`. As in memcached, `b` counts only if another flag follows it.
-pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
+pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let decoded = if request.flags.count >= 2 && request.flags.token(0) == Some(b"b") {
         match base64::decode(request.key) {
             None => return say(out, answer::BAD_FORMAT),
@@ -268,7 +277,7 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     let wanted =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.counters.meta_cmds.add(1);
-    let Some(found) = context.store.meta_get(&wanted) else {
+    let Ok(Some(found)) = context.store.meta_get(&wanted) else {
         return say(out, answer::EN);
     };
     out.buf.extend_from_slice(b"ME ");
@@ -283,7 +292,7 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) {
     append_number(out, b" cas=", found.hit.cas);
     out.buf.extend_from_slice(if found.fetched { b" fetch=yes" } else { b" fetch=no" });
     append_number(out, SLAB_CLASS.as_bytes(), found.item_bytes);
-    out.buf.extend_from_slice(b"\r\n");
+    say(out, "\r\n")
 }
 
 /// Where flag `letter` stands among the flags; flags that are absent stand before all.

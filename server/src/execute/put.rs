@@ -11,7 +11,7 @@ use protocol::{Answer, Form, Meta, Refusal, Store, StoreVerb, answer, reply};
 use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
 use super::meta::{Asked, append_key, append_opaque};
-use super::{Context, say};
+use super::{After, Context, say};
 use crate::out::Out;
 
 /// A value that has come.
@@ -72,9 +72,10 @@ pub(super) fn store(
     hash: Option<Prefetched>,
     value: Arrived<'_>,
     out: &mut Out,
-) {
+) -> After {
     if !value.terminated {
-        return refuse_chunk(context, request, &value, out);
+        refuse_chunk(context, request, &value, out);
+        return After::Continue;
     }
     let put = put_of(context, request);
     let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
@@ -84,17 +85,20 @@ pub(super) fn store(
     }
     let refusal = match stored {
         Ok(Stored::Stored { cas, .. }) => {
-            return request.form.done(answer::STORED, cas, &mut out.buf);
+            request.form.done(answer::STORED, cas, &mut out.buf);
+            return After::Continue;
         }
         Ok(Stored::NotStored) => Refusal::NotStored,
         Ok(Stored::Exists) => Refusal::Exists,
         Ok(Stored::NotFound) => Refusal::NotFound,
+        Err(refused) if context.waits(refused) => return After::Wait,
         Err(refused) => {
             forget(context, request);
             count_refused(context, refused)
         }
     };
     request.form.say(refusal, &mut out.buf);
+    After::Continue
 }
 
 /// The value ran on. That there is no room for it comes first.
@@ -145,7 +149,8 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
             context.counters.store_too_large.add(1);
             Refusal::TooLarge
         }
-        Refused::NoMemory => {
+        // It has waited for too long.
+        Refused::NoMemory | Refused::Later => {
             context.counters.store_no_memory.add(1);
             Refusal::NoMemory
         }
@@ -202,7 +207,7 @@ pub(super) fn meta_store(
     request: &Meta<'_>,
     value: Arrived<'_>,
     out: &mut Out,
-) {
+) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(answer) => return say(out, answer),
@@ -226,7 +231,9 @@ pub(super) fn meta_store(
         Ok(stored) => {
             context.counters.set_cmds.add(1);
             append_stored((request, &flags, key), stored, value.bytes, out);
+            After::Continue
         }
+        Err(refused) if context.waits(refused) => After::Wait,
         Err(refused) => say(out, meta_refused(context, &put, refused)),
     }
 }

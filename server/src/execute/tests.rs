@@ -40,7 +40,7 @@ impl Server {
         let store = Store::new(&config).unwrap();
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
-        let context = Context { store: store.column(), counters, shared, clock };
+        let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
         Server { context, session: Session::new(Speak::Ascii) }
     }
 
@@ -426,16 +426,16 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
         rest = &rest[filled..];
     }
     let mut out = Out::default();
-    execute_with_draft(&mut server.context, header, draft, true, &mut out);
+    execute_with_draft(&mut server.context, header, &mut draft, true, &mut out);
     assert_eq!(bytes(&out), b"HD kbig s300000\r\n");
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
 
     // One that runs on is refused, and the old one stays.
-    let draft = server.context.store.draft(0);
+    let mut draft = server.context.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
-    execute_with_draft(&mut server.context, header, draft, false, &mut out);
+    execute_with_draft(&mut server.context, header, &mut draft, false, &mut out);
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 

@@ -1,8 +1,9 @@
 //! The requests of one turn, executed in their order.
 //!
 //! Where: between the bytes a connection received and the replies it sends.
-//! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, or when
-//! the input asks for more; what it did not use is executed next time, from the same byte on.
+//! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
+//! request must wait, or when the input asks for more; what it did not use is executed next time,
+//! from the same byte on.
 //! Reading ahead changes nothing but when memory is asked for: the requests of a batch are read,
 //! the index lines of their keys prefetched, then their items, and then one after the other is
 //! executed, so that the batch waits for memory about twice and not twice for each key.
@@ -33,6 +34,8 @@ pub enum Stopped {
     Close,
     /// At a storage command whose value is not all here: the session says so once more.
     Body,
+    /// At a request that must wait for room in the store; the same again, a little later.
+    Wait,
 }
 
 /// A request that has been read and not executed.
@@ -91,12 +94,15 @@ pub fn run(
     if at == 0
         && let Some(only) = session.only(input)
     {
-        match only {
+        let after = match only {
             Only::Get(request) => get(context, &request, None, out),
             Only::MetaValue(key) => meta::get_value(context, key, None, out),
             Only::Set(request) => set(context, &request, out),
-        }
-        return (Stopped::Hungry, input.len());
+        };
+        return match after {
+            After::Wait => (Stopped::Wait, 0),
+            _ => (Stopped::Hungry, input.len()),
+        };
     }
     run_any(context, session, (input, at), budget, out)
 }
@@ -129,6 +135,10 @@ fn run_any(
             return match execute_hashed(context, &first, None, out) {
                 After::Close => (Stopped::Close, at),
                 After::Continue | After::Flush => (Stopped::Hungry, input.len()),
+                After::Wait => {
+                    *session = before;
+                    (Stopped::Wait, at)
+                }
             };
         }
         let batch = Batch { before, from: at, input };
@@ -179,12 +189,14 @@ impl<'i> Batch<'i> {
                 return (Some(Stopped::Enough), self.rewind(session, executed));
             }
             budget.spend(&ahead.request);
-            match &ahead.request {
+            let after = match &ahead.request {
                 Request::Get(request) => get(context, request, ahead.hash, out),
-                request if execute_hashed(context, request, ahead.hash, out) == After::Close => {
-                    return (Some(Stopped::Close), at);
-                }
-                _ => {}
+                request => execute_hashed(context, request, ahead.hash, out),
+            };
+            match after {
+                After::Continue | After::Flush => {}
+                After::Close => return (Some(Stopped::Close), at),
+                After::Wait => return (Some(Stopped::Wait), self.rewind(session, executed)),
             }
         }
         (None, at)

@@ -17,7 +17,7 @@ use memory::segments::{Segment, State};
 const DEAD_PERCENT_MAX: u64 = 3;
 /// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
 /// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
-const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
+pub(super) const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// A segment is walked for expired items first when this part of it may be such.
 const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
@@ -144,6 +144,7 @@ impl Local {
     fn claim_expired(&mut self, store: &Store) -> Option<(u32, Sweep)> {
         let count = store.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random(count) };
+        self.counters(store).segment_looks.add(count.min(CANDIDATES_MAX).into());
         (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find_map(|segment| {
             let there = store.log.segment(segment);
             let expired = there.min_exp() <= self.now && there.walked() != self.now;
@@ -181,6 +182,7 @@ impl Local {
                 (expired, most_expired) = (Some(segment), bytes);
             }
         }
+        self.counters(store).segment_looks.add(looks.into());
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
         Choice { best, dead_bytes, expired }
     }

@@ -10,6 +10,8 @@ mod each;
 mod limits;
 mod map;
 mod ops;
+#[path = "../patient/mod.rs"]
+mod patient;
 mod run;
 
 use ops::{Drawn, op};

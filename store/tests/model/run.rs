@@ -3,6 +3,7 @@
 use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
 use crate::ops::{COLUMNS, Cas, Exp, KeyOp, MetaGetOp, Op, PutOp, Step, Val};
+use crate::patient::at_last;
 use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
 use store::{
     Body, Column, Config, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, MetaStep,
@@ -182,7 +183,7 @@ impl Run {
     fn probe(&mut self, key: &[u8]) -> Option<u64> {
         let get =
             MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
-        self.column().meta_get(&get).map(|hit| hit.hit.cas)
+        self.column().meta_get(&get).expect("no steps").map(|hit| hit.hit.cas)
     }
 
     fn on_key(&mut self, key: &[u8], seed: usize, op: &KeyOp) -> Result<(), String> {
@@ -430,29 +431,40 @@ impl Replies for Column {
         let reply = match op {
             KeyOp::Put(put) => self.put_op(key, put, value, cas, now),
             KeyOp::Get => hit(self.get(key)),
-            KeyOp::Gat(exp) => hit(self.get_and_touch(key, exp.at(now))),
-            KeyOp::Touch(exp) => match self.touch(key, exp.at(now)) {
-                true => Reply::Touched,
-                false => Reply::NotFound,
-            },
-            KeyOp::Delta(delta) => counted(self.delta(&Delta {
-                key,
-                incr: delta.incr,
-                delta: delta.by,
-                cas,
-                cas_in: delta.cas_in,
-                vivify: delta.vivify.map(|(initial, exp)| Vivify { initial, exptime: exp.at(now) }),
-                exptime: delta.exp.map(|exp| exp.at(now)),
+            KeyOp::Gat(exp) => {
+                let found = at_last(self, |it| Ok(hit(it.get_and_touch(key, exp.at(now))?)));
+                found.expect("a hit or a miss")
+            }
+            KeyOp::Touch(exp) => {
+                match at_last(self, |it| it.touch(key, exp.at(now))).expect("done or a miss") {
+                    true => Reply::Touched,
+                    false => Reply::NotFound,
+                }
+            }
+            KeyOp::Delta(delta) => counted(at_last(self, |it| {
+                it.delta(&Delta {
+                    key,
+                    incr: delta.incr,
+                    delta: delta.by,
+                    cas,
+                    cas_in: delta.cas_in,
+                    vivify: delta
+                        .vivify
+                        .map(|(initial, exp)| Vivify { initial, exptime: exp.at(now) }),
+                    exptime: delta.exp.map(|exp| exp.at(now)),
+                })
             })),
             KeyOp::MetaGet(get) => return self.meta_get_op(key, get, now),
-            KeyOp::MetaDelete(delete) => deleted(self.meta_delete(&MetaDelete {
-                key,
-                cas: delete.cas.map(|_| cas),
-                cas_in: delete.cas_in,
-                stale: delete.stale,
-                exptime: delete.exp.map(|exp| exp.at(now)),
-                remove_value: delete.remove_value,
-                client_flags: delete.flags,
+            KeyOp::MetaDelete(delete) => deleted(at_last(self, |it| {
+                it.meta_delete(&MetaDelete {
+                    key,
+                    cas: delete.cas.map(|_| cas),
+                    cas_in: delete.cas_in,
+                    stale: delete.stale,
+                    exptime: delete.exp.map(|exp| exp.at(now)),
+                    remove_value: delete.remove_value,
+                    client_flags: delete.flags,
+                })
             })),
             KeyOp::Delete => match self.delete(key) {
                 true => Reply::Deleted,
@@ -473,10 +485,15 @@ impl Replies for Column {
             cas_in: op.cas_in,
             stale: op.stale,
         };
-        let Some(piece) = op.draft else { return stored(self.put(&put, Body::Bytes(&value.0))) };
+        let Some(piece) = op.draft else {
+            return stored(at_last(self, |it| it.put(&put, Body::Bytes(&value.0))));
+        };
         let mut draft = self.draft(u32::try_from(value.0.len()).unwrap());
         while draft.missing_bytes() > 0 {
             let sent = value.0.len() - draft.missing_bytes();
+            if let Err(refused) = at_last(self, |it| draft.space(it).map(|_| ())) {
+                return Reply::Refused(refused);
+            }
             match draft.space(self) {
                 Ok(space) => {
                     let bytes = space.len().min(piece);
@@ -486,7 +503,7 @@ impl Replies for Column {
                 Err(refused) => return Reply::Refused(refused),
             }
         }
-        stored(self.put(&put, Body::Draft(draft)))
+        stored(at_last(self, |it| it.put(&put, Body::Draft(&mut draft))))
     }
 
     fn meta_get_op(&mut self, key: &[u8], get: &MetaGetOp, now: u32) -> (Reply, Option<u32>) {
@@ -504,24 +521,28 @@ impl Replies for Column {
             win: get.win,
             steps: &steps,
         };
-        let Some(hit) = self.meta_get(&get) else { return (Reply::NotFound, None) };
-        let MetaHit { idle_seconds, item_bytes, .. } = hit;
-        let value = text(&hit.hit);
-        assert!(item_bytes as usize > key.len() + value.0.len());
-        let meta = Meta {
-            flags: hit.hit.client_flags,
-            cas: hit.hit.cas,
-            value,
-            binary: hit.key_binary,
-            exptime: hit.exptime,
-            fetched: hit.fetched,
-            vivified: hit.vivified,
-            stale: hit.stale,
-            token_sent: hit.token_sent,
-            won: hit.won,
-        };
-        (Reply::Meta(meta), Some(idle_seconds))
+        let found = at_last(self, |it| Ok(it.meta_get(&get)?.map(|hit| meta(key, hit))));
+        found.expect("a hit or a miss").unwrap_or((Reply::NotFound, None))
     }
+}
+
+fn meta(key: &[u8], hit: MetaHit<'_>) -> (Reply, Option<u32>) {
+    let MetaHit { idle_seconds, item_bytes, .. } = hit;
+    let value = text(&hit.hit);
+    assert!(item_bytes as usize > key.len() + value.0.len());
+    let meta = Meta {
+        flags: hit.hit.client_flags,
+        cas: hit.hit.cas,
+        value,
+        binary: hit.key_binary,
+        exptime: hit.exptime,
+        fetched: hit.fetched,
+        vivified: hit.vivified,
+        stale: hit.stale,
+        token_sent: hit.token_sent,
+        won: hit.won,
+    };
+    (Reply::Meta(meta), Some(idle_seconds))
 }
 
 fn text(hit: &Hit<'_>) -> Text {

@@ -3,6 +3,7 @@
 //! Invariant: what was set before a flush began is not seen once it has ended, and what was set
 //! after it ended is; what has a time to live is seen until then, and not later.
 
+use crate::patient::at_last;
 use crate::value;
 use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -77,7 +78,9 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
                         let began = phase.load(Ordering::SeqCst);
                         let set = Put::new(Verb::Set, b"");
                         let name = key_of(key(id, at));
-                        let set = column.put(&Put { key: &name, ..set }, Body::Bytes(&value));
+                        let set = at_last(column, |column| {
+                            column.put(&Put { key: &name, ..set }, Body::Bytes(&value))
+                        });
                         set.map_err(|refused| format!("set: {refused:?}"))?;
                         let ended = phase.load(Ordering::SeqCst);
                         own[at] = Own { version, began, ended };
@@ -95,7 +98,8 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
                     let other = key(50 + id, usize::try_from(random.below(300)).unwrap());
                     let set = Put::new(Verb::Set, b"");
                     let set = Put { key: &key_of(other), ..set };
-                    column.put(&set, Body::Bytes(&[7; 900])).map_err(|e| format!("{e:?}"))?;
+                    at_last(column, |column| column.put(&set, Body::Bytes(&[7; 900])))
+                        .map_err(|e| format!("{e:?}"))?;
                 }
                 column.quiesce();
             }
@@ -127,11 +131,13 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                     let never = Put::new(Verb::Set, &name);
                     // Half of them get the field by the touch.
                     let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
-                    column.put(&set, Body::Bytes(&value)).map_err(|e| format!("{e:?}"))?;
+                    at_last(column, |column| column.put(&set, Body::Bytes(&value)))
+                        .map_err(|e| format!("{e:?}"))?;
                     expires[at] = if round % 2 == 0 { u32::MAX } else { exptime };
                 }
                 1 | 2 => {
-                    let touched = column.touch(&name, exptime);
+                    let touched = at_last(column, |column| column.touch(&name, exptime));
+                    let touched = touched.map_err(|e| format!("{e:?}"))?;
                     // Others' clocks are no later than this.
                     let later = clock.load(Ordering::SeqCst);
                     if touched != (now < expires[at]) && later < expires[at] {

@@ -12,6 +12,8 @@ mod clocks;
 mod each;
 mod flushes;
 mod limits;
+#[path = "../patient/mod.rs"]
+mod patient;
 mod registers;
 mod sums;
 mod value;

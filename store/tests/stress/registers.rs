@@ -5,6 +5,7 @@
 //! only after a delete.
 
 use crate::limits::Limits;
+use crate::patient::at_last;
 use crate::value::{self, Random};
 use crate::{THREADS, at_once, config, each, key_of, random, settle};
 use std::sync::Arc;
@@ -108,7 +109,9 @@ impl Run {
         let name = key_of(key);
         let verb = match random.below(20) {
             0 => {
-                column.touch(&name, if random.below(2) == 0 { 0 } else { 500_000 });
+                let exptime = if random.below(2) == 0 { 0 } else { 500_000 };
+                let touched = at_last(column, |column| column.touch(&name, exptime));
+                touched.map_err(|refused| format!("touch: {refused:?}"))?;
                 return Ok(());
             }
             1..4 if key % 2 == 0 => None,
@@ -123,7 +126,8 @@ impl Run {
             return Ok(());
         };
         let value = value::make(key, version, self.len(key, random));
-        match column.put(&Put::new(verb, &name), Body::Bytes(&value)) {
+        let put = Put::new(verb, &name);
+        match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
             Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(Stored::NotStored) if verb != Verb::Set => {}
             // Its older value is gone then.
@@ -140,7 +144,9 @@ impl Run {
         for _ in 0..20 {
             let key = KEYS + u32::try_from(random.below(u64::from(FILL_KEYS))).unwrap();
             let value = value::make(key, 1, usize::try_from(random.below(300)).unwrap());
-            match column.put(&Put::new(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+            let name = key_of(key);
+            let set = Put::new(Verb::Set, &name);
+            match at_last(column, |column| column.put(&set, Body::Bytes(&value))) {
                 Ok(_) | Err(Refused::NoMemory) => {}
                 Err(refused) => return Err(format!("fill: {refused:?}")),
             }

@@ -4,6 +4,7 @@
 //! is evicted.
 
 use crate::limits::Limits;
+use crate::patient::at_last;
 use crate::value::Random;
 use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::Arc;
@@ -30,7 +31,9 @@ const CHURN_KEYS: u64 = 2000;
 fn churn(column: &mut Column, random: &mut Random, longest: u64) -> Result<(), String> {
     let key = 1000 + u32::try_from(random.below(CHURN_KEYS)).unwrap();
     let value = vec![b'c'; usize::try_from(random.below(longest)).unwrap()];
-    match column.put(&Put::new(Verb::Set, &key_of(key)), Body::Bytes(&value)) {
+    let name = key_of(key);
+    let set = Put::new(Verb::Set, &name);
+    match at_last(column, |column| column.put(&set, Body::Bytes(&value))) {
         Ok(_) => Ok(()),
         Err(refused) => Err(format!("churn: {refused:?}")),
     }
@@ -69,7 +72,7 @@ fn every_acknowledged_incr_counts(eviction: Eviction) {
                     vivify: Some(Vivify { initial: by, exptime: 0 }),
                     exptime: None,
                 };
-                match column.delta(&delta) {
+                match at_last(column, |column| column.delta(&delta)) {
                     Ok(Counted::Counted { value, .. }) if value >= last[key as usize] => {
                         last[key as usize] = value;
                     }
@@ -137,9 +140,8 @@ fn increment(column: &mut Column, key: u32) -> Result<(), String> {
         lowest = cas;
         let verb = if cas == 0 { Verb::Add } else { Verb::Cas };
         let next = (value + 1).to_string();
-        let stored =
-            column.put(&Put { cas, ..Put::new(verb, &name) }, Body::Bytes(next.as_bytes()));
-        match stored {
+        let put = Put { cas, ..Put::new(verb, &name) };
+        match at_last(column, |column| column.put(&put, Body::Bytes(next.as_bytes()))) {
             Ok(Stored::Stored { .. }) => return Ok(()),
             Ok(Stored::Exists | Stored::NotStored) => {}
             other => return Err(format!("cas: {other:?}")),
@@ -157,7 +159,9 @@ fn every_acknowledged_append_is_there_once(eviction: Eviction) {
             for round in 0..APPENDS {
                 let record = format!("{id:02}:{round:06}:{};", "x".repeat(10 * (round % 5)));
                 let appended = Put::new(Verb::AppendVivify, b"log");
-                match column.put(&appended, Body::Bytes(record.as_bytes())) {
+                match at_last(column, |column| {
+                    column.put(&appended, Body::Bytes(record.as_bytes()))
+                }) {
                     Ok(Stored::Stored { .. }) => {}
                     other => return Err(format!("append: {other:?}")),
                 }

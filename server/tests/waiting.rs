@@ -1,0 +1,152 @@
+//! A request for which there is no room yet waits with its connection: the column goes on with the
+//! others, and answers it in its order when room comes.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+#![cfg(debug_assertions)]
+
+#[path = "inprocess/mod.rs"]
+mod inprocess;
+
+use std::io::ErrorKind;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hypostyle::run::Server;
+use hypostyle::settings::Settings;
+use inprocess::{Client, connect, settings, start};
+use store::Store;
+
+/// Longer than what the loop of a column takes, and far shorter than a request waits at most.
+const A_WHILE: Duration = Duration::from_millis(50);
+/// Most requests until one waits: the memory is bounded.
+const SETS_MAX: u32 = 40_000;
+
+/// A server of one column, of whose memory none comes back while the stall is on.
+fn stalled() -> (Server, Arc<Store>) {
+    let settings = Settings { memory_bytes: 8 << 20, ..settings(1) };
+    let server = start(settings);
+    let store = Arc::clone(&server.shared().store);
+    store.plant_stall(true);
+    (server, store)
+}
+
+fn set(key: u32) -> String {
+    format!("set fill{key} 0 0 700\r\n{}\r\n", "v".repeat(700))
+}
+
+/// Is there nothing to read for a while?
+fn is_silent(client: &mut Client) -> bool {
+    client.0.set_read_timeout(Some(A_WHILE)).unwrap();
+    let peeked = client.0.peek(&mut [0]);
+    client.0.set_read_timeout(Some(inprocess::DEADLINE)).unwrap();
+    peeked.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// Sets new keys until one waits. Which?
+fn fill(client: &mut Client) -> u32 {
+    for key in 0..SETS_MAX {
+        client.send(set(key));
+        if key % 64 == 0 && is_silent(client) || key > 8000 && is_silent(client) {
+            return key;
+        }
+        client.expect("STORED\r\n");
+    }
+    panic!("memory is bounded");
+}
+
+#[test]
+fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_order() {
+    let (server, store) = stalled();
+    let (mut waits, mut other) = (connect(&server), connect(&server));
+    let key = fill(&mut waits);
+    // What comes behind it waits with it, whatever it is.
+    waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
+    waits.send("q".repeat(9000));
+    waits.send("\r\nmg quiet s\r\ntouch fill1 900\r\nmn\r\n");
+    for _ in 0..100 {
+        other.ask("mn\r\n", "MN\r\n");
+        other.ask("get none\r\n", "END\r\n");
+    }
+    assert!(is_silent(&mut waits), "nothing overtakes what waits");
+    let before = other.stat("cmd_set");
+    assert!(is_silent(&mut waits));
+    assert_eq!(other.stat("cmd_set"), before, "what waits is not counted");
+    store.plant_stall(false);
+    waits.expect("STORED\r\nMN\r\n");
+    let mut line = waits.line();
+    if line.starts_with("VALUE fill0") {
+        assert_eq!(waits.line().len(), 700);
+        line = waits.line();
+    }
+    assert_eq!(line, "END");
+    waits.expect("HD s9000\r\n");
+    let touched = waits.line();
+    assert!(["TOUCHED", "NOT_FOUND"].contains(&&*touched), "{touched}");
+    waits.expect("MN\r\n");
+    other.ask(format!("mg fill{key} s\r\n"), "HD s700\r\n");
+    server.stop();
+}
+
+#[test]
+fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
+    let (server, store) = stalled();
+    let mut filler = connect(&server);
+    let mut clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
+    let mut other = connect(&server);
+    // All of it but the last byte is here before memory is short.
+    let value = "l".repeat(300_000);
+    clients[0].send(format!("set large 0 0 {}\r\n{}", value.len(), &value[1..]));
+    let there = fill(&mut filler) - 1;
+    clients[0].send(&value[..1]);
+    clients[0].send("\r\nmn\r\n");
+    clients[1].send(format!("ms meta 9000 q\r\n{}\r\nmn\r\n", "m".repeat(9000)));
+    clients[2].send(inprocess::frame(0x11, &[0; 8], "setq", &"b".repeat(9000)));
+    clients[2].send(inprocess::frame(0x0a, &[], "", ""));
+    clients[3].send(format!("append fill{there} 0 0 9000\r\n{}\r\nmn\r\n", "a".repeat(9000)));
+    for _ in 0..100 {
+        other.ask("mn\r\n", "MN\r\n");
+    }
+    for (at, client) in clients.iter_mut().enumerate() {
+        assert!(is_silent(client), "client {at} waits");
+    }
+    store.plant_stall(false);
+    clients[0].expect("STORED\r\nMN\r\n");
+    clients[1].expect("MN\r\n");
+    clients[2].expect(inprocess::answer(0x0a, &[], ""));
+    let appended = clients[3].line();
+    assert!(["STORED", "NOT_STORED"].contains(&&*appended), "{appended}");
+    clients[3].expect("MN\r\n");
+    other.ask("mg large s\r\n", "HD s300000\r\n");
+    other.ask("mg meta s\r\n", "HD s9000\r\n");
+    other.ask("mg setq s\r\n", "HD s9000\r\n");
+    server.stop();
+}
+
+#[test]
+fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
+    let (server, _store) = stalled();
+    let (mut waits, mut other, mut looks) = (connect(&server), connect(&server), connect(&server));
+    let old = format!("fill{}", fill(&mut waits) - 1);
+    other.send(format!("set {old} 0 0 9000\r\n{}\r\n", "o".repeat(9000)));
+    assert!(is_silent(&mut other));
+    looks.ask(format!("mg {old} s\r\n"), "HD s700\r\n");
+    waits.expect("SERVER_ERROR out of memory storing object\r\n");
+    other.expect("SERVER_ERROR out of memory storing object\r\n");
+    looks.ask(format!("mg {old} s\r\n"), "EN\r\n");
+    server.stop();
+}
+
+/// One that closes while it waits is forgotten.
+#[test]
+fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
+    let (server, store) = stalled();
+    let (mut waits, mut other) = (connect(&server), connect(&server));
+    let key = fill(&mut waits);
+    drop(waits);
+    other.ask("mn\r\n", "MN\r\n");
+    store.plant_stall(false);
+    other.ask(set(key + 1), "STORED\r\n");
+    server.stop();
+    let _ = other.0.read(&mut [0]);
+}
