@@ -64,7 +64,8 @@ impl Memory {
             let (present, allowed) = (self.present(), self.allowed());
             let changed = match present.cmp(&allowed) {
                 std::cmp::Ordering::Less => {
-                    self.segments.restore(allowed) || self.segments.add(allowed)
+                    let admit = |segment| self.region.admit(segment);
+                    self.segments.restore(allowed, admit) || self.segments.add(allowed, admit)
                 }
                 std::cmp::Ordering::Equal => false,
                 std::cmp::Ordering::Greater => self.withhold(keep),
@@ -77,19 +78,103 @@ impl Memory {
     }
 
     fn withhold(&self, keep: u32) -> bool {
-        let Some(segment) = self.segments.take(keep) else { return false };
-        // SAFETY: a segment off the free list is nobody's but ours, and who opens it later, or cuts
-        // it into frames, relies on none of its bytes.
-        unsafe { self.region.give_back(segment) };
-        self.segments.get(segment).set_untouched();
+        let Some(segment) = self.take_without_memory(keep) else { return false };
         self.segments.withhold(segment);
         true
+    }
+
+    /// Takes a free segment, if more than `keep` of them are free, and gives its memory back.
+    pub fn take_without_memory(&self, keep: u32) -> Option<u32> {
+        let segment = self.segments.take_cold(keep)?;
+        self.give_memory_back(segment);
+        Some(segment)
+    }
+
+    /// Of a segment that the caller has taken off the free ones.
+    fn give_memory_back(&self, segment: u32) {
+        // SAFETY: a segment off the free list is nobody's but the caller's, and who opens it later,
+        // or cuts it into frames, relies on none of its bytes.
+        unsafe { self.region.give_back(segment) };
+        self.segments.get(segment).set_untouched();
+    }
+
+    /// Gives back the memory of a free segment that has some, if more than `keep` are free.
+    pub fn cool_one(&self, keep: u32) {
+        if let Some(segment) = self.segments.take(keep) {
+            self.give_memory_back(segment);
+            self.segments.give(segment);
+        }
+    }
+
+    /// Has all free segments become memory, and keeps what segments are in use from being swapped
+    /// out from now on.
+    ///
+    /// # Errors
+    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+    pub fn lock(&self) -> io::Result<()> {
+        self.region.lock()?;
+        while self.populate_one(0)? {}
+        Ok(())
+    }
+
+    /// Has a free segment that is no memory yet become such, if more than `keep` are free. False:
+    /// there is none.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn populate_one(&self, keep: u32) -> io::Result<bool> {
+        let Some(segment) = self.segments.take_fresh(keep) else { return Ok(false) };
+        // SAFETY: a segment off the free list is nobody's but ours.
+        let populated = unsafe { self.region.populate(segment) };
+        if populated.is_ok() {
+            self.segments.get(segment).touch(self.region.segment_bytes());
+        }
+        self.segments.give(segment);
+        populated.map(|()| true)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_memory_already_is_taken_first_and_the_last_given_before_others() {
+        let memory = Memory::new(1 << 20, 1, 1).expect("address space");
+        let segments = &memory.segments;
+        assert_eq!((segments.free(), segments.fresh(), segments.warm()), (128, 128, 0));
+        let taken: Vec<u32> = (0..4).filter_map(|_| segments.take(0)).collect();
+        assert_eq!(taken, [0, 1, 2, 3]);
+        [3, 1].iter().for_each(|segment| segments.get(*segment).touch(1));
+        taken.iter().for_each(|segment| segments.give(*segment));
+        assert_eq!((segments.free(), segments.fresh(), segments.warm()), (128, 126, 2));
+        assert!(memory.populate_one(0).unwrap() && segments.warm() == 3, "{segments:?}");
+        let there = [segments.take(0), segments.take(0), segments.take(0), segments.take(0)];
+        assert_eq!(there, [Some(2), Some(3), Some(1), Some(0)]);
+        assert_eq!((segments.fresh(), segments.warm()), (124, 0));
+        // One whose memory is to go is rather one that has none.
+        segments.give(1);
+        assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
+        assert!(!memory.populate_one(124).unwrap(), "as few are free as are to be kept");
+    }
+
+    #[test]
+    fn what_is_populated_is_resident_and_keeps_its_contents() {
+        let memory = Memory::new(1 << 20, 1, 1).expect("address space");
+        // SAFETY: the segment is this test's alone.
+        unsafe { memory.region.at(memory.region.start(0)).write(7) };
+        let faults = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse::<u64>().unwrap()
+        };
+        assert!(memory.populate_one(0).unwrap());
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
+        let before = faults();
+        // SAFETY: as above.
+        unsafe { memory.region.at(4096).write(1) };
+        assert_eq!(faults(), before, "the second page is there");
+    }
 
     #[test]
     fn fewer_segments_go_as_they_come_free_and_more_are_there_at_once() {

@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
 
-use crate::map::Map;
+use crate::map::{Map, page_bytes};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
@@ -22,7 +22,7 @@ const SMALL: usize = 341 << 20;
 const MIDDLING: usize = 64 << 20;
 /// One up to this size has the smallest segments.
 const TINY: usize = 2 << 20;
-/// The smallest segment, and the smallest of regions that are not tiny.
+/// The smallest segment, where pages are no larger, and the smallest of regions that are not tiny.
 const SEGMENT_BYTES_MIN: usize = 8 << 10;
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
 /// The largest segment: what a huge page holds.
@@ -63,6 +63,8 @@ impl Region {
         } else {
             SEGMENT_BYTES_MAX
         };
+        // Each is given back by itself.
+        let segment_bytes = segment_bytes.max(page_bytes().next_power_of_two());
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
         let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput);
@@ -88,7 +90,7 @@ impl Region {
         self.segments_max
     }
 
-    /// Bytes of a segment, a power of two from 8 KiB to 2 MiB.
+    /// Bytes of a segment, a power of two from 8 KiB to 2 MiB, and a page at least.
     #[inline]
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
@@ -134,6 +136,39 @@ impl Region {
         assert!(segment < self.segments_max, "segment outside the region");
         // SAFETY: in bounds; the caller vouches for the rest.
         unsafe { self.map.give_back((segment as usize) << self.shift, 1 << self.shift) };
+    }
+
+    /// Has all of a segment become memory, its contents as they are.
+    ///
+    /// # Safety
+    /// Nobody reads or writes the segment meanwhile.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub unsafe fn populate(&self, segment: u32) -> io::Result<()> {
+        assert!(segment < self.segments_max, "segment outside the region");
+        // SAFETY: in bounds; the caller vouches for the rest.
+        unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
+    }
+
+    /// Are the segments in use locked?
+    #[inline]
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.map.is_locked()
+    }
+
+    /// From now on segments that become memory are locked, and the first is so at once.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn lock(&self) -> io::Result<()> {
+        self.map.lock(0, 1 << self.shift)
+    }
+
+    /// A segment that was given back may be used again.
+    pub fn admit(&self, segment: u32) {
+        self.map.admit((segment as usize) << self.shift, 1 << self.shift);
     }
 
     /// Asks the processor to bring the line at `loc` near.
@@ -192,6 +227,27 @@ mod tests {
         assert_eq!((region.segments(), region.segments_max()), (128, 2048));
         // SAFETY: the segment is this test's alone.
         unsafe { region.at(region.start(2047)).write(7) };
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_segment_is_a_page_at_least_and_goes_without_its_neighbours() {
+        for page in [16_u32 << 10, 64 << 10] {
+            crate::map::plant_page_bytes(page as usize);
+            for (megabytes, usual) in [(1, 8 << 10), (2, 8 << 10), (8, 16 << 10), (64, 64 << 10)] {
+                let region = Region::new(megabytes << 20, 1).expect("address space");
+                assert_eq!(region.segment_bytes(), page.max(usual), "{megabytes} MiB");
+                let bytes = region.segment_bytes() as usize;
+                // SAFETY: the segments are this test's alone.
+                unsafe {
+                    region.at(region.start(3)).write_bytes(7, 3 * bytes);
+                    region.give_back(4);
+                    let there = |at: usize| region.at(region.start(3)).add(at).read() == 7;
+                    assert!((0..bytes).chain(2 * bytes..3 * bytes).all(there));
+                    assert!(!(bytes..2 * bytes).any(there));
+                }
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! ones.
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Sealed and
-//! committed == end: drainable.
+//! committed == end: drainable. Of the free ones those that are memory already are taken first,
+//! the last that was given back before all others: what is warm is used again.
 //!
 //! ```text
 //!          open          seal           claim             retire         all columns passed
@@ -41,7 +42,7 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// On the free list.
+    /// Free to be used.
     Free = 0,
     /// Columns append to it.
     Open = 1,
@@ -439,14 +440,25 @@ pub struct Segments {
     table: Table,
     /// So many of the table have been added.
     count: Line<AtomicU32>,
-    /// {times changed: 32, segment: 32}: the count keeps a stalled pop from mistaking a re-pushed
-    /// head for the old.
-    free: Line<AtomicU64>,
-    free_count: Line<AtomicU32>,
+    /// Free ones that are memory. {times changed: 32, segment: 32}: the count keeps a stalled pop
+    /// from mistaking a re-pushed head for the old.
+    warm: Line<AtomicU64>,
+    /// Free ones that were never touched, or were given back to the system.
+    fresh: Line<AtomicU64>,
+    free: Line<Free>,
     limbo: Line<AtomicU64>,
     limbo_count: AtomicU32,
     withheld: Line<AtomicU64>,
     withheld_count: AtomicU32,
+}
+
+/// How many are free.
+#[derive(Debug)]
+struct Free {
+    /// Of both lists: never more than there are.
+    all: AtomicU32,
+    /// Of the fresh ones: never fewer than there are.
+    fresh: AtomicU32,
 }
 
 impl Segments {
@@ -459,8 +471,9 @@ impl Segments {
         let segments = Self {
             table: Table::new(count_max)?,
             count: Line(AtomicU32::new(count)),
-            free: list(),
-            free_count: Line(AtomicU32::new(0)),
+            warm: list(),
+            fresh: list(),
+            free: Line(Free { all: AtomicU32::new(0), fresh: AtomicU32::new(0) }),
             limbo: list(),
             limbo_count: AtomicU32::new(0),
             withheld: list(),
@@ -490,10 +503,25 @@ impl Segments {
         u32::try_from(self.table.len()).unwrap_or(u32::MAX)
     }
 
-    /// Segments on the free list now.
+    /// Segments that are free now.
+    #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
-        self.free_count.load(Ordering::Relaxed) // a hint; `take` decides
+        self.free.all.load(Ordering::Relaxed) // a hint; `take` decides
+    }
+
+    /// Free segments that were never touched, or were given back to the system.
+    #[inline]
+    #[must_use]
+    pub fn fresh(&self) -> u32 {
+        self.free.fresh.load(Ordering::Relaxed) // a hint
+    }
+
+    /// Free segments that are memory already.
+    #[inline]
+    #[must_use]
+    pub fn warm(&self) -> u32 {
+        self.free().saturating_sub(self.fresh())
     }
 
     /// Segments retired and not yet free.
@@ -508,13 +536,15 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment to the free ones, where there are fewer than `count_max`.
-    pub(crate) fn add(&self, count_max: u32) -> bool {
+    /// Adds a segment to the free ones, where there are fewer than `count_max`; `admit` sees it
+    /// first.
+    pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
         // Relaxed: the number alone is shared; the free list publishes the segment.
         let added = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         added.is_ok_and(|segment| {
+            admit(segment);
             self.give(segment);
             true
         })
@@ -527,9 +557,11 @@ impl Segments {
         self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// Frees a withheld segment, if fewer than `present_max` are not withheld.
-    pub(crate) fn restore(&self, present_max: u32) -> bool {
-        // The count is lowered first, as in `take`: of several who find one too few, one gets it.
+    /// Frees a withheld segment, if fewer than `present_max` are not withheld; `admit` sees it
+    /// first.
+    pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
+        // The count is lowered first, as in `promise`: of several who find one too few, one gets
+        // it.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
@@ -540,24 +572,55 @@ impl Segments {
         if lowered.is_err() {
             return false;
         }
-        self.give(self.pop_counted(&self.withheld));
+        let segment = self.pop_counted(|| self.pop(&self.withheld));
+        admit(segment);
+        self.give(segment);
         true
     }
 
-    /// Takes a free segment, if more than `keep` of them are free.
+    /// Takes a free segment, if more than `keep` of them are free; one that is memory, if there is.
     pub fn take(&self, keep: u32) -> Option<u32> {
+        self.promise(keep)?;
+        let warm = || self.pop(&self.warm);
+        Some(self.pop_counted(|| warm().or_else(|| self.pop_fresh())))
+    }
+
+    /// As `take`, where the segment's memory goes back to the system: one that has none, if there
+    /// is.
+    pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
+        self.promise(keep)?;
+        Some(self.pop_counted(|| self.pop_fresh().or_else(|| self.pop(&self.warm))))
+    }
+
+    /// As `take`, but only one that is no memory yet.
+    pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
+        self.promise(keep)?;
+        let fresh = self.pop_fresh();
+        if fresh.is_none() {
+            self.free.all.fetch_add(1, Ordering::Relaxed); // as in `give`
+        }
+        fresh
+    }
+
+    /// Lowers the count of free segments, if more than `keep` are: the caller may pop one.
+    fn promise(&self, keep: u32) -> Option<u32> {
         // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed:
         // the list itself orders the segment's contents.
         let lower = |free: u32| (free > keep).then(|| free - 1);
-        self.free_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()?;
-        Some(self.pop_counted(&self.free))
+        self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
     }
 
-    /// One that its list's count has promised the caller.
-    fn pop_counted(&self, list: &AtomicU64) -> u32 {
+    fn pop_fresh(&self) -> Option<u32> {
+        let fresh = self.pop(&self.fresh)?;
+        self.free.fresh.fetch_sub(1, Ordering::Relaxed); // counted before it was pushed
+        Some(fresh)
+    }
+
+    /// One that a count has promised the caller.
+    fn pop_counted(&self, mut pop: impl FnMut() -> Option<u32>) -> u32 {
         let mut rounds = 0;
         loop {
-            if let Some(segment) = self.pop(list) {
+            if let Some(segment) = pop() {
                 return segment;
             }
             // The count said there is one, so it comes.
@@ -565,11 +628,17 @@ impl Segments {
         }
     }
 
-    /// Puts a segment nobody uses on the free list.
+    /// Puts a segment nobody uses among the free ones.
     pub fn give(&self, segment: u32) {
-        self.get(segment).set_state(State::Free);
-        self.push(&self.free, segment);
-        self.free_count.fetch_add(1, Ordering::Relaxed); // after the push: see `take`
+        let there = self.get(segment);
+        there.set_state(State::Free);
+        if there.touched() == 0 {
+            self.free.fresh.fetch_add(1, Ordering::Relaxed); // before the push: see `pop_fresh`
+            self.push(&self.fresh, segment);
+        } else {
+            self.push(&self.warm, segment);
+        }
+        self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `promise`
     }
 
     /// Retires a drained segment: free once all columns have passed a quiescent point.

@@ -85,8 +85,14 @@ mod mapped {
             crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
         }
 
-        /// Gives memory back to the system, from byte `from` to byte `to`: the words there are zero
-        /// then, whoever looks. What has been touched and is no whole page stays.
+        /// Bytes of the system's pages.
+        #[must_use]
+        pub fn page_bytes(&self) -> usize {
+            self.map.page_bytes()
+        }
+
+        /// Gives memory back to the system, of byte `from` to byte `to` what is whole pages: the
+        /// words there are zero then, whoever looks.
         ///
         /// # Panics
         /// Outside the array.
@@ -96,6 +102,22 @@ mod mapped {
                 // whose readers and writers bear any value at any time; the caller relies on none.
                 unsafe { self.map.give_back(from, to - from) };
             }
+        }
+
+        /// As `give_back` from byte `from` on, where nothing from byte `to` on was ever written:
+        /// the page that this lies in goes too.
+        pub fn give_back_rest(&self, from: usize, to: usize) {
+            let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
+            self.give_back(from, end);
+        }
+
+        /// Has the first so many bytes become memory, and keeps them from being swapped out until
+        /// they are given back.
+        ///
+        /// # Errors
+        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+        pub fn lock(&self, bytes: usize) -> io::Result<()> {
+            self.map.lock(0, bytes.min(self.map.bytes()))
         }
 
         /// Asks for huge pages under the first `bytes`.
@@ -150,8 +172,24 @@ mod modelled {
         /// Nothing to bring near.
         pub fn prefetch(&self, _line: usize) {}
 
+        /// There are none.
+        pub fn page_bytes(&self) -> usize {
+            1 << 40
+        }
+
         /// Nothing to give.
         pub fn give_back(&self, _from: usize, _to: usize) {}
+
+        /// Nothing to give.
+        pub fn give_back_rest(&self, _from: usize, _to: usize) {}
+
+        /// Nothing to lock.
+        ///
+        /// # Errors
+        /// Never.
+        pub fn lock(&self, _bytes: usize) -> io::Result<()> {
+            Ok(())
+        }
 
         /// Nothing to ask for.
         pub fn want_huge(&self, _bytes: usize) {}

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
 
+use crate::ahead::Asking;
 use crate::connection::{Arrivals, Next, Received, Waiting};
 use crate::execute::Context;
 use crate::execute::turn::Budget;
@@ -146,6 +147,7 @@ pub(crate) struct Column {
     relief_due_ms: u64,
     tick: Tick,
     waker: Arc<Waker>,
+    ahead: Asking,
     /// Rings once per second, on a column that beats.
     beat: Option<Beat>,
     stopping: Arc<AtomicBool>,
@@ -160,6 +162,7 @@ pub(crate) struct Parts {
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) ahead: Asking,
     pub(crate) tick: Tick,
 }
 
@@ -195,6 +198,7 @@ impl Column {
             relief_due_ms: 0,
             tick: parts.tick,
             waker: parts.waker,
+            ahead: parts.ahead,
             beat,
             stopping: parts.stopping,
         };
@@ -215,6 +219,7 @@ impl Column {
             self.accept_ready();
             self.kit.context.store.quiesce();
             self.tick.worked(self.kit.context.store.maintain());
+            self.ahead.ask(&self.kit.context.store);
             self.housekeeping();
         }
         let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();

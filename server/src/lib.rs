@@ -5,6 +5,7 @@
 //! Invariant: a request is received, executed and answered by one thread; nothing on that path
 //! allocates, blocks or logs.
 
+mod ahead;
 mod column;
 mod connection;
 

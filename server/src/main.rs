@@ -68,11 +68,8 @@ fn serve(settings: Settings) -> Result<(), Failure> {
         .map_err(failed("failed to daemon() in order to daemonize"))?;
     let signals = Signals::block().map_err(failed("failed to block signals"))?;
 
-    let (lock_memory, pid_path) = (settings.lock_memory, settings.pid_path.clone());
+    let pid_path = settings.pid_path.clone();
     let server = start(settings, user)?;
-    if lock_memory && let Err(error) = process::lock_memory() {
-        tell(&format!("warning: -k invalid, mlockall() failed: {error}"));
-    }
     if let Err(text) = port_file::write(&server.addresses()) {
         tell(&text);
     }

@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
@@ -82,13 +83,30 @@ fn raise_core() -> Result<(), String> {
     }
 }
 
-/// Locks all memory, present and future (`-k`): every page once it has been touched.
+/// Locks what the process has so far (`-k`): before the store reserves address space for more than
+/// it will use, and locks what it uses itself.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
-pub fn lock_memory() -> io::Result<()> {
-    use rustix::mm::{MlockAllFlags, mlockall};
-    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
+pub fn lock_present() -> io::Result<()> {
+    // SAFETY: takes numbers. Each thread's own part of the heap would be 64 MiB of address space,
+    // all of it locked.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?;
+    Ok(())
+}
+
+/// Locks what else is mapped from now on, once it is touched: threads' stacks, buffers. Not where
+/// there may be only so much: beyond that nothing could be mapped any more.
+///
+/// # Errors
+/// The system refuses.
+pub fn lock_future() -> io::Result<()> {
+    if getrlimit(Resource::Memlock).current.is_some() {
+        return Ok(());
+    }
+    mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
+    Ok(())
 }
 
 /// True when started as root.

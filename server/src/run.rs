@@ -15,10 +15,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use net::{Calls, Place, Waker};
 use store::Store;
 
+use crate::ahead::Ahead;
 use crate::clock::{Clock, START};
 use crate::column::{Column, Parts, Tick, moment};
 use crate::execute::Context;
 use crate::listen::{self, ListenError, Listeners, Source};
+use crate::process;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
@@ -51,6 +53,7 @@ pub struct Server {
     places: Vec<Place>,
     sources: Vec<Source>,
     columns: Vec<RunningColumn>,
+    ahead: Ahead,
     stopping: Arc<AtomicBool>,
 }
 
@@ -83,6 +86,7 @@ impl Bound {
     /// No memory, thread or descriptor for them.
     pub fn start(self) -> Result<Server, StartError> {
         let Bound { settings, listeners } = self;
+        let locked = settings.lock_memory.then(process::lock_present);
         let store = Store::new(&store::Config {
             memory_bytes: settings.memory_bytes,
             item_bytes_max: settings.item_bytes_max,
@@ -91,10 +95,15 @@ impl Bound {
             cas: settings.cas,
             now: START,
         })?;
+        let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
+        if let Some(Err(error)) = locked.map(|locked| locked.and_then(lock_rest)) {
+            log::warn!("warning: -k invalid, mlockall() failed: {error}");
+        }
         let clock = Clock::new(unix_seconds());
         let start = moment();
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         let mut server = Server {
+            ahead: Ahead::start(&shared.store)?,
             shared: Arc::clone(&shared),
             places: listeners.places,
             sources: listeners.columns.iter().flatten().cloned().collect(),
@@ -160,6 +169,7 @@ impl Server {
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&self.stopping),
             calls: Arc::clone(&calls),
+            ahead: self.ahead.asking(),
             tick,
         })?;
         let cpus = &shared.settings.cpus;
@@ -208,6 +218,7 @@ impl Server {
                 Err(_) => log::error!("a column panicked"),
             }
         }
+        self.ahead.stop();
         for source in self.sources {
             source.listener.remove_file();
         }

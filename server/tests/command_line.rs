@@ -572,10 +572,11 @@ fn open_files_suffice_for_the_connections() {
 
 #[test]
 fn locked_memory_is_locked_or_said_not_to_be() {
-    let mut running = Running::on_loopback(&["-k", "-m", "2"]);
+    let mut running = Running::on_loopback(&["-k", "-m", "64"]);
     let status = running.proc("status");
     let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
     let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kilobytes < 96 << 10, "{line}, and not all that is reserved");
     let (_, stderr) = running.stop(Signal::TERM);
     assert!(kilobytes > 0 || stderr.contains("-k invalid, mlockall() failed"), "{line} {stderr}");
 }
@@ -616,4 +617,28 @@ fn settings_that_were_given_are_in_force() {
         })
         .count();
     assert_eq!(columns, 2);
+}
+
+/// Where address space is limited it is not reserved several times over for what the index might
+/// need at the very most.
+#[test]
+fn half_of_the_address_space_there_may_be_can_be_had() {
+    for (megabytes, limit_megabytes) in [(64, 160), (1024, 2100)] {
+        let place = Place::new();
+        let limit = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_hypostyle"), "-l", "127.0.0.1"]);
+        command.args(["-p", "-1", "-t", "1", "-m", &megabytes.to_string()]);
+        command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = Killed(command.spawn().unwrap());
+        let mut running = Running { child, place };
+        await_some("the port file", || {
+            if let Some(status) = running.child.0.try_wait().unwrap() {
+                panic!("-m {megabytes}: ended at its start: {status}: {}", running.stderr());
+            }
+            running.place.path("ports").exists().then_some(())
+        });
+        assert_eq!(running.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    }
 }

@@ -111,6 +111,13 @@ impl Column {
         self.local.maintain(&self.store)
     }
 
+    /// As `Store::wants_ahead`.
+    #[inline]
+    #[must_use]
+    pub fn wants_ahead(&self) -> bool {
+        self.store.wants_ahead()
+    }
+
     /// Looks `key` up and counts it as used.
     #[inline]
     pub fn get(&mut self, key: &[u8]) -> Option<Hit<'_>> {

@@ -57,6 +57,13 @@ const LOAD_PERCENT_MAX: u64 = 104;
 /// workload around one size does neither.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
+/// Lines are never more than this part of a store's memory, in percent: the smallest item takes 4
+/// bytes of the log, and a slot in lines that are nearly full takes 7.7.
+const LINES_PERCENT: usize = 66;
+/// Overflow lines are a twelfth as many as home lines when a line is about to be added; there is
+/// address space for one to so many.
+const OVERFLOW_PART: usize = 4;
+const OVERFLOW_LINES_MIN: usize = 8;
 /// An overflow chain is looked over for changes again after so many lines: it may have been
 /// unlinked.
 const RECHECK_LINES: usize = 16;
@@ -137,12 +144,13 @@ impl Index {
         remembered: Remembered,
     ) -> io::Result<Self> {
         let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
-        let lines = (bytes_max / 8).max(index(width.total_lines()) * 8);
-        let groups = (lines / 32).max(1 << groups_log);
+        let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
+        // A group has 8 lines of 8 words at least, and a step wants to see one more.
+        let groups = lines / 64 + 2;
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
             groups: Words::new(groups)?,
-            overflow: Overflow::new(lines / 16)?,
+            overflow: Overflow::new((lines / 8 / OVERFLOW_PART).max(OVERFLOW_LINES_MIN))?,
             ghost: Ghost::new(remembered, groups)?,
             width: Line(Wide {
                 width: AtomicU64::new(0),
@@ -166,6 +174,16 @@ impl Index {
             moving.huge_bytes = Some(0);
             moving.ask_for_huge(&self.lines, self.width());
         }
+    }
+
+    /// Keeps what it uses from being swapped out.
+    pub(crate) fn lock_memory(&self) -> io::Result<()> {
+        let width = self.width();
+        let groups = width.total_groups();
+        self.lines.lock(index(width.total_lines()) * 64)?;
+        self.groups.lock(index(groups) * 8)?;
+        self.overflow.lock()?;
+        self.ghost.lock(groups)
     }
 
     /// Bytes it uses, and those that the ghost will once something is remembered.

@@ -5,8 +5,6 @@
 //! memory the system has; a segment goes back only when the index's own memory is the system's
 //! again.
 
-#![allow(unsafe_code, reason = "segments' memory is given back")]
-
 use crate::Store;
 use crate::column::Local;
 use crate::index::grow::Step;
@@ -65,12 +63,10 @@ impl Local {
     /// Gives the index the memory of a free segment.
     pub(crate) fn grant_index(&mut self, store: &Store) -> bool {
         let memory = store.memory();
-        let Some(segment) = memory.segments.take(store.keep()) else { return false };
+        // Nobody reads or writes one in state `Index`: when it is free again all of it is written
+        // anew.
+        let Some(segment) = memory.take_without_memory(store.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
-        // SAFETY: a segment off the free list is nobody's but ours, and nobody reads or writes one
-        // in state `Index`: when it is free again all of it is written anew.
-        unsafe { memory.region.give_back(segment) };
-        memory.segments.get(segment).set_untouched();
         store.index.grant(self.segment_bytes(store));
         true
     }
@@ -91,6 +87,7 @@ impl Local {
         };
         if let Some(segment) = looks.find(granted) {
             store.index.ungrant(bytes);
+            memory.region.admit(segment);
             memory.segments.give(segment);
         }
         true

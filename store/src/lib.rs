@@ -10,6 +10,7 @@ mod column;
 mod delta;
 mod draft;
 mod flush;
+mod growth;
 mod harvest;
 mod hash;
 mod index;
@@ -44,6 +45,7 @@ pub use verbs::{
     MetaHit, MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
 };
 
+use growth::Growth;
 use harvest::Harvest;
 use hash::KeyHash;
 use index::Index;
@@ -92,6 +94,7 @@ pub struct Store {
     log: Log,
     /// What follows from the limit of memory.
     limit: Line<Limit>,
+    growth: Line<Growth>,
     /// Drain tokens in use, a bit each.
     tokens: Line<AtomicU64>,
     /// Walks whose columns sleep.
@@ -148,6 +151,7 @@ impl Store {
             index,
             log: log.map_err(failed)?,
             limit: Line(limit),
+            growth: Line(Growth::default()),
             tokens: Line(AtomicU64::new(0)),
             parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
             harvest,

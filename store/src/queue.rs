@@ -27,11 +27,11 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
-/// Entries in a page of the system's.
-const PAGE_ENTRIES: u32 = 512;
 /// Pages behind the old end are given back where the ring has so many entries for each segment that
 /// there is, and more: it is made for as many as there may ever be.
 const SPARE_FACTOR: usize = 16;
+/// And where it has so many pages at least.
+const SPARE_PAGES: u64 = 4;
 /// More positions than a queue ever comes to.
 const POSITION_BITS: u32 = 48;
 
@@ -68,7 +68,7 @@ impl Queue {
         let positions = tail & ((1 << POSITION_BITS) - 1);
         let mut written = positions.saturating_sub(self.ring.len() as u64);
         if self.has_to_spare(segments) {
-            written = written.min(tail.saturating_sub(head & !(u64::from(PAGE_ENTRIES) - 1)));
+            written = written.min(tail.saturating_sub(head & !(self.page_entries() - 1)));
         }
         usize::try_from(written).unwrap_or(usize::MAX).min(self.ring.len()) * 8
     }
@@ -93,9 +93,16 @@ impl Queue {
     /// The young end cannot come around to a page that is being given back. Who does that is a
     /// column, and what is retired before it passes its next quiescent point is not reused: so long
     /// each segment is pushed once at most, which moves the end by one and `ROTATE_ENTRIES`, from
-    /// less than four times as many segments as there are behind the old end (`push`).
+    /// less than four times as many segments as there are behind the old end (`push`): nine
+    /// sixteenths of the ring, of which the page is a quarter at most.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
+            && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
+    }
+
+    /// Entries in a page of the system's: a power of two.
+    fn page_entries(&self) -> u64 {
+        (self.ring.page_bytes() / size_of::<u64>()) as u64
     }
 
     fn append(&self, segments: &Segments, segment: u32) {
@@ -180,12 +187,10 @@ impl Queue {
             let next = head + 1;
             let moved =
                 self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed);
-            if moved.is_ok()
-                && next.is_multiple_of(u64::from(PAGE_ENTRIES))
-                && self.has_to_spare(segments.count())
-            {
-                let behind = self.index(next - u64::from(PAGE_ENTRIES)) * 8;
-                self.ring.give_back(behind, behind + PAGE_ENTRIES as usize * 8);
+            let page = self.page_entries();
+            if moved.is_ok() && next.is_multiple_of(page) && self.has_to_spare(segments.count()) {
+                let behind = self.index(next - page) * 8;
+                self.ring.give_back(behind, behind + self.ring.page_bytes());
             }
         }
     }
@@ -274,10 +279,22 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
+    /// By the system's pages, whatever they are, and by those of arm64 as far as there are enough.
     #[test]
     fn what_has_left_takes_no_memory_and_is_not_there_again() {
+        come_and_go();
+        #[cfg(debug_assertions)]
+        for page_bytes in [16 << 10, 64 << 10] {
+            memory::map::plant_page_bytes(page_bytes);
+            come_and_go();
+        }
+    }
+
+    fn come_and_go() {
         let segments = Segments::new(100, 10_000).expect("address space");
         let queue = Queue::new(10_000, 1).expect("address space");
+        let page = usize::try_from(queue.page_entries()).expect("few");
+        assert!(queue.ring.len() >= 4 * page);
         let taken = || segments.take(0).expect("one of a hundred");
         let mut there: VecDeque<u32> = (0..80).map(|_| taken()).collect();
         there.iter().for_each(|segment| seal(&segments, &queue, *segment));
@@ -289,11 +306,11 @@ mod tests {
             segments.give(oldest.expect("queued"));
             there.push_back(taken());
             there.back().iter().for_each(|segment| seal(&segments, &queue, **segment));
-            assert!(queue.bytes(100) <= 8 * (80 + 2 * 512), "{}", queue.bytes(100));
+            assert!(queue.bytes(100) <= 8 * (80 + 2 * page), "{}", queue.bytes(100));
         }
         let written =
             (0..queue.ring.len()).filter(|at| queue.ring.word(*at).load(Ordering::Relaxed) != 0);
-        assert!(written.count() <= 80 + 2 * 512);
+        assert!(written.count() <= 80 + 2 * page);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use choice::COMPACT_DEAD_PERCENT_MIN;
 use memory::sync::{Ordering, spin_loop};
 
 /// A slice is at least and at most so many bytes of records.
-const SLICE_BYTES_MIN: u32 = 2 << 10;
+pub(crate) const SLICE_BYTES_MIN: u32 = 2 << 10;
 pub(crate) const SLICE_BYTES_MAX: u32 = 32 << 10;
 /// An append pays this many times its size, and up to ten times more as free segments run out.
 const PAY_FACTOR: u32 = 2;
@@ -90,7 +90,7 @@ impl Local {
         let segments = &store.memory().segments;
         let high = store.high();
         if segments.free() >= high {
-            return;
+            return self.pay_for_reuse(store, bytes);
         }
         self.pass(store);
         self.reclaim(store);
@@ -187,6 +187,17 @@ impl Local {
 
     /// Works off `budget` bytes of records. False: nothing to be done.
     pub(crate) fn make_room(&mut self, store: &Store, budget: u32) -> bool {
+        self.work_off(store, budget, |local| local.start(store))
+    }
+
+    /// As `make_room`, where free segments are enough: only what is dead goes, and only segments
+    /// are moved of which so much is.
+    pub(crate) fn make_reusable(&mut self, store: &Store, budget: u32, dead_percent: u64) -> bool {
+        self.stop_evicting(store);
+        self.work_off(store, budget, |local| local.start_reuse(store, dead_percent))
+    }
+
+    fn work_off(&mut self, store: &Store, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
         let mut done = 0;
         while done < budget {
             // What has died is room for nothing.
@@ -196,7 +207,7 @@ impl Local {
                 continue;
             }
             self.stop_for_repack(store);
-            if self.drain.is_none() && !self.start(store) {
+            if self.drain.is_none() && !start(self) {
                 break;
             }
             let did = self.slice(store, budget - done);

@@ -286,3 +286,45 @@ fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     assert_eq!(column.limit_memory(2 * MIB), Ok(()));
     assert!(column.get(&1_u32.to_le_bytes()).is_some());
 }
+
+/// Where the system's pages are larger than 4 KiB, a segment is a page at least, and what is given
+/// back takes nothing beside it along.
+#[test]
+#[cfg(debug_assertions)]
+fn pages_of_16_and_64_kib_lose_nothing() {
+    for page_bytes in [16 << 10, 64 << 10] {
+        memory::map::plant_page_bytes(page_bytes);
+        let (store, mut column) = make(&config(Some(Eviction::default()), 4, 1));
+        let (mut now, mut random) = (100, 1_u32);
+        let segment_bytes = store.usage().segment_bytes;
+        assert_eq!(segment_bytes, page_bytes as u64);
+
+        for (megabytes, lengths) in [(2, 9000), (4, 40), (2, 300), (16, 9000), (3, 40)] {
+            column.limit_memory(megabytes * MIB).expect("within bounds");
+            let mut stored = std::collections::HashMap::new();
+            for _ in 0..8000 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let (key, length) = ((random >> 8) % 9000, (random >> 7) as usize % lengths);
+                set(&mut column, key, length).expect("room is made");
+                stored.insert(key, length);
+            }
+            settle(&mut column, &mut now);
+            let usage = store.usage();
+            assert_eq!(present_bytes(&store), (megabytes * MIB) as u64, "{usage:?}");
+            let mut hits = 0;
+            for (key, length) in stored {
+                let Some(hit) = column.get(&key.to_le_bytes()) else { continue };
+                let Value::Log(value) = hit.value else { continue };
+                let byte = u8::try_from(key % 251).unwrap();
+                assert!(value.len() == length && value.iter().all(|there| *there == byte));
+                hits += 1;
+            }
+            assert!(hits > 50, "{hits} of {:?}", store.stats());
+            // Most keys go, so that the index gives back what it can.
+            (0..9000_u32).filter(|key| key % 9 != 0).for_each(|key| {
+                column.delete(&key.to_le_bytes());
+            });
+            settle(&mut column, &mut now);
+        }
+    }
+}

@@ -40,7 +40,7 @@ fn twice(work: fn(&Shared)) {
         work(&shared);
         other.join().expect("works");
         shared.segments.reclaim(&shared.quiescence, |_| ());
-        while shared.segments.restore(2) {}
+        while shared.segments.restore(2, |_| ()) {}
         assert_eq!((shared.segments.free(), shared.segments.limbo()), (2, 0));
         let taken = [shared.segments.take(0), shared.segments.take(0)];
         assert!(taken == [Some(0), Some(1)] || taken == [Some(1), Some(0)], "{taken:?}");
@@ -81,7 +81,7 @@ fn what_is_withheld_comes_back_once() {
             shared.disown(segment);
             shared.segments.withhold(segment);
         }
-        while shared.segments.restore(2) {}
+        while shared.segments.restore(2, |_| ()) {}
     });
 }
 
@@ -90,7 +90,7 @@ fn no_more_come_back_than_may_be() {
     twice(|shared| {
         let segment = shared.segments.take(0).expect("one for each");
         shared.segments.withhold(segment);
-        shared.segments.restore(1);
+        shared.segments.restore(1, |_| ());
         assert!(shared.segments.free() <= 1, "two columns made up for the one that was lacking");
     });
 }

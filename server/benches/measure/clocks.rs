@@ -57,6 +57,17 @@ pub(crate) fn read(pid: u32, cores: &[usize]) -> Outcome<Cpu> {
 
 /// utime + stime of all threads of `pid`.
 fn process_ticks(pid: u32) -> Outcome<u64> {
+    let [user, system] = stat_fields(pid, [14, 15])?;
+    Ok(user + system)
+}
+
+/// Page faults of all threads of `pid` that needed no disk.
+pub(crate) fn minor_faults(pid: u32) -> Outcome<u64> {
+    stat_fields(pid, [10]).map(|[faults]| faults)
+}
+
+/// Fields of /proc/PID/stat by their numbers.
+fn stat_fields<const N: usize>(pid: u32, numbers: [usize; N]) -> Outcome<[u64; N]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the name in brackets, and may hold anything; after it comes field 3.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -64,8 +75,8 @@ fn process_ticks(pid: u32) -> Outcome<u64> {
         let text = after_name.split_whitespace().nth(number - 3);
         text.and_then(|text| text.parse::<u64>().ok())
     };
-    match (field(14), field(15)) {
-        (Some(user), Some(system)) => Ok(user + system),
+    match numbers.map(field) {
+        fields if fields.iter().all(Option::is_some) => Ok(fields.map(Option::unwrap_or_default)),
         _ => fail(format!("/proc/{pid}/stat: {stat:?}")),
     }
 }

@@ -96,6 +96,11 @@ impl Contestant {
         clocks::bytes_to_be_huge(self.child.id())
     }
 
+    /// Its page faults so far that needed no disk.
+    pub(crate) fn minor_faults(&self) -> Outcome<u64> {
+        clocks::minor_faults(self.child.id())
+    }
+
     /// Lets it run again.
     pub(crate) fn resume(&self) -> Outcome<()> {
         Ok(kill_process(self.pid, Signal::CONT)?)

@@ -21,8 +21,9 @@ const READ_BYTES: usize = 256 << 10;
 const SILENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a server that is settling.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory that does not change for so long has settled, but for huge pages.
-pub(crate) const MOMENT: Duration = Duration::from_millis(300);
+/// Memory that does not change for so long has settled, but for huge pages: a server at rest has
+/// given back by then what it took ahead of need.
+pub(crate) const MOMENT: Duration = Duration::from_millis(1500);
 /// The ends of mappings stay in small pages.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
 /// A bucket of memcached's table is a pointer. (Our table has a slot as long for each item.)

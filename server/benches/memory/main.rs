@@ -12,6 +12,7 @@ mod hits;
 mod large;
 #[path = "../measure/mod.rs"]
 mod measure;
+mod overwrite;
 mod sizes;
 
 use std::path::{Path, PathBuf};
@@ -26,9 +27,12 @@ use sizes::Mix;
 /// Most items and megabytes.
 const ITEMS_MAX: u32 = 200_000_000;
 const MEMORY_MB_MAX: u32 = 1_048_576;
+/// Most megabytes of values that are overwritten, and most bytes of one.
+const LIVE_MB_MAX: u32 = 4095;
+const VALUE_BYTES_MAX: u32 = 900_000;
 
 const USAGE: &str = "\
-usage: cargo bench --bench memory -- density|fills|items|hits|large [options]
+usage: cargo bench --bench memory -- density|fills|items|hits|large|overwrite [options]
 Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
 
   density            bytes an item takes beyond key and value: the slope of resident memory over
@@ -42,12 +46,17 @@ Resident memory of hypostyle against memcached, which MEMCACHED= names, or the f
   large              one server alone: values of 100 B and of 1 MiB past what its memory holds, then
                      cache_memlimit to less, then flush_all; fails at the first refused value, at
                      too much resident memory, and where less than 3 GiB remain to the machine
+  overwrite          values that fit, each overwritten ten times in no order: resident memory, CPU
+                     time and page faults a SET
 
   --mix NAME,NAME    lengths of keys and values: 20/20, 30/1-100, etc (all three;
                      hits: 20/20 and etc)
   --items N          density: items stored, in 5 steps that double (2222976); fills: the eight are
                      from half of it on, each 2^(1/8) times the one before
-  --memory-mb N      -m of the subject (128; 64 for hits); large: 2 to what the machine has
+  --memory-mb N      -m of the subject (128; 64 for hits; 256 for overwrite); large: 2 to what
+                     the machine has
+  --live-mb N        overwrite: megabytes of values (78)
+  --value-bytes N    overwrite: their mean length; they differ by an eighth (16384)
   --one-in N         large: one value in so many is of 1 MiB (4000)
   --down-mb N        large: the lower limit (a quarter)
   --seconds-max N    large: it must be kept after so long (120)
@@ -74,6 +83,8 @@ pub(crate) struct Options {
     pub(crate) requests: Option<u32>,
     pub(crate) part: f64,
     pub(crate) one_in: u32,
+    pub(crate) live_mb: u32,
+    pub(crate) value_bytes: u32,
     pub(crate) down_mb: Option<u32>,
     pub(crate) seconds_max: u32,
     subject: Option<PathBuf>,
@@ -119,7 +130,11 @@ fn run() -> Outcome<()> {
         "items" => equal::measure(&options, &mut report)?,
         "hits" => hits::measure(&options, &mut report)?,
         "large" => large::measure(&options, &mut report)?,
-        what => return fail(format!("{what:?}: density, fills, items, hits or large; see --help")),
+        "overwrite" => overwrite::measure(&options, &mut report)?,
+        what => {
+            let all = "density, fills, items, hits, large or overwrite";
+            return fail(format!("{what:?}: {all}; see --help"));
+        }
     }
     report.close(options.json.as_deref())
 }
@@ -135,6 +150,8 @@ fn parse() -> Outcome<Option<Options>> {
         requests: None,
         part: 0.1,
         one_in: 4000,
+        live_mb: 78,
+        value_bytes: 16 << 10,
         down_mb: None,
         seconds_max: 120,
         subject: contestant::ours(),
@@ -151,6 +168,9 @@ fn parse() -> Outcome<Option<Options>> {
         options.memory_mb = 64;
         options.mixes = vec![Mix::Small, Mix::Etc];
     }
+    if options.what == "overwrite" {
+        options.memory_mb = 256;
+    }
     let go = each(words, &[], |name, value| {
         match name {
             "--mix" => {
@@ -165,6 +185,10 @@ fn parse() -> Outcome<Option<Options>> {
             "--trace" => options.traces = value.split(',').map(PathBuf::from).collect(),
             "--requests" => options.requests = Some(whole(name, value, u32::MAX)?),
             "--one-in" => options.one_in = whole(name, value, u32::MAX)?.max(1),
+            "--live-mb" => options.live_mb = whole(name, value, LIVE_MB_MAX)?.max(1),
+            "--value-bytes" => {
+                options.value_bytes = whole(name, value, VALUE_BYTES_MAX)?.max(1);
+            }
             "--down-mb" => options.down_mb = Some(whole(name, value, MEMORY_MB_MAX)?),
             "--seconds-max" => options.seconds_max = whole(name, value, u32::MAX)?,
             "--part" => options.part = real(name, value, 0.0001, 1.0)?,

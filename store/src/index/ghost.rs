@@ -84,6 +84,11 @@ impl Ghost {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
+    /// Keeps the words of so many groups from being swapped out.
+    pub(super) fn lock(&self, groups: u64) -> io::Result<()> {
+        self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
+    }
+
     /// Bytes it takes for so many groups now.
     pub(super) fn touched_bytes(&self, groups: u64) -> usize {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
@@ -180,10 +185,10 @@ impl Ghost {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Gives back the memory of groups from `from` to `to`, in whole pages.
-    pub(super) fn give_back(&self, from: usize, to: usize, page_bytes: usize) {
+    /// Gives back the memory of groups from `from` on, of which there never were more than `to`.
+    pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
-            words.give_back((from * WORDS * 8).next_multiple_of(page_bytes), to * WORDS * 8);
+            words.give_back_rest(from * WORDS * 8, to * WORDS * 8);
         }
     }
 }

@@ -27,8 +27,6 @@ const AHEAD_STEPS: u64 = 8;
 /// there, and the system puts it together in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
-/// The system's pages.
-const PAGE_BYTES: usize = 4096;
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,9 +320,9 @@ impl Index {
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
-            self.lines.give_back(lines[0].next_multiple_of(2 * lump), lines[1]);
-            self.groups.give_back((groups[0] * 8).next_multiple_of(PAGE_BYTES), groups[1] * 8);
-            self.ghost.give_back(groups[0], groups[1], PAGE_BYTES);
+            self.lines.give_back_rest(lines[0].next_multiple_of(2 * lump), lines[1]);
+            self.groups.give_back_rest(groups[0] * 8, groups[1] * 8);
+            self.ghost.give_back_rest(groups[0], groups[1]);
             (moving.widest, moving.left) = (left, None);
         }
         self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes()

@@ -40,6 +40,11 @@ impl Overflow {
         self.cut.load(Ordering::Relaxed) * 64 // a sum
     }
 
+    /// Keeps the lines cut from being swapped out.
+    pub(super) fn lock(&self) -> io::Result<()> {
+        self.lines.lock(self.bytes())
+    }
+
     /// Line `at`, as one to look for a tag in: its link is none's.
     pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
         self.lines.line(index(at))

@@ -19,6 +19,8 @@ fn insert(index: &Index, loc: u64) -> Result<(), Full> {
 
 #[cfg(not(loom))]
 mod alone {
+    mod given_back;
+
     use super::super::grow::Step;
     use super::super::pass::Marks;
     use super::super::width::LINES_MAX;
@@ -135,41 +137,6 @@ mod alone {
             assert!(index.bytes() < start + most / 8, "{start}, {most}, {}", index.bytes());
             assert_eq!(index.step_back(), Step::NotNow, "it is as at the start");
         }
-    }
-
-    #[test]
-    fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
-        const LUMP: usize = 16 << 10;
-        let index = Index::new(8 << 20, 1, Remembered::Probation).expect("address space");
-        index.grant(2 << 20);
-        let quiescence = Quiescence::new(1);
-        fill(&index, 0..60_000);
-        (0..59_000).for_each(|loc| assert!(remove(&index, loc)));
-        index.count(-59_000);
-        while index.wants_to_shrink() {
-            assert_eq!(index.step_back(), Step::Done);
-        }
-        assert!(index.has_to_spare(LUMP));
-        quiescence.pass(0);
-        for _ in 0..3 {
-            assert!(!index.give_back(LUMP, &quiescence), "the column may still look");
-        }
-        quiescence.pass(0);
-        // Growth in between: what it needs must not go.
-        assert_eq!(step(&index), Step::Done);
-        assert!(!index.give_back(LUMP, &quiescence));
-        quiescence.pass(0);
-        let mut lumps = 0;
-        while index.give_back(LUMP, &quiescence) {
-            index.ungrant(LUMP);
-            lumps += 1;
-        }
-        assert!(lumps > 20, "{lumps}");
-        assert!(!index.has_to_spare(LUMP) && index.granted_bytes() > index.bytes());
-        assert_eq!(count_checked(&index).iter().sum::<usize>(), 1000);
-        index.grant(2 << 20);
-        fill(&index, 0..59_000);
-        assert!((0..60_000).all(|loc| has(&index, loc)));
     }
 
     #[test]

@@ -58,11 +58,25 @@ fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
 impl Local {
     /// Claims the next segment to drain.
     pub(super) fn start(&mut self, store: &Store) -> bool {
+        self.take_parked(store) || self.begin(store, |local, token| local.claim(store, token))
+    }
+
+    /// Claims a segment of which at least `dead_percent` is dead, or that has expired.
+    pub(super) fn start_reuse(&mut self, store: &Store, dead_percent: u64) -> bool {
         if self.take_parked(store) {
-            return true;
+            self.stop_evicting(store);
         }
+        self.drain.is_some()
+            || self.begin(store, |local, token| local.claim_dead(store, token, dead_percent))
+    }
+
+    fn begin(
+        &mut self,
+        store: &Store,
+        claim: impl FnOnce(&mut Self, u32) -> Option<(u32, Aim, Sweep)>,
+    ) -> bool {
         let Some(token) = store.take_token() else { return false };
-        let claimed = self.claim(store, token);
+        let claimed = claim(self, token);
         match claimed {
             Some((segment, aim, sweep)) => {
                 let counters = self.counters(store);
@@ -92,11 +106,7 @@ impl Local {
             return Some((segment, aim, Sweep::default()));
         }
         let segments = &store.memory().segments;
-        // Only with room for all that is to be moved.
-        let room = |segment| {
-            segments.free() > 0
-                || store.log.out_room(token as usize, segment) >= segments.get(segment).live()
-        };
+        let room = |segment| store.has_room_to_move(token, segment);
         let all_bytes =
             u64::from(store.memory().present()) << store.memory().region.segment_bytes().ilog2();
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
@@ -140,6 +150,58 @@ impl Local {
         oldest.map(|segment| (segment, Aim::Evict, Sweep::default()))
     }
 
+    /// As `claim`, only what is dead by `dead_percent` at least.
+    fn claim_dead(
+        &mut self,
+        store: &Store,
+        token: u32,
+        dead_percent: u64,
+    ) -> Option<(u32, Aim, Sweep)> {
+        if let Some(gathered) = self.next_gathered(store) {
+            return Some(gathered);
+        }
+        if store.index.is_passing() {
+            return None;
+        }
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let segment = self.choose_dead(store, dead_percent)?;
+            if !store.has_room_to_move(token, segment) {
+                return None;
+            }
+            if store.log.segment(segment).change(State::Sealed, State::Draining) {
+                return Some((segment, Aim::Compact, Sweep::default()));
+            }
+        }
+        None
+    }
+
+    /// Of some sealed segments, looked at from a random one on, that whose compaction frees most.
+    fn choose_dead(&mut self, store: &Store, dead_percent: u64) -> Option<u32> {
+        let segments = &store.memory().segments;
+        let count = segments.count();
+        // Fresh ones are taken from the first one on: those beyond are mostly such.
+        let first = self.random(count.saturating_sub(segments.fresh()).max(1));
+        let (mut best, mut best_worth, mut sealed) = (None, 0, 0);
+        for look in 0..count.min(CANDIDATES_MAX) {
+            let segment = (first + look) % count;
+            let there = segments.get(segment);
+            if !there.is(State::Sealed) || !there.drainable() {
+                continue;
+            }
+            let dead = store.dead_bytes(there);
+            let worth = store.worth_of(segment, dead);
+            let is_dead = dead * 100 >= u64::from(there.end()) * dead_percent;
+            if is_dead && worth > best_worth {
+                (best, best_worth) = (Some(segment), worth);
+            }
+            sealed += 1;
+            if sealed == CANDIDATES_SAMPLED {
+                break;
+            }
+        }
+        best
+    }
+
     /// A segment with expired items, where nothing may be evicted; each once a second.
     fn claim_expired(&mut self, store: &Store) -> Option<(u32, Sweep)> {
         let count = store.memory().segments.count();
@@ -158,7 +220,6 @@ impl Local {
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
         let all = count <= CANDIDATES_MAX;
-        let left_over_max = u64::from(store.frame_bytes() + ITEM_HEAD_BYTES_MAX);
         let (mut best, mut best_worth, mut dead_bytes) = (None, 0, 0);
         let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
         let (mut looks, mut sealed) = (0, 0);
@@ -170,10 +231,9 @@ impl Local {
                 continue;
             }
             sealed += 1;
-            let left_over = segment_bytes.saturating_sub(there.end().into()).min(left_over_max);
-            let dead = segment_bytes.saturating_sub(left_over + u64::from(there.live()));
+            let dead = store.dead_bytes(there);
             dead_bytes += dead;
-            let worth = worth(dead, segment_bytes, store.log.age(segment));
+            let worth = store.worth_of(segment, dead);
             if worth > best_worth {
                 (best, best_worth) = (Some(segment), worth);
             }
@@ -203,5 +263,27 @@ impl Local {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         u32::try_from(((self.random >> 32) * u64::from(below)) >> 32).unwrap_or(0)
+    }
+}
+
+impl Store {
+    /// May all that is live in a segment be moved?
+    fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
+        let segments = &self.memory().segments;
+        segments.free() > 0
+            || self.log.out_room(token as usize, segment) >= segments.get(segment).live()
+    }
+
+    /// What of a sealed segment is dead, but for what an item that did not fit left over.
+    fn dead_bytes(&self, there: &Segment) -> u64 {
+        let segment_bytes = u64::from(self.memory().region.segment_bytes());
+        let left_over_max = u64::from(self.frame_bytes() + ITEM_HEAD_BYTES_MAX);
+        let left_over = segment_bytes.saturating_sub(there.end().into()).min(left_over_max);
+        segment_bytes.saturating_sub(left_over + u64::from(there.live()))
+    }
+
+    fn worth_of(&self, segment: u32, dead_bytes: u64) -> u64 {
+        let segment_bytes = u64::from(self.memory().region.segment_bytes());
+        worth(dead_bytes, segment_bytes, self.log.age(segment))
     }
 }

@@ -1,0 +1,60 @@
+//! A working set that fits, overwritten at random: the memory that it takes, and what a SET costs.
+//!
+//! Where: both servers, one after the other, each alone.
+//! Invariant: both get the same SETs in the same order; CPU time and page faults are those of all
+//! of a server's threads, from when each key was stored once.
+
+use crate::feeder::{Feeder, MOMENT};
+use crate::measure::Outcome;
+use crate::measure::random::Random;
+use crate::measure::report::Report;
+use crate::measure::statistics::count_of_u64;
+use crate::{Options, Side};
+
+use crate::equal::start;
+
+/// SETs for each key.
+const ROUNDS: u32 = 10;
+/// Lengths differ by this part of their mean, to both sides.
+const LENGTH_PART: u32 = 8;
+const MEGABYTE: f64 = (1 << 20) as f64;
+const SEED: u64 = 11;
+
+/// Both sides.
+pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
+    for side in &options.sides()? {
+        one(side, options, report)?;
+    }
+    Ok(())
+}
+
+fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
+    let server = start(side, options.memory_mb)?;
+    let mut feeder = Feeder::connect(server.address)?;
+    let mean = options.value_bytes;
+    let keys = (options.live_mb << 20) / mean.max(1);
+    let mut random = Random::new(SEED);
+    let mut live = vec![0_u64; usize::try_from(keys)?];
+    let mut set = |feeder: &mut Feeder, key: u32| -> Outcome<()> {
+        let bytes = mean - mean / LENGTH_PART + random.below(mean / LENGTH_PART * 2 + 1);
+        live[usize::try_from(key)?] = bytes.into();
+        feeder.meta_set(key.into(), usize::try_from(bytes)?)
+    };
+    (0..keys).try_for_each(|key| set(&mut feeder, key))?;
+    feeder.settle()?;
+    let (cpu, faults) = (server.cpu(&[])?, server.minor_faults()?);
+    let mut which = Random::new(SEED + 1);
+    let sets = keys.saturating_mul(ROUNDS);
+    (0..sets).try_for_each(|_| set(&mut feeder, which.below(keys)))?;
+    feeder.settle()?;
+    let seconds = server.cpu(&[])?.process_seconds - cpu.process_seconds;
+    let faults = count_of_u64(server.minor_faults()? - faults);
+    let resident = count_of_u64(feeder.resident_bytes(&server, MOMENT)?) / MEGABYTE;
+    let live = count_of_u64(live.iter().sum()) / MEGABYTE;
+    let name = |what: &str| format!("{}: {what}", side.name);
+    report.figure(&name("bytes of values"), "MiB", live)?;
+    report.figure(&name("resident memory"), "MiB", resident)?;
+    report.figure(&name("evictions"), "", count_of_u64(feeder.stat("evictions")?))?;
+    report.figure(&name("CPU time"), "us a SET", 1e6 * seconds / f64::from(sets))?;
+    report.figure(&name("page faults"), "a SET", faults / f64::from(sets))
+}

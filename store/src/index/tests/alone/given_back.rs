@@ -1,0 +1,55 @@
+//! What the index gives back to the system, by pages of all sizes.
+//!
+//! Where: one column, after most items have gone.
+//! Invariant: nothing goes that a column may still look at, or that lies beside what goes.
+
+use super::*;
+
+#[test]
+fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
+    give_memory_back(16 << 10);
+    #[cfg(debug_assertions)]
+    for page_bytes in [16 << 10, 64 << 10] {
+        memory::map::plant_page_bytes(page_bytes);
+        give_memory_back(page_bytes);
+    }
+}
+
+/// By lumps of a size that is no smaller than the system's pages.
+fn give_memory_back(lump: usize) {
+    let index = Index::new(8 << 20, 1, Remembered::Probation).expect("address space");
+    index.grant(2 << 20);
+    let quiescence = Quiescence::new(1);
+    fill(&index, 0..60_000);
+    (0..59_000).for_each(|loc| assert!(remove(&index, loc)));
+    index.count(-59_000);
+    while index.wants_to_shrink() {
+        assert_eq!(index.step_back(), Step::Done);
+    }
+    assert!(index.has_to_spare(lump));
+    quiescence.pass(0);
+    for _ in 0..3 {
+        assert!(!index.give_back(lump, &quiescence), "the column may still look");
+    }
+    quiescence.pass(0);
+    // Growth in between: what it needs must not go.
+    assert_eq!(step(&index), Step::Done);
+    assert!(!index.give_back(lump, &quiescence));
+    quiescence.pass(0);
+    let mut lumps = 0;
+    while index.give_back(lump, &quiescence) {
+        index.ungrant(lump);
+        lumps += 1;
+    }
+    assert!(lumps * lump > 20 * (16 << 10), "{lumps}");
+    // What is counted as given back was: no word of a group has a version there.
+    let page_words = index.groups.page_bytes() / 8;
+    let left = super::index(index.width().total_groups()).next_multiple_of(page_words);
+    let zero = |at: usize| index.groups.word(at).load(Ordering::Relaxed) == 0;
+    assert!((left..index.groups.len()).all(zero));
+    assert!(!index.has_to_spare(lump) && index.granted_bytes() > index.bytes());
+    assert_eq!(count_checked(&index).iter().sum::<usize>(), 1000);
+    index.grant(2 << 20);
+    fill(&index, 0..59_000);
+    assert!((0..60_000).all(|loc| has(&index, loc)));
+}
