@@ -59,15 +59,15 @@ impl Local {
             };
             drop(locked);
             let digits = Digits::new(sum.value);
-            let mut moved_on = false;
+            let (mut moved_on, mut exptime) = (false, sum.exptime);
             let modified = self.modify(store, delta.key, |seen| match look(delta, seen) {
                 Err(answer) => Plan::Answer(answer),
                 Ok(now) if now.value != sum.value || now.vivified != sum.vivified => {
                     moved_on = true;
                     Plan::Answer(Counted::NotFound)
                 }
-                Ok(_) => {
-                    moved_on = false;
+                Ok(now) => {
+                    (moved_on, exptime) = (false, now.exptime);
                     Plan::Write(counted(delta, seen, digits.text()))
                 }
             })?;
@@ -75,7 +75,7 @@ impl Local {
                 Modified::Answered(_) if moved_on => {}
                 Modified::Answered(answer) => return Ok(answer),
                 Modified::Written { cas } => {
-                    let Sum { value, exptime, vivified } = sum;
+                    let Sum { value, vivified, .. } = sum;
                     if vivified {
                         self.counters(store).total_items.add(1);
                     }
