@@ -19,7 +19,7 @@ use crate::index::unlink::Unlinked;
 use crate::item::{self, Item, Record};
 use crate::publish::Fate;
 use crate::room::Drain;
-use memory::segments::State;
+use memory::segments::{Segment, State};
 
 /// Items whose lines of the index are brought near together.
 const BATCH: usize = 32;
@@ -49,6 +49,12 @@ impl Sweep {
         let seconds = exptime.saturating_sub(now).max(1);
         self.ahead[seconds.ilog2() as usize] += bytes;
         self.last = self.last.max(exptime);
+    }
+
+    /// The walk ends before it is through: the earliest exptime, which it was to find, is again what
+    /// it was.
+    pub(crate) fn give_up(&self, there: &Segment) {
+        there.lower_min_exp(self.from);
     }
 
     /// The second in which a part of the segment's bytes worth another walk will have expired, or

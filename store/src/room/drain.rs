@@ -107,6 +107,9 @@ impl Local {
 
     /// The walk cannot go on: the segment is as any other again.
     fn stop(&self, store: &Store, drain: &Drain) {
+        if drain.aim == Aim::Sweep {
+            drain.sweep.give_up(store.log.segment(drain.segment));
+        }
         self.repacked(store, drain.segment);
         store.give_token(drain.token);
     }
