@@ -164,6 +164,13 @@ impl Store {
         unsafe { item::write(&self.memory().region, place.loc, shape, fields, base) };
     }
 
+    /// Was everything flushed since the place was taken? What is linked there would go with it, and
+    /// with what it replaces, though that may be of after the flush. To be asked under the lock
+    /// that links, after what is there was looked at.
+    pub(crate) fn is_outdated(&self, place: Place) -> bool {
+        self.log.segment(place.segment).epoch() != self.log.epoch()
+    }
+
     /// Nothing came of a place.
     pub(crate) fn void(&self, place: Place) {
         // SAFETY: as in `write`.
@@ -336,7 +343,12 @@ impl Local {
                     store.void(place);
                     return Ok(Modified::Answered(answer));
                 }
-                Plan::Write(new) if shape_of(store, key, seen.as_ref(), &new) == shape => new,
+                Plan::Write(new)
+                    if shape_of(store, key, seen.as_ref(), &new) == shape
+                        && !store.is_outdated(place) =>
+                {
+                    new
+                }
                 Plan::Write(_) => {
                     drop(locked);
                     store.void(place);

@@ -263,6 +263,12 @@ impl Local {
                     return Ok(answer);
                 }
             };
+            if store.is_outdated(place) {
+                // There was a flush: its place is to be another.
+                drop(locked);
+                store.void(place);
+                continue;
+            }
             let fields =
                 self.fields_of(store, put, parts, seen.map_or(0, |seen| seen.cas), exptime);
             let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
