@@ -619,7 +619,9 @@ impl Log {
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);
-        if there.live() == 0 && there.drainable() && there.change(State::Sealed, State::Draining) {
+        // In this order: what a reservation has become counts as live before it is committed, so that
+        // from when all are committed on there is only less.
+        if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
             self.retire(segment);
         }
     }
