@@ -245,11 +245,22 @@ impl Log {
             }
             let fresh = self.open(queue, kind, keep)?;
             // AcqRel: Release pairs with the Acquire above.
-            if open.compare_exchange(segment, fresh, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
+            match open.compare_exchange(segment, fresh, opened, before) {
+                Ok(_) => self.displaced(segment, fresh),
                 // Sealed, not given back: a stale number elsewhere may have let somebody append to
                 // it already.
-                self.seal(fresh);
+                Err(_) => self.seal(fresh),
             }
+        }
+    }
+
+    /// `segment`, which was full, or another's, is nobody's to append to any more. It may have been
+    /// drained since and opened again, even for the very same place: then nobody else would seal
+    /// it.
+    fn displaced(&self, segment: u32, by: u32) {
+        if segment != NONE && segment != by {
+            self.seal(segment);
         }
     }
 
@@ -276,7 +287,9 @@ impl Log {
                     return Some(place);
                 }
                 // It is full or was another's all along: no more of this class.
-                timed.replace(stripe, class, segment, NONE);
+                if timed.replace(stripe, class, segment, NONE) {
+                    self.displaced(segment, NONE);
+                }
             }
             if class == own
                 && self.may_open_timed(stripe)
@@ -619,8 +632,8 @@ impl Log {
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);
-        // In this order: what a reservation has become counts as live before it is committed, so that
-        // from when all are committed on there is only less.
+        // In this order: what a reservation has become counts as live before it is committed, so
+        // that from when all are committed on there is only less.
         if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
             self.retire(segment);
         }
