@@ -1,5 +1,6 @@
 # make test   installs what the tests need, runs them all, and ends with what passed and what failed
 # make check  the Rust-only part, for daily work
+# make explore  any number of schedules of the store: SCHEDULES=100000
 # make soak   everything at once for MINUTES, and then an audit: what only time finds
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
@@ -8,9 +9,15 @@ CARGO ?= cargo
 PEERS := tests/.peers
 FUZZ_SECONDS ?= 20
 MINUTES ?= 10
+# Schedules of each kind; none: as many as a minute takes. The seed of the first; of the only one.
+SCHEDULES ?=
+FROM ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d " ")
+SEED ?=
+# Part of the name of one kind, of `store/tests/explore/main.rs`.
+KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom fuzz soak
+.PHONY: check test peers loom explore fuzz soak
 
 check:
 	$(CARGO) fmt --all --check
@@ -19,7 +26,8 @@ check:
 
 test: peers
 	@tests/together '$(CARGO) test --workspace --no-fail-fast' \
-		'$(MAKE) --no-print-directory loom' '$(MAKE) --no-print-directory fuzz'
+		'$(MAKE) --no-print-directory loom' '$(MAKE) --no-print-directory explore FROM=1' \
+		'$(MAKE) --no-print-directory fuzz'
 
 peers:
 	tests/install $(PEERS)
@@ -28,6 +36,13 @@ peers:
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir target/loom \
 		-p hypostyle-memory -p hypostyle-store --lib loom
+
+# The store under schedules drawn at random, with a look at everything behind each. What fails is
+# printed, and fails again with the seed and the kind that stand there.
+explore:
+	RUSTFLAGS="--cfg shuttle" EXPLORE_SCHEDULES="$(SCHEDULES)" EXPLORE_FROM="$(FROM)" \
+		EXPLORE_SEED="$(SEED)" $(CARGO) test --target-dir target/shuttle \
+		-p hypostyle-store --test explore -- --nocapture --test-threads 2 $(KIND)
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:

@@ -14,6 +14,9 @@
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
+
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};

@@ -75,6 +75,14 @@ impl Quiescence {
         self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// How many columns are online.
+    #[must_use]
+    pub fn online(&self) -> usize {
+        // Relaxed: a number to look at.
+        let offline = |column: &&Line<AtomicU64>| column.load(Ordering::Relaxed) == OFFLINE;
+        self.columns.len() - self.columns.iter().filter(offline).count()
+    }
+
     /// Has every online column announced `epoch` or a later one?
     #[must_use]
     pub fn passed(&self, epoch: u64) -> bool {

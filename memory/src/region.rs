@@ -23,7 +23,9 @@ const MIDDLING: usize = 64 << 20;
 /// One up to this size has the smallest segments.
 const TINY: usize = 2 << 20;
 /// The smallest segment, where pages are no larger, and the smallest of regions that are not tiny.
-const SEGMENT_BYTES_MIN: usize = 8 << 10;
+/// (Schedules are explored in stores that are smaller still, here and elsewhere, so that a few
+/// operations reach every limit.)
+const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
 /// The largest segment: what a huge page holds.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
@@ -32,7 +34,7 @@ const GROWTH: usize = 16;
 /// Locations have 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
 /// The smallest region.
-pub const REGION_BYTES_MIN: usize = 1 << 20;
+pub const REGION_BYTES_MIN: usize = if cfg!(shuttle) { 64 << 10 } else { 1 << 20 };
 
 /// A region of `segments()` segments.
 #[derive(Debug)]

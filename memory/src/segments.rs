@@ -25,6 +25,9 @@
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
+
 #[cfg(not(loom))]
 use crate::map::Map;
 use crate::quiescence::Quiescence;

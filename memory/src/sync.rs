@@ -44,6 +44,16 @@ pub fn wait_a_little(rounds: &mut u32) {
     }
 }
 
+/// `bytes` bytes at `at` are about to be read or written by other means than these types: under
+/// shuttle, another thread may go on first.
+#[inline(always)]
+pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
+    #[cfg(shuttle)]
+    watched::access(at.addr(), bytes, is_write);
+    #[cfg(not(shuttle))]
+    let _ = (at, bytes, is_write);
+}
+
 /// A cache line of its own, so that writers of neighbours do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(64))]

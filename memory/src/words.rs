@@ -12,7 +12,7 @@ pub use modelled::Words;
 #[cfg(not(loom))]
 #[allow(unsafe_code, reason = "atomics inside a mapping")]
 mod mapped {
-    use crate::{map::Map, sync::AtomicU64};
+    use crate::{map::Map, sync::AtomicU64, sync::plain_access};
     use std::{io, ptr::NonNull};
 
     /// Atomic words, at most a fixed number of them.
@@ -98,6 +98,7 @@ mod mapped {
         /// Outside the array.
         pub fn give_back(&self, from: usize, to: usize) {
             if from < to {
+                plain_access(self.base.as_ptr().cast::<u8>().wrapping_add(from), to - from, true);
                 // SAFETY: the range is in bounds, which is asserted there. The words are atomics,
                 // whose readers and writers bear any value at any time; the caller relies on none.
                 unsafe { self.map.give_back(from, to - from) };

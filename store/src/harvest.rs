@@ -96,6 +96,16 @@ impl Harvest {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
 
+    /// The segments claimed. `None`: somebody is at them.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
+        let gathered = self.gathered.try_lock().ok()?;
+        let Gathered { dead, mixed, alive, .. } = &*gathered;
+        // Until it is retired, what is alive of what is dead is in both.
+        let alive = alive.iter().filter(|segment| !dead.contains(segment));
+        Some(dead.iter().chain(mixed).chain(alive).copied().collect())
+    }
+
     fn note_waiting(&self, gathered: &Gathered) {
         let waiting = match gathered.stage {
             Stage::Gathering => u32::try_from(gathered.count()).unwrap_or(u32::MAX),

@@ -19,6 +19,8 @@
 //! full: just before a line is added 70 % of the items are at home, 23 % in their other line and
 //! 7 % in overflow lines, for 8.7 to 9.0 bytes an item in all, where items come and go.
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
 pub(crate) mod ghost;
 pub(crate) mod grow;
 mod layout;
@@ -226,6 +228,12 @@ impl Index {
     /// `more` items linked than before; columns report in lumps.
     pub(crate) fn count(&self, more: i64) {
         self.items.fetch_add(more, Ordering::Relaxed); // a sum
+    }
+
+    /// Items linked, as far as columns have reported them.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(crate) fn counted(&self) -> i64 {
+        self.items.load(Ordering::Relaxed) // a sum
     }
 
     /// Brings the home line of `hash` near.

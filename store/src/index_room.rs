@@ -12,7 +12,7 @@ use crate::verbs::Refused;
 use memory::segments::State;
 
 /// Items come and go before a column tells the index: a lump.
-const ITEMS_LUMP: i64 = 64;
+pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 /// Steps back in one slice of background work.
 const SLICE_STEPS: u32 = 32;
 /// Segments looked at in one slice for one that was granted to the index.

@@ -31,6 +31,7 @@ pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
 use crate::rewrite::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
+use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
 use std::marker::PhantomData;
 
@@ -81,6 +82,7 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
         let at = region.at(loc).cast_const();
+        plain_access(at, 4, false);
         // SAFETY: an item was written here before the slot was published; it is not reused before
         // the column's next quiescent point.
         Self::of(at, unsafe { shape::read(at, layout) })
@@ -104,6 +106,7 @@ impl<'r> Item<'r> {
     ) -> Option<Self> {
         // SAFETY: the caller's.
         let item = unsafe { Self::at(region, loc, layout) };
+        plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
@@ -119,8 +122,10 @@ impl<'r> Item<'r> {
         key: &[u8],
     ) -> Option<Self> {
         let at = region.at(loc).cast_const();
+        plain_access(at, 4, false);
         // SAFETY: as in `at`.
         let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
+        plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
@@ -377,6 +382,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 /// `loc` is the start of a record in a drainable segment that the caller claimed.
 #[inline]
 pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record<'_> {
+    plain_access(region.at(loc), 4, false);
     // SAFETY: a record was written here, in full, before it was committed.
     unsafe {
         match shape::void_extent(region.at(loc)) {
@@ -405,6 +411,7 @@ pub(crate) unsafe fn write(
     );
     let mut at = region.at(loc);
     let mut put = |bytes: &[u8]| {
+        plain_access(at, bytes.len(), true);
         // SAFETY: the pieces put below sum up to `shape.extent()`, all of it the caller's; the
         // sources do not overlap what is not published yet.
         unsafe {
@@ -443,6 +450,7 @@ pub(crate) unsafe fn write(
 /// As `write`.
 pub(crate) unsafe fn write_void(region: &Region, loc: u64, extent: u32) {
     let void = shape::void(extent);
+    plain_access(region.at(loc), void.len(), true);
     // SAFETY: within the caller's bytes, which are as many at least.
     unsafe { region.at(loc).cast::<[u8; 4]>().write(void) };
 }

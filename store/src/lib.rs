@@ -5,10 +5,14 @@
 //! scans, grows or frees more than a bounded slice.
 //! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
 mod calendar;
 mod column;
 mod delta;
 mod draft;
+#[cfg(shuttle)]
+mod evicted;
 mod flush;
 mod growth;
 mod harvest;
@@ -36,6 +40,8 @@ mod verbs;
 
 pub use column::{Column, Prefetched};
 pub use draft::Draft;
+#[cfg(shuttle)]
+pub use evicted::tell_evictions;
 pub use limit::OutOfBounds;
 pub use memory::frames::Pinned;
 pub use stats::Stats;

@@ -14,7 +14,7 @@ use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 /// One appender and one drain token for so many segments, at most one a column.
-const SEGMENTS_PER_TOKEN: u32 = 32;
+const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// As many bits as there are in the word of tokens.
 const TOKENS_MAX: u32 = 64;
 /// Values still arriving may hold this part of the memory, but always room for two of the largest,

@@ -6,6 +6,8 @@
 //! sees it.
 //! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
 mod timed;
 
 use crate::calendar::Calendar;

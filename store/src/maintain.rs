@@ -10,7 +10,7 @@ use crate::Store;
 use crate::column::Local;
 
 /// A slice of background work, in bytes of records.
-const SLICE_BYTES: u32 = 32 << 10;
+const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 
 impl Local {
     /// A slice of background work. True: there is more.

@@ -16,7 +16,7 @@ use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
 
 /// CAS uniques taken at a time.
-const CAS_BLOCK: u64 = 64;
+const CAS_BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
 /// A CAS unique this far behind the counter is kept in full when its item moves.
 const CAS_NEAR: u64 = 1 << 30;
 /// Attempts of an operation whose item others keep changing between its looks; each needed

@@ -132,6 +132,14 @@ impl Queue {
         None
     }
 
+    /// Does the segment stand at this position?
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(crate) fn has(&self, position: u64, segment: u32) -> bool {
+        // Relaxed: numbers to look at.
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        (head..tail).contains(&position) && self.segment_at(position) == Some(segment)
+    }
+
     /// A segment leaves the queue.
     pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
         self.clear(segments.get(segment).ticket(), segment);

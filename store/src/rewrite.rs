@@ -33,7 +33,7 @@ use memory::frames::Pinned;
 use std::sync::Arc;
 
 /// The longest value that may be rewritten while others look.
-pub(crate) const REWRITTEN_BYTES_MAX: usize = 1 << 10;
+pub(crate) const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
 
 /// What a reader got of a value.
 pub(crate) enum Taken<'s> {

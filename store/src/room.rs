@@ -21,11 +21,11 @@ use crate::log::Place;
 use crate::policy::Queue;
 use crate::verbs::Refused;
 use choice::COMPACT_DEAD_PERCENT_MIN;
-use memory::sync::{Ordering, spin_loop};
+use memory::sync::{Ordering, plain_access, spin_loop};
 
 /// A slice is at least and at most so many bytes of records.
-pub(crate) const SLICE_BYTES_MIN: u32 = 2 << 10;
-pub(crate) const SLICE_BYTES_MAX: u32 = 32 << 10;
+pub(crate) const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
+pub(crate) const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 /// An append pays this many times its size, and up to ten times more as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
@@ -241,6 +241,7 @@ fn poison(store: &Store, segment: u32) {
         // free yet: it is nobody's but ours. (A test plants that this is not so, and must see it.)
         unsafe {
             let at = region.at(region.start(segment));
+            plain_access(at, region.segment_bytes() as usize, true);
             at.write_bytes(0xdb, region.segment_bytes() as usize);
         }
         store.log.segment(segment).touch(region.segment_bytes());

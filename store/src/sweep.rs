@@ -51,8 +51,8 @@ impl Sweep {
         self.last = self.last.max(exptime);
     }
 
-    /// The walk ends before it is through: the earliest exptime, which it was to find, is again what
-    /// it was.
+    /// The walk ends before it is through: the earliest exptime, which it was to find, is what it
+    /// was.
     pub(crate) fn give_up(&self, there: &Segment) {
         there.lower_min_exp(self.from);
     }

@@ -47,7 +47,7 @@ pub(super) struct Moving {
     /// The overflow lines they came from.
     chain: Vec<u64>,
     /// The widest it has been since memory was given back.
-    widest: Width,
+    pub(super) widest: Width,
     /// What is beyond this width is read by nobody once all columns have passed the epoch.
     left: Option<(u64, Width)>,
     /// Bytes of lines under which huge pages were asked for; `None`: there are to be none.

@@ -99,6 +99,22 @@ impl Overflow {
         u64::try_from(at).ok()
     }
 
+    /// Lines cut so far, counting line 0.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(super) fn cut(&self) -> usize {
+        self.cut.load(Ordering::Relaxed) // a number to look at
+    }
+
+    /// The free lines.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(super) fn free_lines(&self) -> impl Iterator<Item = u64> {
+        // Acquire pairs with the Release in `give`.
+        let first = self.free.load(Ordering::Acquire) & NUMBER;
+        let some = |at: u64| (at != 0).then_some(at);
+        let next = move |at: &u64| some(self.link(*at).load(Ordering::Acquire));
+        std::iter::successors(some(first), next)
+    }
+
     /// Gives back a line whose slots are all zero.
     pub(super) fn give(&self, at: u64) {
         let link = self.link(at);

@@ -46,7 +46,7 @@ fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
 }
 
 /// Each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 #[inline(always)]
 fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     use super::slot::TAG_MASK;
@@ -89,7 +89,7 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
 }
 
 /// Each slot that has this tag, as above.
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
         // Relaxed: who takes it loads it again.

@@ -3,22 +3,23 @@
 //! Where: readers copy by `copy_out`, writers by `copy_in`, see `rewrite`.
 //! Invariant: whatever is shared is accessed by relaxed atomics only, and no two accesses to one
 //! byte differ in size: on x86-64 all are of one byte, elsewhere place and length alone decide the
-//! cut into pieces, which are aligned and cover each byte once.
+//! cut into pieces, which are aligned and cover each byte once. So it is under shuttle, where other
+//! threads may go on between two pieces.
 //! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 pub(super) use whole::{copy as copy_in, copy as copy_out, load_2, load_4, load_8};
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, shuttle)))))]
 pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 
 /// What a loop of relaxed loads and stores of single bytes does, in the processor's own words.
 ///
 /// A compiler turns no loop of atomics into wider ones; but it is the hardware that keeps bytes
 /// whole, and on x86-64 it does so in accesses of any width, as ordered as those of one byte.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use std::arch::asm;
 
@@ -109,8 +110,9 @@ mod whole {
 }
 
 /// Atomics as large as their places allow, where the processor's own words are not spoken here.
-#[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(miri)))))]
+#[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(any(miri, shuttle))))))]
 mod cut {
+    use memory::sync::plain_access;
     use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
     /// A piece of a value that is rewritten, as large as its place allows.
@@ -130,6 +132,16 @@ mod cut {
                 Self::Two(_) => 2,
                 Self::Four(_) => 4,
                 Self::Eight(_) => 8,
+            }
+        }
+
+        #[inline(always)]
+        pub(super) fn at(self) -> *const u8 {
+            match self {
+                Self::One(at) => at.as_ptr(),
+                Self::Two(at) => at.as_ptr().cast(),
+                Self::Four(at) => at.as_ptr().cast(),
+                Self::Eight(at) => at.as_ptr().cast(),
             }
         }
     }
@@ -193,6 +205,7 @@ mod cut {
         // SAFETY: the caller's; `to` steps through as many bytes.
         unsafe {
             pieces(from, bytes, |piece| {
+                plain_access(piece.at(), piece.bytes(), false);
                 match piece {
                     Piece::One(from) => to.write(from.load(Ordering::Relaxed)),
                     Piece::Two(from) => {
@@ -239,6 +252,7 @@ mod cut {
         // SAFETY: the caller's; `from` steps through as many bytes.
         unsafe {
             pieces(to, bytes, |piece| {
+                plain_access(piece.at(), piece.bytes(), true);
                 match piece {
                     Piece::One(to) => to.store(from.read(), Ordering::Relaxed),
                     Piece::Two(to) => {
@@ -259,7 +273,7 @@ mod cut {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::cut::{self, Piece, pieces};
+    use super::cut::{self, pieces};
     use super::{copy_in, copy_out, load_2, load_4, load_8};
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
@@ -312,13 +326,8 @@ mod tests {
             // SAFETY: within `memory`, of which nothing is read or written.
             unsafe {
                 pieces(next, len, |piece| {
-                    let at = match piece {
-                        Piece::One(at) => at.as_ptr().cast::<u8>(),
-                        Piece::Two(at) => at.as_ptr().cast(),
-                        Piece::Four(at) => at.as_ptr().cast(),
-                        Piece::Eight(at) => at.as_ptr().cast(),
-                    };
-                    assert_eq!(at.cast_const(), next, "{len} bytes at {offset}");
+                    let at = piece.at();
+                    assert_eq!(at, next, "{len} bytes at {offset}");
                     assert_eq!(at.addr() % piece.bytes(), 0, "{len} bytes at {offset}");
                     next = next.wrapping_add(piece.bytes());
                 });

@@ -142,7 +142,11 @@ impl Local {
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };
         let slot = at.slot();
+        #[cfg(shuttle)]
+        crate::evicted::tell(self.id, store.item(loc).key(), false);
         locked.remove(at);
+        #[cfg(shuttle)]
+        crate::evicted::tell(self.id, store.item(loc).key(), true);
         if remember {
             locked.remember(store.log.queue_of(drain.segment));
         }

@@ -82,6 +82,8 @@ pub(crate) fn settle(
 ) {
     let mut column = store.column();
     limits::settle(store, &mut column, least, 1_000_000);
+    #[cfg(debug_assertions)]
+    assert_eq!(store.audit(), Vec::<String>::new());
     let keys: Vec<_> = keys.collect();
     let there = keys.iter().filter(|key| column.get(key).is_some()).count();
     assert_eq!(store.stats().curr_items, there as u64, "items counted and items readable");
@@ -90,6 +92,8 @@ pub(crate) fn settle(
     while column.maintain() {}
     column.quiesce();
     while column.maintain() {}
+    #[cfg(debug_assertions)]
+    assert_eq!(store.audit(), Vec::<String>::new());
     let stats = store.stats();
     assert_eq!((stats.curr_items, stats.bytes), (0, 0), "deleted all");
     let frame_bytes = column.log_value_bytes_max();

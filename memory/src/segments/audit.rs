@@ -1,0 +1,69 @@
+//! Is each segment where its state says?
+//!
+//! Where: the store's audit, in tests and debug builds, while nothing is done.
+//! Invariant: it changes nothing, and ends whatever it finds.
+//! Source: none.
+
+use super::{NONE, Segment, Segments, State, low};
+use crate::sync::{AtomicU64, Ordering};
+
+impl Segment {
+    /// What it is used for; `None`: its state is no state.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        use State::{Draining, Frames, Free, Index, Limbo, Open, Sealed, Withheld};
+        let all = [Free, Open, Sealed, Draining, Limbo, Frames, Index, Withheld];
+        all.into_iter().find(|state| self.is(*state))
+    }
+}
+
+impl Segments {
+    /// Faults of the lists: what is free, waits or is withheld stands in its list once, and in no
+    /// other, and the list is as long as was counted.
+    pub fn audit(&self, faults: &mut Vec<String>) {
+        let lists = [
+            (State::Free, &*self.warm, self.warm()),
+            (State::Free, &*self.fresh, self.fresh()),
+            (State::Limbo, &*self.limbo, self.limbo()),
+            (State::Withheld, &*self.withheld, self.withheld()),
+        ];
+        let mut listed = vec![None; self.count() as usize];
+        for (state, list, counted) in lists {
+            let mut length = 0;
+            for segment in self.list(list) {
+                length += 1;
+                match listed.get_mut(segment as usize) {
+                    None => faults.push(format!("segment {segment} of none is listed {state:?}")),
+                    Some(Some(other)) => {
+                        faults.push(format!("segment {segment} is listed {other:?} and {state:?}"))
+                    }
+                    Some(none) => *none = Some(state),
+                }
+            }
+            if length != counted {
+                faults.push(format!("{length} segments are listed {state:?}, counted {counted}"));
+            }
+        }
+        for (segment, listed) in (0..).zip(listed) {
+            let state = self.get(segment).state();
+            let is_listed =
+                |state: &State| matches!(state, State::Free | State::Limbo | State::Withheld);
+            if state.is_none() || state.filter(is_listed) != listed {
+                faults.push(format!("segment {segment} is {state:?}, listed {listed:?}"));
+            }
+        }
+    }
+
+    /// A list's segments, as many as there are at most, and one.
+    fn list(&self, list: &AtomicU64) -> impl Iterator<Item = u32> {
+        // Acquire, here and below, pairs with the Release in `push`.
+        let mut next = low(list.load(Ordering::Acquire));
+        let step = move || {
+            let segment = (next < self.count()).then_some(next)?;
+            next = self.get(segment).appended.next.load(Ordering::Acquire);
+            debug_assert!(next == NONE || next < self.count(), "a link to no segment");
+            Some(segment)
+        };
+        std::iter::from_fn(step).take(self.count() as usize + 1)
+    }
+}

@@ -1,0 +1,265 @@
+//! Is everything where it should be? A look at all of a store.
+//!
+//! Where: at the end of explored schedules, and `stats audit` of debug builds. Release builds have
+//! none.
+//! Invariant: at rest, when no column is in the middle of an operation, what it finds are faults.
+//! While columns work it may find what is none: it changes nothing, ends whatever it meets, and may
+//! be asked again.
+//! Source: file systems' checkers (McKusick and Kowalski, "Fsck", 1986).
+
+#![allow(unsafe_code, reason = "walks segments in the mapping")]
+
+use crate::Store;
+use crate::index::slot::Slot;
+use crate::index_room::ITEMS_LUMP;
+use crate::item::{self, Item, Record};
+use crate::policy::Queue;
+use crate::publish::item_bytes;
+use memory::segments::State;
+use memory::sync::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Faults told at most.
+const FAULTS_MAX: usize = 64;
+
+/// What the linked items come to.
+#[derive(Default)]
+struct Sums {
+    items: u64,
+    /// With their frames; and of these, in probation.
+    bytes: u64,
+    probation_bytes: u64,
+    /// Frames, by each chain's head.
+    chains: BTreeMap<u32, u32>,
+}
+
+impl Store {
+    /// The faults found: none in a store that is sound. Values that readers still hold, or that are
+    /// on their way in, count as such.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        self.memory().segments.audit(&mut faults);
+        self.log.audit(&mut faults);
+        let hash_of = |slot: Slot| Some(self.hash.hash(self.item_within(slot.loc())?.key()));
+        let mut slots = self.index.audit(hash_of, &mut faults);
+        slots.sort_by_key(|slot| slot.loc());
+        let sums = self.audit_items(&slots, &mut faults);
+        self.memory().audit_frames(&sums.chains, &mut faults);
+        self.audit_sums(&sums, &mut faults);
+        self.audit_walks(&mut faults);
+        faults.truncate(FAULTS_MAX);
+        faults
+    }
+
+    /// Where the records of a segment of the log end; 0: it is none.
+    fn records_end(&self, segment: u32) -> u32 {
+        let there = self.log.segment(segment);
+        let end = match there.state() {
+            Some(State::Open) => there.committed(),
+            Some(State::Sealed | State::Draining) => there.end(),
+            _ => 0,
+        };
+        end.min(self.memory().region.segment_bytes())
+    }
+
+    /// The record at `loc`, if it is whole there, and its extent.
+    fn record_within(&self, loc: u64) -> Option<(Record<'_>, u32)> {
+        let region = &self.memory().region;
+        let segment = region.segment_of(loc);
+        if segment >= self.memory().segments.count() {
+            return None;
+        }
+        let left =
+            (region.start(segment) + u64::from(self.records_end(segment))).checked_sub(loc)?;
+        if left < 4 {
+            return None;
+        }
+        // SAFETY: the bytes are of a segment that this column may read until its next quiescent
+        // point; all it reads here is an item's first bytes, whatever they are: eight at most, for
+        // behind the last segment the mapping goes on.
+        let record = unsafe { item::record(region, loc, self.layout) };
+        let extent = match &record {
+            Record::Void(extent) => *extent,
+            Record::Item(item) if u64::from(item.value_bytes().1) > left => return None,
+            Record::Item(item) => item.extent(),
+        };
+        (extent > 0 && u64::from(extent) <= left).then_some((record, extent))
+    }
+
+    fn item_within(&self, loc: u64) -> Option<Item<'_>> {
+        match self.record_within(loc)? {
+            (Record::Item(item), _) => Some(item),
+            (Record::Void(_), _) => None,
+        }
+    }
+
+    /// Each slot, of which `slots` are given by their location, names an item whose key is in no
+    /// other slot, and each segment's live bytes are those of the items named.
+    fn audit_items(&self, slots: &[Slot], faults: &mut Vec<String>) -> Sums {
+        let (mut sums, mut keys) = (Sums::default(), BTreeSet::new());
+        let region = &self.memory().region;
+        let mut at = 0;
+        for segment in 0..self.memory().segments.count() {
+            let first = at;
+            while at < slots.len() && region.segment_of(slots[at].loc()) == segment {
+                at += 1;
+            }
+            let state = self.log.segment(segment).state();
+            match state {
+                Some(State::Open | State::Sealed | State::Draining) => {
+                    self.audit_segment(segment, &slots[first..at], (&mut sums, &mut keys), faults);
+                }
+                Some(State::Limbo) => self.add_uncounted(segment, 0, &mut sums),
+                _ => {}
+            }
+            if at > first && self.records_end(segment) == 0 {
+                let count = at - first;
+                faults.push(format!("{count} slots name the {state:?} segment {segment}"));
+            }
+        }
+        if at != slots.len() {
+            faults.push(format!("{} slots name no segment", slots.len() - at));
+        }
+        sums
+    }
+
+    fn audit_segment<'s>(
+        &'s self,
+        segment: u32,
+        mut slots: &[Slot],
+        (sums, keys): (&mut Sums, &mut BTreeSet<&'s [u8]>),
+        faults: &mut Vec<String>,
+    ) {
+        let (start, end) = (self.memory().region.start(segment), self.records_end(segment));
+        let (mut offset, mut live) = (0, 0);
+        while offset < end {
+            let loc = start + u64::from(offset);
+            let Some((record, extent)) = self.record_within(loc) else {
+                faults.push(format!("no record at {offset} of {end} in segment {segment}"));
+                break;
+            };
+            offset += extent;
+            let Record::Item(item) = record else { continue };
+            while let Some((slot, others)) = slots.split_first()
+                && slot.loc() <= loc
+            {
+                slots = others;
+                if slot.loc() != loc {
+                    faults.push(format!("the slot of {:#x} names no item", slot.loc()));
+                    continue;
+                }
+                if !keys.insert(item.key()) {
+                    let key = item.key().escape_ascii();
+                    faults.push(format!("the key {key} is in two slots, one of {loc:#x}"));
+                }
+                live += extent;
+                self.audit_item(segment, &item, sums, faults);
+            }
+        }
+        for slot in slots {
+            faults.push(format!("the slot of {:#x} names no item", slot.loc()));
+        }
+        let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
+        // What a pass unlinks is taken off when its segment is retired, or free.
+        if state == Some(State::Draining) {
+            self.add_uncounted(segment, live, sums);
+        } else if there.live() != live {
+            let counted = there.live();
+            faults.push(format!("{state:?} segment {segment} has {live} live, counted {counted}"));
+        }
+    }
+
+    /// Bytes that are counted and not linked any more.
+    fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
+        let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
+        sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
+        if self.log.queue_of(segment) == Queue::Probation {
+            sums.probation_bytes = sums.probation_bytes.wrapping_add_signed(bytes.into());
+        }
+    }
+
+    fn audit_item(&self, segment: u32, item: &Item<'_>, sums: &mut Sums, faults: &mut Vec<String>) {
+        let key = item.key().escape_ascii();
+        let there = self.log.segment(segment);
+        sums.items += 1;
+        let bytes = item_bytes(item.shape());
+        sums.bytes = sums.bytes.wrapping_add(bytes);
+        if self.log.queue_of(segment) == Queue::Probation {
+            sums.probation_bytes = sums.probation_bytes.wrapping_add(bytes);
+        }
+        let exptime = if item.exptime() == 0 { u32::MAX } else { item.exptime() };
+        let (first, last) = (there.min_exp(), there.max_exp());
+        if exptime > last || (exptime < first && !there.is(State::Draining)) {
+            faults.push(format!(
+                "{key} expires at {exptime}, those of segment {segment} from {first} to {last}"
+            ));
+        }
+        if let Some(head) = item.first_frame() {
+            let (value_bytes, log_bytes) = item.value_bytes();
+            let frames = (value_bytes - log_bytes) / self.frame_bytes();
+            if sums.chains.insert(head, frames).is_some() {
+                faults.push(format!("{key} has the frames of another item, from {head} on"));
+            }
+            if !there.is_framed() {
+                faults.push(format!("{key} has frames, but segment {segment} has none"));
+            }
+        }
+    }
+
+    fn audit_sums(&self, sums: &Sums, faults: &mut Vec<String>) {
+        let mut stats = crate::Stats::default();
+        self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
+        for (what, counted, due) in [
+            ("items", stats.curr_items, sums.items),
+            ("bytes", stats.bytes, sums.bytes),
+            ("bytes in probation", stats.probation_bytes, sums.probation_bytes),
+        ] {
+            if counted != due {
+                faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
+            }
+        }
+        // Columns that are not asleep have some yet to report.
+        let online = self.memory().quiescence.online() as u64;
+        let unreported = online * ITEMS_LUMP.unsigned_abs();
+        let (reported, items) = (self.index.counted(), sums.items.cast_signed());
+        if (reported - items).unsigned_abs() > unreported {
+            faults.push(format!("{items} items, the index was told of {reported}"));
+        }
+        let of_index = (0..self.memory().segments.count())
+            .filter(|segment| self.log.segment(*segment).is(State::Index))
+            .count();
+        let granted = self.index.granted_bytes();
+        if granted != of_index * self.memory().region.segment_bytes() as usize {
+            faults.push(format!("the index has {of_index} segments and {granted} bytes"));
+        }
+    }
+
+    /// Each segment that is being walked is one walk's, and each walk has a token.
+    fn audit_walks(&self, faults: &mut Vec<String>) {
+        let Ok(parked) = self.parked.try_lock() else { return };
+        let Some(gathered) = self.harvest.claimed() else { return };
+        let mut walked: Vec<u32> = parked.iter().map(|drain| drain.segment).collect();
+        walked.extend(gathered);
+        let claims = walked.len();
+        walked.sort_unstable();
+        walked.dedup();
+        let draining = |segment: &u32| self.log.segment(*segment).is(State::Draining);
+        if walked.len() != claims || !walked.iter().all(draining) {
+            faults
+                .push(format!("walks are parked or to come through {walked:?}, {claims} of them"));
+        }
+        let all = (0..self.memory().segments.count()).filter(draining).count();
+        // Relaxed: what holds a token and is not parked is a column's own.
+        let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
+        let own = tokens.wrapping_sub(parked.len());
+        if own > self.memory().quiescence.online() || all != walked.len() + own {
+            let (walked, parked) = (walked.len(), parked.len());
+            faults.push(format!(
+                "{all} segments are walked: {walked} gathered or parked, {parked} parked, {tokens} \
+                 tokens"
+            ));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Does each slot stand where a lookup looks for it?
+//!
+//! Where: the store's audit, in tests and debug builds, while nothing is done.
+//! Invariant: it changes nothing, and ends whatever it finds.
+//! Source: none.
+
+use super::slot::{BUSY, Slot, tag};
+use super::width::Address;
+use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
+use memory::sync::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
+
+/// What a walk through the groups has met.
+struct Met<'f, H> {
+    hash_of: H,
+    slots: Vec<Slot>,
+    /// Overflow lines in chains, and free ones.
+    overflow: BTreeSet<u64>,
+    faults: &'f mut Vec<String>,
+}
+
+impl Index {
+    /// All slots; and the faults of where they stand, by the hash of the key each names, where
+    /// there is one.
+    pub(crate) fn audit(
+        &self,
+        hash_of: impl FnMut(Slot) -> Option<u64>,
+        faults: &mut Vec<String>,
+    ) -> Vec<Slot> {
+        let mut met = Met { hash_of, slots: Vec::new(), overflow: BTreeSet::new(), faults };
+        for group in 0..self.width().total_groups() {
+            self.audit_group(group, &mut met);
+        }
+        self.audit_overflow(&mut met);
+        let Ok(moving) = self.moving.try_lock() else { return met.slots };
+        let widest = moving.widest.total_lines();
+        for line in index(self.width().total_lines())..index(widest) {
+            if self.lines.line(line).iter().any(|word| word.load(Ordering::Acquire) != 0) {
+                met.faults.push(format!("line {line} is not in use, and not empty"));
+            }
+        }
+        met.slots
+    }
+
+    fn audit_group<H: FnMut(Slot) -> Option<u64>>(&self, group: u64, met: &mut Met<'_, H>) {
+        let address = self.width().address(group);
+        let word = self.groups.word(address.group()).load(Ordering::Acquire);
+        if address.group != group || word & (LOCK | ODD) != 0 {
+            met.faults.push(format!("group {group} is {word:x}, at {address:?}"));
+        }
+        for line in 0..address.lines {
+            for slot in slots(self.lines.line(address.line(line))) {
+                self.audit_slot(slot, (address, word), Some(line), met);
+            }
+        }
+        let first = word & OVERFLOW_AT;
+        let mut at = first;
+        while at != 0 {
+            if index(at) >= self.overflow.cut() || !met.overflow.insert(at) {
+                met.faults.push(format!("overflow line {at} of group {group} is another's"));
+                return;
+            }
+            let mut filled = 0;
+            for slot in slots(self.overflow.slots(at)) {
+                filled += 1;
+                self.audit_slot(slot, (address, word), None, met);
+            }
+            if filled == 0 || (at != first && filled < self.overflow.slots(at).len()) {
+                met.faults.push(format!("overflow line {at} of group {group} has {filled} slots"));
+            }
+            at = self.overflow.next(at);
+        }
+    }
+
+    fn audit_slot<H: FnMut(Slot) -> Option<u64>>(
+        &self,
+        slot: Slot,
+        (address, word): (Address, u64),
+        line: Option<u64>,
+        met: &mut Met<'_, H>,
+    ) {
+        met.slots.push(slot);
+        let (group, loc) = (address.group, slot.loc());
+        if slot.has(BUSY) {
+            met.faults.push(format!("the slot of {loc:#x} is busy"));
+        }
+        let (home, other) = (address.home(slot.tag()), address.other(slot.tag()));
+        let spilled = word & (1 << (u64::from(SPILLED_AT) + home)) != 0;
+        let is_found = match line {
+            Some(line) => line == home || (line == other && spilled),
+            None => spilled,
+        };
+        if !is_found {
+            met.faults.push(format!(
+                "the slot of {loc:#x} stands in line {line:?} of group {group}: home {home}, other \
+                 {other}, group word {word:x}"
+            ));
+        }
+        if let Some(hash) = (met.hash_of)(slot)
+            && (tag(hash) != slot.tag() || self.width().address(hash).group != group)
+        {
+            let due = (self.width().address(hash).group, tag(hash));
+            let there = (group, slot.tag());
+            met.faults.push(format!("the key at {loc:#x} is of {due:?}, its slot in {there:?}"));
+        }
+    }
+
+    /// Each overflow line is in a chain or free.
+    fn audit_overflow<H>(&self, met: &mut Met<'_, H>) {
+        let cut = self.overflow.cut();
+        for at in self.overflow.free_lines().take(cut) {
+            if index(at) >= cut || !met.overflow.insert(at) {
+                met.faults.push(format!("overflow line {at} is free, and in use"));
+                return;
+            }
+            if slots(self.overflow.slots(at)).next().is_some() {
+                met.faults.push(format!("overflow line {at} is free, and not empty"));
+            }
+        }
+        if met.overflow.len() + 1 != cut {
+            let known = met.overflow.len() + 1;
+            met.faults.push(format!("{cut} overflow lines were cut, {known} are left"));
+        }
+    }
+}
+
+fn slots(line: &[AtomicU64]) -> impl Iterator<Item = Slot> {
+    // Acquire pairs with the Release that put the slot there.
+    line.iter().map(|word| Slot(word.load(Ordering::Acquire))).filter(|slot| slot.0 != 0)
+}

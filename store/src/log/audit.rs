@@ -1,0 +1,62 @@
+//! Can each segment of the log be found by who will need it?
+//!
+//! Where: the store's audit, in tests and debug builds, while nothing is done.
+//! Invariant: it changes nothing, and ends whatever it finds.
+//! Source: none.
+
+use super::{Log, NONE};
+use memory::segments::State;
+use memory::sync::Ordering;
+use std::collections::BTreeSet;
+
+impl Log {
+    /// Faults of what the log knows of its segments: what is open is somebody's to append to, what
+    /// is sealed is whole and stands in its queue, and all of each queue are counted.
+    pub(crate) fn audit(&self, faults: &mut Vec<String>) {
+        let named = self.named();
+        let mut counts = [0_u32; 2];
+        for segment in 0..self.memory.segments.count() {
+            let there = self.segment(segment);
+            let Some(state) = there.state() else { continue };
+            if !matches!(state, State::Open | State::Sealed | State::Draining) {
+                continue;
+            }
+            let lane = self.lane_of(segment);
+            counts[usize::from(std::ptr::eq(lane, &self.lanes[1]))] += 1;
+            let (committed, reserved) = (there.committed(), there.reserved());
+            if state == State::Open && u64::from(committed) != reserved {
+                faults.push(format!("open segment {segment} has {committed} of {reserved} bytes"));
+            }
+            if state == State::Open && !named.contains(&segment) {
+                faults.push(format!("segment {segment} is open for nobody"));
+            }
+            if state != State::Open && !there.drainable() {
+                let end = there.end();
+                faults.push(format!("{state:?} segment {segment} has {committed} of {end} bytes"));
+            }
+            if state == State::Sealed && !lane.queue.has(there.ticket(), segment) {
+                faults.push(format!("sealed segment {segment} stands in no queue"));
+            }
+        }
+        for (lane, count) in self.lanes.iter().zip(counts) {
+            let counted = lane.count.segments.load(Ordering::Relaxed); // a count
+            if counted != count {
+                faults.push(format!("a queue has {count} segments, counted {counted}"));
+            }
+        }
+    }
+
+    /// Segments that somebody appends to, or did.
+    fn named(&self) -> BTreeSet<u32> {
+        let mut named = BTreeSet::new();
+        for lane in &self.lanes {
+            // Acquire, here and below: as in `reserve_untimed`.
+            named.extend(lane.appenders.iter().map(|open| open.load(Ordering::Acquire)));
+            named.extend(lane.timed.all());
+            let outs = lane.outs.iter().flatten();
+            named.extend(outs.map(|out| out.segment.load(Ordering::Acquire)));
+        }
+        named.remove(&NONE);
+        named
+    }
+}

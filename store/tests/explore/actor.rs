@@ -1,0 +1,447 @@
+//! A column at work, and what all of them share.
+//!
+//! Where: one in each thread of a schedule, and the keeper before and after them.
+//! Invariant: what is done to a key is noted with the moments before and after it.
+//! Source: none.
+
+use crate::linear::Call;
+use crate::model::{Event, Item, MetaSeen, Seen};
+use crate::script::{
+    APART_SECONDS_MAX, Act, Cas, DeltaAct, FRAME_BYTES, KeyAct, Look, MarkAct, MetaAct, PutAct,
+    SEGMENT_BYTES, START, Script,
+};
+use memory::sync::plain_access;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use store::{
+    Appended, Around, Body, Column, Deleted, Delta, Draft, Looked, MetaDelete, MetaGet, MetaStep,
+    Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
+};
+
+/// What all columns of a schedule share.
+pub(crate) struct World {
+    pub(crate) script: Script,
+    pub(crate) moment: AtomicU64,
+    /// {lane, key, call}; of all keys where there is none. Columns, the keeper, then evictions.
+    pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
+    pub(crate) clocks: Vec<AtomicU32>,
+    pub(crate) latest: Mutex<Vec<(u64, u32)>>,
+    /// The CAS unique last seen of each key.
+    pub(crate) seen: Vec<AtomicU64>,
+    /// The values made so far.
+    pub(crate) made: AtomicU64,
+    pub(crate) wrong: Mutex<Vec<String>>,
+    pub(crate) refused: AtomicU32,
+    /// Keys in no history that were set before the columns began.
+    pub(crate) filled: AtomicU32,
+}
+
+pub(crate) fn name(key: usize) -> Vec<u8> {
+    let mut name = format!("key{key}").into_bytes();
+    name.resize(name.len() + key * 7, b'-');
+    name
+}
+
+pub(crate) fn fill_name(key: u32) -> Vec<u8> {
+    format!("fill{key}").into_bytes()
+}
+
+fn fill_value(key: u32, bytes: usize) -> Vec<u8> {
+    fill_name(key).iter().cycle().take(bytes).copied().collect()
+}
+
+impl World {
+    pub(crate) fn new(script: &Script) -> Self {
+        let number = AtomicU64::new;
+        Self {
+            script: script.clone(),
+            moment: number(0),
+            calls: Mutex::default(),
+            clocks: script.behind.iter().map(|behind| AtomicU32::new(START - behind)).collect(),
+            latest: Mutex::default(),
+            seen: (0..script.keys).map(|_| number(0)).collect(),
+            made: number(0),
+            wrong: Mutex::default(),
+            refused: AtomicU32::new(0),
+            filled: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn moment(&self) -> u64 {
+        self.moment.fetch_add(1, SeqCst)
+    }
+
+    pub(crate) fn note(&self, lane: usize, key: Option<usize>, call: Call) {
+        self.calls.lock().unwrap().push((lane, key, call));
+    }
+
+    pub(crate) fn wrong(&self, what: String) {
+        self.wrong.lock().unwrap().push(what);
+    }
+
+    /// Bytes that are nobody else's.
+    fn value(&self, act: &PutAct) -> Vec<u8> {
+        let made = self.made.fetch_add(1, SeqCst);
+        let bytes = usize::try_from(act.bytes).unwrap();
+        match act.number {
+            Some(number) => number.to_string().into_bytes(),
+            None => format!("v{made}.").bytes().cycle().take(bytes).collect(),
+        }
+    }
+
+    fn cas(&self, key: usize, cas: Cas) -> u64 {
+        let seen = self.seen[key].load(SeqCst);
+        match cas {
+            Cas::None => 0,
+            Cas::Seen => seen,
+            Cas::Off(by) => seen.saturating_add_signed(by),
+        }
+    }
+
+    fn see(&self, key: usize, cas: u64) {
+        self.seen[key].store(cas, SeqCst);
+    }
+}
+
+/// A column, and what it holds.
+pub(crate) struct Actor {
+    pub(crate) world: Arc<World>,
+    pub(crate) column: Column,
+    pub(crate) lane: usize,
+    pub(crate) now: u32,
+    pub(crate) pins: Vec<(Vec<u8>, Pinned)>,
+}
+
+fn bytes(pinned: &Pinned) -> Vec<u8> {
+    let mut all = Vec::new();
+    for piece in pinned.pieces() {
+        plain_access(piece.as_ptr(), piece.len(), false);
+        all.extend_from_slice(piece);
+    }
+    all
+}
+
+fn whole(value: &Value<'_>) -> Vec<u8> {
+    match value {
+        Value::Log(log) => {
+            plain_access(log.as_ptr(), log.len(), false);
+            log.to_vec()
+        }
+        Value::Frames(pinned, tail) => {
+            let mut all = bytes(pinned);
+            plain_access(tail.as_ptr(), tail.len(), false);
+            all.extend_from_slice(tail);
+            all
+        }
+    }
+}
+
+/// A touch that has found nothing.
+fn missed(exptime: u32) -> Event {
+    Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
+}
+
+impl Actor {
+    pub(crate) fn set_now(&mut self, now: u32) {
+        let began = self.world.moment();
+        self.world.latest.lock().unwrap().push((began, now));
+        self.world.clocks[self.lane].store(now, SeqCst);
+        self.column.set_now(now);
+        self.now = now;
+        self.note(None, began, Event::Tick);
+    }
+
+    fn note(&self, key: Option<usize>, began: u64, event: Event) {
+        let call = Call { began, ended: self.world.moment(), now: self.now, event };
+        self.world.note(self.lane, key, call);
+    }
+
+    pub(crate) fn act(&mut self, act: &Act) {
+        match act {
+            Act::Key(key, act) => self.on_key(*key, act),
+            Act::Pin(key) => {
+                let hit = self.column.get(&name(*key));
+                if let Some(Value::Frames(pinned, _)) = hit.map(|hit| hit.value) {
+                    self.pins.push((bytes(&pinned), pinned));
+                }
+            }
+            Act::Unpin => self.unpin(),
+            Act::Flush(seconds) => {
+                let at = seconds.map(|seconds| self.now + seconds);
+                let began = self.world.moment();
+                self.column.flush(at);
+                self.note(None, began, Event::Flush(at));
+            }
+            Act::CallOff => {
+                let began = self.world.moment();
+                self.column.flush(Some(0));
+                self.note(None, began, Event::Flush(Some(0)));
+            }
+            Act::Tick => {
+                let slowest = self.world.clocks.iter().map(|clock| clock.load(SeqCst)).min();
+                if self.now < slowest.unwrap_or(0) + APART_SECONDS_MAX {
+                    self.set_now(self.now + 1);
+                }
+            }
+            Act::Quiesce => self.column.quiesce(),
+            Act::Maintain(times) => _ = (0..*times).all(|_| self.column.maintain()),
+            Act::Sleep => {
+                self.column.offline();
+                plain_access(std::ptr::null(), 0, false);
+                self.column.online();
+            }
+            Act::Limit(segments) => {
+                let changed = self.column.limit_memory(segments * SEGMENT_BYTES);
+                if changed.is_err() {
+                    self.world.wrong(format!("a limit of {segments} segments: {changed:?}"));
+                }
+            }
+            Act::Fill(first, count, bytes) => {
+                (0..*count).for_each(|more| _ = self.fill(first + more, *bytes, 0));
+            }
+            Act::Extend(first, count, exptime) => {
+                let touch = |key| _ = self.column.touch(&fill_name(key), *exptime);
+                (0..*count).map(|more| first + more).for_each(touch);
+            }
+            Act::Clear(first, count) => {
+                (0..*count).for_each(|more| _ = self.column.delete(&fill_name(first + more)));
+            }
+            Act::Peek(key) => {
+                let hit = self.column.get(&fill_name(*key)).map(|hit| whole(&hit.value));
+                if hit.as_ref().is_some_and(|value| *value != fill_value(*key, value.len())) {
+                    self.world.wrong(format!("fill{key} has {hit:?}"));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn unpin(&mut self) {
+        for (value, pinned) in std::mem::take(&mut self.pins) {
+            if bytes(&pinned) != value {
+                self.world.wrong(format!("lane {}: held frames have changed", self.lane));
+            }
+        }
+    }
+
+    /// False: there is no room.
+    pub(crate) fn fill(&mut self, key: u32, bytes: usize, exptime: u32) -> bool {
+        let (name, value) = (fill_name(key), fill_value(key, bytes));
+        let put = Put { exptime, ..Put::new(Verb::Set, &name) };
+        let came = self.column.put(&put, Body::Bytes(&value));
+        if came.is_err() {
+            self.world.refused.fetch_add(1, SeqCst);
+        }
+        came.is_ok()
+    }
+
+    pub(crate) fn on_key(&mut self, key: usize, act: &KeyAct) {
+        let began = self.world.moment();
+        let event = match act {
+            KeyAct::Get(look) => Event::Get(self.get(key, *look)),
+            KeyAct::Touch(exptime) => match self.column.touch(&name(key), *exptime) {
+                Ok(true) => Event::Touched(*exptime),
+                // Without room it may have stayed as it was.
+                Ok(false) | Err(_) => missed(*exptime),
+            },
+            KeyAct::GetAndTouch(exptime) => self.get_and_touch(key, *exptime),
+            KeyAct::Put(act) => self.put(key, act),
+            KeyAct::Delete => {
+                let was = self.column.delete(&name(key));
+                let came = if was { Deleted::Deleted } else { Deleted::NotFound };
+                Event::Delete { cas: None, came }
+            }
+            KeyAct::MetaDelete(act) => self.meta_delete(key, act),
+            KeyAct::Delta(act) => self.delta(key, act),
+            KeyAct::MetaGet(act) => self.meta_get(key, act),
+        };
+        if let Event::Get(Some(Seen { cas, .. }))
+        | Event::Put { came: Ok(Stored::Stored { cas, .. }), .. } = &event
+        {
+            self.world.see(key, *cas);
+        }
+        if let Event::Put { came: Err(_), .. }
+        | Event::Delta { came: Err(_), .. }
+        | Event::Mark { came: Err(_), .. } = &event
+        {
+            self.world.refused.fetch_add(1, SeqCst);
+        }
+        self.note(Some(key), began, event);
+    }
+
+    fn get_and_touch(&mut self, key: usize, exptime: u32) -> Event {
+        let Ok(Some(hit)) = self.column.get_and_touch(&name(key), exptime) else {
+            return missed(exptime);
+        };
+        let (flags, cas) = (hit.client_flags, hit.cas);
+        Event::GotAndTouched(Seen { value: whole(&hit.value).into(), flags, cas }, exptime)
+    }
+
+    fn delta(&mut self, key: usize, act: &DeltaAct) -> Event {
+        let DeltaAct { incr, delta, vivify, exptime, .. } = *act;
+        let cas = self.world.cas(key, act.cas);
+        let asked = Delta { key: &name(key), incr, delta, cas, cas_in: None, vivify, exptime };
+        let came = self.column.delta(&asked);
+        Event::Delta { incr, delta, cas, vivify, exptime, came }
+    }
+
+    fn meta_get(&mut self, key: usize, act: &MetaAct) -> Event {
+        let MetaAct { steps, win, bump } = act.clone();
+        let name = name(key);
+        let get = MetaGet { key: &name, key_binary: false, cas_in: None, bump, win, steps: &steps };
+        let hit = self.column.meta_get(&get).ok().flatten().map(|hit| {
+            let (flags, cas) = (hit.hit.client_flags, hit.hit.cas);
+            MetaSeen {
+                seen: Seen { value: whole(&hit.hit.value).into(), flags, cas },
+                exptime: hit.exptime,
+                stale: hit.stale,
+                token_sent: hit.token_sent,
+                won: hit.won,
+                vivified: hit.vivified,
+            }
+        });
+        Event::MetaGet { steps, win, hit }
+    }
+
+    fn get(&mut self, key: usize, look: Look) -> Option<Seen> {
+        let name = name(key);
+        let hash = self.column.hashed(&name);
+        let told = Cell::new((0, 0));
+        let mut out = Vec::new();
+        let looked = match look {
+            Look::Plain | Look::Held => {
+                let hit = self.column.get(&name)?;
+                let (flags, cas) = (hit.client_flags, hit.cas);
+                let value = whole(&hit.value);
+                if matches!(look, Look::Held) {
+                    (0..20).for_each(|_| plain_access(std::ptr::null(), 0, false));
+                    if whole(&hit.value) != value {
+                        self.world.wrong(format!("key {key} has changed in hand"));
+                    }
+                }
+                return Some(Seen { value: value.into(), flags, cas });
+            }
+            Look::Into => self.column.get_into(&name, hash, &mut out, |out, head| {
+                told.set((head.client_flags(), head.cas()));
+                out.push(b'<');
+                Wants::Value
+            }),
+            Look::Around => self.column.get_around(
+                &name,
+                hash,
+                &mut out,
+                |head| {
+                    told.set((head.client_flags(), head.cas()));
+                    let first = Word::new(u64::from(b'<'), 1);
+                    Some(Around { before: [first, first, first, first], ..Around::default() })
+                },
+                |out, head| {
+                    told.set((head.client_flags(), head.cas()));
+                    out.push(b'<');
+                    Wants::Value
+                },
+            ),
+        };
+        let before = match &looked {
+            Looked::Hit(Appended::Around) => 4,
+            _ => 1,
+        };
+        let value = match looked {
+            Looked::Miss => return None,
+            Looked::Left => {
+                self.world.wrong("a lookup nobody called off was".to_owned());
+                return None;
+            }
+            Looked::Hit(Appended::Frames(pinned, tail)) => {
+                out.truncate(before);
+                whole(&Value::Frames(pinned, tail))
+            }
+            Looked::Hit(_) => out.split_off(before),
+        };
+        if out.iter().any(|byte| *byte != b'<') || out.len() != before {
+            self.world.wrong(format!("key {key} has {out:?} before it"));
+        }
+        let (flags, cas) = told.get();
+        Some(Seen { value: value.into(), flags, cas })
+    }
+
+    fn put(&mut self, key: usize, act: &PutAct) -> Event {
+        let (name, value) = (name(key), self.world.value(act));
+        let cas = self.world.cas(key, act.cas);
+        let put = Put {
+            client_flags: act.flags,
+            exptime: act.exptime,
+            cas,
+            cas_in: act.cas_in,
+            stale: act.stale,
+            ..Put::new(act.verb, &name)
+        };
+        let came = match self.arrived(act, &value) {
+            Some(Ok(mut draft)) => self.column.put(&put, Body::Draft(&mut draft)),
+            None => self.column.put(&put, Body::Bytes(&value)),
+            // As a server does, which has the rest swallowed.
+            Some(Err(refused)) => {
+                if act.verb == Verb::Set && refused != Refused::Later {
+                    self.column.delete(&name);
+                }
+                Err(refused)
+            }
+        };
+        let given = Item {
+            value: value.into(),
+            flags: act.flags,
+            cas: None,
+            exptime: act.exptime,
+            stale: false,
+            won: false,
+        };
+        Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, came }
+    }
+
+    /// A value that arrives piece by piece.
+    fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, Refused>> {
+        if !act.draft || (value.len() as u64) <= FRAME_BYTES {
+            return None;
+        }
+        let mut draft = self.column.draft(u32::try_from(value.len()).unwrap());
+        let mut left = value;
+        while !left.is_empty() {
+            let space = match draft.space(&mut self.column) {
+                Ok(space) => space,
+                Err(refused) => return Some(Err(refused)),
+            };
+            let bytes = space.len().min(left.len());
+            plain_access(space.as_ptr(), bytes, true);
+            space[..bytes].copy_from_slice(&left[..bytes]);
+            draft.filled(bytes);
+            left = &left[bytes..];
+        }
+        Some(Ok(draft))
+    }
+
+    fn meta_delete(&mut self, key: usize, act: &MarkAct) -> Event {
+        let cas = (!matches!(act.cas, Cas::None)).then(|| self.world.cas(key, act.cas));
+        let delete = MetaDelete {
+            key: &name(key),
+            cas,
+            cas_in: None,
+            stale: act.stale,
+            exptime: act.exptime,
+            remove_value: act.remove_value,
+            client_flags: act.flags,
+        };
+        let came = self.column.meta_delete(&delete);
+        let is_plain = !act.stale && !act.remove_value;
+        match came {
+            Ok(came) if is_plain => Event::Delete { cas, came },
+            came => Event::Mark {
+                cas,
+                cas_in: None,
+                stale: act.stale,
+                exptime: act.exptime,
+                emptied: act.remove_value.then_some(act.flags),
+                came,
+            },
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Is there an order of a key's events that explains all their answers?
+//!
+//! Where: after each schedule, for each key.
+//! Invariant: an event comes after those that had ended before it began; each lane's are in order.
+//! What is hidden to the latest clock may go at any time.
+//! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with the states met
+//! remembered (Lowe, 2017).
+
+use crate::model::{Event, Rules, State, is_hidden};
+use std::collections::HashSet;
+
+/// Something done, between two moments.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    /// The clock of the column that did it.
+    pub(crate) now: u32,
+    pub(crate) event: Event,
+}
+
+/// States looked at before a history is left undecided.
+const STATES_MAX: usize = 1 << 20;
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Explained,
+    /// No order does; that far came the longest.
+    Wrong(Vec<usize>),
+    Undecided,
+}
+
+/// The latest of all clocks, from moment to moment.
+pub(crate) type Clocks = [(u64, u32)];
+
+fn latest(clocks: &Clocks, moment: u64) -> u32 {
+    clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
+}
+
+/// Looks for an order of what each of `lanes` did, one after the other.
+pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
+    let mut met = HashSet::new();
+    let mut open = vec![(vec![0; lanes.len()], State::default())];
+    let mut furthest = vec![0; lanes.len()];
+    while let Some((at, state)) = open.pop() {
+        if at.iter().sum::<usize>() > furthest.iter().sum() {
+            furthest.clone_from(&at);
+        }
+        let next = |lane: usize| lanes[lane].get(at[lane]);
+        let Some(first_end) = (0..lanes.len()).filter_map(next).map(|call| call.ended).min() else {
+            return Verdict::Explained;
+        };
+        for lane in 0..lanes.len() {
+            let Some(call) = next(lane).filter(|call| call.began <= first_end) else { continue };
+            let mut before = vec![state.clone()];
+            if is_hidden(&state, latest(clocks, call.ended)) {
+                before.push(State { item: None, ..state.clone() });
+            }
+            for state in before.iter().flat_map(|state| rules.after(state, call.now, &call.event)) {
+                let mut at = at.clone();
+                at[lane] += 1;
+                if met.insert((at.clone(), state.clone())) {
+                    open.push((at, state));
+                }
+            }
+        }
+        if met.len() > STATES_MAX {
+            return Verdict::Undecided;
+        }
+    }
+    Verdict::Wrong(furthest)
+}

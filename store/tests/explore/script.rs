@@ -1,0 +1,372 @@
+//! What the columns of one schedule do, drawn from its seed.
+//!
+//! Where: before a schedule begins; printed when it fails.
+//! Invariant: a script follows from its seed and its kind alone.
+
+use crate::random::Random;
+use store::policy::Eviction;
+use store::{MetaStep, Verb, Vivify};
+
+/// The clock at the start: times before and behind it differ in more than their lowest byte.
+pub(crate) const START: u32 = 253;
+/// The columns' clocks are so many seconds apart at most.
+pub(crate) const APART_SECONDS_MAX: u32 = 2;
+/// Bytes of a segment, and of a frame, in stores that are explored.
+pub(crate) const SEGMENT_BYTES: usize = 4 << 10;
+pub(crate) const FRAME_BYTES: u64 = 512;
+/// Keys whose histories are checked.
+pub(crate) const KEYS_MAX: usize = 8;
+
+/// What a schedule is to meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// There is room for everything.
+    Roomy,
+    /// Something must go for whatever comes.
+    Tight,
+    /// As `Tight`, while the limit goes up and down.
+    Limits,
+    /// The index grows and contracts; there is room.
+    Index,
+}
+
+/// A CAS unique to be given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cas {
+    None,
+    /// The one last seen of the key.
+    Seen,
+    /// So much less or more than that.
+    Off(i64),
+}
+
+/// How a key is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    Plain,
+    /// Held for a while before it is compared.
+    Held,
+    Into,
+    Around,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PutAct {
+    pub(crate) verb: Verb,
+    pub(crate) bytes: u64,
+    /// The value is a number.
+    pub(crate) number: Option<u64>,
+    pub(crate) flags: u32,
+    pub(crate) exptime: u32,
+    pub(crate) cas: Cas,
+    pub(crate) cas_in: Option<u64>,
+    pub(crate) stale: bool,
+    /// It arrives piece by piece.
+    pub(crate) draft: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DeltaAct {
+    pub(crate) incr: bool,
+    pub(crate) delta: u64,
+    pub(crate) cas: Cas,
+    pub(crate) vivify: Option<Vivify>,
+    pub(crate) exptime: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MarkAct {
+    pub(crate) cas: Cas,
+    pub(crate) stale: bool,
+    pub(crate) exptime: Option<u32>,
+    pub(crate) remove_value: bool,
+    pub(crate) flags: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MetaAct {
+    pub(crate) steps: Vec<MetaStep>,
+    pub(crate) win: bool,
+    pub(crate) bump: bool,
+}
+
+/// What a column does to a key.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyAct {
+    Get(Look),
+    Touch(u32),
+    GetAndTouch(u32),
+    Put(PutAct),
+    Delete,
+    MetaDelete(MarkAct),
+    Delta(DeltaAct),
+    MetaGet(MetaAct),
+}
+
+/// What a column does.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Key(usize, KeyAct),
+    /// Holds the frames of a key's value.
+    Pin(usize),
+    Unpin,
+    /// In so many seconds; `None`: now.
+    Flush(Option<u32>),
+    CallOff,
+    /// A second on.
+    Tick,
+    Quiesce,
+    Maintain(u32),
+    Sleep,
+    /// So many segments may be in use.
+    Limit(usize),
+    /// Keys that are in no history: from this one so many, with values of so many bytes.
+    Fill(u32, u32, usize),
+    Clear(u32, u32),
+    Peek(u32),
+    /// So many keys get an exptime.
+    Extend(u32, u32, u32),
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) kind: Kind,
+    pub(crate) eviction: Option<Eviction>,
+    pub(crate) cas: bool,
+    pub(crate) segments: usize,
+    pub(crate) keys: usize,
+    /// Before the columns begin: keys in no history, and the bytes of their values, up to a bound.
+    pub(crate) fill: (u32, usize),
+    /// Of these, one in so many is large, and one expires.
+    pub(crate) fill_large: u64,
+    pub(crate) fill_timed: u64,
+    /// One in so many is gone again.
+    pub(crate) fill_holes: u64,
+    /// What is done to each key among them.
+    pub(crate) first: Vec<KeyAct>,
+    /// The columns' clocks, before `START`.
+    pub(crate) behind: Vec<u32>,
+    pub(crate) acts: Vec<Vec<Act>>,
+    /// Client-made CAS uniques are among them.
+    pub(crate) own_cas: bool,
+    pub(crate) seed: u64,
+}
+
+/// What is done, beside getting and setting.
+struct Mix {
+    flush: bool,
+    timed: bool,
+    large: bool,
+    meta: bool,
+    own_cas: bool,
+    limits: bool,
+    /// Mostly, lives are prolonged while segments are walked.
+    prolongs: bool,
+    /// All values of one length.
+    fixed: Option<u64>,
+    fill: u64,
+    fill_keys: u32,
+    fill_bytes: usize,
+    keys: usize,
+    segments: usize,
+}
+
+impl Script {
+    pub(crate) fn draw(kind: Kind, seed: u64) -> Self {
+        let random = &mut Random::new(seed);
+        let columns = 2 + random.index(3);
+        let policies = Eviction::ALL.map(|(_, policy)| Some(policy));
+        let eviction = match random.one_in(6) {
+            true => None,
+            false => random.pick(&policies),
+        };
+        let segments = match kind {
+            Kind::Roomy => 96,
+            Kind::Index => 128,
+            Kind::Tight | Kind::Limits => 20 + random.index(16),
+        };
+        let fill = match kind {
+            Kind::Roomy => (random.number(40), 30 + random.index(200)),
+            Kind::Index => (180 + random.number(400), 10 + random.index(20)),
+            Kind::Tight | Kind::Limits => (4000, 80 + random.index(380)),
+        };
+        let mix = Mix {
+            flush: random.one_in(3),
+            timed: random.below(3) > 0,
+            large: random.one_in(3),
+            meta: random.one_in(2),
+            own_cas: random.one_in(5),
+            limits: kind == Kind::Limits,
+            prolongs: kind != Kind::Index && random.one_in(4),
+            fixed: random.one_in(3).then(|| 8 + random.below(100)),
+            fill: random.below(4) * if kind == Kind::Index { 4 } else { 1 },
+            fill_keys: fill.0.clamp(8, 300),
+            fill_bytes: fill.1,
+            keys: 1 + random.index(KEYS_MAX),
+            segments,
+        };
+        let acts = 4 + random.index(20);
+        let [large, timed, holes] = [4, 3, 3].map(|one_in| match random.below(3) {
+            0 => u64::MAX,
+            more => one_in * more,
+        });
+        Self {
+            kind,
+            eviction,
+            cas: !random.one_in(4),
+            segments,
+            keys: mix.keys,
+            fill,
+            fill_large: if mix.large && kind != Kind::Index { large } else { u64::MAX },
+            fill_timed: match (mix.prolongs, mix.timed) {
+                (true, _) => 1,
+                (false, true) => timed,
+                (false, false) => u64::MAX,
+            },
+            fill_holes: holes,
+            first: (0..mix.keys).map(|_| KeyAct::Put(mix.put(random))).collect(),
+            behind: (0..columns).map(|_| random.number(APART_SECONDS_MAX + 1)).collect(),
+            acts: (0..columns).map(|_| (0..acts).map(|_| mix.act(random)).collect()).collect(),
+            own_cas: mix.own_cas,
+            seed,
+        }
+    }
+}
+
+impl Mix {
+    fn act(&self, random: &mut Random) -> Act {
+        if self.prolongs && random.below(4) > 0 {
+            let (first, count) = (random.number(24), 1 + random.number(12));
+            return match random.below(4) {
+                0 => Act::Fill(first, count, self.fill_bytes),
+                1 => Act::Maintain(4),
+                _ => Act::Extend(first, count, START + random.pick(&[1, 2, 3, 500])),
+            };
+        }
+        match random.below(40) {
+            0..2 => Act::Quiesce,
+            2..5 => Act::Maintain(1 + random.number(4)),
+            5..7 => Act::Sleep,
+            7..9 if self.timed => Act::Tick,
+            9 if self.flush => match random.below(4) {
+                0 | 1 => Act::Flush(None),
+                2 => Act::Flush(Some(random.number(3))),
+                _ => Act::CallOff,
+            },
+            10 if self.large => Act::Pin(random.index(self.keys)),
+            11 if self.large => Act::Unpin,
+            12..14 if self.limits => {
+                let segments = [16, 20, 24, 32, 48, self.segments, self.segments * 2];
+                Act::Limit(random.pick(&segments))
+            }
+            14..20 if random.below(6) < self.fill => {
+                let (first, count) = (random.number(self.fill_keys), 1 + random.number(12));
+                match random.below(6) {
+                    0 => Act::Peek(first),
+                    1 => Act::Clear(first, count),
+                    2 | 3 if self.timed => Act::Extend(first, count, self.exptime(random)),
+                    _ => Act::Fill(first, count, self.fill_bytes),
+                }
+            }
+            _ => Act::Key(random.index(self.keys), self.key_act(random)),
+        }
+    }
+
+    fn key_act(&self, random: &mut Random) -> KeyAct {
+        match random.below(24) {
+            0..8 => KeyAct::Get(random.pick(&[Look::Plain, Look::Held, Look::Into, Look::Around])),
+            8..15 => KeyAct::Put(self.put(random)),
+            15 | 16 => KeyAct::Delete,
+            17 => KeyAct::Touch(self.exptime(random)),
+            18 => KeyAct::GetAndTouch(self.exptime(random)),
+            19 | 20 => KeyAct::Delta(self.delta(random)),
+            21 | 22 if self.meta => KeyAct::MetaGet(self.meta(random)),
+            23 if self.meta => KeyAct::MetaDelete(self.mark(random)),
+            _ => KeyAct::Get(Look::Plain),
+        }
+    }
+
+    fn put(&self, random: &mut Random) -> PutAct {
+        use Verb::{Add, Append, AppendVivify, Cas, Prepend, PrependVivify, Replace, Set};
+        let mut verbs = vec![Set, Set, Set, Set, Set, Add, Replace, Cas, Append, Prepend];
+        verbs.extend([AppendVivify, PrependVivify]);
+        let verb = random.pick(&verbs);
+        let extends = matches!(verb, Append | Prepend | AppendVivify | PrependVivify);
+        let bytes = match random.below(8) {
+            _ if extends => 1 + random.below(if self.large { 300 } else { 30 }),
+            0..5 => self.fixed.unwrap_or_else(|| random.below(120)),
+            5 => random.below(500),
+            _ if self.large => random.below(FRAME_BYTES * 4),
+            _ => random.below(60),
+        };
+        let is_cas = verb == Cas;
+        PutAct {
+            verb,
+            bytes,
+            number: (!extends && random.one_in(3)).then(|| random.pick(&[0, 7, 9, 99, 1 << 40])),
+            flags: if random.one_in(3) { random.number(3) } else { 0 },
+            exptime: self.exptime(random),
+            cas: match (is_cas, extends) {
+                (true, _) => random.pick(&[Cas_::Seen, Cas_::Seen, Cas_::Off(-1), Cas_::Off(1)]),
+                (_, true) if random.one_in(3) => Cas_::Seen,
+                _ => Cas_::None,
+            },
+            cas_in: self.cas_in(random),
+            stale: is_cas && self.meta && random.one_in(2),
+            draft: bytes > FRAME_BYTES,
+        }
+    }
+
+    fn cas_in(&self, random: &mut Random) -> Option<u64> {
+        let given = self.own_cas && random.one_in(2);
+        given.then(|| random.pick(&[1, 50, 1000, 1 << 33]))
+    }
+
+    fn exptime(&self, random: &mut Random) -> u32 {
+        match random.below(4) {
+            0 if self.timed => START + 500,
+            1 | 2 if self.timed => START + random.number(6) - 1,
+            _ => 0,
+        }
+    }
+
+    fn delta(&self, random: &mut Random) -> DeltaAct {
+        DeltaAct {
+            incr: random.below(3) > 0,
+            delta: random.pick(&[1, 1, 2, 90]),
+            cas: if random.one_in(4) { Cas_::Seen } else { Cas_::None },
+            vivify: random.one_in(2).then(|| Vivify {
+                initial: random.pick(&[0, 5, 99]),
+                exptime: self.exptime(random),
+            }),
+            exptime: (self.meta && random.one_in(4)).then(|| self.exptime(random)),
+        }
+    }
+
+    fn mark(&self, random: &mut Random) -> MarkAct {
+        MarkAct {
+            cas: random.pick(&[Cas_::None, Cas_::Seen, Cas_::Off(1)]),
+            stale: random.one_in(2),
+            exptime: random.one_in(2).then(|| self.exptime(random)),
+            remove_value: random.one_in(3),
+            flags: random.number(2),
+        }
+    }
+
+    fn meta(&self, random: &mut Random) -> MetaAct {
+        let mut steps = Vec::new();
+        if random.one_in(2) {
+            steps.push(MetaStep::Touch(self.exptime(random)));
+        }
+        if random.one_in(2) {
+            steps.push(MetaStep::Vivify(self.exptime(random)));
+        }
+        if random.one_in(2) {
+            steps.push(MetaStep::Recache(START + random.number(6)));
+        }
+        MetaAct { steps, win: random.below(4) > 0, bump: random.below(4) > 0 }
+    }
+}
+
+use self::Cas as Cas_;
