@@ -5,6 +5,8 @@
 //! a reply is made of is bounded by the settings, not by the items.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
+#[cfg(debug_assertions)]
+mod audit;
 mod general;
 mod items;
 mod memory;
@@ -84,6 +86,11 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
 
 /// Those that go by their whole name in either protocol, tried after the others.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
+    #[cfg(debug_assertions)]
+    (b"audit", |shared, rows| {
+        audit::write(shared, rows);
+        rows.end(END);
+    }),
     (b"items", |shared, rows| {
         items::items(shared, rows);
         rows.end(END);

@@ -285,3 +285,20 @@ fn dumps_are_forbidden_by_their_flag() {
     assert_eq!(answer(&shared, "detail on"), "CLIENT_ERROR stats detail not allowed\r\n");
     assert_eq!(answer(&shared, "cachedump 1 1"), "CLIENT_ERROR stats cachedump not allowed\r\n");
 }
+
+#[test]
+fn an_audit_is_for_debug_builds_and_finds_nothing() {
+    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let mut column = shared.store.column();
+    let put = store::Put::new(store::Verb::Set, b"key");
+    column.put(&put, store::Body::Bytes(&[b'v'; 100_000])).unwrap();
+    let sound = if cfg!(debug_assertions) { "STAT audit ok\r\nEND\r\n" } else { "ERROR\r\n" };
+    assert_eq!(answer(&shared, "audit"), sound);
+    let hit = column.get(b"key").unwrap();
+    if cfg!(debug_assertions) {
+        let told = answer(&shared, "audit");
+        assert!(told.starts_with("STAT audit_fault frame "), "held for a reader: {told}");
+    }
+    drop(hit);
+    assert_eq!(answer(&shared, "audit"), sound);
+}
