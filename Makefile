@@ -17,7 +17,7 @@ SEED ?=
 KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom explore fuzz soak
+.PHONY: check test peers loom explore writes fuzz soak
 
 check:
 	$(CARGO) fmt --all --check
@@ -27,7 +27,7 @@ check:
 test: peers
 	@tests/together '$(CARGO) test --workspace --no-fail-fast' \
 		'$(MAKE) --no-print-directory loom' '$(MAKE) --no-print-directory explore FROM=1' \
-		'$(MAKE) --no-print-directory fuzz'
+		'$(MAKE) --no-print-directory writes' '$(MAKE) --no-print-directory fuzz'
 
 peers:
 	tests/install $(PEERS)
@@ -43,6 +43,11 @@ explore:
 	RUSTFLAGS="--cfg shuttle" EXPLORE_SCHEDULES="$(SCHEDULES)" EXPLORE_FROM="$(FROM)" \
 		EXPLORE_SEED="$(SEED)" $(CARGO) test --target-dir target/shuttle \
 		-p hypostyle-store --test explore -- --nocapture --test-threads 2 $(KIND)
+
+# The cache lines that operations write and other columns touch, counted.
+writes:
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/shuttle \
+		-p hypostyle-store --lib shared_writes
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:

@@ -205,6 +205,23 @@ impl Index {
         lines + index(width.total_groups()) * 8
     }
 
+    /// Where its words lie, by what they are.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn parts(&self) -> [(&'static str, std::ops::Range<usize>); 4] {
+        let part = |words: &Words| {
+            let from = std::ptr::from_ref(words.word(0)).addr();
+            from..from + words.len() * 8
+        };
+        let ghost = self.ghost.words().map_or(0..0, part);
+        let overflow = part(self.overflow.words());
+        [
+            ("line of the index", part(&self.lines)),
+            ("group of the index", part(&self.groups)),
+            ("line of the index", overflow),
+            ("ghost", ghost),
+        ]
+    }
+
     /// Bytes it may use.
     pub(crate) fn granted_bytes(&self) -> usize {
         self.granted.load(Ordering::Relaxed) // a limit by itself

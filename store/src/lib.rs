@@ -33,6 +33,8 @@ mod read;
 mod repack;
 mod rewrite;
 mod room;
+#[cfg(all(test, shuttle))]
+mod shared_writes;
 mod stats;
 mod sweep;
 mod usage;

@@ -79,6 +79,11 @@ impl Ghost {
         Ok(Self { words, is_used, probation_bits: probation_tags * TAG_BITS })
     }
 
+    #[cfg(all(test, shuttle))]
+    pub(super) fn words(&self) -> Option<&Words> {
+        self.words.as_ref()
+    }
+
     /// Bytes it takes for so many groups once something is remembered.
     pub(super) fn bytes(&self, groups: u64) -> usize {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }

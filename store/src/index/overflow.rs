@@ -35,6 +35,11 @@ impl Overflow {
         Ok(Self { lines, cut: AtomicUsize::new(1), free: AtomicU64::new(0) })
     }
 
+    #[cfg(all(test, shuttle))]
+    pub(super) fn words(&self) -> &Words {
+        &self.lines
+    }
+
     /// Bytes of the lines cut.
     pub(super) fn bytes(&self) -> usize {
         self.cut.load(Ordering::Relaxed) * 64 // a sum
