@@ -17,7 +17,7 @@ SEED ?=
 KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom explore writes fuzz soak
+.PHONY: check test peers loom explore writes plant fuzz soak
 
 check:
 	$(CARGO) fmt --all --check
@@ -48,6 +48,11 @@ explore:
 writes:
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/shuttle \
 		-p hypostyle-store --lib shared_writes
+
+# Each fault of memory/src/plant.rs planted in turn, for a test to catch. It takes minutes, and
+# longer to build: no part of `make test`.
+plant:
+	CARGO=$(CARGO) tests/plant
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:

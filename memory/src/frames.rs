@@ -17,6 +17,7 @@
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
 
+use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
@@ -111,7 +112,8 @@ impl Memory {
     /// sure afterwards that it is still the chain he meant.
     #[must_use]
     pub fn hold(&self, head: u32) -> bool {
-        let more = |word: u64| (word >= ONE_REF).then(|| word + ONE_REF);
+        let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
+        let more = |word: u64| held(word).then(|| word + ONE_REF);
         let word = self.frames.words.word(head as usize);
         // Acquire pairs with the AcqRel in `release`.
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
@@ -326,7 +328,8 @@ impl Frames {
         self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
         // a frame given back meanwhile is seen here, or its giver sets the bit after us
         fence(Ordering::SeqCst);
-        if self.free.word(segment as usize).load(Ordering::Acquire) != 0 {
+        let free = self.free.word(segment as usize).load(Ordering::Acquire);
+        if free != 0 && !plant::is(Fault::FrameHintLost) {
             self.set_some(segment);
         }
     }
@@ -565,6 +568,24 @@ mod under_loom {
             assert_eq!(memory.segments.free(), 1, "nobody gave the draft's frames back");
             memory.release(next);
             assert_eq!(memory.segments.free(), 2, "all frames are back");
+        });
+    }
+
+    /// A frame that comes back while another column finds its segment without one, and says so, is
+    /// there for whoever looks next.
+    #[test]
+    fn a_frame_given_back_during_a_look_is_found_by_the_next() {
+        model(|| {
+            let memory = loom::sync::Arc::new(memory(1));
+            let frame = memory.take_frame(0).expect("room");
+            assert!(memory.take_frame(0).is_some(), "two in the segment");
+            let other = {
+                let memory = memory.clone();
+                thread::spawn(move || memory.release(frame))
+            };
+            let found = memory.take_frame(0);
+            assert_eq!(other.join().expect("releases"), 1);
+            assert_eq!(found.or_else(|| memory.take_frame(0)), Some(frame));
         });
     }
 

@@ -30,6 +30,7 @@ mod audit;
 
 #[cfg(not(loom))]
 use crate::map::Map;
+use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, fence, wait_a_little};
 use std::io;
@@ -215,7 +216,8 @@ impl Segment {
     pub fn drainable(&self) -> bool {
         // Acquire pairs with the Release in `reserve` and `commit`.
         let end = self.appended.end.load(Ordering::Acquire);
-        end != UNSEALED && self.appended.committed.load(Ordering::Acquire) == end
+        let all = plant::is(Fault::UncommittedDrained);
+        end != UNSEALED && (all || self.appended.committed.load(Ordering::Acquire) == end)
     }
 
     /// Where its items end, once sealed.
@@ -375,7 +377,9 @@ impl Segment {
     /// comes first, this call lowers what the walk has reset; where this one does, the walk reads
     /// the new exptime.
     pub fn shorten_exp(&self, exptime: u32) {
-        fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
+        if !plant::is(Fault::ShortenedUnfenced) {
+            fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
+        }
         self.lower_min_exp(exptime);
     }
 
@@ -609,6 +613,7 @@ impl Segments {
     fn promise(&self, keep: u32) -> Option<u32> {
         // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed:
         // the list itself orders the segment's contents.
+        let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
     }
@@ -664,7 +669,8 @@ impl Segments {
             let entry = self.get(segment);
             let next = entry.appended.next.load(Ordering::Relaxed); // ours since the swap
             // Acquire pairs with the Release in `retire`.
-            if quiescence.passed(entry.lived.retired.load(Ordering::Acquire)) {
+            let passed = quiescence.passed(entry.lived.retired.load(Ordering::Acquire));
+            if passed || plant::is(Fault::LimboNotWaited) {
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed); // a hint
                 each(segment);
                 self.give(segment);
@@ -679,7 +685,7 @@ impl Segments {
         let next = &self.get(segment).appended.next;
         let link = |head: u64| {
             next.store(low(head), Ordering::Relaxed); // published by the exchange below
-            Some(((head >> 32).wrapping_add(1) << 32) | u64::from(segment))
+            Some(changed(head) | u64::from(segment))
         };
         // Release pairs with the Acquire in `pop` and `reclaim`.
         let pushed = list.fetch_update(Ordering::Release, Ordering::Relaxed, link);
@@ -692,7 +698,7 @@ impl Segments {
             // A segment taken meanwhile gives a wrong link, but then the count in `head` has
             // changed too.
             let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
-            (segment != NONE).then(|| ((head >> 32).wrapping_add(1) << 32) | u64::from(next()))
+            (segment != NONE).then(|| changed(head) | u64::from(next()))
         };
         // Acquire pairs with the Release in `push`.
         list.fetch_update(Ordering::Acquire, Ordering::Acquire, unlink).ok().map(low)
@@ -754,6 +760,11 @@ impl std::ops::Deref for Table {
     fn deref(&self) -> &[Segment] {
         &self.0
     }
+}
+
+/// The count of a list's head after another change.
+fn changed(head: u64) -> u64 {
+    (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]

@@ -9,6 +9,7 @@ use crate::Store;
 use crate::column::Local;
 use crate::publish::{ATTEMPTS_MAX, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen};
 use crate::verbs::{Counted, Delta, Refused};
+use memory::plant::{self, Fault};
 
 /// Digits of the largest u64.
 const DIGITS_MAX: usize = 20;
@@ -62,7 +63,10 @@ impl Local {
             let (mut moved_on, mut exptime) = (false, sum.exptime);
             let modified = self.modify(store, delta.key, |seen| match look(delta, seen) {
                 Err(answer) => Plan::Answer(answer),
-                Ok(now) if now.value != sum.value || now.vivified != sum.vivified => {
+                Ok(now)
+                    if (now.value != sum.value || now.vivified != sum.vivified)
+                        && !plant::is(Fault::NumberNotCompared) =>
+                {
                     moved_on = true;
                     Plan::Answer(Counted::NotFound)
                 }

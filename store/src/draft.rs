@@ -10,6 +10,7 @@ use crate::Store;
 use crate::column::{Column, Local};
 use crate::verbs::Refused;
 use memory::frames::Memory;
+use memory::plant::{self, Fault};
 use std::sync::Arc;
 
 /// A value on its way in. Dropping it gives its frames back.
@@ -157,6 +158,7 @@ impl Draft {
         let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
         if rest_bytes != 0 && self.rest.is_none() {
             match self.before_last {
+                Some(_) if plant::is(Fault::RestChained) => {}
                 Some(before) => self.memory.unchain(before),
                 None => self.first = None,
             }
@@ -194,7 +196,9 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         self.give_back();
-        self.memory.frames.count_in_flight(false, self.frames);
+        if !plant::is(Fault::InFlightKept) {
+            self.memory.frames.count_in_flight(false, self.frames);
+        }
     }
 }
 

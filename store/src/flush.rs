@@ -13,6 +13,7 @@
 
 use crate::Store;
 use crate::column::Local;
+use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU64, Ordering};
 
@@ -52,7 +53,10 @@ impl Flush {
     }
 
     /// Changes the word where `change` says so. False: it did not.
-    fn change(&self, change: impl FnMut(u64) -> Option<u64>) -> bool {
+    fn change(&self, mut change: impl FnMut(u64) -> Option<u64>) -> bool {
+        if plant::is(Fault::FlushInTwoSteps) {
+            return change(self.word()).map(|word| self.0.store(word, Ordering::Release)).is_some();
+        }
         // Release pairs with the Acquire in `word`: who sees the epoch sees what was stored before.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
@@ -70,7 +74,7 @@ impl Local {
         let word = store.log.flush.word();
         let at = flush_at(word);
         // In the very second everything stored until now is gone (memcached's `oldest_live`).
-        if at != 0 && self.now >= at {
+        if at != 0 && self.now >= at + u32::from(plant::is(Fault::FlushOneLate)) {
             return true;
         }
         word & SWEEPING != 0 && store.log.segment_of(loc).epoch() != epoch(word)
@@ -240,5 +244,27 @@ mod tests {
         assert_eq!((epoch(last), flush_at(last)), (EPOCH_MAX, 7));
         assert_eq!((epoch(flushed(last)), flush_at(flushed(last))), (0, 0));
         assert_eq!(flushed(last) & SWEEPING, SWEEPING);
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use loom::{sync::Arc, thread};
+
+    /// One flushes at once, the other puts a flush off: both are done.
+    #[test]
+    fn two_changes_at_once_are_both_made() {
+        loom::model(|| {
+            let flush = Arc::new(Flush::default());
+            let other = {
+                let flush = Arc::clone(&flush);
+                thread::spawn(move || flush.change(|word| Some(word | (7 << AT_AT))))
+            };
+            assert!(flush.change(|word| Some(flushed(word) | (word & AT))));
+            assert!(other.join().expect("changes"));
+            assert_eq!((flush.epoch(), flush_at(flush.word())), (1, 7));
+        });
     }
 }

@@ -36,6 +36,7 @@ pub(crate) use locked::{At, Full, Locked};
 
 use ghost::{Ghost, Remembered};
 use grow::Moving;
+use memory::plant::{self, Fault};
 use memory::sync::{
     AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
 };
@@ -89,11 +90,11 @@ impl Found<'_> {
     /// is asked or written.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
-        if self.slot.is_saturated() {
+        if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
             return;
         }
         let used = self.slot.used(counts());
-        if used != self.slot {
+        if used != self.slot || plant::is(Fault::SaturatedWritten) {
             // Relaxed: the bits order nothing, and an exchange that fails met a change that matters
             // more.
             let (old, new) = (self.slot.0, used.0);
@@ -113,8 +114,11 @@ impl Found<'_> {
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `Locked::rewrite`: who has read a byte written there sees
         // the busy slot here, or a later one.
-        fence(Ordering::Acquire);
-        Slot(self.at.load(Ordering::Relaxed)).names_same(self.slot.with(slot::BUSY, false))
+        if !plant::is(Fault::UnchangedUnfenced) {
+            fence(Ordering::Acquire);
+        }
+        let slot = Slot(self.at.load(Ordering::Relaxed));
+        slot.names_same(self.slot.with(slot::BUSY, false)) || plant::is(Fault::UnchangedNotAsked)
     }
 }
 
@@ -280,7 +284,8 @@ impl Index {
     #[inline]
     fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
         let now = self.width_word();
-        now == width || Width::unpack(now).address(hash) == address
+        let same = now == width || Width::unpack(now).address(hash) == address;
+        same || plant::is(Fault::WidthNotCompared)
     }
 
     /// Readers are sent to the lines of this width from now on, which are to be at least so full.
@@ -437,7 +442,8 @@ fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     // Pairs with the Release fences before slots move: had a probe seen a moved slot, this load
     // sees the odd version or a later one.
     fence(Ordering::Acquire);
-    (group.load(Ordering::Relaxed) ^ before) & VERSION == 0
+    let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
+    same || plant::is(Fault::VersionNotCompared)
 }
 
 /// The group's word with the next version.

@@ -14,6 +14,7 @@ use crate::item::{self, CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
+use memory::plant::{self, Fault};
 
 /// CAS uniques taken at a time.
 const CAS_BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
@@ -193,7 +194,8 @@ impl Local {
     #[inline]
     pub(crate) fn has_expired(&self, item: &Item<'_>) -> bool {
         let exptime = item.exptime();
-        exptime != 0 && exptime <= self.now
+        let now = self.now - u32::from(plant::is(Fault::ExpiryOneLate));
+        exptime != 0 && exptime <= now
     }
 
     /// What has `key`, under its group's lock.
@@ -232,7 +234,7 @@ impl Local {
             return 0;
         }
         let counter = store.log.cas_now();
-        let overtaken = old < counter && old >= self.cas.start;
+        let overtaken = old < counter && old >= self.cas.start && !plant::is(Fault::CasBlockKept);
         if self.cas.is_empty() || overtaken || counter - self.cas.start > CAS_NEAR {
             let first = store.log.take_cas(CAS_BLOCK);
             self.cas = first..first + CAS_BLOCK;
@@ -289,7 +291,7 @@ impl Local {
 
     /// As `dispose`, but its frames are another item's already, and with them its reference to
     /// them.
-    fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
+    pub(crate) fn dispose_but_frames(&mut self, store: &Store, loc: u64, item: &Item<'_>) {
         let shape = item.shape();
         let segment = store.memory().region.segment_of(loc);
         self.full.dead_bytes = self.full.dead_bytes.saturating_add(shape.extent());

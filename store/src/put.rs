@@ -12,6 +12,7 @@ use crate::publish::{ATTEMPTS_MAX, Fate, Modified, New, NewCas, NewValue, Old, P
 use crate::rewrite::Taken;
 use crate::verbs::{Body, Put, Refused, Stored, Value, Verb};
 use crate::{Draft, Store};
+use memory::plant::{self, Fault};
 
 /// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and
 /// value.
@@ -256,6 +257,7 @@ impl Local {
             let seen = live(old.as_ref());
             let (exptime, bits) = match decide(put, seen) {
                 Decision::Store { exptime, bits } => (exptime, bits),
+                _ if plant::is(Fault::ConditionNotAskedAgain) => (put.exptime, 0),
                 Decision::Answer(answer) => {
                     drop(locked);
                     store.void(place);
@@ -485,7 +487,8 @@ impl Local {
                 return Plan::Answer(Stored::Exists);
             }
             // Held frames are nobody else's: equal frames and rest are an equal value.
-            changed = seen.item.first_frame() != first || seen.item.log_value() != log;
+            changed = (seen.item.first_frame() != first || seen.item.log_value() != log)
+                && !plant::is(Fault::ExtensionNotCompared);
             match changed {
                 true => Plan::Answer(Stored::NotStored),
                 false => Plan::Write(extended(put, seen, value)),

@@ -14,6 +14,7 @@ use crate::item::Item;
 use crate::publish::{Fate, Old, Seen};
 use crate::rewrite::is_short;
 use crate::verbs::{Appended, Around, Deleted, Head, Hit, Looked, Value, Wants};
+use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 
 impl Local {
@@ -251,11 +252,14 @@ impl Local {
         }
         locked.remove(at);
         drop(locked);
-        self.items -= 1;
+        self.items -= i64::from(!plant::is(Fault::ItemStaysCounted));
         if fate == Fate::Expired && !seen.slot.has(crate::index::slot::FETCHED) {
             self.counters(store).expired_unfetched.add(1);
         }
-        self.dispose(store, loc, &seen.item);
+        match plant::is(Fault::FramesKept) {
+            true => self.dispose_but_frames(store, loc, &seen.item),
+            false => self.dispose(store, loc, &seen.item),
+        }
         fate
     }
 

@@ -30,6 +30,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::publish::{Fate, Old};
 use crate::verbs::{Appended, Value};
 use memory::frames::Pinned;
+use memory::plant::{self, Fault};
 use std::sync::Arc;
 
 /// The longest value that may be rewritten while others look.
@@ -108,7 +109,8 @@ impl Local {
     /// guess, made without the lock.
     #[inline]
     pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
-        is_short(shape) && slot.ver() < VER_MAX && item.shape() == shape
+        let fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
+        is_short(shape) && fresh && item.shape() == shape
     }
 
     /// Can an item of `shape` be written over `old`?
@@ -116,7 +118,7 @@ impl Local {
         let slot = old.seen.slot;
         old.fate == Fate::Live
             && is_short(shape)
-            && slot.ver() < VER_MAX
+            && (slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten))
             && old.seen.item.shape() == shape
             // What is written now must not go with what was flushed.
             && store.log.segment_of(slot.loc()).epoch() == store.log.epoch()
@@ -138,7 +140,9 @@ impl Local {
             return false;
         }
         // Before the item's own exptime says so: the background walk goes by it.
-        segment.raise_exp(if fields.exptime == 0 { u32::MAX } else { fields.exptime });
+        if !plant::is(Fault::LifeNotProlonged) {
+            segment.raise_exp(if fields.exptime == 0 { u32::MAX } else { fields.exptime });
+        }
         let item = &old.seen.item;
         let before = item.exptime();
         locked.rewrite(old.at, change, || item.rewrite(fields, segment.cas_base()));

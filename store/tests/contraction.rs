@@ -100,3 +100,21 @@ fn a_flush_gives_the_indexs_memory_back_too() {
     fill(&mut column, 0..ITEMS, b"a value");
     assert!((0..ITEMS).all(|number| is_there(&mut column, number)));
 }
+
+#[test]
+fn what_lookups_find_expired_gives_the_indexs_memory_back_too() {
+    let (store, mut column) = store();
+    for number in 0..ITEMS {
+        let key = number.to_le_bytes();
+        let put = Put { exptime: 70, ..Put::new(Verb::Set, &key) };
+        column.put(&put, Body::Bytes(b"a value")).unwrap();
+        column.quiesce();
+    }
+    let full_bytes = store.stats().hash_bytes;
+    column.set_now(70);
+    assert!((0..ITEMS).all(|number| !is_there(&mut column, number)));
+    assert_eq!(store.stats().get_expired, u64::from(ITEMS), "each by a lookup");
+    settle(&mut column);
+    let bytes = store.stats().hash_bytes;
+    assert!(bytes < full_bytes / 5, "{full_bytes} bytes became {bytes}");
+}

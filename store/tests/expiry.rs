@@ -18,6 +18,8 @@ each::policies! {
     those_that_live_for_ever_do_not_keep_the_others,
     what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not,
     frames_of_what_expires_are_free_again,
+    frames_of_what_a_lookup_finds_expired_are_free_again,
+    a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment,
 }
 
 const START: u32 = 100;
@@ -250,6 +252,32 @@ fn frames_of_what_expires_are_free_again(eviction: Eviction) {
         assert_eq!((stats.curr_items, stats.bytes, stats.evictions), (0, 0, 0), "round {round}");
         assert_eq!(store.usage().frame_bytes, 0, "round {round}");
     }
+}
+
+fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 16);
+    (0..50).for_each(|key| set(&mut column, key, &[5; 90_000], START + 5));
+    assert!(store.usage().frame_bytes >= 50 * 80_000);
+    column.set_now(START + 5);
+    assert!((0..50_u32).all(|key| column.get(&key.to_le_bytes()).is_none()));
+    let stats = store.stats();
+    assert_eq!((stats.curr_items, stats.bytes, stats.get_expired), (0, 0, 50));
+    assert_eq!(store.usage().frame_bytes, 0);
+}
+
+/// The segments that all of it was stored in are due when the first lives end.
+fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
+    const ITEMS: u32 = 50_000;
+    let (store, mut column) = one(eviction, 16);
+    for exptime in [START + 10, START + 5_000] {
+        (0..ITEMS).for_each(|key| set(&mut column, key, &[5; 100], exptime));
+    }
+    assert!(store.stats().rewritten > u64::from(ITEMS / 10 * 9), "nearly all of it in place");
+    (10..13).for_each(|after| idle(&mut column, START + after));
+    assert_eq!(store.stats().curr_items, u64::from(ITEMS));
+    assert!((0..ITEMS).all(|key| column.get(&key.to_le_bytes()).is_some()));
+    (0..3).for_each(|after| idle(&mut column, START + 5_000 + after));
+    assert_eq!(store.stats().curr_items, 0);
 }
 
 /// Columns whose clocks differ by a second or two store, prolong and sweep: what a touch has said

@@ -10,10 +10,16 @@ use loom::{sync::Arc, thread};
 struct Shared {
     segments: Segments,
     quiescence: Quiescence,
-    owned: [AtomicBool; 2],
+    owned: [AtomicBool; 3],
 }
 
 impl Shared {
+    fn new(segments: u32) -> Arc<Self> {
+        let owned = std::array::from_fn(|_| AtomicBool::new(false));
+        let segments = Segments::new(segments, segments).expect("no address space is needed");
+        Arc::new(Self { segments, quiescence: Quiescence::new(0), owned })
+    }
+
     fn own(&self, segment: u32) {
         let owned = self.owned[segment as usize].swap(true, Ordering::Relaxed);
         assert!(!owned, "segment {segment} handed out twice");
@@ -24,15 +30,16 @@ impl Shared {
     }
 }
 
-/// Does `work` in two threads at once, with two free segments.
-fn twice(work: fn(&Shared)) {
+fn model(test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(move || {
-        let owned = [AtomicBool::new(false), AtomicBool::new(false)];
-        let segments = Segments::new(2, 2).expect("no address space is needed");
-        let quiescence = Quiescence::new(0);
-        let shared = Arc::new(Shared { segments, quiescence, owned });
+    builder.check(test);
+}
+
+/// Does `work` in two threads at once, with two free segments.
+fn twice(work: fn(&Shared)) {
+    model(move || {
+        let shared = Shared::new(2);
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || work(&shared))
@@ -56,6 +63,28 @@ fn a_segment_is_handed_out_once() {
             shared.disown(segment);
             shared.segments.give(segment);
         }
+    });
+}
+
+/// A pop that stalls while the first and the second of the list are taken, and the first comes
+/// back, does not take the second for the list's first.
+#[test]
+fn a_stalled_take_gives_out_nothing_that_is_taken() {
+    model(|| {
+        let shared = Shared::new(3);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let taken = (shared.segments.take(0), shared.segments.take(0));
+                let (Some(first), Some(second)) = taken else { return };
+                shared.own(second);
+                shared.segments.give(first);
+            })
+        };
+        let ours = shared.segments.take(0).expect("one of three");
+        shared.own(ours);
+        other.join().expect("takes and gives");
+        shared.own(shared.segments.take(0).expect("the third"));
     });
 }
 

@@ -12,6 +12,7 @@ use super::slot::{Slot, tag};
 use super::width::{Address, Homes, LINES_MAX, LINES_MIN, Width};
 use super::{Index, LOAD_PERCENT_BACK, LOAD_PERCENT_MIN, LOCK, ODD, OVERFLOW_AT};
 use super::{SPILLED_AT, VERSION, bump_version, index, put_in};
+use memory::plant::{self, Fault};
 use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
@@ -263,7 +264,8 @@ impl Index {
     pub(crate) fn step_back(&self) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
-        if width == self.start || self.is_passing() {
+        let passing = self.is_passing() && !plant::is(Fault::ContractedInPass);
+        if width == self.start || passing {
             return Step::NotNow;
         }
         let back = width.narrower();
@@ -313,7 +315,7 @@ impl Index {
                 moving.left = Some((quiescence.retire(), width));
                 return false;
             };
-            if !quiescence.passed(epoch) {
+            if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
             // Nobody has been sent beyond `left` since the epoch began: a step forward forgets it.

@@ -11,6 +11,7 @@ use super::slot::{self, Slot, tag};
 use super::width::Address;
 use super::{Found, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
 use crate::policy::Queue;
+use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
 /// One in so many removals, by these bits of the hash, lays its group out anew if something is not
@@ -93,7 +94,8 @@ impl<'i> Locked<'i> {
         write: impl FnOnce(),
     ) {
         // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
-        let busy = Slot(at.word.fetch_or(slot::BUSY, Ordering::Relaxed) | slot::BUSY);
+        let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
+        let busy = Slot(at.word.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
         write();
         // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
@@ -116,7 +118,9 @@ impl<'i> Locked<'i> {
         if !placed {
             return Err(Full);
         }
-        self.word |= self.spilled_bit();
+        if !plant::is(Fault::SpillNotNoted) {
+            self.word |= self.spilled_bit();
+        }
         Ok(())
     }
 
@@ -202,7 +206,7 @@ impl<'i> Locked<'i> {
                 word.store(0, Ordering::Release);
             }
             if overflow.slots(first).iter().all(|word| word.load(Ordering::Relaxed) == 0) {
-                let next = overflow.next(first);
+                let next = if plant::is(Fault::ChainCut) { 0 } else { overflow.next(first) };
                 locked.word = (locked.word & !OVERFLOW_AT) | next;
                 overflow.give(first);
             }
@@ -256,6 +260,9 @@ impl<'i> Locked<'i> {
 
     /// Runs `moves`, which moves slots, between an odd version and the next even one.
     pub(super) fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
+        if plant::is(Fault::VersionStaysEven) {
+            return moves(self);
+        }
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
         group.store(self.word | LOCK, Ordering::Relaxed); // ordered by the fence

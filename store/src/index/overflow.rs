@@ -9,6 +9,7 @@
 //! ```
 
 use super::index;
+use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use memory::words::Words;
 use std::io;
@@ -84,7 +85,7 @@ impl Overflow {
         let pop = |head: u64| {
             let at = head & NUMBER;
             let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
-            (at != 0).then(|| ((head >> 32).wrapping_add(1) << 32) | next())
+            (at != 0).then(|| changed(head) | next())
         };
         // Acquire pairs with the Release in `give`; the count in the head guards against a line
         // that was taken and given back in between.
@@ -125,10 +126,47 @@ impl Overflow {
         let link = self.link(at);
         let push = |head: u64| {
             link.store(head & NUMBER, Ordering::Relaxed); // published by the exchange
-            Some(((head >> 32).wrapping_add(1) << 32) | at)
+            Some(changed(head) | at)
         };
         // Release pairs with the Acquire in `take`.
         let pushed = self.free.fetch_update(Ordering::Release, Ordering::Relaxed, push);
         debug_assert!(pushed.is_ok(), "push never refuses");
+    }
+}
+
+/// The count of the list's head after another change.
+fn changed(head: u64) -> u64 {
+    (head >> 32).wrapping_add(u64::from(!plant::is(Fault::OverflowTagKept))) << 32
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+#[cfg(all(test, loom))]
+mod under_loom {
+    use super::*;
+    use loom::{sync::Arc, thread};
+
+    /// A line is in one chain, though a column that takes one stalls while the first and the second
+    /// of the free ones are taken, and the first is given back.
+    #[test]
+    fn a_stalled_take_gives_out_no_line_that_is_taken() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let overflow = Arc::new(Overflow::new(8).expect("small"));
+            let take = |overflow: &Overflow| overflow.take(|| true).expect("room");
+            let lines: Vec<_> = (0..3).map(|_| take(&overflow)).collect();
+            lines.iter().for_each(|line| overflow.give(*line));
+            let other = {
+                let overflow = Arc::clone(&overflow);
+                thread::spawn(move || {
+                    let (first, second) = (take(&overflow), take(&overflow));
+                    overflow.give(first);
+                    second
+                })
+            };
+            let ours = take(&overflow);
+            let theirs = other.join().expect("takes and gives");
+            assert!(ours != theirs && ![ours, theirs].contains(&take(&overflow)));
+        });
     }
 }

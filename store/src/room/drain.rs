@@ -13,6 +13,7 @@ use crate::Store;
 use crate::column::Local;
 use crate::item::{self, Record};
 use crate::sweep::Sweep;
+use memory::plant::{self, Fault};
 use memory::sync::Ordering;
 
 /// What a walk through a segment is for.
@@ -58,7 +59,7 @@ impl Local {
         let end = memory.segments.get(drain.segment).end();
         let mut done = 0;
         while done < budget {
-            if drain.at >= end {
+            if drain.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
                 self.finish(store, drain);
                 return done.max(1);
             }
@@ -111,7 +112,9 @@ impl Local {
             drain.sweep.give_up(store.log.segment(drain.segment));
         }
         self.repacked(store, drain.segment);
-        store.give_token(drain.token);
+        if !plant::is(Fault::TokenKept) {
+            store.give_token(drain.token);
+        }
     }
 
     /// Gives an eviction up where it stands.

@@ -14,6 +14,7 @@ use crate::item::{CasWidth, Fields, Item};
 use crate::log::Place;
 use crate::policy::{self, Policy, Pressure, Queue, Verdict};
 use crate::publish::{Fate, item_bytes};
+use memory::plant::{self, Fault};
 
 /// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
 const DEBT_PART: u64 = 16;
@@ -64,7 +65,8 @@ impl Local {
         let bytes = item_bytes(item.shape());
         // What the lock says counts: alive again, or all along, it is judged as what is alive.
         if self.fate(store, item, loc) != Fate::Live
-            && self.drop_dead(store, drain, (hash, loc, bytes))
+            && (self.drop_dead(store, drain, (hash, loc, bytes))
+                || plant::is(Fault::DrainDropsTheLiving))
         {
             return Drained::Done;
         }
@@ -148,7 +150,9 @@ impl Local {
         #[cfg(shuttle)]
         crate::evicted::tell(self.id, store.item(loc).key(), true);
         if remember {
-            locked.remember(store.log.queue_of(drain.segment));
+            let from = store.log.queue_of(drain.segment);
+            let main = (from == Queue::Main) != plant::is(Fault::GhostMisled);
+            locked.remember(if main { Queue::Main } else { Queue::Probation });
         }
         drop(locked);
         self.items -= 1;
@@ -192,7 +196,9 @@ impl Local {
             return Drained::NoRoom;
         }
         // Flushed since it was looked at: among what is stored after the flush it would be back.
-        if store.log.segment(place.segment).epoch() != from.epoch() {
+        if store.log.segment(place.segment).epoch() != from.epoch()
+            && !plant::is(Fault::FlushedMoved)
+        {
             locked.remove(at);
             drop(locked);
             self.items -= 1;
@@ -228,5 +234,37 @@ impl Local {
         store.log.unlink(loc, item.extent());
         store.log.commit(place);
         Drained::Moved
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[allow(clippy::expect_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::policy::Eviction;
+    use crate::verbs::{Body, Put, Verb};
+    use crate::{Column, Config};
+
+    #[test]
+    fn what_is_flushed_between_the_look_and_the_lock_is_not_moved() {
+        let config = Config {
+            memory_bytes: 1 << 20,
+            item_bytes_max: 1 << 10,
+            columns: 1,
+            eviction: Some(Eviction::default()),
+            cas: true,
+            now: 1,
+        };
+        let mut column = Store::new(&config).expect("address space").column();
+        column.put(&Put::new(Verb::Set, b"key"), Body::Bytes(b"value")).expect("room");
+        let Column { store, local } = &mut column;
+        let hash = store.hash.hash(b"key");
+        let loc = store.index.find(hash, |_| true).expect("linked").slot.loc();
+        let item = store.item(loc);
+        local.flush(store, None);
+        let place = |bytes| store.log.reserve(Queue::Main, (0, 0), bytes, 0);
+        let drained = local.relocate(store, (hash, loc), &item, Moved::default(), place);
+        assert!(drained == Drained::Done && store.index.find(hash, |_| true).is_none());
+        assert_eq!(store.stats().curr_items, 0);
     }
 }

@@ -106,9 +106,10 @@ fn every_acknowledged_cas_counts(eviction: Eviction) {
         let all = at_once(&store, |id, column| {
             let mut random = random(id);
             let mut limits = Limits::new(&store, id, eighths);
+            let mut lowest = [0; KEYS as usize];
             for round in 0..ROUNDS {
                 let key = u32::try_from(round).unwrap() % KEYS;
-                increment(column, key)?;
+                increment(column, key, &mut lowest[key as usize])?;
                 churn(column, &mut random, longest)?;
                 limits.step(column, &mut random)?;
                 if round % 8 == 0 {
@@ -125,24 +126,29 @@ fn every_acknowledged_cas_counts(eviction: Eviction) {
     }
 }
 
-/// gets and cas, until it succeeds.
-fn increment(column: &mut Column, key: u32) -> Result<(), String> {
+/// gets and cas, until it succeeds; the key had the CAS unique `lowest` before.
+fn increment(column: &mut Column, key: u32, lowest: &mut u64) -> Result<(), String> {
     let name = key_of(key);
-    let mut lowest = 0;
     loop {
         let (value, cas) = match column.get(&name) {
             Some(hit) => (number(&hit), hit.cas),
             None => (0, 0),
         };
-        if cas < lowest {
+        if cas < *lowest {
             return Err(format!("CAS unique of key {key} went back from {lowest} to {cas}"));
         }
-        lowest = cas;
+        *lowest = cas;
         let verb = if cas == 0 { Verb::Add } else { Verb::Cas };
         let next = (value + 1).to_string();
         let put = Put { cas, ..Put::new(verb, &name) };
         match at_last(column, |column| column.put(&put, Body::Bytes(next.as_bytes()))) {
-            Ok(Stored::Stored { .. }) => return Ok(()),
+            Ok(Stored::Stored { cas, .. }) if cas <= *lowest => {
+                return Err(format!("CAS unique {cas} of key {key} after {lowest}"));
+            }
+            Ok(Stored::Stored { cas, .. }) => {
+                *lowest = cas;
+                return Ok(());
+            }
             Ok(Stored::Exists | Stored::NotStored) => {}
             other => return Err(format!("cas: {other:?}")),
         }
