@@ -2,7 +2,9 @@
 //!
 //! Where: after each schedule, for each key.
 //! Invariant: an event comes after those that had ended before it began; each lane's are in order.
-//! What is hidden to the latest clock may go at any time.
+//! What is hidden to the latest clock may go at any time. A flush of a second to come is seen by
+//! what is under way meanwhile, or not yet: whose clock is there already has looked whether the key
+//! was flushed at one moment, and what it writes is seen from another on.
 //! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with the states met
 //! remembered (Lowe, 2017).
 
@@ -38,6 +40,17 @@ fn latest(clocks: &Clocks, moment: u64) -> u32 {
     clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
 }
 
+/// Did somebody ask for a flush of a second to come while this call was under way, which asked for
+/// none?
+fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
+    let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
+    let is_it = |other: &Call| {
+        let during = other.began > call.began && other.began < call.ended;
+        during && matches!(other.event, Event::Flush(Some(at)) if at > 0)
+    };
+    !is_flush(&call.event) && lanes.iter().flatten().any(is_it)
+}
+
 /// Looks for an order of what each of `lanes` did, one after the other.
 pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
     let mut met = HashSet::new();
@@ -57,7 +70,14 @@ pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Ver
             if is_hidden(&state, latest(clocks, call.ended)) {
                 before.push(State { item: None, ..state.clone() });
             }
-            for state in before.iter().flat_map(|state| rules.after(state, call.now, &call.event)) {
+            let mut next: Vec<_> =
+                before.iter().flat_map(|state| rules.after(state, call.now, &call.event)).collect();
+            if state.pending != 0 && is_put_off_during(lanes, call) {
+                let unseen = State { pending: 0, ..state.clone() };
+                let after = rules.after(&unseen, call.now, &call.event).into_iter();
+                next.extend(after.map(|after| State { pending: state.pending, ..after }));
+            }
+            for state in next {
                 let mut at = at.clone();
                 at[lane] += 1;
                 if met.insert((at.clone(), state.clone())) {

@@ -3,6 +3,7 @@
 //! Invariant: an item that is linked is where its slot says, whoever has drained or moved its
 //! segment meanwhile, and by whatever clock.
 
+use crate::patient::at_last;
 use crate::{THREADS, at_once, config, each, key_of, random, value};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use store::policy::Eviction;
@@ -16,8 +17,9 @@ const STEPS: u32 = 30_000;
 const KEYS: u32 = 3000;
 
 fn set(column: &mut Column, key: u32, bytes: usize) -> Result<(), String> {
-    let name = key_of(key);
-    let stored = column.put(&Put::new(Verb::Set, &name), Body::Bytes(&value::make(key, 1, bytes)));
+    let (name, value) = (key_of(key), value::make(key, 1, bytes));
+    let put = Put::new(Verb::Set, &name);
+    let stored = at_last(column, |column| column.put(&put, Body::Bytes(&value)));
     stored.map(|_| ()).map_err(|refused| format!("set: {refused:?}"))
 }
 
@@ -32,16 +34,20 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
             column.quiesce();
         }
         let mut random = random(id);
-        for _ in 0..if id == 0 { 0 } else { STEPS } {
+        let mut step = |column: &mut Column| {
             column.set_now(1001);
             let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
             let bytes = 100 + usize::try_from(random.below(300)).unwrap();
-            set(column, key, bytes)?;
+            let stored = set(column, key, bytes);
             column.maintain();
             column.quiesce();
-        }
+            stored
+        };
+        let steps = if id == 0 { 0 } else { STEPS };
+        let all = (0..steps).try_for_each(|_| step(column));
+        // Also where one was refused: the first column waits for it.
         at_work.fetch_sub(usize::from(id != 0), Ordering::SeqCst);
-        Ok(())
+        all
     });
     all.unwrap_or_else(|error| panic!("{error}"));
     let mut column = store.column();
