@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 use store::Store;
 
-/// How nice it is: the column that it would help has the processor first.
-const NICENESS: i32 = 10;
-
 /// What is ahead of need goes back when no segment was opened for so long.
 const REST: Duration = Duration::from_secs(1);
 
@@ -42,16 +39,18 @@ pub(crate) struct Asking {
 }
 
 impl Ahead {
-    /// Starts it; it sleeps until asked.
+    /// Starts it; it sleeps until asked. It stands back where what it does is no promise (`-k`).
     ///
     /// # Errors
     /// No thread is to be had.
-    pub(crate) fn start(store: &Arc<Store>) -> io::Result<Ahead> {
+    pub(crate) fn start(store: &Arc<Store>, stands_back: bool) -> io::Result<Ahead> {
         let (told, store) = (Arc::<Told>::default(), Arc::clone(store));
         let its = Arc::clone(&told);
         let run = move || {
-            // Of this thread alone. Not granted, it is as busy as a column for a moment.
-            let _ = rustix::process::setpriority_process(None, NICENESS);
+            if stands_back {
+                // Not granted, it is as busy as a column for a moment.
+                let _ = crate::process::stand_back();
+            }
             its.run(&store);
         };
         let thread = thread::Builder::new().name("ahead".to_owned()).spawn(run)?;

@@ -96,6 +96,21 @@ pub fn lock_present() -> io::Result<()> {
     Ok(())
 }
 
+/// Has the calling thread run only where no other wants the processor, and stand back at once when
+/// one does. To be nice is not enough: a nice thread keeps the processor for the rest of its slice,
+/// milliseconds, from one that wakes up.
+///
+/// # Errors
+/// The system refuses.
+pub fn stand_back() -> io::Result<()> {
+    let unused = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread; the parameter is ours and outlives the call, which reads it.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const unused) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Locks what else is mapped from now on, once it is touched: threads' stacks, buffers. Not where
 /// there may be only so much: beyond that nothing could be mapped any more.
 ///

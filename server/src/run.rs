@@ -103,7 +103,7 @@ impl Bound {
         let start = moment();
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         let mut server = Server {
-            ahead: Ahead::start(&shared.store)?,
+            ahead: Ahead::start(&shared.store, !shared.settings.lock_memory)?,
             shared: Arc::clone(&shared),
             places: listeners.places,
             sources: listeners.columns.iter().flatten().cloned().collect(),

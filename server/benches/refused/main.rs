@@ -74,6 +74,8 @@ fn run() -> Outcome<()> {
     let Some(subject) = options.subject.clone() else {
         return fail("built without hypostyle: give --subject".to_owned());
     };
+    // Before this thread is bound to a core.
+    let mut report = Report::of("refused")?;
     let cores = clocks::cores()?;
     let (Some(&first), Some(&last)) = (cores.first(), cores.last()) else {
         return fail("no core to run on".to_owned());
@@ -95,7 +97,6 @@ fn run() -> Outcome<()> {
         Ok(server)
     };
     let servers = [start(&subject)?, start(&contestant::memcached())?];
-    let mut report = Report::of("refused")?;
     report.fact("subject", servers[0].version.clone());
     report.fact("rival", servers[1].version.clone());
     report.open()?;

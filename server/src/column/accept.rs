@@ -164,7 +164,7 @@ mod tests {
         let clock = Clock::new(0);
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
-        let ahead = crate::ahead::Ahead::start(&store).unwrap().asking();
+        let ahead = crate::ahead::Ahead::start(&store, true).unwrap().asking();
         let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
         Column::new(Parts {
             number: 0,
