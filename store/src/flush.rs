@@ -7,8 +7,9 @@
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 //!
 //! ```text
-//!   word, u64:  epoch:31 | flush at:32 | sweeping:1
-//!               flush at: 0 when nothing is flushed that might be seen
+//!   word, u64:  epoch:32 | flush at:31 | sweeping:1
+//!               flush at: 0 when nothing is flushed that might be seen; a second that no clock
+//!               reaches stands for later ones
 //! ```
 
 use crate::Store;
@@ -21,9 +22,9 @@ use memory::sync::{AtomicU64, Ordering};
 const LOOKS_MAX: u32 = 4096;
 const SWEEPING: u64 = 1;
 const AT_AT: u32 = 1;
-const AT: u64 = (u32::MAX as u64) << AT_AT;
-const EPOCH_AT: u32 = 33;
-const EPOCH_MAX: u32 = u32::MAX >> 1;
+const AT_MAX: u32 = u32::MAX >> AT_AT;
+const AT: u64 = (AT_MAX as u64) << AT_AT;
+const EPOCH_AT: u32 = 32;
 
 /// The word.
 #[derive(Debug, Default)]
@@ -82,7 +83,10 @@ impl Local {
 
     pub(crate) fn flush(&mut self, store: &Store, oldest_live: Option<u32>) {
         let flush = &store.log.flush;
-        let at = |at: u32| flush.change(|word| Some((word & !AT) | (u64::from(at) << AT_AT)));
+        let at = |at: u32| {
+            let at = u64::from(at.min(AT_MAX)) << AT_AT;
+            flush.change(|word| Some((word & !AT) | at))
+        };
         match oldest_live {
             // A time before the store's first second flushes nothing, but calls a pending flush
             // off.
@@ -156,17 +160,15 @@ impl Store {
 
 /// The word once everything until now is flushed; a flush that was pending is done with it.
 fn flushed(word: u64) -> u64 {
-    let next = if epoch(word) == EPOCH_MAX { 0 } else { epoch(word) + 1 };
-    (u64::from(next) << EPOCH_AT) | SWEEPING
+    (u64::from(epoch(word).wrapping_add(1)) << EPOCH_AT) | SWEEPING
 }
 
 fn epoch(word: u64) -> u32 {
     (word >> EPOCH_AT) as u32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "32 bits are meant")]
 fn flush_at(word: u64) -> u32 {
-    (word >> AT_AT) as u32
+    ((word & AT) >> AT_AT) as u32
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -240,8 +242,8 @@ mod tests {
 
     #[test]
     fn epochs_come_round() {
-        let last = (u64::from(EPOCH_MAX) << EPOCH_AT) | (7 << AT_AT);
-        assert_eq!((epoch(last), flush_at(last)), (EPOCH_MAX, 7));
+        let last = (u64::from(u32::MAX) << EPOCH_AT) | (7 << AT_AT);
+        assert_eq!((epoch(last), flush_at(last)), (u32::MAX, 7));
         assert_eq!((epoch(flushed(last)), flush_at(flushed(last))), (0, 0));
         assert_eq!(flushed(last) & SWEEPING, SWEEPING);
     }

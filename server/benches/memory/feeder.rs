@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Memory that does not change for so long has settled, but for huge pages: a server at rest has
 /// given back by then what it took ahead of need.
-pub(crate) const MOMENT: Duration = Duration::from_millis(1500);
+pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
 /// The ends of mappings stay in small pages.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
 /// A bucket of memcached's table is a pointer. (Our table has a slot as long for each item.)
