@@ -622,8 +622,8 @@ fn settings_that_were_given_are_in_force() {
 /// Where address space is limited it is not reserved several times over for what the index might
 /// need at the very most.
 #[test]
-fn half_of_the_address_space_there_may_be_can_be_had() {
-    for (megabytes, limit_megabytes) in [(64, 160), (1024, 2100)] {
+fn half_as_much_again_as_the_memory_is_address_space_enough() {
+    for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {
         let place = Place::new();
         let limit = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
         let mut command = Command::new("sh");

@@ -430,9 +430,14 @@ impl Index {
         taken.ok()
     }
 
+    /// May there be another overflow line, if there is memory for it? Otherwise items must leave.
+    pub(crate) fn has_room(&self) -> bool {
+        self.overflow.has_room()
+    }
+
     /// Takes an overflow line, all zero; if it `must` be, beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
-        self.overflow.take(|| must || self.bytes() + 64 <= self.granted_bytes())
+        self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 

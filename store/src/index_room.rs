@@ -8,6 +8,7 @@
 use crate::Store;
 use crate::column::Local;
 use crate::index::grow::Step;
+use crate::room::SLICE_BYTES_MAX;
 use crate::verbs::Refused;
 use memory::segments::State;
 
@@ -98,12 +99,23 @@ impl Local {
     /// # Errors
     /// There is none to be had, or none yet.
     pub(crate) fn make_index_room(&mut self, store: &Store, hash: u64) -> Result<(), Refused> {
+        if !store.index.has_room() {
+            return Err(self.make_slots(store));
+        }
         if self.grant_index(store) {
             return Ok(());
         }
         let made = self.room_for(store, |local| local.grant_index(store).then_some(()));
         self.lacks_line = (made == Err(Refused::Later)).then_some(hash);
         made
+    }
+
+    /// Has items leave where there is no address space for another overflow line: those that take
+    /// least fill it before they fill the memory. Says what the key that needs one is to be told.
+    #[cold]
+    fn make_slots(&mut self, store: &Store) -> Refused {
+        let is_made = self.make_room(store, SLICE_BYTES_MAX) || store.others_make_room();
+        if is_made { Refused::Later } else { Refused::NoMemory }
     }
 
     /// Before a place is taken for the key of `hash`: if it came to nothing before for want of a

@@ -178,6 +178,9 @@ impl Store {
         let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
+        // Where address space is scarce, as much as items of 6 bytes of key and value want: what is
+        // smaller fills the index before it fills the memory (`Local::make_slots`).
+        let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
         let index = Index::new(bytes_max, groups_log, remembered(config.eviction))?;

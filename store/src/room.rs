@@ -224,7 +224,7 @@ impl Local {
 impl Store {
     /// Others hold what may become room: retired segments that wait for their quiescent points, a
     /// walk, a pass. Relaxed: hints; who is told to come later asks again.
-    fn others_make_room(&self) -> bool {
+    pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0
             || self.index.is_passing()

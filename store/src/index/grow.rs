@@ -265,7 +265,7 @@ impl Index {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
         let passing = self.is_passing() && !plant::is(Fault::ContractedInPass);
-        if width == self.start || passing {
+        if width == self.start || passing || !self.has_room() {
             return Step::NotNow;
         }
         let back = width.narrower();

@@ -239,6 +239,9 @@ impl<'i> Locked<'i> {
     /// Lays the group out anew, unless somebody else is at such work.
     #[inline(never)]
     fn tidy(&mut self) {
+        if !self.index.has_room() {
+            return;
+        }
         let Ok(mut rest) = self.index.moving.try_lock() else { return };
         let address = self.address;
         self.moving(|locked| {

@@ -16,6 +16,9 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
+/// Lines kept for slots that must not be lost: this part of all, and as many at most.
+const SPARE_PART: usize = 16;
+const SPARE_LINES_MAX: usize = 64;
 /// A line's number, in a link or a group's word.
 pub(super) const NUMBER: u64 = 0xffff_ffff;
 
@@ -39,6 +42,20 @@ impl Overflow {
     #[cfg(all(test, shuttle))]
     pub(super) fn words(&self) -> &Words {
         &self.lines
+    }
+
+    /// Is there a line that was given back, or address space for a new one?
+    pub(super) fn has_room(&self) -> bool {
+        // Relaxed: hints.
+        let is_free = self.free.load(Ordering::Relaxed) & NUMBER != 0;
+        is_free || self.cut.load(Ordering::Relaxed) < self.room(false)
+    }
+
+    /// How many lines may be cut. The last few are for slots that `must` not be lost: where a group
+    /// is laid out anew it may need a line more than it had.
+    fn room(&self, must: bool) -> usize {
+        let room = self.lines.len() / 8;
+        if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
     }
 
     /// Bytes of the lines cut.
@@ -80,8 +97,8 @@ impl Overflow {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a line, all zero: one that was given back, or, if it `may_cut`, a new one.
-    pub(super) fn take(&self, may_cut: impl FnOnce() -> bool) -> Option<u64> {
+    /// Takes a line, all zero: one that was given back, or, if it `may_cut` or `must`, a new one.
+    pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;
             let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
@@ -95,10 +112,10 @@ impl Overflow {
             self.link(at).store(0, Ordering::Relaxed); // published with the line
             return Some(at);
         }
-        if !may_cut() {
+        if !must && !may_cut() {
             return None;
         }
-        let room = self.lines.len() / 8;
+        let room = self.room(must);
         let cut = |cut: usize| (cut < room).then(|| cut + 1);
         // Relaxed: the number alone is shared.
         let at = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
@@ -153,7 +170,7 @@ mod under_loom {
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let overflow = Arc::new(Overflow::new(8).expect("small"));
-            let take = |overflow: &Overflow| overflow.take(|| true).expect("room");
+            let take = |overflow: &Overflow| overflow.take(false, || true).expect("room");
             let lines: Vec<_> = (0..3).map(|_| take(&overflow)).collect();
             lines.iter().for_each(|line| overflow.give(*line));
             let other = {
