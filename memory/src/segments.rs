@@ -20,7 +20,7 @@
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
 //!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
-//!           | touched 4 | due 4 | framed 4
+//!           | touched 4 | due 4 | framed 4 | uncounted 4
 //! ```
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "the table lies in a mapping"))]
@@ -92,6 +92,7 @@ struct Lived {
     touched: AtomicU32,
     due: AtomicU32,
     framed: AtomicU32,
+    uncounted: AtomicU32,
 }
 
 /// One segment's entry.
@@ -154,6 +155,7 @@ impl Segment {
                 touched: zero(),
                 due: AtomicU32::new(u32::MAX),
                 framed: zero(),
+                uncounted: zero(),
             },
         }
     }
@@ -175,6 +177,7 @@ impl Segment {
         lived.opened.store(opening.now, Ordering::Relaxed);
         lived.due.store(u32::MAX, Ordering::Relaxed);
         lived.framed.store(0, Ordering::Relaxed);
+        lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
         // Last, for somebody may still know the number from its former life: until here it is full
         // to him, and from here on as open as to anyone. Release pairs with the Acquire in
@@ -314,6 +317,18 @@ impl Segment {
     /// makes them less than nothing, which `miscounted` tells.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
+    }
+
+    /// Its owner has unlinked items and could not say how many bytes: from here on `live` is more
+    /// than there is, and tells nobody when the last item goes.
+    pub fn set_uncounted(&self) {
+        self.lived.uncounted.store(1, Ordering::Relaxed); // published when it is sealed again
+    }
+
+    /// Is `live` more than there is?
+    #[must_use]
+    pub fn is_uncounted(&self) -> bool {
+        self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
     /// Of a retired segment that all columns have passed since: bytes that went and were not said

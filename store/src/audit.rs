@@ -163,7 +163,7 @@ impl Store {
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
         // What a pass unlinks is taken off when its segment is retired, or free.
-        if state == Some(State::Draining) {
+        if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
             let counted = there.live();

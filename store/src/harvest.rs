@@ -42,7 +42,8 @@ struct Gathered {
     dead: Vec<u32>,
     /// Some of it dead, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Passed, and found to have something alive, which is to be moved.
+    /// Passed, and found to have something alive, which is to be moved. Also what was such before
+    /// and could not be moved then: it stays uncounted.
     alive: Vec<u32>,
     /// Which segments are in `dead`.
     marks: Marks,
@@ -122,7 +123,9 @@ impl Gathered {
 
     /// Adds a claimed segment.
     fn add(&mut self, segment: u32, there: &Segment, is_dead: bool) {
-        if is_dead && !there.is_framed() {
+        if there.is_uncounted() {
+            self.alive.push(segment);
+        } else if is_dead && !there.is_framed() {
             self.dead.push(segment);
             self.dead_bytes += u64::from(there.live());
             self.marks.set(segment, true);
@@ -276,8 +279,11 @@ impl Local {
                 break;
             };
             gathered.marks.set(segment, false);
-            if !gathered.alive.contains(&segment) {
-                let bytes = store.log.segment(segment).unlink_all();
+            let there = store.log.segment(segment);
+            if gathered.alive.contains(&segment) {
+                there.set_uncounted();
+            } else {
+                let bytes = there.unlink_all();
                 let queue = store.log.queue_of(segment);
                 self.counters(store).unlink(queue, bytes.into(), bytes);
                 store.log.retire(segment);

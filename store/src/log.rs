@@ -541,6 +541,15 @@ impl Log {
         self.note_due(segment, due);
     }
 
+    /// If a pass has left a segment uncounted, nobody sees its last item go: it is to be looked at
+    /// again soon.
+    pub(crate) fn note_uncounted(&self, segment: u32) {
+        if self.segment(segment).is_uncounted() {
+            let now = self.now.load(Ordering::Relaxed); // a number to look at
+            self.note_due_earlier(segment, now + 1);
+        }
+    }
+
     /// The segment is to be looked at in second `due`.
     pub(crate) fn note_due(&self, segment: u32, due: u32) {
         self.calendar.note(&self.memory.segments, segment, due);

@@ -106,6 +106,7 @@ impl Local {
     pub(crate) fn repacked(&self, store: &Store, segment: u32) {
         store.log.segment(segment).set_state(State::Sealed);
         store.log.note_first_due(segment);
+        store.log.note_uncounted(segment);
         store.log.retire_if_dead(segment);
     }
 }

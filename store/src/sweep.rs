@@ -241,6 +241,7 @@ impl Local {
             // A life cut short behind the walk may have been noted meanwhile.
             store.log.note_due_earlier(drain.segment, due);
         }
+        store.log.note_uncounted(drain.segment);
         store.log.retire_if_dead(drain.segment);
     }
 }

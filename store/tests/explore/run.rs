@@ -155,6 +155,7 @@ fn look(keeper: &mut Actor, store: &Store) -> u64 {
     (0..world.script.keys).for_each(|key| _ = keeper.column.delete(&name(key)));
     (0..world.filled.load(SeqCst).max(320))
         .for_each(|key| _ = keeper.column.delete(&fill_name(key)));
+    keeper.column.set_now(latest + 1);
     for _ in 0..3 {
         keeper.column.quiesce();
         if (0..MAINTAINED_MAX).all(|_| keeper.column.maintain()) {
