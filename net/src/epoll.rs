@@ -52,6 +52,9 @@ impl Interest {
     }
 }
 
+/// Bytes of the kernel's signal masks.
+const MASK_BYTES: usize = 8;
+
 /// How long `wait` may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
@@ -84,6 +87,8 @@ pub struct Event {
 pub struct Epoll {
     fd: OwnedFd,
     events: Box<[MaybeUninit<epoll::Event>]>,
+    /// The system lets us wait to the nanosecond, as far as is known.
+    is_exact: bool,
 }
 
 // SAFETY: what keeps `Epoll` from being `Send` is the pointer variant of the union in an event. The
@@ -104,7 +109,7 @@ impl Epoll {
     /// No descriptor is left, or no memory.
     pub fn new(events_max: usize) -> io::Result<Epoll> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Epoll { fd, events: Box::new_uninit_slice(events_max) })
+        Ok(Epoll { fd, events: Box::new_uninit_slice(events_max), is_exact: true })
     }
 
     /// Watches `source`; its events carry `token`. Closing the descriptor ends the watch.
@@ -159,10 +164,10 @@ impl Epoll {
         calls.waits.add(1);
         let limit = match timeout {
             Timeout::Zero => Some(timespec(Duration::ZERO)),
-            Timeout::Within(most) => Some(timespec(most)),
-            Timeout::Exactly(most) => {
+            Timeout::Exactly(most) if self.is_exact => {
                 return self.wait_exactly(most).map(<[_]>::iter).map(all_seen);
             }
+            Timeout::Within(most) | Timeout::Exactly(most) => Some(timespec(most)),
             Timeout::Never => None,
         };
         Ok(all_seen(self.wait_at_most(limit.as_ref())?.iter()))
@@ -177,26 +182,31 @@ impl Epoll {
     }
 
     /// Sleeps to the nanosecond: `epoll::wait` rounds up to milliseconds, for the sake of kernels
-    /// before 5.11; on such it is all there is.
+    /// before 5.11. On such it is all there is, and where a filter forbids the newer call, with
+    /// whatever error.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
             tv_nsec: i64::from(most.subsec_nanos()),
         };
-        let room = i32::try_from(self.events.len()).unwrap_or(i32::MAX);
+        let room = libc::c_long::try_from(self.events.len()).unwrap_or(libc::c_long::MAX);
         let events = self.events.as_mut_ptr();
         // SAFETY: the descriptor is an epoll's; there is room for `room` events, which are laid out
-        // as the kernel's (see the assertion below); no signal mask is given.
+        // as the kernel's (see the assertion below); no signal mask is given. The limit is the
+        // kernel's own timespec, of two words of 64 bits (see below).
         let got = unsafe {
-            let fd = self.fd.as_raw_fd();
-            libc::epoll_pwait2(fd, events.cast(), room, &raw const limit, std::ptr::null())
+            let fd = libc::c_long::from(self.fd.as_raw_fd());
+            let (limit, mask) = (&raw const limit, std::ptr::null::<libc::sigset_t>());
+            libc::syscall(libc::SYS_epoll_pwait2, fd, events, room, limit, mask, MASK_BYTES)
         };
         let Ok(got) = usize::try_from(got) else {
             let error = io::Error::last_os_error();
             return match rustix::io::Errno::from_io_error(&error) {
                 Some(rustix::io::Errno::INTR) => Ok(&[]),
-                Some(rustix::io::Errno::NOSYS) => self.wait_at_most(Some(&timespec(most))),
-                _ => Err(error),
+                _ => {
+                    self.is_exact = false;
+                    self.wait_at_most(Some(&timespec(most)))
+                }
             };
         };
         // SAFETY: the kernel has written the first `got` of them.
@@ -207,6 +217,7 @@ impl Epoll {
 const _: () = assert!(
     size_of::<epoll::Event>() == size_of::<libc::epoll_event>()
         && align_of::<epoll::Event>() == align_of::<libc::epoll_event>()
+        && size_of::<libc::timespec>() == 16
 );
 
 fn all_seen(events: std::slice::Iter<'_, epoll::Event>) -> impl ExactSizeIterator<Item = Event> {
@@ -232,5 +243,30 @@ fn timespec(span: Duration) -> Timespec {
         tv_sec: i64::try_from(span.as_secs() + u64::from(up_ms / 1000))
             .unwrap_or(i64::from(i32::MAX)),
         tv_nsec: i64::from(up_ms % 1000 * 1_000_000),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_system_knows_only_milliseconds_it_waits_for_these() {
+        let mut epoll = Epoll::new(4).unwrap();
+        let timer = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        for is_exact in [true, false] {
+            epoll.is_exact = is_exact;
+            let wait = Timeout::Exactly(Duration::from_micros(1));
+            assert_eq!(epoll.wait(wait, &Calls::default()).unwrap().len(), 0);
+        }
+        epoll.add(&timer, 7, Interest::Wake, &Calls::default()).unwrap();
+        for is_exact in [true, false] {
+            epoll.is_exact = is_exact;
+            let wait = Timeout::Exactly(Duration::from_secs(60));
+            let calls = Calls::default();
+            let tokens: Vec<u64> = epoll.wait(wait, &calls).unwrap().map(|it| it.token).collect();
+            assert_eq!(tokens, [7]);
+        }
     }
 }

@@ -12,8 +12,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
@@ -22,6 +24,10 @@ use rustix::net::{
 
 use crate::calls::Calls;
 use crate::stream::Stream;
+
+/// How often, and after how long, a directory is asked for that somebody else has locked.
+const LOCK_ATTEMPTS_MAX: usize = 100;
+const LOCK_REST: Duration = Duration::from_millis(10);
 
 /// Where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +155,7 @@ impl Listener {
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let address = SocketAddrUnix::new(path)?;
         let place = Place::Unix(path.to_path_buf());
+        let _locked = lock_directory(path);
         if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
             remove_unanswered(path, &place)?;
         }
@@ -192,16 +199,36 @@ impl Listener {
     }
 }
 
+/// Locks the directory of a socket's file until what is returned is dropped: of two servers that
+/// start at once on one path, the second finds the first one listening. `None`: the directory
+/// cannot be read, or somebody holds its lock for longer than this takes (they are also used to
+/// keep files from being cleaned up).
+fn lock_directory(path: &Path) -> Option<OwnedFd> {
+    let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(named.unwrap_or(Path::new(".")), flags, Mode::empty()).ok()?;
+    for _ in 0..LOCK_ATTEMPTS_MAX {
+        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(fd),
+            Err(Errno::WOULDBLOCK) => sleep(LOCK_REST),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
 /// Removes the file of a Unix socket that a server left behind.
 fn remove_unanswered(path: &Path, place: &Place) -> io::Result<()> {
+    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers there");
     match Stream::connect(place) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Not ours to ask, so not ours to take.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
-        // Also where its backlog is full, or it is no stream.
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers there")),
+        Ok(_) => Err(taken()),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
+            Some(Errno::NOENT) => Ok(()),
+            // Its backlog is full, or it is no stream.
+            Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(taken()),
+            // Not ours to ask, so not ours to take; or we could not ask.
+            _ => Err(error),
+        },
     }
 }

@@ -213,3 +213,31 @@ fn a_thread_runs_where_it_is_pinned() {
     .unwrap();
     assert!(thread_cpus().unwrap().contains(&last));
 }
+
+#[test]
+fn of_servers_that_start_at_once_on_one_unix_path_one_gets_it() {
+    const ROUNDS: usize = 40;
+    const SERVERS: usize = 6;
+    let directory = std::env::temp_dir().join(format!("hypostyle-at-once-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.join("socket");
+    for round in 0..ROUNDS {
+        // Nobody answers on it any more.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let start = std::sync::Barrier::new(SERVERS);
+        let take = || {
+            start.wait();
+            Listener::unix(&path, 0o700, 16)
+        };
+        let listeners: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..SERVERS).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let taken: Vec<_> = listeners.iter().flatten().collect();
+        assert_eq!(taken.len(), 1, "round {round}");
+        UnixStream::connect(&path).unwrap();
+        taken[0].remove_file();
+        assert!(!path.exists(), "it is the file of the one that listens");
+    }
+    std::fs::remove_dir(&directory).unwrap();
+}
