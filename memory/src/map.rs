@@ -8,7 +8,6 @@
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
 use crate::sync::{AtomicBool, Ordering};
-use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_with};
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
@@ -161,22 +160,20 @@ impl Map {
 impl Map {
     /// Has a range become memory, its contents as they are; locked, where the map is.
     ///
+    /// Each page is touched: to have the system populate all of the range (`MADV_POPULATE_WRITE`)
+    /// holds the lock of all the process's mappings, and a column that maps memory meanwhile would
+    /// wait for this thread to be run.
+    ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile.
     ///
     /// # Errors
-    /// The system has no memory for it.
+    /// It is to be locked, and the system has no memory for it, or does not allow it.
     pub unsafe fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
         if self.is_locked() {
             return self.lock(at, bytes);
         }
         let start = self.start_of(at, bytes);
-        // SAFETY: the range lies in the mapping (checked there); no contents change.
-        let populated = unsafe { madvise(start.cast(), bytes, Advice::LinuxPopulateWrite) };
-        if populated != Err(Errno::INVAL) {
-            return populated.map_err(io::Error::from);
-        }
-        // Kernels before 5.14 do not have it.
         for page in (0..bytes).step_by(self.page_bytes) {
             // SAFETY: in the range, which is the caller's alone; it is mapped, so any byte there
             // may be read and written.
@@ -201,10 +198,15 @@ impl Map {
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
     pub fn lock(&self, at: usize, bytes: usize) -> io::Result<()> {
-        self.is_locked.store(true, Ordering::Relaxed); // as in `is_locked`
         // SAFETY: the range lies in the mapping (checked there); no contents change.
         unsafe { mlock(self.start_of(at, bytes).cast(), bytes)? };
+        self.is_locked.store(true, Ordering::Relaxed); // as in `is_locked`
         Ok(())
+    }
+
+    /// What becomes memory from now on is not locked.
+    pub fn lock_no_more(&self) {
+        self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
     /// Has what will be touched of a range be locked then, where the map is.

@@ -168,6 +168,11 @@ impl Region {
         self.map.lock(0, 1 << self.shift)
     }
 
+    /// As `Map::lock_no_more`.
+    pub fn lock_no_more(&self) {
+        self.map.lock_no_more();
+    }
+
     /// A segment that was given back may be used again.
     pub fn admit(&self, segment: u32) {
         self.map.admit((segment as usize) << self.shift, 1 << self.shift);

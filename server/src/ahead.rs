@@ -3,7 +3,7 @@
 //!
 //! Where: beside the columns; one asks once per loop whether there is anything to do, and wakes it.
 //! Invariant: it takes no more than the store wants, which is bounded by `-m` and by what the items
-//! take; it never holds what a column waits for. It stands back where processors are short. What
+//! take; it holds nothing that a column waits for. It stands back where processors are short. What
 //! has not been needed for a while goes back to the system.
 
 use std::io;
@@ -16,6 +16,9 @@ use store::Store;
 
 /// What is ahead of need goes back when no segment was opened for so long.
 const REST: Duration = Duration::from_secs(1);
+
+/// How long a server that ends waits for the thread.
+const STOP: Duration = Duration::from_millis(100);
 
 /// The thread.
 #[derive(Debug)]
@@ -62,11 +65,19 @@ impl Ahead {
         Asking { thread: self.thread.thread().clone(), told: Arc::clone(&self.told) }
     }
 
-    /// Ends it, and waits until it has.
+    /// Ends it, and waits until it has; but not for long, for where processors are short it may not
+    /// be run for seconds. It holds nothing but the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
         self.told.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
+        let since = Instant::now();
+        while !self.thread.is_finished() {
+            if since.elapsed() >= STOP {
+                return;
+            }
+            thread::park_timeout(STOP / 100);
+        }
         if self.thread.join().is_err() {
             log::error!("the thread that takes memory ahead of need panicked");
         }
@@ -90,9 +101,7 @@ impl Told {
             }
         }
     }
-}
 
-impl Told {
     /// Until somebody asks; what was taken ahead is given back on the way.
     fn sleep(&self, store: &Store) {
         let (seen, since) = (store.segments_seen(), Instant::now());

@@ -14,7 +14,6 @@ mod tick;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
 
@@ -52,6 +51,9 @@ pub(crate) struct Kit {
     pub(crate) log_value_bytes: usize,
     /// Milliseconds since the server started, taken once per loop.
     pub(crate) now_ms: u64,
+    /// As `now_ms`, but no loop counts for more than `LOOP_MS_MAX`: how long others stall or wait
+    /// is measured by this.
+    pub(crate) served_ms: u64,
     /// The store's limit that the bounds below were made from.
     memory_bytes: usize,
     kept_bytes_max: usize,
@@ -74,6 +76,7 @@ impl Kit {
             requests_turn_max: settings.requests_per_event.max(1),
             log_value_bytes,
             now_ms: 0,
+            served_ms: 0,
             memory_bytes: 0,
             kept_bytes_max: 0,
             pinned_bytes_max: 0,
@@ -98,6 +101,13 @@ impl Kit {
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
+    /// A loop begins at `now_ms`.
+    #[inline]
+    fn pass_time(&mut self, now_ms: u64) {
+        self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
+        self.now_ms = now_ms;
+    }
+
     /// What a turn may do.
     #[inline]
     pub(crate) fn budget(&self) -> Budget {
@@ -115,7 +125,7 @@ impl Kit {
     /// Connections hold more than one `part`th of what they may.
     #[inline]
     fn is_pressed(&self, part: usize) -> bool {
-        let kept = self.spares.held_bytes() + self.arrivals.header_bytes();
+        let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
         kept + self.waiting.held_bytes > self.kept_bytes_max / part
             || self.waiting.pinned_bytes > self.pinned_bytes_max / part
     }
@@ -140,10 +150,10 @@ pub(crate) struct Column {
     /// Connections whose turn comes in this loop, and in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room, and how many did before the last loop's asked again.
+    /// Connections that wait for room, and how many waited before the last loop had some ask again.
     resting: Vec<u64>,
     rested: usize,
-    /// No search for stalled connections before then.
+    /// No search for stalled connections before then, by `Kit::served_ms`.
     relief_due_ms: u64,
     tick: Tick,
     waker: Arc<Waker>,
@@ -260,7 +270,8 @@ impl Column {
                 }
             }
         }
-        self.kit.now_ms = self.tick.now(&mut self.kit.context);
+        let now_ms = self.tick.now(&mut self.kit.context);
+        self.kit.pass_time(now_ms);
         self.wake_resting();
         Ok(())
     }
@@ -378,11 +389,11 @@ impl Column {
     #[cold]
     fn relieve(&mut self) {
         while self.kit.is_pressed(2) {
-            let now_ms = self.kit.now_ms;
+            let served_ms = self.kit.served_ms;
             // Between the half and the whole of a share only the stalled go, and looking for them
             // among all connections is not worth doing in every turn.
             let over = self.kit.is_pressed(1);
-            if !over && now_ms < self.relief_due_ms {
+            if !over && served_ms < self.relief_due_ms {
                 return;
             }
             let oldest = self
@@ -392,8 +403,8 @@ impl Column {
                 .min_by_key(|(_, it)| it.moved_ms)
                 .map(|(token, it)| (token, it.moved_ms));
             let Some((token, moved_ms)) = oldest else { return };
-            if !over && now_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
-                self.relief_due_ms = now_ms + limits::RELIEF_REST_MS;
+            if !over && served_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
+                self.relief_due_ms = served_ms + limits::RELIEF_REST_MS;
                 return;
             }
             if let Some(connection) = self.connections.get(token) {
@@ -420,7 +431,7 @@ impl Column {
             self.resume_sources();
         }
         if self.tick.arrivals_are_due(self.kit.now_ms) {
-            self.kit.arrivals.drop_stalled(self.kit.now_ms);
+            self.kit.arrivals.drop_stalled(self.kit.served_ms);
         }
         if self.tick.second_has_passed(self.kit.now_ms) {
             self.close_idle();
@@ -439,6 +450,7 @@ impl Column {
         holding.read_buf_bytes.set((buffers + stock + spares.held_bytes()) as u64);
         holding.read_buf_bytes_free.set(stock as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
+        holding.resting.set(self.resting.len() as u64);
     }
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.
@@ -447,12 +459,12 @@ impl Column {
         if limit_seconds == 0 {
             return;
         }
-        let limit_ms = Duration::from_secs(u64::from(limit_seconds)).as_millis();
+        let limit_ms = u64::from(limit_seconds) * 1000;
         let now_ms = self.kit.now_ms;
         let idle: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, it)| u128::from(now_ms.saturating_sub(it.moved_ms)) > limit_ms)
+            .filter(|(_, it)| now_ms.saturating_sub(it.active_ms) > limit_ms)
             .map(|(token, _)| token)
             .collect();
         for token in idle {

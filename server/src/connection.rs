@@ -73,18 +73,20 @@ pub(crate) struct Connection {
     ended: bool,
     /// Close as soon as the replies are out.
     closing: bool,
-    /// The request it is at, or its large value, has waited for room since then.
+    /// The request it is at, or its large value, has waited for room since then, by
+    /// `Kit::served_ms`.
     waits_since_ms: Option<u64>,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// The column's clock when it last received, executed or sent something.
+    /// When it last received, executed or sent something: by `Kit::served_ms`, and by the clock.
     pub(crate) moved_ms: u64,
+    pub(crate) active_ms: u64,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, speak: Speak, now_ms: u64) -> Connection {
+    pub(crate) fn new(stream: Stream, speak: Speak, (served_ms, now_ms): (u64, u64)) -> Connection {
         Connection {
             stream,
             session: Session::new(speak),
@@ -98,7 +100,8 @@ impl Connection {
             waits_since_ms: None,
             queued: false,
             awaits_write: false,
-            moved_ms: now_ms,
+            moved_ms: served_ms,
+            active_ms: now_ms,
         }
     }
 
@@ -123,7 +126,7 @@ impl Connection {
             return Received::Nothing(Next::Sleep);
         }
         if let Some(arrival) = self.arrival
-            && kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.now_ms)
+            && kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.served_ms)
         {
             return Received::Nothing(Next::Rest);
         }
@@ -164,18 +167,23 @@ impl Connection {
         received: Received,
     ) -> Next {
         match received {
-            Received::Nothing(next) => return next,
+            Received::Nothing(next) => {
+                if next == Next::Rest {
+                    self.note_move(kit); // it is we who do not read
+                }
+                return next;
+            }
             Received::Unasked if self.out.is_some() => return self.send_rest(kit),
             Received::Unasked => {
                 let held = mem::take(&mut self.held);
-                self.moved_ms = kit.now_ms;
+                self.note_move(kit);
                 let (stop, used) = self.execute(kit, held.bytes());
-                self.stopped(stop, used, kit.now_ms);
+                self.stopped(stop, used, kit.served_ms);
                 self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
             }
             Received::Input(bytes) => {
                 let (stop, used) = self.execute(kit, &buffer[..bytes]);
-                self.stopped(stop, used, kit.now_ms);
+                self.stopped(stop, used, kit.served_ms);
                 // The parser never asks for more than the buffer holds; if it did, this would
                 // spin.
                 self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
@@ -223,20 +231,21 @@ impl Connection {
                 let got = self.stream.read_both(space, free, &kit.calls);
                 self.note_read(kit, got, room + free.len());
                 let Got::Bytes(bytes) = got else { return got };
-                kit.arrivals.filled(arrival, bytes.min(room), kit.now_ms);
+                kit.arrivals.filled(arrival, bytes.min(room), kit.served_ms);
                 return Got::Bytes(bytes.saturating_sub(room));
             }
             let got = self.stream.read(space, &kit.calls);
             self.note_read(kit, got, room);
             match got {
-                Got::Bytes(bytes) => kit.arrivals.filled(arrival, bytes, kit.now_ms),
+                Got::Bytes(bytes) => kit.arrivals.filled(arrival, bytes, kit.served_ms),
                 Got::Empty if reads_left + 1 < VALUE_READS_MAX => {
                     self.readable = false;
                     break;
                 }
                 _ => return got,
             }
-            if !self.readable || kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.now_ms)
+            if !self.readable
+                || kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.served_ms)
             {
                 break;
             }
@@ -253,14 +262,19 @@ impl Connection {
             self.readable = false;
         }
         kit.context.counters.bytes_read.add(bytes as u64);
-        self.moved_ms = kit.now_ms;
+        self.note_move(kit);
     }
 
     #[inline]
-    fn stopped(&mut self, stop: Stop, used: usize, now_ms: u64) {
+    fn note_move(&mut self, kit: &Kit) {
+        (self.moved_ms, self.active_ms) = (kit.served_ms, kit.now_ms);
+    }
+
+    #[inline]
+    fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
         // What was got on with is waited for no more; what comes behind it begins to wait.
-        let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(now_ms);
+        let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;
         self.closing |= stop == Stop::Close;

@@ -130,6 +130,10 @@ pub const ROOM_WAIT_MS_MAX: u64 = 2000;
 /// While values arrive, the column looks so often for stalled ones.
 pub const ARRIVALS_CHECK_MS: u64 = 1000;
 
+/// One loop of a column counts as no more than this where it is measured how long somebody has
+/// stalled or waited: a column that had no processor meanwhile is not to blame others for it.
+pub const LOOP_MS_MAX: u64 = 50;
+
 /// A connection whose waiting replies or half request have not moved for so long gives way when
 /// half of a share is used; one that moves, only when all of it is.
 pub const STALLED_MS: u64 = 2000;

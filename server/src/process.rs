@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
@@ -122,6 +122,17 @@ pub fn lock_future() -> io::Result<()> {
     }
     mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
     Ok(())
+}
+
+/// Undoes what was locked. What else `-k` was to lock, the system refused, for a reason that the
+/// user can do something about: told in words.
+pub fn unlock() -> String {
+    // Nothing is lost if it is refused.
+    let _ = munlockall();
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) => format!("RLIMIT_MEMLOCK is {bytes} bytes; nothing is locked"),
+        None => "nothing is locked".to_owned(),
+    }
 }
 
 /// True when started as root.

@@ -2,8 +2,8 @@
 //!
 //! Where: `main` binds (while it may still be root), then starts; tests do both in their own
 //! process.
-//! Invariant: when `Server::stop` returns, every thread has ended, every connection and listener is
-//! closed, and the Unix socket's file is gone.
+//! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
+//! listener is closed, and the Unix socket's file is gone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ pub struct Server {
 struct RunningColumn {
     waker: Arc<Waker>,
     calls: Arc<Calls>,
-    thread: JoinHandle<io::Result<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Bound {
@@ -96,14 +96,16 @@ impl Bound {
             now: START,
         })?;
         let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
-        if let Some(Err(error)) = locked.map(|locked| locked.and_then(lock_rest)) {
-            log::warn!("warning: -k invalid, mlockall() failed: {error}");
+        let locked = locked.map(|locked| locked.and_then(lock_rest));
+        if let Some(Err(error)) = &locked {
+            log::warn!("-k invalid, mlockall() failed: {error}: {}", process::unlock());
         }
+        let is_locked = locked.is_some_and(|locked| locked.is_ok());
         let clock = Clock::new(unix_seconds());
         let start = moment();
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         let mut server = Server {
-            ahead: Ahead::start(&shared.store, !shared.settings.lock_memory)?,
+            ahead: Ahead::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
             places: listeners.places,
             sources: listeners.columns.iter().flatten().cloned().collect(),
@@ -181,7 +183,11 @@ impl Server {
                 {
                     log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
                 }
-                column.run()
+                if let Err(error) = column.run() {
+                    // Its listener would go on to be given connections that nobody accepts.
+                    log::error!("column {index} cannot wait for events: {error}; the server ends");
+                    std::process::exit(1);
+                }
             })?;
         self.columns.push(RunningColumn { waker, calls, thread });
         Ok(())
@@ -212,15 +218,13 @@ impl Server {
             column.waker.wake();
         }
         for column in self.columns {
-            match column.thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => log::error!("a column ended early: {error}"),
-                Err(_) => log::error!("a column panicked"),
+            if column.thread.join().is_err() {
+                log::error!("a column panicked");
             }
         }
-        self.ahead.stop();
         for source in self.sources {
             source.listener.remove_file();
         }
+        self.ahead.stop();
     }
 }

@@ -132,6 +132,8 @@ pub struct Holding {
     pub read_buf_bytes_free: Counter,
     /// Bytes of replies: a column's own buffer, and what connections wait to send.
     pub response_obj_bytes: Counter,
+    /// Connections that wait for room in the store.
+    pub resting: Counter,
 }
 
 /// Sums of `Holding`.
@@ -170,6 +172,9 @@ pub struct Shared {
     pub process_started: i64,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
+    /// The time that columns go by in place of the clock's, where a test has planted one.
+    #[cfg(debug_assertions)]
+    planted_ms: AtomicU64,
 }
 
 /// Sums at the last `stats reset`.
@@ -191,9 +196,23 @@ impl Shared {
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
             reset: Mutex::new(Reset::default()),
+            #[cfg(debug_assertions)]
+            planted_ms: AtomicU64::new(0),
             settings,
             store,
         })
+    }
+
+    /// Has columns go by this time from now on, in milliseconds since the start. Never back.
+    #[cfg(debug_assertions)]
+    pub fn plant_clock(&self, now_ms: u64) {
+        self.planted_ms.store(now_ms, Ordering::Relaxed); // a number to look at
+    }
+
+    /// The time that is planted; 0: none.
+    #[cfg(debug_assertions)]
+    pub(crate) fn planted_ms(&self) -> u64 {
+        self.planted_ms.load(Ordering::Relaxed)
     }
 
     /// Sums over all columns since the server started.

@@ -10,22 +10,23 @@ mod inprocess;
 use std::io::ErrorKind;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, settings, start};
+use inprocess::{Client, connect, settings, start, wait_until};
 use store::Store;
 
-/// Longer than what the loop of a column takes, and far shorter than a request waits at most.
-const A_WHILE: Duration = Duration::from_millis(50);
 /// Most requests until one waits: the memory is bounded.
 const SETS_MAX: u32 = 40_000;
+/// The time at which columns stand still.
+const NOON_MS: u64 = 3_600_000;
 
-/// A server of one column, of whose memory none comes back while the stall is on.
+/// A server of one column, of whose memory none comes back while the stall is on, and whose clock
+/// stands still: nothing has waited for too long.
 fn stalled() -> (Server, Arc<Store>) {
     let settings = Settings { memory_bytes: 8 << 20, ..settings(1) };
     let server = start(settings);
+    server.shared().plant_clock(NOON_MS);
     let store = Arc::clone(&server.shared().store);
     store.plant_stall(true);
     (server, store)
@@ -35,19 +36,25 @@ fn set(key: u32) -> String {
     format!("set fill{key} 0 0 700\r\n{}\r\n", "v".repeat(700))
 }
 
-/// Is there nothing to read for a while?
+/// Is there nothing to read?
 fn is_silent(client: &mut Client) -> bool {
-    client.0.set_read_timeout(Some(A_WHILE)).unwrap();
+    client.0.set_nonblocking(true).unwrap();
     let peeked = client.0.peek(&mut [0]);
-    client.0.set_read_timeout(Some(inprocess::DEADLINE)).unwrap();
-    peeked.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    client.0.set_nonblocking(false).unwrap();
+    peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Connections that wait.
+fn resting(server: &Server) -> u64 {
+    server.shared().holding[0].resting.get()
 }
 
 /// Sets new keys until one waits. Which?
-fn fill(client: &mut Client) -> u32 {
+fn fill(server: &Server, client: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
-        if key % 64 == 0 && is_silent(client) || key > 8000 && is_silent(client) {
+        wait_until("an answer, or a wait", || !is_silent(client) || resting(server) > 0);
+        if is_silent(client) {
             return key;
         }
         client.expect("STORED\r\n");
@@ -59,7 +66,7 @@ fn fill(client: &mut Client) -> u32 {
 fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_order() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
-    let key = fill(&mut waits);
+    let key = fill(&server, &mut waits);
     // What comes behind it waits with it, whatever it is.
     waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
     waits.send("q".repeat(9000));
@@ -97,13 +104,14 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     // All of it but the last byte is here before memory is short.
     let value = "l".repeat(300_000);
     clients[0].send(format!("set large 0 0 {}\r\n{}", value.len(), &value[1..]));
-    let there = fill(&mut filler) - 1;
+    let there = fill(&server, &mut filler) - 1;
     clients[0].send(&value[..1]);
     clients[0].send("\r\nmn\r\n");
     clients[1].send(format!("ms meta 9000 q\r\n{}\r\nmn\r\n", "m".repeat(9000)));
     clients[2].send(inprocess::frame(0x11, &[0; 8], "setq", &"b".repeat(9000)));
     clients[2].send(inprocess::frame(0x0a, &[], "", ""));
     clients[3].send(format!("append fill{there} 0 0 9000\r\n{}\r\nmn\r\n", "a".repeat(9000)));
+    wait_until("all of them wait", || resting(&server) == 5);
     for _ in 0..100 {
         other.ask("mn\r\n", "MN\r\n");
     }
@@ -123,17 +131,59 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     server.stop();
 }
 
+/// It waits for two seconds in which its column was there, however long that column was not; and
+/// what comes behind it waits for as long again, with its key's old value there until then.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
-    let (mut waits, mut other, mut looks) = (connect(&server), connect(&server), connect(&server));
-    let old = format!("fill{}", fill(&mut waits) - 1);
-    other.send(format!("set {old} 0 0 9000\r\n{}\r\n", "o".repeat(9000)));
-    assert!(is_silent(&mut other));
-    looks.ask(format!("mg {old} s\r\n"), "HD s700\r\n");
-    waits.expect("SERVER_ERROR out of memory storing object\r\n");
-    other.expect("SERVER_ERROR out of memory storing object\r\n");
+    let (mut filler, mut waits, mut looks) = (connect(&server), connect(&server), connect(&server));
+    let old = format!("fill{}", fill(&server, &mut filler) - 1);
+    let value = "o".repeat(9000);
+    waits.send(format!("set new 0 0 9000\r\n{value}\r\nset {old} 0 0 9000\r\n{value}\r\n"));
+    wait_until("both wait", || resting(&server) == 2);
+    let mut now_ms = NOON_MS + 600_000;
+    let clock = server.shared();
+    clock.plant_clock(now_ms);
+    for _ in 0..20 {
+        looks.ask(format!("mg {old} s\r\n"), "HD s700\r\n");
+    }
+    assert!(is_silent(&mut waits), "its column was away");
+    let mut pass = |client: &mut Client, held: &str| {
+        let mut looked = 0;
+        while is_silent(client) {
+            looks.ask(format!("mg {old} s\r\n"), held);
+            now_ms += 40;
+            clock.plant_clock(now_ms);
+            looked += 1;
+        }
+        client.expect("SERVER_ERROR out of memory storing object\r\n");
+        looked
+    };
+    let first = pass(&mut waits, "HD s700\r\n");
+    let second = pass(&mut waits, "HD s700\r\n");
+    assert!(first > 40 && second > 40, "looked at {first} and {second} times, 40 ms each");
     looks.ask(format!("mg {old} s\r\n"), "EN\r\n");
+    server.stop();
+}
+
+/// Busy clients whose requests together are more than half of what connections may hold: none of
+/// them has stalled, it is the column that was away.
+#[test]
+fn a_column_that_had_no_processor_closes_nobody() {
+    const CLIENTS: usize = 400;
+    let settings = Settings { memory_bytes: 64 << 20, requests_per_event: 20, ..settings(1) };
+    let server = start(settings);
+    server.shared().plant_clock(NOON_MS);
+    let requests = b"get absent\r\n".repeat(5000);
+    let mut busy: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    busy.iter_mut().for_each(|client| client.send(&requests));
+    let replies = "END\r\n".repeat(50);
+    for away in 1..=100 {
+        server.shared().plant_clock(NOON_MS + away * 2_500);
+        for client in &mut busy {
+            client.expect(&replies);
+        }
+    }
     server.stop();
 }
 
@@ -142,7 +192,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
 fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
-    let key = fill(&mut waits);
+    let key = fill(&server, &mut waits);
     drop(waits);
     other.ask("mn\r\n", "MN\r\n");
     store.plant_stall(false);

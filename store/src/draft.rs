@@ -177,6 +177,12 @@ impl Draft {
         self.copied.as_deref().unwrap_or(&[])
     }
 
+    /// Bytes that it holds beside the store's memory.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        self.copied.as_ref().map_or(0, Vec::capacity)
+    }
+
     pub(crate) fn is_copied(&self) -> bool {
         self.copied.is_some()
     }

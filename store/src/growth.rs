@@ -180,8 +180,12 @@ impl Store {
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
     pub fn lock_memory(&self) -> io::Result<()> {
-        self.memory().lock()?;
-        self.lock_index()
+        let locked = self.memory().lock().and_then(|()| self.lock_index());
+        if locked.is_err() {
+            // A part of it locked is no promise kept, and what grows would be refused.
+            self.memory().region.lock_no_more();
+        }
+        locked
     }
 
     /// Bytes that the index uses, if they are more than are locked, or many fewer.

@@ -90,7 +90,7 @@ impl Column {
             return;
         }
         self.kit.context.counters.total_connections.add(1);
-        let connection = Connection::new(stream, speak, self.kit.now_ms);
+        let connection = Connection::new(stream, speak, (self.kit.served_ms, self.kit.now_ms));
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get(token) else { return };
         let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.kit.calls);

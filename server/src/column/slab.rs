@@ -90,7 +90,7 @@ mod tests {
 
     fn connection() -> Connection {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        Connection::new(net::Stream::from(OwnedFd::from(ours)), protocol::Speak::Auto, 0)
+        Connection::new(net::Stream::from(OwnedFd::from(ours)), protocol::Speak::Auto, (0, 0))
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Tick {
         let seconds = moment.tv_sec - self.start.tv_sec;
         let nanos = seconds * NANOS + (moment.tv_nsec - self.start.tv_nsec);
         let now_ms = u64::try_from(nanos / 1_000_000).unwrap_or(0);
+        #[cfg(debug_assertions)]
+        let now_ms = match context.shared.planted_ms() {
+            0 => now_ms,
+            planted_ms => planted_ms,
+        };
         let seconds = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX).saturating_add(START);
         if seconds != context.clock.now {
             context.clock.now = seconds;

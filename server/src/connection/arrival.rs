@@ -38,16 +38,19 @@ struct Arrival {
     /// Length of the line end behind it.
     end_bytes: u32,
     received_bytes: usize,
-    /// When it last gained `ARRIVAL_STEP_BYTES`.
+    /// When it last gained `ARRIVAL_STEP_BYTES`, or ended to wait, by `Kit::served_ms`.
     moved_ms: u64,
     /// It has bytes to store and no frame for them, or no place for its item, since then.
     waits_since_ms: Option<u64>,
+    /// Bytes of the copy that its draft keeps.
+    copied_bytes: usize,
 }
 
 impl Arrival {
     /// Its peer sends nothing, or next to nothing.
-    fn is_stalled(&self, now_ms: u64) -> bool {
-        self.waits_since_ms.is_none() && now_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
+    fn is_stalled(&self, served_ms: u64) -> bool {
+        self.waits_since_ms.is_none()
+            && served_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
     }
 }
 
@@ -60,8 +63,8 @@ pub(crate) struct Arrivals {
     live: usize,
     /// Bytes received of them.
     bytes: usize,
-    /// Bytes of their headers.
-    header_bytes: usize,
+    /// Bytes that they take beside the store: headers, and copies that drafts keep of themselves.
+    beside_bytes: usize,
     /// Over it, stalled ones give way unasked, so that other columns find frames.
     bytes_share: usize,
     /// Waiting for others' frames makes sense (not with `-M`).
@@ -75,7 +78,7 @@ impl Arrivals {
             free: Vec::new(),
             live: 0,
             bytes: 0,
-            header_bytes: 0,
+            beside_bytes: 0,
             bytes_share: 0,
             waits,
         }
@@ -91,19 +94,19 @@ impl Arrivals {
         self.live > 0
     }
 
-    /// Bytes of their headers.
-    pub(crate) fn header_bytes(&self) -> usize {
-        self.header_bytes
+    /// Bytes that they take beside the store, their places apart.
+    pub(crate) fn beside_bytes(&self) -> usize {
+        self.beside_bytes
     }
 
     /// Memory that they take beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
         let places = self.all.capacity() * size_of::<Option<Arrival>>();
-        places + self.free.capacity() * size_of::<u32>() + self.header_bytes
+        places + self.free.capacity() * size_of::<u32>() + self.beside_bytes
     }
 
     fn add(&mut self, arrival: Arrival) -> u32 {
-        self.header_bytes += arrival.header.capacity();
+        self.beside_bytes += arrival.header.capacity();
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
@@ -118,7 +121,7 @@ impl Arrivals {
         self.end(index);
         self.free.push(index);
         let header = self.all[index as usize].take().map_or_else(Vec::new, |it| it.header);
-        self.header_bytes -= header.capacity();
+        self.beside_bytes -= header.capacity();
         header
     }
 
@@ -127,6 +130,7 @@ impl Arrivals {
         let arrival = self.all[index as usize].as_mut()?;
         let draft = arrival.draft.take()?;
         self.bytes -= arrival.received_bytes;
+        self.beside_bytes -= arrival.copied_bytes;
         self.live -= 1;
         Some(draft)
     }
@@ -138,21 +142,23 @@ impl Arrivals {
 
     /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
     /// is none yet, ask again soon. When there will be none, its draft is gone.
-    pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, now_ms: u64) -> bool {
+    pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
-                if let Some(arrival) = self.all[index as usize].as_mut() {
-                    arrival.waits_since_ms = None;
+                if let Some(arrival) = self.all[index as usize].as_mut()
+                    && arrival.waits_since_ms.take().is_some()
+                {
+                    arrival.moved_ms = served_ms;
                 }
                 return false;
             };
-            if self.give_way(index, Some(now_ms)) {
+            if self.give_way(index, Some(served_ms)) {
                 continue;
             }
             let Some(arrival) = self.all[index as usize].as_mut() else { return false };
-            let since_ms = *arrival.waits_since_ms.get_or_insert(now_ms);
+            let since_ms = *arrival.waits_since_ms.get_or_insert(served_ms);
             let waits = self.waits || refused == Refused::Later;
-            if waits && now_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
+            if waits && served_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
                 return true;
             }
             if !self.waits || !self.give_way(index, None) {
@@ -176,7 +182,7 @@ impl Arrivals {
     }
 
     /// `bytes` of `space` have been written.
-    pub(crate) fn filled(&mut self, index: u32, bytes: usize, now_ms: u64) {
+    pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
         let Some(arrival) = self.all[index as usize].as_mut() else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
         if bytes == 0 {
@@ -188,7 +194,7 @@ impl Arrivals {
         arrival.received_bytes += bytes;
         self.bytes += bytes;
         if arrival.received_bytes / ARRIVAL_STEP_BYTES > steps {
-            arrival.moved_ms = now_ms;
+            arrival.moved_ms = served_ms;
         }
     }
 
@@ -202,7 +208,7 @@ impl Arrivals {
                 *index != except
                     && arrival.draft.is_some()
                     && arrival.received_bytes > 0
-                    && stalled_at_ms.is_none_or(|now_ms| arrival.is_stalled(now_ms))
+                    && stalled_at_ms.is_none_or(|served_ms| arrival.is_stalled(served_ms))
             })
             .min_by_key(|(_, arrival)| arrival.moved_ms)
             .map(|(index, _)| index);
@@ -210,8 +216,8 @@ impl Arrivals {
     }
 
     /// Drops stalled drafts while they hold more than the column's share.
-    pub(crate) fn drop_stalled(&mut self, now_ms: u64) {
-        while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(now_ms)) {}
+    pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
+        while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
     }
 }
 
@@ -230,8 +236,9 @@ impl Connection {
             missing_bytes: value_bytes as usize,
             end_bytes,
             received_bytes: 0,
-            moved_ms: kit.now_ms,
+            moved_ms: kit.served_ms,
             waits_since_ms: None,
+            copied_bytes: 0,
         }));
     }
 
@@ -240,7 +247,7 @@ impl Connection {
     pub(super) fn arrive(&mut self, kit: &mut Kit, index: u32, input: &[u8]) -> (Fill, usize) {
         let mut used = 0;
         while used < input.len() {
-            if kit.arrivals.must_wait(index, &mut kit.context.store, kit.now_ms) {
+            if kit.arrivals.must_wait(index, &mut kit.context.store, kit.served_ms) {
                 return (Fill::Wait, used);
             }
             let (space, _) = kit.arrivals.space(index, &mut kit.context.store);
@@ -249,7 +256,7 @@ impl Connection {
                 break;
             }
             space[..bytes].copy_from_slice(&input[used..used + bytes]);
-            kit.arrivals.filled(index, bytes, kit.now_ms);
+            kit.arrivals.filled(index, bytes, kit.served_ms);
             used += bytes;
         }
         let Some(arrival) = kit.arrivals.all[index as usize].as_mut() else {
@@ -273,7 +280,10 @@ impl Connection {
         let Kit { context, out, .. } = kit;
         let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
         if after == After::Wait {
-            arrival.waits_since_ms.get_or_insert(kit.now_ms);
+            arrival.waits_since_ms.get_or_insert(kit.served_ms);
+            let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
+            arrival.copied_bytes += more_bytes;
+            kit.arrivals.beside_bytes += more_bytes;
             return (Fill::Wait, used);
         }
         used += end.len();

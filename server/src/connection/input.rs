@@ -34,8 +34,11 @@ impl Connection {
     pub(super) fn execute(&mut self, kit: &mut Kit, input: &[u8]) -> (Stop, usize) {
         let mut at = 0;
         let mut budget = kit.budget();
-        let since_ms = self.waits_since_ms.unwrap_or(kit.now_ms);
-        kit.context.may_wait = kit.now_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
+        let since_ms = self.waits_since_ms.unwrap_or(kit.served_ms);
+        kit.context.may_wait = kit.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
+        if !kit.context.may_wait {
+            budget.spend_all_but_one(); // the next has not waited yet
+        }
         loop {
             if let Some(arrival) = self.arrival {
                 let (filled, used) = self.arrive(kit, arrival, &input[at..]);

@@ -82,7 +82,7 @@ impl Connection {
         let (wrote, bytes) = write(&self.stream, &mut out, &kit.calls);
         kit.context.counters.bytes_written.add(bytes as u64);
         if bytes > 0 {
-            self.moved_ms = kit.now_ms;
+            self.note_move(kit);
         }
         match wrote {
             Wrote::All => self.rest(),

@@ -73,6 +73,11 @@ impl Budget {
         self.requests = self.requests.saturating_sub(1);
     }
 
+    /// One request more.
+    pub(crate) fn spend_all_but_one(&mut self) {
+        self.requests = self.requests.min(1);
+    }
+
     #[inline]
     fn is_spent(&self, out: &Out) -> bool {
         let replied = out.buf.len() >= self.reply_bytes_max || out.is_full();
