@@ -98,12 +98,13 @@ impl Memory {
         self.segments.get(segment).set_untouched();
     }
 
-    /// Gives back the memory of a free segment that has some, if more than `keep` are free.
-    pub fn cool_one(&self, keep: u32) {
-        if let Some(segment) = self.segments.take(keep) {
-            self.give_memory_back(segment);
-            self.segments.give(segment);
-        }
+    /// Gives back the memory of a free segment that has some, if more than `keep` are free. False:
+    /// as few are.
+    pub fn cool_one(&self, keep: u32) -> bool {
+        let Some(segment) = self.segments.take(keep) else { return false };
+        self.give_memory_back(segment);
+        self.segments.give(segment);
+        true
     }
 
     /// Has all free segments become memory, and keeps what segments are in use from being swapped

@@ -668,11 +668,11 @@ impl Segments {
     pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
         let entry = self.get(segment);
         entry.touch(entry.end());
+        self.limbo_count.fetch_add(1, Ordering::Relaxed); // a hint; first, as in `reclaim`
         entry.set_state(State::Limbo);
         // Release pairs with the Acquire in `reclaim`.
         entry.lived.retired.store(quiescence.retire(), Ordering::Release);
         self.push(&self.limbo, segment);
-        self.limbo_count.fetch_add(1, Ordering::Relaxed); // a hint
     }
 
     /// Frees what all columns have passed; `each` sees every segment before it is free.
@@ -686,9 +686,11 @@ impl Segments {
             // Acquire pairs with the Release in `retire`.
             let passed = quiescence.passed(entry.lived.retired.load(Ordering::Acquire));
             if passed || plant::is(Fault::LimboNotWaited) {
-                self.limbo_count.fetch_sub(1, Ordering::Relaxed); // a hint
                 each(segment);
                 self.give(segment);
+                // A hint. Counted twice for a moment: in neither count, others would find nothing
+                // that comes, and refuse.
+                self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);
             }

@@ -162,7 +162,8 @@ impl Store {
             faults.push(format!("the slot of {:#x} names no item", slot.loc()));
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
-        // What a pass unlinks is taken off when its segment is retired, or free.
+        // What a pass unlinks is taken off when its segment is retired, or free; one that could not
+        // be emptied then is sealed again, uncounted.
         if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {

@@ -60,6 +60,14 @@ impl Calendar {
         }
     }
 
+    /// A segment that was claimed is sealed again, and due at `due` at the latest. What was noted
+    /// while it was claimed stands, but a look may have passed over it: it is announced anew.
+    pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
+        let there = segments.get(segment);
+        there.lower_due(due);
+        self.announce(segment, there.due());
+    }
+
     fn announce(&self, segment: u32, due: u32) {
         if due == NEVER {
             return;
@@ -118,6 +126,24 @@ impl Calendar {
 
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
+}
+
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+impl Calendar {
+    /// Is a sealed segment that is due found when it is?
+    pub(crate) fn audit(&self, segments: &Segments, segment: u32, faults: &mut Vec<String>) {
+        let due = segments.get(segment).due();
+        // Relaxed: at rest.
+        let block = self.blocks.word((segment / BLOCK) as usize).load(Ordering::Relaxed);
+        let next = self.next.load(Ordering::Relaxed);
+        if due != NEVER && (block < early(due) || next > due) {
+            faults
+                .push(format!("segment {segment} is due at {due}, and nobody looks before {next}"));
+        }
+        if due == NEVER && segments.get(segment).is_uncounted() {
+            faults.push(format!("segment {segment} is uncounted and never due"));
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -179,6 +205,19 @@ mod tests {
         calendar.note(&segments, 1, 12);
         segments.get(1).set_state(State::Sealed);
         assert_eq!(take(&segments, &calendar, 50), [1], "it stayed");
+    }
+
+    #[test]
+    fn what_is_noted_while_it_is_drained_is_not_forgotten() {
+        let (segments, calendar) = open(3);
+        segments.get(1).set_state(State::Draining);
+        calendar.note_earlier(&segments, 1, 20);
+        calendar.note(&segments, 2, 10);
+        assert_eq!(take(&segments, &calendar, 15), [2], "which looks at all three");
+        segments.get(1).set_state(State::Sealed);
+        calendar.note_unclaimed(&segments, 1, 40);
+        assert_eq!(take(&segments, &calendar, 19), []);
+        assert_eq!(take(&segments, &calendar, 20), [1]);
     }
 }
 

@@ -156,7 +156,11 @@ impl Store {
         let memory = self.memory();
         let warm = memory.segments.warm();
         if warm <= self.ahead() && !memory.region.is_locked() {
-            (0..warm).for_each(|_| memory.cool_one(self.keep()));
+            // No column ever waits for the one that this thread has in hands.
+            let mut left = warm;
+            while left > 0 && memory.cool_one(self.high() + 1) {
+                left -= 1;
+            }
             self.growth.rested.store(self.segments_seen(), Ordering::Relaxed); // as `wants_ahead`
         }
         true

@@ -42,8 +42,8 @@ struct Gathered {
     dead: Vec<u32>,
     /// Some of it dead, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Passed, and found to have something alive, which is to be moved. Also what was such before
-    /// and could not be moved then: it stays uncounted.
+    /// Passed, and found to have something alive, which is to be moved. Or left uncounted by an
+    /// earlier pass: only a move of what is alive ends that.
     alive: Vec<u32>,
     /// Which segments are in `dead`.
     marks: Marks,
@@ -144,7 +144,9 @@ impl Gathered {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(store.log.segment(segment).live());
-        self.dead_bytes = self.dead_bytes.saturating_sub(bytes);
+        // What others unlink meanwhile is taken off with the last one.
+        self.dead_bytes =
+            if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         Some((segment, Aim::Sweep))
     }

@@ -64,7 +64,7 @@ const LOAD_PERCENT_BACK: u64 = 65;
 /// bytes of the log, and a slot in lines that are nearly full takes 7.7.
 const LINES_PERCENT: usize = 66;
 /// Overflow lines are a twelfth as many as home lines when a line is about to be added; there is
-/// address space for one to so many.
+/// address space for one to so many home lines.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
 /// An overflow chain is looked over for changes again after so many lines: it may have been
@@ -236,11 +236,6 @@ impl Index {
         self.granted.fetch_add(bytes, Ordering::Relaxed); // as `granted_bytes`
     }
 
-    /// It may use `bytes` less, which `give_back` said it can do without.
-    pub(crate) fn ungrant(&self, bytes: usize) {
-        self.granted.fetch_sub(bytes, Ordering::Relaxed); // as `granted_bytes`
-    }
-
     /// Slots in home lines.
     pub(crate) fn home_slots(&self) -> u64 {
         self.width().total_lines() * 8
@@ -298,7 +293,8 @@ impl Index {
         let fewest = if width == self.start { i64::MIN } else { items(least_percent) };
         // Relaxed: bounds to go by, at any time.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
-        self.width.most_items.store(items(LOAD_PERCENT_MAX), Ordering::Relaxed);
+        let most = if self.may_be_wider(width) { items(LOAD_PERCENT_MAX) } else { i64::MAX };
+        self.width.most_items.store(most, Ordering::Relaxed);
         // Release pairs with the Acquire in `width`.
         self.width.width.store(width.pack(), Ordering::Release);
     }
@@ -433,6 +429,12 @@ impl Index {
     /// May there be another overflow line, if there is memory for it? Otherwise items must leave.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
+    }
+
+    /// Is there an overflow line to be had now?
+    pub(crate) fn has_line(&self) -> bool {
+        self.overflow.has_free()
+            || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
     /// Takes an overflow line, all zero; if it `must` be, beyond the memory granted.

@@ -76,9 +76,6 @@ impl Local {
     fn ungrant_index(&mut self, store: &Store) -> bool {
         let memory = store.memory();
         let bytes = self.segment_bytes(store);
-        if !store.index.give_back(bytes, &memory.quiescence) {
-            return false;
-        }
         let count = memory.segments.count();
         let first = self.random(count);
         let mut looks = (0..count.min(LOOKS_MAX)).map(|look| (first + look) % count);
@@ -86,8 +83,15 @@ impl Local {
             // Who gets true owns it.
             memory.segments.get(*segment).change(State::Index, State::Limbo)
         };
-        if let Some(segment) = looks.find(granted) {
-            store.index.ungrant(bytes);
+        let mut segment = None;
+        let take = || {
+            segment = looks.find(granted);
+            segment.is_some()
+        };
+        if !store.index.give_back(bytes, &memory.quiescence, take) {
+            return false;
+        }
+        if let Some(segment) = segment {
             memory.region.admit(segment);
             memory.segments.give(segment);
         }
@@ -99,8 +103,13 @@ impl Local {
     /// # Errors
     /// There is none to be had, or none yet.
     pub(crate) fn make_index_room(&mut self, store: &Store, hash: u64) -> Result<(), Refused> {
+        if store.index.has_line() {
+            return Ok(());
+        }
         if !store.index.has_room() {
-            return Err(self.make_slots(store));
+            let refused = self.make_slots(store);
+            self.lacks_line = (refused == Refused::Later).then_some(hash);
+            return Err(refused);
         }
         if self.grant_index(store) {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::column::{Column, Local};
 use crate::room::SLICE_BYTES_MAX;
 use crate::stats::Counters;
 use crate::{Config, Store};
-use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
+use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
 /// One appender and one drain token for so many segments, at most one a column.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
@@ -177,7 +177,9 @@ impl Column {
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);
-        // What appenders that are too many hold open is for drains to find.
+        // What appenders that are too many hold open is for drains to find. Who gives a token back
+        // after this sees that there are fewer, or what it has opened is seen here.
+        fence(Ordering::SeqCst); // pairs with the one in `give_token`
         store.log.seal_all();
         local.adjust(store);
         Ok(())
@@ -196,7 +198,8 @@ impl Local {
     pub(crate) fn take_allowed(&self, store: &Store) {
         let memory = store.memory();
         if memory.present() < memory.allowed() {
-            memory.adjust(0);
+            // Where the limit was lowered meanwhile, this withholds.
+            memory.adjust(store.keep() + 1);
         }
     }
 

@@ -467,6 +467,13 @@ impl Log {
         }
     }
 
+    /// The holder of `token` gives it back, and nobody will take it again: seals what it fills.
+    pub(crate) fn seal_outs(&self, token: usize) {
+        for lane in &self.lanes {
+            lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));
+        }
+    }
+
     /// Seals those of the appenders' segments that `which` says.
     fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
         let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
@@ -524,30 +531,39 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// Notes when a sealed segment is to be walked: when all of it has expired, where its items do
-    /// so nearly together; else when about an eighth of those that expire has.
-    pub(crate) fn note_first_due(&self, segment: u32) {
-        let there = self.segment(segment);
-        let (first, last) = (there.min_exp(), there.max_exp());
-        if first == u32::MAX {
-            return;
+    /// Notes when a segment that was just sealed is to be walked.
+    fn note_first_due(&self, segment: u32) {
+        if let Some(due) = self.first_due(segment) {
+            self.note_due(segment, due);
         }
-        let life = first.saturating_sub(there.opened());
-        let due = match last {
-            u32::MAX => first.saturating_add(life / 2),
-            _ if last.saturating_sub(first) <= life / 2 + 1 => last,
-            _ => first + last.saturating_sub(first) / 8,
-        };
-        self.note_due(segment, due);
     }
 
-    /// If a pass has left a segment uncounted, nobody sees its last item go: it is to be looked at
-    /// again soon.
-    pub(crate) fn note_uncounted(&self, segment: u32) {
-        if self.segment(segment).is_uncounted() {
-            let now = self.now.load(Ordering::Relaxed); // a number to look at
-            self.note_due_earlier(segment, now + 1);
+    /// When a sealed segment is to be walked: when all of it has expired, where its items do so
+    /// nearly together; else when about an eighth of those that expire has. `None`: none expires.
+    pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
+        let there = self.segment(segment);
+        let (first, last) = (there.min_exp(), there.max_exp());
+        let life = first.saturating_sub(there.opened());
+        match last {
+            _ if first == u32::MAX => None,
+            u32::MAX => Some(first.saturating_add(life / 2)),
+            _ if last.saturating_sub(first) <= life / 2 + 1 => Some(last),
+            _ => Some(first + last.saturating_sub(first) / 8),
         }
+    }
+
+    /// A claimed segment is as any other again. It is to be walked in second `due` at the latest,
+    /// or when others have said meanwhile.
+    pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
+        let there = self.segment(segment);
+        there.set_state(State::Sealed);
+        // Of one that a pass has left uncounted nobody sees the last item go. Who gathers it moves
+        // what is alive.
+        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        let soon = there.is_uncounted().then_some(now + 1);
+        let due = due.into_iter().chain(soon).min();
+        self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
+        self.retire_if_dead(segment);
     }
 
     /// The segment is to be looked at in second `due`.

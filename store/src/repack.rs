@@ -101,14 +101,6 @@ impl Local {
         }
         framed_bytes
     }
-
-    /// A segment that was walked is as any other again.
-    pub(crate) fn repacked(&self, store: &Store, segment: u32) {
-        store.log.segment(segment).set_state(State::Sealed);
-        store.log.note_first_due(segment);
-        store.log.note_uncounted(segment);
-        store.log.retire_if_dead(segment);
-    }
 }
 
 /// A copy of a chain in free frames of segments before `before`. `None`: there are too few.

@@ -236,12 +236,7 @@ impl Local {
     /// The walk is through: the segment is as any other again, and due when that pays.
     pub(crate) fn swept(&mut self, store: &Store, drain: &Drain) {
         let segment_bytes = store.memory().region.segment_bytes();
-        store.log.segment(drain.segment).set_state(State::Sealed);
-        if let Some(due) = drain.sweep.due(self.now, segment_bytes) {
-            // A life cut short behind the walk may have been noted meanwhile.
-            store.log.note_due_earlier(drain.segment, due);
-        }
-        store.log.note_uncounted(drain.segment);
-        store.log.retire_if_dead(drain.segment);
+        // A life cut short behind the walk may have been noted meanwhile.
+        store.log.unclaim(drain.segment, drain.sweep.due(self.now, segment_bytes));
     }
 }

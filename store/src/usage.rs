@@ -77,7 +77,9 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            let live = u64::from(segment.live());
+            // Who unlinks behind a pass makes it less than nothing for a moment.
+            let live = segment.live();
+            let live = if live > segment_bytes { 0 } else { u64::from(live) };
             let filled = u64::from(filled).max(live);
             self.live_bytes += live;
             self.dead_bytes += filled - live;

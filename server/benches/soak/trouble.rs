@@ -51,7 +51,12 @@ pub(crate) fn watch(site: &Site, bell: &Bell, deeds: &Deeds) -> Outcome<String> 
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
         let bound = bound_bytes(limit);
         if resident > bound {
-            return fail(format!("{resident} bytes resident, {bound} at a limit of {limit}"));
+            let rows = wire.stats("stats memory")?;
+            let told: Vec<_> = rows.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+            let told = told.join(", ");
+            return fail(format!(
+                "{resident} bytes resident, {bound} at a limit of {limit}: {told}"
+            ));
         }
         most = most.max(resident);
         #[expect(clippy::cast_precision_loss, reason = "a share")]

@@ -141,7 +141,7 @@ fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
         // Even beyond what is granted, if others took what was left meanwhile: the slots must not
         // be lost.
         let taken = chain.pop().or_else(|| index.take_overflow(true));
-        debug_assert!(taken.is_some(), "address space for an overflow line to two home lines");
+        debug_assert!(taken.is_some(), "a few lines are kept for this");
         let Some(at) = taken else { break };
         let slots = slots.iter().copied().chain(std::iter::repeat(0));
         for (word, slot) in index.overflow.slots(at).iter().zip(slots) {
@@ -173,9 +173,7 @@ impl Index {
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
-        let room = index(width.total_lines() + 1) * 8 <= self.lines.len()
-            && index(width.total_groups()) < self.groups.len();
-        if !room {
+        if !self.may_be_wider(width) || !self.has_room() {
             return Step::NotNow;
         }
         if self.bytes() + STEP_LINES_MAX * 64 + GROUP_BYTES > self.granted_bytes() {
@@ -206,6 +204,12 @@ impl Index {
             moving.ask_for_huge(&self.lines, width.wider());
         }
         Step::Done
+    }
+
+    /// Is there address space for a step on from `width`?
+    pub(super) fn may_be_wider(&self, width: Width) -> bool {
+        index(width.total_lines() + 1) * 8 <= self.lines.len()
+            && index(width.total_groups()) < self.groups.len()
     }
 
     /// A group, with 16 lines to be, becomes two of 8.
@@ -306,8 +310,13 @@ impl Index {
     }
 
     /// Gives memory beyond its width back to the system. True: it can do without `lump` bytes of
-    /// what it was granted.
-    pub(crate) fn give_back(&self, lump: usize, quiescence: &Quiescence) -> bool {
+    /// what it was granted; if the caller could `take` them, it has so much less.
+    pub(crate) fn give_back(
+        &self,
+        lump: usize,
+        quiescence: &Quiescence,
+        take: impl FnOnce() -> bool,
+    ) -> bool {
         let Ok(mut moving) = self.moving.try_lock() else { return false };
         let width = self.width();
         if moving.widest.total_lines() > width.total_lines() {
@@ -327,7 +336,12 @@ impl Index {
             self.ghost.give_back_rest(groups[0], groups[1]);
             (moving.widest, moving.left) = (left, None);
         }
-        self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes()
+        let spares = self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes();
+        // Still alone: others may not think so of the same bytes.
+        if spares && take() {
+            self.granted.fetch_sub(lump, Ordering::Relaxed); // as `granted_bytes`
+        }
+        spares
     }
 
     /// Locks a group, if it is free, and says that its slots move.

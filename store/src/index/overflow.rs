@@ -44,11 +44,14 @@ impl Overflow {
         &self.lines
     }
 
+    /// Is there a line that was given back?
+    pub(super) fn has_free(&self) -> bool {
+        self.free.load(Ordering::Relaxed) & NUMBER != 0 // a hint
+    }
+
     /// Is there a line that was given back, or address space for a new one?
     pub(super) fn has_room(&self) -> bool {
-        // Relaxed: hints.
-        let is_free = self.free.load(Ordering::Relaxed) & NUMBER != 0;
-        is_free || self.cut.load(Ordering::Relaxed) < self.room(false)
+        self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
     /// How many lines may be cut. The last few are for slots that `must` not be lost: where a group

@@ -41,7 +41,8 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot of a line that names something in a dead segment, or is empty.
+    /// A bit for each slot of a line that names something in a dead segment, or, where segment 0 is
+    /// dead, is empty.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {

@@ -34,6 +34,9 @@ impl Log {
                 let end = there.end();
                 faults.push(format!("{state:?} segment {segment} has {committed} of {end} bytes"));
             }
+            if state == State::Sealed {
+                self.calendar.audit(&self.memory.segments, segment, faults);
+            }
             if state == State::Sealed && !lane.queue.has(there.ticket(), segment) {
                 faults.push(format!("sealed segment {segment} stands in no queue"));
             }

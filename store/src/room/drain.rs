@@ -14,7 +14,7 @@ use crate::column::Local;
 use crate::item::{self, Record};
 use crate::sweep::Sweep;
 use memory::plant::{self, Fault};
-use memory::sync::Ordering;
+use memory::sync::{Ordering, fence};
 
 /// What a walk through a segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Local {
     pub(crate) fn finish(&mut self, store: &Store, drain: Drain) {
         match drain.aim {
             Aim::Sweep => self.swept(store, &drain),
-            Aim::Repack(_) => self.repacked(store, drain.segment),
+            Aim::Repack(_) => store.log.unclaim(drain.segment, store.log.first_due(drain.segment)),
             Aim::Compact | Aim::Evict => {
                 if drain.aim == Aim::Compact {
                     store.log.inherit(drain.token as usize, drain.segment);
@@ -111,7 +111,7 @@ impl Local {
         if drain.aim == Aim::Sweep {
             drain.sweep.give_up(store.log.segment(drain.segment));
         }
-        self.repacked(store, drain.segment);
+        store.log.unclaim(drain.segment, store.log.first_due(drain.segment));
         if !plant::is(Fault::TokenKept) {
             store.give_token(drain.token);
         }
@@ -185,6 +185,10 @@ impl Store {
     }
 
     pub(super) fn give_token(&self, token: u32) {
+        fence(Ordering::SeqCst); // pairs with the one in `limit_memory`
+        if token >= self.tokens_max() {
+            self.log.seal_outs(token as usize);
+        }
         self.tokens.fetch_and(!(1 << token), Ordering::Release); // pairs with `take_token`
     }
 }

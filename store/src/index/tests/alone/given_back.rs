@@ -27,18 +27,18 @@ fn give_memory_back(lump: usize) {
         assert_eq!(index.step_back(), Step::Done);
     }
     assert!(index.has_to_spare(lump));
+    let give_back = |index: &Index| index.give_back(lump, &quiescence, || true);
     quiescence.pass(0);
     for _ in 0..3 {
-        assert!(!index.give_back(lump, &quiescence), "the column may still look");
+        assert!(!give_back(&index), "the column may still look");
     }
     quiescence.pass(0);
     // Growth in between: what it needs must not go.
     assert_eq!(step(&index), Step::Done);
-    assert!(!index.give_back(lump, &quiescence));
+    assert!(!give_back(&index));
     quiescence.pass(0);
     let mut lumps = 0;
-    while index.give_back(lump, &quiescence) {
-        index.ungrant(lump);
+    while give_back(&index) {
         lumps += 1;
     }
     assert!(lumps * lump > 20 * (16 << 10), "{lumps}");
