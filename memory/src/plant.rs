@@ -77,6 +77,10 @@ faults! {
     FlushInTwoSteps: "loom store lib flush",
     /// The calendar has a segment due a second late.
     DueOneLate: "plain store lib calendar",
+    /// What was noted of a segment while it was walked, and passed over by a look, is forgotten.
+    DueUnannounced: "plain store lib calendar",
+    /// A segment that a pass has left uncounted is sealed again as any other.
+    PassForgotten: "plain store expiry what_dies_together",
     /// A segment is not told that one of its items lives longer than any other.
     LifeNotProlonged: "plain store expiry a_life_prolonged",
     /// What was flushed is moved among what was stored after it.

@@ -64,8 +64,9 @@ impl Calendar {
     /// while it was claimed stands, but a look may have passed over it: it is announced anew.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
-        there.lower_due(due);
-        self.announce(segment, there.due());
+        if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
+            self.announce(segment, there.due());
+        }
     }
 
     fn announce(&self, segment: u32, due: u32) {

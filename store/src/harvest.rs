@@ -15,6 +15,7 @@ use crate::index::slot::{FETCHED, Slot};
 use crate::publish::Fate;
 use crate::room::Aim;
 use crate::sweep::Sweep;
+use memory::plant::{self, Fault};
 use memory::segments::{Segment, State};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
@@ -283,7 +284,9 @@ impl Local {
             gathered.marks.set(segment, false);
             let there = store.log.segment(segment);
             if gathered.alive.contains(&segment) {
-                there.set_uncounted();
+                if !plant::is(Fault::PassForgotten) {
+                    there.set_uncounted();
+                }
             } else {
                 let bytes = there.unlink_all();
                 let queue = store.log.queue_of(segment);
