@@ -20,24 +20,25 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Connections that come while there are no descriptors for them.
 const CROWD: usize = 30;
 
-/// Beside the limit: 3 % of it or 8 MiB, whichever is more.
+/// Beside the limit: 3 % of it or 8 MiB, whichever is more, for the store's tables, and for what
+/// the heap keeps of the memory that connections had.
 pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + (limit_bytes * 3 / 100).max(8 << 20)
 }
 
-/// What connections hold, as the server tells.
-fn connections_bytes(wire: &mut Wire) -> Outcome<u64> {
-    let names = ["connection_bytes", "read_buf_bytes", "response_obj_bytes"];
+/// What connections hold and the program's own, as the server tells.
+fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
+    let names = ["connection_bytes", "read_buf_bytes", "response_obj_bytes", "program_bytes"];
     let rows = wire.stats("stats memory")?;
     let held = rows.iter().filter(|(name, _)| names.contains(&name.as_str()));
     Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
-/// Resident bytes, but for what connections hold: at least so many.
+/// Resident bytes, but for these: at least so many.
 fn resident_bytes(site: &Site, wire: &mut Wire) -> Outcome<u64> {
-    let before = connections_bytes(wire)?;
+    let before = others_bytes(wire)?;
     let resident = site.server.resident_bytes()?;
-    Ok(resident.saturating_sub(before.max(connections_bytes(wire)?)))
+    Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
 /// Looks at what is resident, all the time.
