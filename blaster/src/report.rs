@@ -20,7 +20,7 @@ pub mod words;
 
 use crate::measure::check::Severity;
 use crate::result::{ResultError, RunResult};
-use crate::search::bracket::Limit;
+use crate::search::Found;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -160,22 +160,13 @@ fn remarks(out: &mut String, entries: &[Entry]) {
 /// Whatever is to be said of one result, what weighs most first.
 fn said(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();
-    for remark in &result.verdict.remarks {
+    let search = result.search.as_ref().and_then(Found::remark);
+    for remark in result.verdict.remarks.iter().chain(&search) {
         let (class, word) = match remark.severity {
             Severity::Invalid => ("invalid", "Invalid"),
             Severity::Warning => ("warning", "Note"),
         };
         said.push((class, format!("{word} ({}): {}", remark.rule, remark.sentence)));
-    }
-    if let Some(search) = &result.search {
-        let bound = || search.curve.iter().filter_map(|point| point.client_bound.as_ref());
-        let is_bound = search.capacities.iter().any(|one| one.limit == Limit::Generator);
-        let (class, word) = if is_bound { ("invalid", "Invalid") } else { ("warning", "Note") };
-        if let Some(why) = bound().next() {
-            let (count, all) = (bound().count(), search.curve.len());
-            let sentence = format!("in {count} of {all} trials the generator was the limit: {why}");
-            said.push((class, format!("{word} (generator): {sentence}")));
-        }
     }
     for judgement in &result.judgements {
         let class = if judgement.is_met { "good" } else { "invalid" };

@@ -2,7 +2,8 @@
 //!
 //! Where: above the drive: it says at which rate to try next. Invariant: it ends, after
 //! `trials_max` trials at the latest; a bracket only narrows, and its ends are rates that were
-//! voted on. Several objectives are found in one search, each trial votes for all.
+//! voted on. What only the generator failed is no reason to search below the first rate. Several
+//! objectives are found in one search, each trial votes for all.
 //! Source: the paper's section 6.1 (rows A56 to A62): Cap_avg and Cap_max, five runs a point.
 
 pub mod bootstrap;
@@ -14,7 +15,7 @@ mod simulated;
 mod tests;
 
 use crate::measure::Interval;
-use crate::measure::check::{ACHIEVED_SHARE_MIN, Loop, check};
+use crate::measure::check::{ACHIEVED_SHARE_MIN, LATE_SENDS, Loop, Remark, Severity, check};
 use crate::measure::objective::{Objective, ObjectiveError};
 use bracket::{Bracket, Limit, Next};
 use curve::Point;
@@ -137,15 +138,14 @@ pub struct Outcome {
     /// The trial's report, `asked_per_s` included.
     pub interval: Interval,
     /// Why it was the generator that was measured, if it was.
-    pub client_bound: Option<String>,
+    pub client_bound: Option<Remark>,
 }
 
 impl Outcome {
     /// With the verdict of the self-check.
     #[must_use]
     pub fn new(interval: Interval) -> Outcome {
-        let verdict = check(&interval, Loop::Open);
-        let client_bound = verdict.why_invalid().map(|remark| remark.sentence.clone());
+        let client_bound = check(&interval, Loop::Open).own_fault().cloned();
         Outcome { interval, client_bound }
     }
 }
@@ -173,7 +173,7 @@ pub struct Capacity {
     pub rate_per_s: Option<f64>,
     /// The least and the most that it is with the confidence asked for; none of one round.
     pub interval_per_s: Option<(f64, f64)>,
-    /// Of each round.
+    /// Of each round; 0 where it held at no rate tried.
     pub rounds_per_s: Vec<f64>,
     /// What stood in the way of more.
     pub limit: Limit,
@@ -192,6 +192,31 @@ pub struct Found {
     pub is_complete: bool,
 }
 
+impl Capacity {
+    /// Rounds in which it held at no rate.
+    #[must_use]
+    pub fn rounds_of_none(&self) -> usize {
+        self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
+    }
+}
+
+impl Found {
+    /// What the generator has to do with what did not hold; without one, nothing.
+    #[must_use]
+    pub fn remark(&self) -> Option<Remark> {
+        let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
+        let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
+        let is_spoilt = |point: &&Point| point.met.len() < self.capacities.len();
+        let whys =
+            || self.curve.iter().filter(is_spoilt).filter_map(|one| one.client_bound.as_ref());
+        let (count, all, why) = (whys().count(), self.curve.len(), whys().next()?);
+        let sentence = format!(
+            "in {count} of {all} trials something failed while kvblaster was behind: {why}"
+        );
+        Some(Remark { rule: "generator".to_owned(), severity, sentence })
+    }
+}
+
 /// Searches for the capacities. `tell` is called after each trial, with its point.
 ///
 /// # Errors
@@ -202,7 +227,8 @@ pub fn search<T: Trial>(
     mut tell: impl FnMut(&Point),
 ) -> Result<Found, T::Error> {
     let aim = aim.bounded();
-    let mut search = Search { aim: &aim, trial, curve: Vec::new(), tell: &mut tell };
+    let known_per_s = vec![None; aim.goals.len()];
+    let mut search = Search { aim: &aim, trial, known_per_s, curve: Vec::new(), tell: &mut tell };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
     // The first finds out where to look. Bad luck there may lead it far astray, so that it counts
     // only if there is no other.
@@ -211,8 +237,9 @@ pub fn search<T: Trial>(
     let mut is_complete = true;
     for nth in 0..searches {
         let jitter = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        let mut brackets = search.brackets(rounds.last(), jitter);
+        let mut brackets = search.brackets(jitter);
         is_complete = search.round(&mut brackets)?;
+        search.learn(&brackets);
         if !is_complete && nth > 0 {
             break;
         }
@@ -250,26 +277,35 @@ fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capac
 struct Search<'a, T, F> {
     aim: &'a Aim,
     trial: &'a mut T,
+    /// What the last round that told something of a goal found.
+    known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
     tell: &'a mut F,
 }
 
 impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
-    /// Where a round starts: near what the one before found, with smaller steps. Not exactly
-    /// there: rounds that try the very same rates would agree more than they know.
-    fn brackets(&self, before: Option<&Vec<Bracket>>, jitter: f64) -> Vec<Bracket> {
+    /// Where a round starts: near what is known, with smaller steps. Not exactly there: rounds that
+    /// try the very same rates would agree more than they know.
+    fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
-        let Some(before) = before else {
-            let first = Bracket::new(aim.start_per_s, GROWTH, range, aim.precision);
-            return vec![first; aim.goals.len()];
+        let bracket = |known: &Option<f64>| match known {
+            None => Bracket::new(aim.start_per_s, aim.start_per_s, GROWTH, range, aim.precision),
+            Some(known) => {
+                let start = known * (1.0 + aim.precision * (2.0 * jitter - 1.0));
+                let step = 1.0 + 2.0 * aim.precision;
+                Bracket::new(start, known / GROWTH, step, range, aim.precision)
+            }
         };
-        let near = |bracket: &Bracket| {
-            let found = bracket.low.unwrap_or(aim.rate_per_s_min);
-            let start = found * (1.0 + aim.precision * (2.0 * jitter - 1.0));
-            Bracket::new(start, 1.0 + 2.0 * aim.precision, range, aim.precision)
-        };
-        before.iter().map(near).collect()
+        self.known_per_s.iter().map(bracket).collect()
+    }
+
+    /// Keeps what a round found. Where only the generator failed, nothing was.
+    fn learn(&mut self, brackets: &[Bracket]) {
+        for (known, bracket) in self.known_per_s.iter_mut().zip(brackets) {
+            let is_lowest = bracket.limit() == Limit::LowestRate;
+            *known = bracket.low.or(is_lowest.then_some(self.aim.rate_per_s_min)).or(*known);
+        }
     }
 
     /// Narrows all brackets; false if it was stopped, or out of trials.
@@ -293,18 +329,19 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
         let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
         let mut passed = vec![0; brackets.len()];
         let mut failed = vec![0; brackets.len()];
-        let mut client_bound = 0;
+        let mut client_bound = vec![0; brackets.len()];
         loop {
             if self.curve.len() as u64 >= u64::from(self.aim.trials_max) {
                 return Ok(false);
             }
             let Some(outcome) = self.trial.run(rate)? else { return Ok(false) };
-            client_bound += u32::from(outcome.client_bound.is_some());
             let point = self.point(rate, &outcome);
             let mut is_clear = true;
             for (at, goal) in self.aim.goals.iter().enumerate().filter(|(at, _)| concerned[*at]) {
-                let votes = if point.met.contains(&goal.name) { &mut passed } else { &mut failed };
+                let is_met = point.met.contains(&goal.name);
+                let votes = if is_met { &mut passed } else { &mut failed };
                 votes[at] += 1;
+                client_bound[at] += u32::from(!is_met && point.client_bound.is_some());
                 is_clear &= passed[at] >= majority || failed[at] >= majority;
             }
             (self.tell)(&point);
@@ -318,24 +355,29 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
                 bracket.passed(rate);
             } else {
                 // The server is not blamed unless some trials that failed were its own.
-                bracket.failed(rate, client_bound >= failed[at]);
+                bracket.failed(rate, client_bound[at] == failed[at]);
             }
         }
         Ok(true)
     }
 
-    /// A trial as a point of the curve, with the goals it met.
+    /// A trial as a point of the curve, with the goals it met. What holds though the generator was
+    /// late would hold all the more if it had been in time.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
-        let mut point = Point::new(rate, interval, outcome.client_bound.clone());
+        let bound = outcome.client_bound.as_ref();
+        let mut point = Point::new(rate, interval, bound.map(|remark| remark.sentence.clone()));
         let keeps_up = interval.is_offered_in_full()
             && interval.achieved_per_s() >= ACHIEVED_SHARE_MIN * interval.offered_per_s()
             && interval.tally.total().failure_ratio().is_some_and(|f| f <= self.aim.errors_max);
-        if keeps_up && outcome.client_bound.is_none() {
-            let judged = interval.judged();
-            let met = self.aim.goals.iter().filter(|goal| goal.objective.is_met(judged));
-            point.met = met.map(|goal| goal.name.clone()).collect();
-        }
+        let is_told = |objective: &Objective| {
+            bound.is_none_or(|one| one.rule == LATE_SENDS && objective.is_harder_when_late())
+        };
+        let is_met = |objective: &Objective| {
+            keeps_up && is_told(objective) && objective.is_met(interval.judged())
+        };
+        let met = self.aim.goals.iter().filter(|goal| is_met(&goal.objective));
+        point.met = met.map(|goal| goal.name.clone()).collect();
         point
     }
 }

@@ -35,6 +35,11 @@ pub const STEAL_MAX: f64 = 0.05;
 /// Answers that the 99.9th percentile takes to be told: ten beyond it.
 pub const ANSWERS_MIN: u64 = 10_000;
 
+/// The rules by which the generator, or its share of the machine, is at fault.
+const OWN_FAULTS: [&str; 3] = ["not-offered", LATE_SENDS, "thread-full"];
+/// The rule that requests are sent when they are due.
+pub const LATE_SENDS: &str = "late-sends";
+
 /// How the requests were driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
@@ -83,6 +88,12 @@ impl Verdict {
     #[must_use]
     pub fn why_invalid(&self) -> Option<&Remark> {
         self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
+    }
+
+    /// The first reason why it was the generator that was measured.
+    #[must_use]
+    pub fn own_fault(&self) -> Option<&Remark> {
+        self.remarks.iter().find(|remark| OWN_FAULTS.contains(&remark.rule.as_str()))
     }
 
     /// Adds a remark.
@@ -189,7 +200,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
             us(facts.lateness_ns),
             us(facts.response_ns)
         );
-        verdict.add("late-sends", Severity::Invalid, sentence);
+        verdict.add(LATE_SENDS, Severity::Invalid, sentence);
     }
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));

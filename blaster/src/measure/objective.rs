@@ -119,6 +119,20 @@ impl Objective {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
+    /// Whether a generator that is late can only make it harder to meet: it adds to each response
+    /// time, and has no part in what was found. From the sending, or at least so much, is easier.
+    #[must_use]
+    pub fn is_harder_when_late(&self) -> bool {
+        let is_upper = matches!(self.order, Order::Below | Order::AtMost);
+        match self.figure {
+            Figure::Mean | Figure::Min | Figure::Max | Figure::Quantile(_) | Figure::Late => {
+                is_upper && !self.is_service
+            }
+            Figure::Errors | Figure::Timeouts | Figure::Hit | Figure::Rate => true,
+            Figure::Sd => false,
+        }
+    }
+
     /// Whether it is met, by what, in words.
     #[must_use]
     pub fn judge(&self, judged: Judged<'_>) -> Judgement {
@@ -317,6 +331,17 @@ mod tests {
         ];
         for objective in unmet {
             assert!(!is_met(objective), "{objective}");
+        }
+    }
+
+    #[test]
+    fn only_what_lateness_adds_to_is_harder_when_late() {
+        let harder = |text: &str| text.parse::<Objective>().unwrap().is_harder_when_late();
+        for objective in ["p99<1ms", "get:mean<=1ms", "late<=0", "errors<1%", "hit>9%", "rate>1k"] {
+            assert!(harder(objective), "{objective}");
+        }
+        for objective in ["service:p99<1ms", "max>1ms", "late>=1%", "sd<1ms"] {
+            assert!(!harder(objective), "{objective}");
         }
     }
 

@@ -125,11 +125,19 @@ pub fn capacities(entries: &[Entry]) -> String {
                 capacity.objective.clone(),
                 with_interval(capacity.rate_per_s, capacity.interval_per_s, 0),
                 limit(capacity).to_owned(),
-                capacity.rounds_per_s.len().to_string(),
+                rounds(capacity),
             ]);
         }
     }
     section("Capacity: the highest rate at which the objective holds", "capacity", &table)
+}
+
+fn rounds(capacity: &Capacity) -> String {
+    let all = capacity.rounds_per_s.len();
+    match capacity.rounds_of_none() {
+        none if none > 0 && none < all => format!("{all}, of which {none} held at no rate tried"),
+        _ => all.to_string(),
+    }
 }
 
 fn limit(capacity: &Capacity) -> &'static str {

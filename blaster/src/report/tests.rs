@@ -49,8 +49,17 @@ fn everything_is_on_the_page() {
     assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
     // A generator that was the limit in a search does not pass for valid.
     assert!(page.contains("Invalid (generator): in 1 of 8 trials"), "{page}");
+    assert!(!page.contains("held at no rate tried"));
     // 200 requests a second are answered in every report.
     assert!(page.contains("<td>200 [200, 200]</td>"));
+}
+
+#[test]
+fn rounds_in_which_nothing_held_are_told() {
+    let mut entries = two();
+    let capacities = &mut entries[0].result.search.as_mut().unwrap().capacities;
+    capacities[0].rounds_per_s = vec![0.0, 9.0, 0.0];
+    assert!(page(&entries).contains("<td>3, of which 2 held at no rate tried</td>"));
 }
 
 #[test]

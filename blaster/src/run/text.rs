@@ -51,13 +51,7 @@ fn remarks(out: &mut String, done: &RunResult) {
     let mut remarks: Vec<&Remark> = done.verdict.remarks.iter().collect();
     // What decides comes first.
     remarks.sort_by_key(|remark| remark.severity != Severity::Invalid);
-    for remark in remarks {
-        let weight = match remark.severity {
-            Severity::Invalid => "INVALID",
-            Severity::Warning => "note",
-        };
-        out.push_str(&wrapped(&format!("{weight}: "), &sentence(&remark.sentence)));
-    }
+    out.extend(remarks.into_iter().map(remarked));
     let is_clean = done.verdict.remarks.is_empty() && done.merged.is_some();
     if is_clean {
         let valid = "The self-check passed: there is no sign that kvblaster, or anything else on \
@@ -68,6 +62,14 @@ fn remarks(out: &mut String, done: &RunResult) {
         let weight = if judgement.is_met { "assert: " } else { "FAILED: " };
         out.push_str(&wrapped(weight, &sentence(&judgement.sentence)));
     }
+}
+
+fn remarked(remark: &Remark) -> String {
+    let weight = match remark.severity {
+        Severity::Invalid => "INVALID: ",
+        Severity::Warning => "note: ",
+    };
+    wrapped(weight, &sentence(&remark.sentence))
 }
 
 /// What to do with it.

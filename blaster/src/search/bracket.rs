@@ -44,6 +44,8 @@ pub struct Bracket {
     /// Whether it was the generator that failed there.
     is_client_bound: bool,
     start: f64,
+    /// Where the generator alone fails, nothing lower is tried: it would say nothing of the server.
+    floor: f64,
     step: f64,
     range: (f64, f64),
     precision: f64,
@@ -51,16 +53,19 @@ pub struct Bracket {
 
 impl Bracket {
     /// One that starts at a rate and steps out of it by a factor at first; rates stay in `range`.
+    /// Below `floor` it does not look for a rate that the generator bears.
     #[must_use]
-    pub fn new(start: f64, step: f64, range: (f64, f64), precision: f64) -> Bracket {
+    pub fn new(start: f64, floor: f64, step: f64, range: (f64, f64), precision: f64) -> Bracket {
         let start = start.clamp(range.0, range.1);
-        Bracket { low: None, high: None, is_client_bound: false, start, step, range, precision }
+        let (low, high, is_client_bound) = (None, None, false);
+        Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
     /// What to try next.
     #[must_use]
     pub fn next(&self) -> Next {
         let (least, most) = self.range;
+        let least = if self.is_client_bound { self.floor.max(least) } else { least };
         match (self.low, self.high) {
             (None, None) => Next::Try(self.start),
             (Some(low), None) if low >= most => Next::Done,
@@ -140,7 +145,7 @@ mod tests {
         for capacity in [11.0, 99.0, 1234.5, 1e5, 7e6] {
             for start in [10.0, 1000.0, 1e7] {
                 for step in [1.04, 2.0] {
-                    let mut bracket = Bracket::new(start, step, (10.0, 1e7), 0.02);
+                    let mut bracket = Bracket::new(start, start, step, (10.0, 1e7), 0.02);
                     let tried = narrow(&mut bracket, capacity);
                     let (low, high) = (bracket.low.unwrap(), bracket.high.unwrap());
                     assert!(low <= capacity && capacity < high && high / low <= 1.02);
@@ -153,23 +158,38 @@ mod tests {
 
     #[test]
     fn a_good_guess_takes_few_tries() {
-        let mut bracket = Bracket::new(1000.0, 1.04, (10.0, 1e7), 0.02);
+        let mut bracket = Bracket::new(1000.0, 500.0, 1.04, (10.0, 1e7), 0.02);
         assert!(narrow(&mut bracket, 1010.0).len() <= 4);
     }
 
     #[test]
     fn ends_of_the_range_are_told() {
-        let mut never = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        let mut never = Bracket::new(1000.0, 1000.0, 2.0, (10.0, 1e4), 0.02);
         narrow(&mut never, 5.0);
         assert_eq!((never.low, never.limit()), (None, Limit::LowestRate));
-        let mut always = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        let mut always = Bracket::new(1000.0, 1000.0, 2.0, (10.0, 1e4), 0.02);
         narrow(&mut always, 1e9);
         assert_eq!((always.low, always.limit()), (Some(1e4), Limit::HighestRate));
     }
 
     #[test]
+    fn where_the_generator_alone_fails_the_floor_is_the_end() {
+        let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
+        bracket.failed(1000.0, true);
+        assert_eq!((bracket.next(), bracket.limit()), (Next::Try(500.0), Limit::Unknown));
+        // The server may fail below, and then only the range ends the search.
+        let mut server = bracket.clone();
+        server.failed(500.0, false);
+        assert_eq!(server.next(), Next::Try(250.0));
+        bracket.failed(500.0, true);
+        assert_eq!(bracket.next(), Next::Try(400.0));
+        bracket.failed(400.0, true);
+        assert_eq!((bracket.next(), bracket.limit()), (Next::Done, Limit::Generator));
+    }
+
+    #[test]
     fn a_rate_outside_tells_nothing() {
-        let mut bracket = Bracket::new(1000.0, 2.0, (10.0, 1e4), 0.02);
+        let mut bracket = Bracket::new(1000.0, 1000.0, 2.0, (10.0, 1e4), 0.02);
         assert_eq!(bracket.limit(), Limit::Unknown);
         bracket.passed(1000.0);
         bracket.failed(2000.0, true);

@@ -5,9 +5,11 @@
 
 use super::{Outcome, Trial};
 use crate::measure::Interval;
+use crate::measure::check::{Remark, Severity};
 use crate::workload::Verb;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Requests of a trial: enough for the 99.9th percentile to be that of the distribution.
@@ -32,6 +34,8 @@ pub(super) struct Simulated {
     pub(super) dip: (f64, f64),
     /// The most that the generator can send.
     pub(super) client_per_s: f64,
+    /// How late it sends, which adds to each response, and in which trials.
+    pub(super) late: (f64, Range<u32>),
     /// Requests answered by an error.
     pub(super) errors: u64,
     /// Trials after which it stops.
@@ -50,6 +54,7 @@ impl Simulated {
             slow: 0.0,
             dip: (0.0, 0.0),
             client_per_s: 1e12,
+            late: (0.0, 0..u32::MAX),
             errors: 0,
             trials_max: u32::MAX,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -102,6 +107,8 @@ impl Trial for Simulated {
         if self.trials >= self.trials_max {
             return Ok(None);
         }
+        let late_s = if self.late.1.contains(&self.trials) { self.late.0 } else { 0.0 };
+        let ns = |seconds| Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap();
         self.trials += 1;
         let is_dip = self.dip.0 < rate && rate < self.dip.1;
         let factor = self.noise.powf(2.0 * self.share() - 1.0) * if is_dip { DIP } else { 1.0 };
@@ -113,7 +120,7 @@ impl Trial for Simulated {
         interval.tally.late_limit_ns = 1_000_000;
         interval.tally.offered = REQUESTS;
         for request in 0..REQUESTS {
-            interval.tally.sent(Verb::Get, 1, 0, 0);
+            interval.tally.sent(Verb::Get, 1, 0, ns(late_s));
             let share = (request as f64 + 0.5) / REQUESTS as f64;
             let is_slow = (request as f64) < self.slow * REQUESTS as f64;
             let response_s = if request < stalled {
@@ -123,11 +130,18 @@ impl Trial for Simulated {
             };
             if (request as f64) < answered {
                 let is_error = request < self.errors;
-                let ns = Duration::from_secs_f64(response_s).as_nanos().try_into().unwrap();
-                interval.tally.answered(Verb::Get, is_error, 0, 0, ns);
+                let answered_ns = ns(late_s + response_s);
+                interval.tally.answered(Verb::Get, is_error, 0, ns(late_s), answered_ns);
             }
         }
-        let client_bound = (sent < rate).then(|| "it sends no more".to_owned());
-        Ok(Some(Outcome { interval, client_bound }))
+        let checked = Outcome::new(interval);
+        let is_slow = sent < rate;
+        let no_more = || Remark {
+            rule: "not-offered".to_owned(),
+            severity: Severity::Invalid,
+            sentence: "it sends no more".to_owned(),
+        };
+        let client_bound = checked.client_bound.or(is_slow.then(no_more));
+        Ok(Some(Outcome { client_bound, ..checked }))
     }
 }

@@ -170,6 +170,64 @@ fn a_generator_that_is_too_slow_is_named_and_not_the_server() {
 }
 
 #[test]
+fn an_objective_that_holds_though_the_generator_is_late_holds() {
+    // At low rates the lateness is half of the response time.
+    let mut server = Simulated::new(20.0, 1);
+    server.late.0 = 53e-6;
+    let capacity = |quantile| {
+        let of = |server: &Simulated, rate| server.quantile_s(rate, quantile);
+        server.capacity(MS - server.late.0, of)
+    };
+    let known =
+        [server.capacity(MS - server.late.0, Simulated::mean_s), capacity(0.99), capacity(0.999)];
+    let found = found(&aim(), &mut server);
+    assert!(found.curve.iter().any(|point| point.client_bound.is_some()));
+    for (capacity, known) in found.capacities.iter().zip(known) {
+        let rate = rate(capacity);
+        assert!((0.975..=1.001).contains(&(rate / known)), "{capacity:?} for {known}");
+        assert_eq!(capacity.limit, Limit::Server);
+    }
+}
+
+#[test]
+fn below_a_rate_that_only_the_generator_limited_nothing_is_searched() {
+    let mut server = Simulated::new(20.0, 1);
+    server.late.0 = 2e-3;
+    let found = found(&aim(), &mut server);
+    for capacity in &found.capacities {
+        assert_eq!((capacity.rate_per_s, capacity.limit), (None, Limit::Generator));
+    }
+    let lowest = found.curve.iter().map(|point| point.asked_per_s).fold(f64::MAX, f64::min);
+    assert!(lowest >= 10_000.0 && found.curve.len() <= 12, "{lowest}, {}", found.curve.len());
+}
+
+#[test]
+fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
+    // In the first trials, and for a while later: how near each round comes.
+    for (late, within) in [(0..3, 0.97), (70..90, 0.5)] {
+        let mut server = Simulated::new(20.0, 1);
+        let known = known(&server);
+        server.late = (5e-3, late.clone());
+        let found = found(&aim(), &mut server);
+        for (capacity, known) in found.capacities.iter().zip(known) {
+            let near = |rate: &&f64| (within..=1.001).contains(&(**rate / known));
+            let near = capacity.rounds_per_s.iter().filter(near).count();
+            assert!(near >= 3, "{late:?}: {capacity:?} for {known}");
+            assert_eq!(near + capacity.rounds_of_none(), 5, "{late:?}: {capacity:?} for {known}");
+        }
+        let lowest = found.curve.iter().map(|point| point.asked_per_s).fold(f64::MAX, f64::min);
+        assert!(lowest >= 10_000.0, "{late:?}: {lowest}");
+    }
+}
+
+#[test]
+fn a_server_that_answers_nothing_is_not_the_generators_fault() {
+    let found = found(&aim(), &mut Simulated::new(f64::INFINITY, 1));
+    let limits: Vec<Limit> = found.capacities.iter().map(|capacity| capacity.limit).collect();
+    assert_eq!(limits, [Limit::LowestRate; 4]);
+}
+
+#[test]
 fn a_server_that_makes_errors_passes_nothing() {
     let mut server = Simulated::new(20.0, 1);
     server.errors = 11;

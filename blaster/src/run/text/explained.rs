@@ -19,8 +19,6 @@ const HITS_MIN: f64 = 0.995;
 const FIRST_LOOK_S: f64 = 30.0;
 /// A rate to begin with: below what the closed loop reached.
 const CALM: f64 = 0.5;
-/// Rules by which the generator, or its share of the machine, is at fault.
-const OWN_FAULTS: [&str; 3] = ["not-offered", "late-sends", "thread-full"];
 
 /// What was asked, and what came of it.
 pub(super) fn paragraph(plan: &Plan, all: &Interval) -> String {
@@ -111,7 +109,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Strin
     let mut advice = Vec::new();
     let targets = plan.targets.join(" ");
     let total = all.tally.total();
-    let own_fault = done.verdict.remarks.iter().any(|one| OWN_FAULTS.contains(&one.rule.as_str()));
+    let own_fault = done.verdict.own_fault().is_some();
     if own_fault {
         advice.push(format!(
             "these figures show kvblaster's limits, not the server's: try --threads {}, or run it \

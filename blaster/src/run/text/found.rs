@@ -18,6 +18,8 @@ use std::fmt::Write;
 const ROWS_MAX: usize = 24;
 /// What the server failed of, of all requests.
 const FAILED_MAX: f64 = 0.001;
+/// Behind what held where kvblaster was behind.
+const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
 /// Rows between two times that are told.
 const TICK_ROWS: usize = 6;
@@ -45,11 +47,7 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     if !found.is_complete {
         out.push_str("The search was ended before it was done.\n");
     }
-    if let Some(why) = found.curve.iter().find_map(|point| point.client_bound.as_ref()) {
-        let bound = found.curve.iter().filter(|point| point.client_bound.is_some()).count();
-        let why = format!("in {bound} of {} trials: {}", found.curve.len(), sentence(why));
-        out.push_str(&wrapped("INVALID: ", &why));
-    }
+    out.extend(found.remark().map(|remark| super::remarked(&remark)));
     out
 }
 
@@ -60,7 +58,10 @@ fn table(out: &mut String, found: &Found) {
         "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
         "asked/s", "trials", "answered/s", "mean", "p99", "p99.9", "max", "late %"
     );
+    let mut is_marked = false;
     for row in rows(&found.curve, ROWS_MAX) {
+        let held = holds(found, &row);
+        is_marked |= held.ends_with(MARK);
         let shown = |of: fn(&Point) -> Option<f64>| {
             median(&row, of).map_or("-".to_owned(), |ns| time(whole(ns)))
         };
@@ -75,28 +76,31 @@ fn table(out: &mut String, found: &Found) {
             shown(CURVES[0].2),
             shown(|point| point.max_ns.map(|ns| ns as f64)),
             100.0 * median(&row, |point| Some(point.late_ratio)).unwrap_or(0.0),
-            holds(found, &row)
+            held
         );
+    }
+    if is_marked {
+        let meant = "kvblaster was behind there: what held holds, what did not may be its doing";
+        let _ = writeln!(out, "{MARK} {meant}");
     }
     out.push('\n');
 }
 
-/// Which goals most of the trials met.
+/// Which goals most of the trials met, and whether others may have failed of the generator alone.
 fn holds(found: &Found, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
-    if is_most(row.iter().filter(|point| point.client_bound.is_some()).count()) {
-        return "invalid".to_owned();
-    }
+    let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
     let names = found.capacities.iter().map(|capacity| capacity.name.as_str());
     let met = |name: &&str| {
         is_most(row.iter().filter(|point| point.met.iter().any(|one| one == name)).count())
     };
     let met: Vec<&str> = names.filter(met).collect();
-    match met.len() {
+    let held = match met.len() {
         0 => "nothing".to_owned(),
         count if count == found.capacities.len() && count > 1 => "all".to_owned(),
         _ => met.join(" "),
-    }
+    };
+    if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -155,11 +159,15 @@ fn told(found: &Found, capacity: &Capacity) -> String {
     let mut text = format!("{} requests/s", grouped(rate));
     if let Some((least, most)) = capacity.interval_per_s {
         text += &format!(
-            ", between {} and {} with {:.0} % confidence ({} rounds)",
+            ", between {} and {} with {:.0} % confidence ({} rounds{})",
             grouped(least),
             grouped(most),
             found.confidence * 100.0,
-            capacity.rounds_per_s.len()
+            capacity.rounds_per_s.len(),
+            match capacity.rounds_of_none() {
+                0 => String::new(),
+                none => format!("; in {none} of them no rate tried held, which counts as 0"),
+            }
         );
     }
     text += &match capacity.limit {
@@ -170,7 +178,7 @@ fn told(found: &Found, capacity: &Capacity) -> String {
         Limit::Generator => ", or more: kvblaster could not do more. Give it more --threads, or a \
                              machine of its own."
             .to_owned(),
-        Limit::LowestRate => "; in some rounds it did not hold at any rate.".to_owned(),
+        Limit::LowestRate => ".".to_owned(),
         Limit::Unknown => ", as far as the search came.".to_owned(),
     };
     wrapped(&what, &text)
@@ -179,14 +187,20 @@ fn told(found: &Found, capacity: &Capacity) -> String {
 fn none(limit: Limit) -> &'static str {
     match limit {
         Limit::LowestRate | Limit::Server => "it does not hold at the lowest rate either",
-        Limit::Generator => "none found, for kvblaster was the limit from the beginning",
+        Limit::Generator => {
+            "none found: at the lowest rate tried kvblaster was behind, and that alone may be why \
+             it did not hold. Give it more --threads, a machine of its own, or a lower --start"
+        }
         Limit::HighestRate | Limit::Unknown => "none found before the search was ended",
     }
 }
 
 /// What happened above a capacity.
 fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
-    let fails = |point: &&Point| point.asked_per_s > rate && !point.met.contains(&capacity.name);
+    let fails = |point: &&Point| {
+        let is_own = point.client_bound.is_none();
+        is_own && point.asked_per_s > rate && !point.met.contains(&capacity.name)
+    };
     let first = found.curve.iter().filter(fails);
     let first = first.min_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
     let Some(point) = first else { return ".".to_owned() };
