@@ -12,6 +12,7 @@ pub mod owner;
 pub mod process;
 mod record;
 pub mod schedule;
+pub mod steady;
 pub mod tally;
 pub mod times;
 pub mod watch;

@@ -19,6 +19,7 @@ mod tests;
 pub mod words;
 
 use crate::measure::check::Severity;
+use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
 use crate::search::Found;
 use std::collections::BTreeMap;
@@ -124,7 +125,8 @@ pub fn page(entries: &[Entry]) -> String {
         out,
         "</main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
          due, service times from its sending. Intervals in brackets hold the mean with 95 % \
-         confidence, by resampling the reports or rounds.</footer>\n\
+         confidence, by resampling the reports or rounds. Unsteady: a report's figure is far \
+         from the others', and so may the next run's be.</footer>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION")
     );
@@ -139,6 +141,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let is = |class| said.iter().any(|(other, _)| *other == class);
         let (class, verdict) = match (is("invalid"), is("warning")) {
             (true, _) => ("invalid", "not as they are"),
+            _ if result.verdict.has(UNSTEADY) => ("warning", "not where they are unsteady"),
             (false, true) => ("warning", "yes, with this in mind"),
             (false, false) => ("good", "yes"),
         };

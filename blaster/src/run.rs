@@ -23,6 +23,7 @@ use crate::measure::check::{self, Loop, Severity};
 use crate::measure::objective::Objective;
 use crate::measure::owner::Served;
 use crate::measure::schedule::Schedule;
+use crate::measure::steady;
 use crate::measure::watch::Watch;
 use crate::result::manifest::Manifest;
 use crate::result::{RunResult, SCHEMA};
@@ -105,6 +106,12 @@ impl Plan {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
+    }
+
+    /// Is as much asked for in each report? At its own pace a workload asks for more in one.
+    #[must_use]
+    pub fn asks_evenly(&self) -> bool {
+        !self.rate_per_s.is_some_and(f64::is_nan)
     }
 }
 
@@ -228,6 +235,7 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
     };
     let judgements = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
+    verdict.remarks.extend(steady::remark(&course.intervals, plan.asks_evenly()));
     if let Some(why) = &course.cut_short {
         let sentence = format!("the run ended before its schedule: {why}");
         verdict.add("cut-short", Severity::Warning, sentence);
@@ -255,5 +263,26 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
         merged,
         reports: course.intervals,
         search: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::steady::UNSTEADY;
+
+    #[test]
+    fn reports_that_disagree_do_not_pass() {
+        // The fourth has a stall.
+        let mut course = course::Course {
+            intervals: crate::result::sample::result("ours", 50).reports,
+            cut_short: None,
+        };
+        let plan = flags::plan(false).unwrap();
+        let steady = [&course.intervals[..3], &course.intervals[4..]].concat();
+        let told = judged(&plan, Manifest::default(), course).verdict;
+        assert!(told.has(UNSTEADY) && told.is_valid(), "{told:?}");
+        course = course::Course { intervals: steady, cut_short: None };
+        assert!(!judged(&plan, Manifest::default(), course).verdict.has(UNSTEADY));
     }
 }

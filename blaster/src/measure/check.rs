@@ -96,6 +96,12 @@ impl Verdict {
         self.remarks.iter().find(|remark| OWN_FAULTS.contains(&remark.rule.as_str()))
     }
 
+    /// Whether there is a remark of a rule.
+    #[must_use]
+    pub fn has(&self, rule: &str) -> bool {
+        self.remarks.iter().any(|remark| remark.rule == rule)
+    }
+
     /// Adds a remark.
     pub(crate) fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
         self.remarks.push(Remark { rule: rule.to_owned(), severity, sentence });

@@ -143,7 +143,7 @@ fn the_page_runs_fits_and_can_be_read() {
         let p99 = entries[0].result.merged.as_ref().unwrap().tally.total().response_ns;
         let p99 = p99.quantile_ns(0.99).unwrap() as f64;
         let row = rows.iter().find(|row| row[0] == "p99 µs").unwrap();
-        assert_eq!(row[1], super::words::us(Some(p99)));
+        assert_eq!(row[1], super::words::us(Some(p99)) + " (unsteady)");
         assert_eq!(list(&told["torn"]), [""; 0], "words broken at {width}");
     }
 }

@@ -8,6 +8,7 @@ use super::axis::Spread;
 use super::bars::{self, Bar};
 use super::chart::{Chart, Dot, Line};
 use super::words;
+use crate::measure::steady::UNSTEADY;
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
@@ -100,8 +101,13 @@ fn percentiles(entries: &[Entry]) -> Chart {
         for (times, is_dashed) in [(&total.response_ns, false), (&total.service_ns, true)] {
             let points = tail(times);
             decades = points.last().map_or(decades, |dot| decades.max(dot.x));
-            let name =
-                if is_dashed { format!("{}, service", entry.name) } else { entry.name.clone() };
+            let mut name = entry.name.clone();
+            if is_dashed {
+                name += ", service";
+            }
+            if entry.result.verdict.has(UNSTEADY) {
+                name += " (unsteady)";
+            }
             lines.push(Line { name, kind, is_dashed, points });
         }
     }

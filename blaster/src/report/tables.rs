@@ -7,12 +7,13 @@
 use super::Entry;
 use super::table::Table;
 use super::words::{amid, number, us};
-use crate::measure::{Interval, VerbTally};
+use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart, told_ns};
+use crate::measure::{Interval, Times, VerbTally};
 use crate::result::machine::Nic;
 use crate::result::manifest::Manifest;
 use crate::search::bootstrap;
 use crate::search::{Capacity, bracket::Limit};
-use crate::workload::VERBS;
+use crate::workload::{VERBS, Verb};
 use std::collections::BTreeSet;
 
 /// Resamplings for an interval.
@@ -27,11 +28,31 @@ fn section(title: &str, id: &str, table: &Table) -> String {
 }
 
 /// A figure and the interval that its reports give.
-fn spread(entry: &Entry, decimals: usize, of: impl Fn(&Interval) -> Option<f64>) -> String {
+fn spread(
+    entry: &Entry,
+    decimals: usize,
+    near: f64,
+    of: impl Fn(&Interval) -> Option<f64>,
+) -> String {
     let Some(merged) = &entry.result.merged else { return number(None, 0) };
     let samples: Vec<f64> = entry.result.reports.iter().filter_map(&of).collect();
     let interval = bootstrap::interval(&samples, CONFIDENCE, RESAMPLES, 1);
-    with_interval(of(merged), interval, decimals)
+    let is_unsteady = !apart(&entry.result.reports, near, &of).is_empty();
+    marked(with_interval(of(merged), interval, decimals), is_unsteady)
+}
+
+/// A figure that rests on reports of which some are far from the others is not to be compared.
+fn marked(figure: String, is_unsteady: bool) -> String {
+    if is_unsteady { figure + " (unsteady)" } else { figure }
+}
+
+/// Whether the reports disagree on a percentile of some of their times. Rarer ones than the 99th,
+/// which a report may have too few answers to tell, rest on the same reports as that.
+fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
+    let reports = &entry.result.reports;
+    [share, share.min(0.99)].into_iter().any(|share| {
+        !apart(reports, TIMES_NEAR, |report| told_ns(&times(report), share)).is_empty()
+    })
 }
 
 fn with_interval(value: Option<f64>, interval: Option<(f64, f64)>, decimals: usize) -> String {
@@ -50,23 +71,26 @@ const NAME_CHARS: usize = 30;
 /// The names of what is told at a glance, with how each is told.
 type Glance = (&'static str, fn(&Entry, &Interval) -> String);
 const GLANCE: [Glance; 18] = [
-    ("answered/s", |entry, _| spread(entry, 0, |report| Some(report.achieved_per_s()))),
+    ("answered/s", |entry, _| spread(entry, 0, RATES_NEAR, |one| Some(one.achieved_per_s()))),
     ("offered/s", |_, all| number(Some(all.offered_per_s()), 0)),
     ("mean µs", |entry, _| {
         let mean = |report: &Interval| report.tally.total().response_ns.mean_ns();
-        spread(entry, 1, |report| mean(report).map(|ns| ns / 1000.0))
+        spread(entry, 1, TIMES_NEAR, |report| mean(report).map(|ns| ns / 1000.0))
     }),
-    ("p50 µs", |_, all| quantile(all, 0.5)),
-    ("p90 µs", |_, all| quantile(all, 0.9)),
-    ("p95 µs", |_, all| quantile(all, 0.95)),
-    ("p99 µs", |_, all| quantile(all, 0.99)),
-    ("p99.9 µs", |_, all| quantile(all, 0.999)),
-    ("p99.99 µs", |_, all| quantile(all, 0.9999)),
-    ("max µs", |_, all| quantile(all, 1.0)),
-    ("sd µs", |_, all| us(all.tally.total().response_ns.sd_ns())),
-    ("late %", |_, all| {
+    ("p50 µs", |entry, all| quantile(entry, all, 0.5)),
+    ("p90 µs", |entry, all| quantile(entry, all, 0.9)),
+    ("p95 µs", |entry, all| quantile(entry, all, 0.95)),
+    ("p99 µs", |entry, all| quantile(entry, all, 0.99)),
+    ("p99.9 µs", |entry, all| quantile(entry, all, 0.999)),
+    ("p99.99 µs", |entry, all| quantile(entry, all, 0.9999)),
+    ("max µs", |entry, all| quantile(entry, all, 1.0)),
+    ("sd µs", |entry, all| {
+        marked(us(all.tally.total().response_ns.sd_ns()), is_unsteady(entry, 0.99, responses))
+    }),
+    ("late %", |entry, all| {
         let total = all.tally.total();
-        percent(Some(total.late as f64 / total.answered.max(1) as f64))
+        let late = percent(Some(total.late as f64 / total.answered.max(1) as f64));
+        marked(late, is_unsteady(entry, 0.99, responses))
     }),
     ("failed %", |_, all| percent(all.tally.total().failure_ratio())),
     ("hits %", |_, all| percent(all.tally.total().hit_ratio())),
@@ -82,8 +106,13 @@ const GLANCE: [Glance; 18] = [
     ("generator CPUs", |_, all| number(all.usage.client.map(|client| client.cpus()), 2)),
 ];
 
-fn quantile(all: &Interval, share: f64) -> String {
-    us(all.tally.total().response_ns.quantile_ns(share).map(|ns| ns as f64))
+fn responses(report: &Interval) -> Times {
+    report.tally.total().response_ns
+}
+
+fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
+    let figure = us(responses(all).quantile_ns(share).map(|ns| ns as f64));
+    marked(figure, is_unsteady(entry, share, responses))
 }
 
 /// Each result in a column: side by side on a phone too.
@@ -184,15 +213,16 @@ pub fn types(entries: &[Entry]) -> String {
         for verb in VERBS {
             let tally = merged.tally.verb(verb);
             if *tally != VerbTally::default() {
-                table.row(&kind(&entry.name, verb.name(), merged, tally));
+                table.row(&kind(entry, verb, merged));
             }
         }
     }
     section("By type of request", "types", &table)
 }
 
-fn kind(run: &str, name: &str, merged: &Interval, tally: &VerbTally) -> Vec<String> {
-    let mut cells = vec![run.to_owned(), name.to_owned()];
+fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
+    let tally = merged.tally.verb(verb);
+    let mut cells = vec![entry.name.clone(), verb.name().to_owned()];
     cells.extend([tally.sent, tally.answered].map(|count| count.to_string()));
     cells.push(number(Some(merged.per_s(tally.answered)), 0));
     let counts = [
@@ -206,10 +236,16 @@ fn kind(run: &str, name: &str, merged: &Interval, tally: &VerbTally) -> Vec<Stri
         tally.timeouts,
     ];
     cells.extend(counts.map(|count| count.to_string()));
-    for times in [&tally.response_ns, &tally.service_ns] {
-        cells.push(us(times.mean_ns()));
-        cells.extend([0.5, 0.99, 0.999].map(|q| us(times.quantile_ns(q).map(|ns| ns as f64))));
-        cells.push(us(times.max_ns().map(|ns| ns as f64)));
+    let both: [fn(&VerbTally) -> &Times; 2] =
+        [|tally| &tally.response_ns, |tally| &tally.service_ns];
+    for times in both {
+        let is_unsteady =
+            |share| is_unsteady(entry, share, |report| times(report.tally.verb(verb)).clone());
+        cells.push(marked(us(times(tally).mean_ns()), is_unsteady(0.99)));
+        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| {
+            let figure = us(times(tally).quantile_ns(share).map(|ns| ns as f64));
+            marked(figure, is_unsteady(share))
+        }));
     }
     cells
 }

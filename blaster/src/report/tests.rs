@@ -40,7 +40,7 @@ fn everything_is_on_the_page() {
     let [ours, theirs] = [50, 80].map(|us| {
         let total = sample::result("", us).merged.unwrap().tally.total();
         let ns = total.response_ns.quantile_ns(0.999).unwrap() as f64;
-        format!("<td>{}</td>", super::words::us(Some(ns)))
+        format!("<td>{} (unsteady)</td>", super::words::us(Some(ns)))
     });
     assert!(page.contains(&ours) && page.contains(&theirs) && ours != theirs);
     let rows = page.split_once("id=\"manifest\"").unwrap().1;
@@ -52,6 +52,34 @@ fn everything_is_on_the_page() {
     assert!(!page.contains("held at no rate tried"));
     // 200 requests a second are answered in every report.
     assert!(page.contains("<td>200 [200, 200]</td>"));
+}
+
+#[test]
+fn what_rests_on_reports_that_disagree_is_marked() {
+    // The fourth report of each has a stall, for all but the steady one.
+    let mut entries = two();
+    let steady = &mut entries[0].result;
+    steady.reports[3].tally = steady.reports[2].tally.clone();
+    steady.verdict.remarks.retain(|remark| remark.rule != "unsteady");
+    (entries[1].result.search, entries[1].result.judgements) = (None, Vec::new());
+    let page = page(&entries);
+    let row = |name: &str| {
+        let row = page.split_once(&format!("<th scope=\"row\">{name}</th>")).unwrap().1;
+        let cells = row.split_once("</tr>").unwrap().0.split("</td>");
+        cells.map(|cell| cell.contains("(unsteady)")).take(2).collect::<Vec<_>>()
+    };
+    for name in ["p99 µs", "p99.9 µs", "max µs", "sd µs", "late %"] {
+        assert_eq!(row(name), [false, true], "{name}");
+    }
+    for name in ["answered/s", "p50 µs", "hits %"] {
+        assert_eq!(row(name), [false, false], "{name}");
+    }
+    assert!(page.contains("Note (unsteady): the reports disagree: the p99 was "), "{page}");
+    assert!(page.contains("</b>: not where they are unsteady"));
+    let types = page.split_once("id=\"types\"").unwrap().1.split_once("</section>").unwrap().0;
+    let marked: Vec<bool> =
+        types.split("<tr>").skip(1).map(|row| row.contains("(unsteady)")).collect();
+    assert_eq!(marked[1..], [false, false, true, false], "{types}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{RunResult, SCHEMA};
 use crate::measure::check::{Loop, check};
 use crate::measure::cpu::{Categories, Core, CpuShares};
 use crate::measure::process::ProcessUse;
-use crate::measure::{Finding, Interval, Tally};
+use crate::measure::{Finding, Interval, Tally, steady};
 use crate::search::{Capacity, Found, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
@@ -15,7 +15,8 @@ use crate::workload::Verb;
 pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let reports: Vec<Interval> = (0..6).map(|nth| report(nth, us)).collect();
     let merged = Interval::merged(&reports);
-    let verdict = merged.as_ref().map(|merged| check(merged, Loop::Open)).unwrap_or_default();
+    let mut verdict = merged.as_ref().map(|merged| check(merged, Loop::Open)).unwrap_or_default();
+    verdict.remarks.extend(steady::remark(&reports, true));
     let judged = merged.as_ref().map(Interval::judged);
     let judgement = judged.map(|judged| {
         "p99<1ms".parse::<crate::measure::objective::Objective>().unwrap().judge(judged)

@@ -10,6 +10,7 @@ pub mod found;
 
 use super::Plan;
 use crate::measure::check::{Remark, Severity};
+use crate::measure::steady::{self, UNSTEADY};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
 use crate::result::manifest::{Manifest, TargetRecord};
@@ -29,7 +30,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
             keys(&mut out, all);
             cpu(&mut out, all);
             out.push('\n');
-            out.push_str(&wrapped("", &explained::paragraph(plan, all)));
+            out.push_str(&wrapped("", &explained::paragraph(plan, done, all)));
         }
         None => out.push_str("Nothing was measured.\n"),
     }
@@ -45,6 +46,8 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
 fn remarks(out: &mut String, done: &RunResult) {
     if !done.verdict.is_valid() {
         out.push_str("Not to be trusted: this does not tell what the server can do.\n");
+    } else if done.verdict.has(UNSTEADY) {
+        out.push_str("The reports disagree (* is far from the others). Read with this in mind:\n");
     } else if !done.verdict.remarks.is_empty() {
         out.push_str("The self-check passed; read the figures with this in mind:\n");
     }
@@ -130,11 +133,12 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
         "{:>8} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>7}",
         "seconds", "answered/s", due, "mean us", "p99 us", "max us", "failed", "late"
     );
-    for interval in intervals {
+    let apart = steady::all_apart(intervals, plan.asks_evenly());
+    for (nth, interval) in intervals.iter().enumerate() {
         let total = interval.tally.total();
         let _ = writeln!(
             out,
-            "{:>8.1} {:>11.0} {:>11.0} {:>9} {:>9} {:>9} {:>8} {:>7}",
+            "{:>8.1} {:>11.0} {:>11.0} {:>9} {:>9} {:>9} {:>8} {:>7}{}",
             interval.seconds,
             interval.achieved_per_s(),
             interval.offered_per_s(),
@@ -143,6 +147,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
             us(total.response_ns.max_ns().map(|ns| ns as f64)),
             total.failed(),
             total.late,
+            if apart.contains(&nth) { " *" } else { "" },
         );
     }
     out.push('\n');

@@ -4,7 +4,7 @@
 //! as well as what came of it, so that a server that gives up shows as one that does.
 //! Source: rows A62 and A65.
 
-use crate::measure::Interval;
+use crate::measure::{Interval, steady};
 use serde::{Deserialize, Serialize};
 
 /// One trial.
@@ -102,9 +102,7 @@ pub fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// The middle one of what is known of a row.
+/// The middle of what is known of a row.
 pub fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = row.iter().filter_map(|point| of(point)).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -5,6 +5,7 @@
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::measure::steady::UNSTEADY;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::SILENT;
@@ -21,10 +22,13 @@ const FIRST_LOOK_S: f64 = 30.0;
 const CALM: f64 = 0.5;
 
 /// What was asked, and what came of it.
-pub(super) fn paragraph(plan: &Plan, all: &Interval) -> String {
+pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String {
     let total = all.tally.total();
     let mut text = asked(plan, all);
     text += &took(&total);
+    if done.verdict.has(UNSTEADY) {
+        text += " The reports disagree, as noted below.";
+    }
     if let Some(ratio) = total.hit_ratio() {
         text += &format!(" {} of the keys asked for were found (hits).", percent(ratio));
     }
@@ -133,7 +137,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Strin
             grouped(plan.workload.keys() as f64)
         ));
     }
-    if done.verdict.remarks.iter().any(|remark| remark.rule == SILENT) {
+    if done.verdict.has(SILENT) {
         advice.push("look after the server first: its log, and whether it still runs.".to_owned());
         return advice;
     }

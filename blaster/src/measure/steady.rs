@@ -1,0 +1,198 @@
+//! Do the reports of a run agree? What is made of all of them rests on each.
+//!
+//! Where: beside the self-check; the report's page marks figures by it. Invariant: the order of the
+//! reports plays no part, and less than half of them, however far off, do not move the middle.
+//! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993): the median and the
+//! median absolute deviation in place of mean and standard deviation; here of logarithms.
+
+use super::check::{Remark, Severity};
+use super::{Interval, Times};
+use crate::words::{grouped, time};
+
+/// The rule that reports agree.
+pub const UNSTEADY: &str = "unsteady";
+/// Beyond so many median absolute deviations a report stands apart: 3.5 standard deviations, where
+/// values are distributed normally.
+const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
+/// Times that differ by less than this factor from the middle agree, however close the others are.
+pub const TIMES_NEAR: f64 = 2.0;
+/// The same of rates, which are sums of all that happens in a report.
+pub const RATES_NEAR: f64 = 1.25;
+/// Answers beyond a percentile that it takes to be told.
+const BEYOND_MIN: f64 = 10.0;
+/// Reports that a sentence names.
+const NAMED_MAX: usize = 4;
+
+/// The middle one; of an even number the mean of both.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2)?;
+    let lower = values.get((values.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
+}
+
+/// A percentile of times, if enough of them are beyond it.
+#[must_use]
+pub fn told_ns(times: &Times, quantile: f64) -> Option<f64> {
+    let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
+    times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
+}
+
+/// Which reports stand apart by a figure. A factor of `near` is never apart, its square always.
+#[must_use]
+pub fn apart(reports: &[Interval], near: f64, of: impl Fn(&Interval) -> Option<f64>) -> Vec<usize> {
+    let log = |report| of(report).filter(|value| *value > 0.0).map(f64::ln);
+    let logs: Vec<Option<f64>> = reports.iter().map(log).collect();
+    let middle = median(logs.iter().flatten().copied().collect()).unwrap_or_default();
+    let off = |log: &Option<f64>| log.map_or(0.0, |log| (log - middle).abs());
+    let usual = median(logs.iter().flatten().map(|log| (log - middle).abs()).collect());
+    let most = DEVIATIONS_MAX * usual.unwrap_or_default();
+    let most = most.clamp(near.ln(), 2.0 * near.ln());
+    logs.iter().enumerate().filter(|(_, log)| off(log) > most).map(|(nth, _)| nth).collect()
+}
+
+/// A figure that reports are compared by: its name, how near is near, how it is told and in words.
+type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
+/// The rate last: it says nothing where more is asked for in one report than in another.
+const FIGURES: [Figure; 3] = [
+    ("p99", TIMES_NEAR, |report| told_ns(&report.tally.total().response_ns, 0.99), time_of),
+    ("mean", TIMES_NEAR, |report| report.tally.total().response_ns.mean_ns(), time_of),
+    ("rate", RATES_NEAR, |report| Some(report.achieved_per_s()), |rate| grouped(rate) + "/s"),
+];
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn time_of(ns: f64) -> String {
+    time(ns as u64)
+}
+
+fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
+    FIGURES.iter().take(if is_even { FIGURES.len() } else { FIGURES.len() - 1 })
+}
+
+/// Which reports stand apart by any figure. `is_even`: as much is asked for in each.
+#[must_use]
+pub fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
+    figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
+}
+
+/// Names the reports that stand apart, and by what. `is_even`: as much is asked for in each.
+#[must_use]
+pub fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
+    let told: Vec<String> =
+        figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
+    let sentence = format!(
+        "the reports disagree: {}. Something disturbed the measurement, or the server has such \
+         moments; what is made of all reports may differ as much when it is measured again",
+        told.join("; ")
+    );
+    let remark = Remark { rule: UNSTEADY.to_owned(), severity: Severity::Warning, sentence };
+    (!told.is_empty()).then_some(remark)
+}
+
+/// Who stands apart by one figure, and from what, in words.
+fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
+    let apart = apart(reports, *near, of);
+    let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
+        Some(format!("{} in report {}", words(of(reports.get(*nth)?)?), nth + 1))
+    });
+    let mut named: Vec<String> = named.collect();
+    if apart.len() > NAMED_MAX {
+        named.push(format!("others in {} more", apart.len() - NAMED_MAX));
+    }
+    let middle = words(median(reports.iter().filter_map(of).collect())?);
+    let all = reports.len();
+    let told = || {
+        format!("the {name} was {}, where the median of all {all} is {middle}", named.join(", "))
+    };
+    (!apart.is_empty()).then(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Tally;
+    use crate::workload::Verb;
+
+    const NONE: [usize; 0] = [];
+
+    /// A report a time in ms: half of its requests take so long, the others 0.1 ms.
+    fn reports(ms: &[f64]) -> Vec<Interval> {
+        let report = |ms: &f64| {
+            let mut tally = Tally::new(1_000_000);
+            tally.answered_n(Verb::Get, 100_000, None, 1000);
+            let ns = std::time::Duration::from_secs_f64(ms / 1e3).as_nanos().try_into().unwrap();
+            tally.answered_n(Verb::Get, ns, None, 1000);
+            Interval { seconds: 10.0, tally, ..Interval::default() }
+        };
+        ms.iter().map(report).collect()
+    }
+
+    fn apart_of(ms: &[f64]) -> Vec<usize> {
+        apart(&reports(ms), TIMES_NEAR, FIGURES[0].2)
+    }
+
+    #[test]
+    fn reports_that_disagree_are_named() {
+        let six = reports(&[0.7, 1.4, 92.0, 299.0, 0.9, 0.7]);
+        let remark = remark(&six, true).unwrap();
+        let named = "the p99 was 92.0 ms in report 3, 299 ms in report 4, where the median of \
+                     all 6 is 1.15 ms; the mean was 46.0 ms in report 3, 150 ms in report 4,";
+        assert!(remark.sentence.contains(named), "{}", remark.sentence);
+        assert!(!remark.sentence.contains("the rate"), "{}", remark.sentence);
+        assert_eq!((remark.rule.as_str(), remark.severity), (UNSTEADY, Severity::Warning));
+        assert_eq!(all_apart(&six, true), [2, 3, 2, 3]);
+        let many = reports(&[[1.0; 11].as_slice(), &[50.0; 6]].concat());
+        let many = super::remark(&many, true).unwrap().sentence;
+        assert!(
+            many.contains(
+                "50.0 ms in report 15, others in 2 more, where the median of all 17 is 1.00 ms"
+            ),
+            "{many}"
+        );
+    }
+
+    #[test]
+    fn reports_that_agree_are_not() {
+        assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
+        // Within twice the middle, though the others are equal; and a little more than that, where
+        // the others differ as well.
+        assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
+        assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
+        assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);
+        assert_eq!(apart_of(&[0.3, 1.0, 1.0, 1.0, 1.0]), [0]);
+        assert_eq!([apart_of(&[]), apart_of(&[5.0])], [NONE; 2]);
+        assert_eq!(remark(&reports(&[1.0, 1.0, 1.0]), true), None);
+    }
+
+    #[test]
+    fn where_the_reports_are_of_two_kinds_none_is_the_right_one() {
+        assert_eq!(apart_of(&[0.7, 0.7, 0.7, 80.0, 80.0, 80.0]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(apart_of(&[0.7, 80.0]), [0, 1]);
+    }
+
+    #[test]
+    fn a_rate_counts_where_as_much_is_asked_for_in_each_report() {
+        let mut slow = reports(&[1.0; 6]);
+        slow[2].seconds = 15.0;
+        let sentence = remark(&slow, true).unwrap().sentence;
+        assert!(
+            sentence.contains("the rate was 133/s in report 3, where the median of all 6 is 200/s"),
+            "{sentence}"
+        );
+        assert_eq!(remark(&slow, false), None);
+        slow[2].seconds = 12.0;
+        assert_eq!(remark(&slow, true), None);
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_answers_accuses_nobody() {
+        let mut few = reports(&[1.0; 6]);
+        few[0].tally = Tally::default();
+        few[0].tally.answered_n(Verb::Get, 9_000_000_000, None, 1);
+        assert_eq!(apart(&few, TIMES_NEAR, FIGURES[0].2), NONE);
+        // Nothing was answered at all: another rule's.
+        few[0].tally = Tally::default();
+        assert_eq!(remark(&few, true), None);
+    }
+}
