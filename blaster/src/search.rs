@@ -62,7 +62,8 @@ pub struct Aim {
     pub rounds: u32,
     /// Trials in all.
     pub trials_max: u32,
-    /// Errors, timeouts and wrong values, of all requests, that are borne.
+    /// Errors, timeouts and wrong values, of all requests, that are borne where no objective asks
+    /// for none.
     pub errors_max: f64,
     /// Share of confidence intervals.
     pub confidence: f64,
@@ -368,15 +369,19 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
         let bound = outcome.client_bound.as_ref();
         let mut point = Point::new(rate, interval, bound.map(|remark| remark.sentence.clone()));
         let keeps_up = interval.is_offered_in_full()
-            && interval.achieved_per_s() >= ACHIEVED_SHARE_MIN * interval.offered_per_s()
-            && interval.tally.total().failure_ratio().is_some_and(|f| f <= self.aim.errors_max);
+            && interval.achieved_per_s() >= ACHIEVED_SHARE_MIN * interval.offered_per_s();
+        let failed = interval.tally.total().failure_ratio();
+        let is_borne = |objective: &Objective| {
+            let most = if objective.asks_for_none() { 0.0 } else { self.aim.errors_max };
+            failed.is_some_and(|failed| failed <= most)
+        };
         let is_told = |objective: &Objective| {
             bound.is_none_or(|one| one.rule == LATE_SENDS && objective.is_harder_when_late())
         };
         let is_met = |objective: &Objective| {
-            keeps_up && is_told(objective) && objective.is_met(interval.judged())
+            is_borne(objective) && is_told(objective) && objective.is_met(interval.judged())
         };
-        let met = self.aim.goals.iter().filter(|goal| is_met(&goal.objective));
+        let met = self.aim.goals.iter().filter(|goal| keeps_up && is_met(&goal.objective));
         point.met = met.map(|goal| goal.name.clone()).collect();
         point
     }

@@ -79,6 +79,11 @@ impl Pulse {
         raise(&self.counts[what as usize], by);
     }
 
+    /// A request was given up: it is late.
+    pub(super) fn gave_up(&self) {
+        raise(&self.late, 1);
+    }
+
     /// A response took so long.
     #[inline]
     pub(super) fn took(&self, ns: u64, late_limit_ns: u64) {
@@ -115,7 +120,7 @@ fn upper_ns(bucket: usize) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
     counts: [u64; COUNTS],
-    /// Responses later than the target.
+    /// Responses later than the target, and requests given up.
     pub late: u64,
     times: Vec<u64>,
     /// The longest response since somebody looked before.
@@ -234,9 +239,10 @@ mod tests {
         near(1.0, 100.0);
         near(0.0, 1.0);
         pulses[1].took(7_000, 98_000);
+        pulses[0].gave_up();
         let now = Sight::of(&pulses);
         let since = now.since(&first);
-        assert_eq!((since.answered(), since.late, since.longest_ns), (1, 0, 7_000));
+        assert_eq!((since.answered(), since.late, since.longest_ns), (1, 1, 7_000));
         assert_eq!((since.count(Count::Sent), now.under_way()), (0, 800));
         assert_eq!(now.since(&now).quantile_ns(0.5), None);
     }

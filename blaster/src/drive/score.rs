@@ -332,8 +332,9 @@ impl Score {
 fn show(pulse: &Pulse, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
     let now_ns = now_ns.filter(|_| !outcome.given_up);
     pulse.add(Count::Over, 1);
-    if let Some(now_ns) = now_ns {
-        pulse.took(now_ns.saturating_sub(from_ns), late_ns);
+    match now_ns {
+        Some(now_ns) => pulse.took(now_ns.saturating_sub(from_ns), late_ns),
+        None => pulse.gave_up(),
     }
     if now_ns.is_none() || outcome.refused > 0 || outcome.corrupt > 0 {
         pulse.add(Count::Failed, 1);

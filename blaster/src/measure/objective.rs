@@ -1,7 +1,8 @@
 //! What is asked of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
 //! Where: the capacity search aims at some, `--assert` sets the exit status by some.
-//! Invariant: what cannot be told from a tally (the p99 of no answer) is not met.
+//! Invariant: what cannot be told from a tally (the p99 of no answer) is not met; a request that
+//! was given up is late, and later than any answer.
 //! Source: rows A56 to A59.
 
 use super::{Tally, Times, VerbTally, schedule};
@@ -17,7 +18,7 @@ enum Figure {
     Max,
     Sd,
     Quantile(f64),
-    /// Answers later than the target, of all answers.
+    /// Requests answered later than the target or given up, of all that ended.
     Late,
     /// Errors, timeouts and wrong values, of all requests that ended.
     Errors,
@@ -98,16 +99,21 @@ impl Objective {
             }
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
-        let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        // What was given up comes behind all answers: their share grows with it, and ends there.
+        let grown = 1.0 + seen.timeouts as f64 / times.len().max(1) as f64;
+        let at = |quantile: f64| {
+            let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
+            times.quantile_ns(share).map(|ns| ns as f64)
+        };
         match self.figure {
             Figure::Mean => times.mean_ns(),
             Figure::Min => times.min_ns().map(|ns| ns as f64),
-            Figure::Max => times.max_ns().map(|ns| ns as f64),
+            Figure::Max => at(1.0),
             Figure::Sd => times.sd_ns(),
-            Figure::Quantile(quantile) => times.quantile_ns(quantile).map(|ns| ns as f64),
-            Figure::Late => ratio(seen.late, seen.answered),
+            Figure::Quantile(quantile) => at(quantile),
+            Figure::Late => seen.late_ratio(),
             Figure::Errors => seen.failure_ratio(),
-            Figure::Timeouts => ratio(seen.timeouts, seen.answered + seen.timeouts),
+            Figure::Timeouts => seen.timeout_ratio(),
             Figure::Hit => seen.hit_ratio(),
             Figure::Rate => (judged.seconds > 0.0).then(|| seen.answered as f64 / judged.seconds),
         }
@@ -133,14 +139,25 @@ impl Objective {
         }
     }
 
+    /// Whether it asks that something never happens: then no failure is borne beside it.
+    #[must_use]
+    pub fn asks_for_none(&self) -> bool {
+        let is_share = matches!(self.figure, Figure::Late | Figure::Errors | Figure::Timeouts);
+        is_share && self.order == Order::AtMost && self.bound <= 0.0
+    }
+
     /// Whether it is met, by what, in words.
     #[must_use]
     pub fn judge(&self, judged: Judged<'_>) -> Judgement {
         let value = self.value(judged);
         let is_met = value.is_some_and(|value| self.accepts(value));
-        let was = value.map_or("there is nothing to tell it from".to_owned(), |value| {
-            format!("it is {}", self.figure.worded(value))
-        });
+        let was = match value {
+            Some(value) => format!("it is {}", self.figure.worded(value)),
+            None if judged.tally.total().timeouts > 0 => {
+                "too many requests were given up to tell it".to_owned()
+            }
+            None => "there is nothing to tell it from".to_owned(),
+        };
         let verdict = if is_met { "met" } else { "not met" };
         let sentence = format!("{} is {verdict}: {was}", self.text);
         Judgement { objective: self.text.clone(), value, is_met, sentence }
@@ -210,12 +227,19 @@ impl Figure {
     /// A value in words.
     fn worded(self, value: f64) -> String {
         match self {
-            Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
-                format!("{:.4} %", 100.0 * value)
-            }
+            Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => share(value),
             Figure::Rate => format!("{value:.0} a second"),
             _ => format!("{:.1} µs", value / 1000.0),
         }
+    }
+}
+
+/// A share in words: what is more than nothing is not told as nothing.
+pub(crate) fn share(value: f64) -> String {
+    match 100.0 * value {
+        0.0 => "0 %".to_owned(),
+        percent if percent < 0.0001 => "less than 0.0001 %".to_owned(),
+        percent => format!("{percent:.4} %"),
     }
 }
 
@@ -378,6 +402,43 @@ mod tests {
             let error = text.parse::<Objective>().expect_err(text);
             assert!(error.to_string().contains("p99<1ms"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_is_late() {
+        // A thousand answers of 1 to 1000 us, and one that never came.
+        let mut tally = Tally::new(2_000_000);
+        (1..=1000).for_each(|us| tally.answered(Verb::Get, false, 0, 0, us * 1000));
+        let mut judge = |objective: &str, lost| {
+            (0..lost).for_each(|_| tally.timed_out(Verb::Get));
+            let judged = Judged { tally: &tally, seconds: 1.0 };
+            objective.parse::<Objective>().unwrap().judge(judged)
+        };
+        assert!(judge("late<=0", 0).is_met && judge("p100<2ms", 0).is_met);
+        let late = judge("late<=0", 1);
+        assert_eq!((late.is_met, late.value), (false, Some(1.0 / 1001.0)));
+        assert!(late.sentence.ends_with("it is 0.0999 %"), "{}", late.sentence);
+        let longest = judge("max<2ms", 0);
+        assert_eq!((longest.is_met, longest.value), (false, None));
+        assert!(longest.sentence.ends_with("too many requests were given up to tell it"));
+        // Of 1111 requests 1 % is later than all answers.
+        assert!(judge("p99<2ms", 0).is_met && !judge("get:p99<2ms", 110).is_met);
+        assert!(judge("p50<557us", 0).is_met && !judge("p50<554us", 0).is_met);
+    }
+
+    #[test]
+    fn a_share_is_told_by_what_it_is_not_rounded_to_nothing() {
+        let judged = |late: u64| {
+            let mut tally = Tally::new(0);
+            tally.answered_n(Verb::Get, 1, None, late);
+            tally.late_limit_ns = 2;
+            tally.answered_n(Verb::Get, 1, None, 10_000_000 - late);
+            let judged = Judged { tally: &tally, seconds: 1.0 };
+            "late<=0".parse::<Objective>().unwrap().judge(judged).sentence
+        };
+        assert_eq!(judged(0), "late<=0 is met: it is 0 %");
+        assert_eq!(judged(1), "late<=0 is not met: it is less than 0.0001 %");
+        assert_eq!(judged(10_000), "late<=0 is not met: it is 0.1000 %");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct VerbTally {
     pub errors: u64,
     /// Keys whose value was not what was set; only found when values are verified.
     pub corrupt: u64,
-    /// Requests answered later than the target.
+    /// Requests answered later than the target. Those given up are late as well, and counted there.
     pub late: u64,
     /// Requests given up, not answered in time.
     pub timeouts: u64,
@@ -259,6 +259,16 @@ impl Tally {
         self.verbs[verb as usize].timeouts += 1;
     }
 
+    /// Adds what another, in which these requests ended, saw given up.
+    pub fn give_up(&mut self, other: &Tally) {
+        for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
+            ours.timeouts += theirs.timeouts;
+        }
+        self.cut_off += other.cut_off;
+        self.udp.lost += other.udp.lost;
+        self.udp.timeouts += other.udp.timeouts;
+    }
+
     /// Adds all of another's.
     pub fn merge(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
@@ -315,6 +325,18 @@ impl VerbTally {
         self.errors + self.timeouts + self.corrupt
     }
 
+    /// Requests answered later than the target, or not at all.
+    #[must_use]
+    pub fn late_or_lost(&self) -> u64 {
+        self.late + self.timeouts
+    }
+
+    /// These among the requests that ended; none where none did.
+    #[must_use]
+    pub fn late_ratio(&self) -> Option<f64> {
+        self.of_ended(self.late_or_lost())
+    }
+
     /// Hits among the keys that were looked up; none where none was.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
@@ -325,8 +347,18 @@ impl VerbTally {
     /// Failures among the requests that ended; none where none did.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
+        self.of_ended(self.failed())
+    }
+
+    /// Timeouts among the requests that ended; none where none did.
+    #[must_use]
+    pub fn timeout_ratio(&self) -> Option<f64> {
+        self.of_ended(self.timeouts)
+    }
+
+    fn of_ended(&self, part: u64) -> Option<f64> {
         let ended = self.answered + self.timeouts;
-        (ended > 0).then(|| self.failed() as f64 / ended as f64)
+        (ended > 0).then(|| part as f64 / ended as f64)
     }
 }
 

@@ -88,8 +88,7 @@ const GLANCE: [Glance; 18] = [
         marked(us(all.tally.total().response_ns.sd_ns()), is_unsteady(entry, 0.99, responses))
     }),
     ("late %", |entry, all| {
-        let total = all.tally.total();
-        let late = percent(Some(total.late as f64 / total.answered.max(1) as f64));
+        let late = percent(all.tally.total().late_ratio());
         marked(late, is_unsteady(entry, 0.99, responses))
     }),
     ("failed %", |_, all| percent(all.tally.total().failure_ratio())),

@@ -176,6 +176,11 @@ impl Marks {
             }
             from = end;
         }
+        // After the last report the threads only wait for answers to what they sent in it.
+        let after = merged.iter().find(|(epoch, _)| *epoch == self.schedule.reports + 1);
+        if let (Some(last), Some((_, after))) = (intervals.last_mut(), after) {
+            last.tally.give_up(&after.tally);
+        }
         intervals
     }
 }
@@ -185,5 +190,32 @@ fn rate_of(pace: Pace) -> Option<f64> {
         // The workload's own is no number.
         Pace::Open { rate_per_s, .. } => Some(rate_per_s).filter(|rate| !rate.is_nan()),
         Pace::Closed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Verb;
+
+    #[test]
+    fn what_is_given_up_after_the_last_report_counts_in_it() {
+        let schedule = Schedule { reports: 2, ..Schedule::default() };
+        let mut marks = Marks::new(&Watch::new(std::iter::empty(), &[]), schedule);
+        marks.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
+        let epoch = |epoch: u32| {
+            let mut tally = Tally::new(0);
+            tally.answered(Verb::Get, false, 0, 0, 1);
+            (0..epoch).for_each(|_| tally.timed_out(Verb::Get));
+            (tally.cut_off, tally.udp.lost) = (epoch.into(), epoch.into());
+            (epoch, Merged { tally, busiest: 0.0 })
+        };
+        let intervals = marks.intervals((0..4).map(epoch).collect(), None);
+        let seen = |one: &Interval| {
+            let get = one.tally.verb(Verb::Get);
+            (get.answered, get.timeouts, one.tally.cut_off, one.tally.udp.lost)
+        };
+        let seen: Vec<_> = intervals.iter().map(seen).collect();
+        assert_eq!(seen, [(1, 1, 1, 1), (1, 5, 5, 5)]);
     }
 }

@@ -222,7 +222,7 @@ const MEASURING: &[Flag<Plan>] = &[
         long: "late",
         short: None,
         value: "TIME",
-        help: &["an answer later than this is late (default 1ms)"],
+        help: &["an answer later than this, or none, is late (default 1ms)"],
         apply: |plan, text| time(text).map(|late| plan.late = late),
     },
     Flag {
@@ -297,7 +297,7 @@ const SEARCHING: &[Flag<Plan>] = &[
         value: "WHAT",
         help: &[
             "what must hold at the capacity; may be given often (default:",
-            "mean, p99 and p99.9 below --late, and no late answer)",
+            "mean, p99 and p99.9 below --late, and no request late or lost)",
         ],
         apply: |plan, text| {
             let objective: Objective = text.parse().map_err(|error| format!("{error}"))?;

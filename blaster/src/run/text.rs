@@ -146,7 +146,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
             us(total.response_ns.quantile_ns(0.99).map(|ns| ns as f64)),
             us(total.response_ns.max_ns().map(|ns| ns as f64)),
             total.failed(),
-            total.late,
+            total.late_or_lost(),
             if apart.contains(&nth) { " *" } else { "" },
         );
     }
@@ -209,7 +209,7 @@ fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) 
     row("max", &|times| whole(times.max_ns()));
 }
 
-/// Hits, errors, late answers and what the transport did.
+/// Hits, errors, what was late and what the transport did.
 fn keys(out: &mut String, all: &Interval) {
     let (total, tally) = (all.tally.total(), &all.tally);
     if let Some(ratio) = total.hit_ratio() {
@@ -228,12 +228,14 @@ fn keys(out: &mut String, all: &Interval) {
         let first = tally.refusals.first.as_deref().unwrap_or_default();
         let _ = writeln!(out, "refusals   {}; the first: {first}", kinds.join(", "));
     }
-    let late = total.late as f64 * 100.0 / total.answered.max(1) as f64;
     let _ = writeln!(
         out,
-        "late       {} answers ({late:.3} %) after more than {}",
+        "late       {} requests ({:.3} %): {} answered after more than {}, {} never",
+        total.late_or_lost(),
+        100.0 * total.late_ratio().unwrap_or(0.0),
         total.late,
         crate::words::time(tally.late_limit_ns),
+        total.timeouts,
     );
     if total.not_done > 0 {
         let _ = writeln!(

@@ -32,7 +32,7 @@ pub struct Point {
     pub p99_9_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// Answers later than the target, of all.
+    /// Requests answered later than the target or given up, of all that ended.
     pub late_ratio: f64,
     /// Errors, timeouts and wrong values, of all requests that ended.
     pub failure_ratio: f64,
@@ -65,7 +65,7 @@ impl Point {
             p99_ns: times.quantile_ns(0.99),
             p99_9_ns: times.quantile_ns(0.999),
             max_ns: times.max_ns(),
-            late_ratio: total.late as f64 / total.answered.max(1) as f64,
+            late_ratio: total.late_ratio().unwrap_or(0.0),
             failure_ratio: total.failure_ratio().unwrap_or(0.0),
             hit_ratio: total.hit_ratio(),
             server_cpus: interval.usage.server.map(|server| server.cpus()),

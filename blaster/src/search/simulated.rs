@@ -38,6 +38,8 @@ pub(super) struct Simulated {
     pub(super) late: (f64, Range<u32>),
     /// Requests answered by an error.
     pub(super) errors: u64,
+    /// Requests never answered.
+    pub(super) lost: u64,
     /// Trials after which it stops.
     pub(super) trials_max: u32,
     pub(super) random: Xoshiro256PlusPlus,
@@ -56,6 +58,7 @@ impl Simulated {
             client_per_s: 1e12,
             late: (0.0, 0..u32::MAX),
             errors: 0,
+            lost: 0,
             trials_max: u32::MAX,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             trials: 0,
@@ -128,7 +131,9 @@ impl Trial for Simulated {
             } else {
                 factor * self.quantile_s(sent, share).min(10.0) + if is_slow { SLOW_S } else { 0.0 }
             };
-            if (request as f64) < answered {
+            if request < self.lost {
+                interval.tally.timed_out(Verb::Get);
+            } else if (request as f64) < answered {
                 let is_error = request < self.errors;
                 let answered_ns = ns(late_s + response_s);
                 interval.tally.answered(Verb::Get, is_error, 0, ns(late_s), answered_ns);

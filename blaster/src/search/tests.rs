@@ -233,9 +233,20 @@ fn a_server_that_makes_errors_passes_nothing() {
     server.errors = 11;
     let failed = found(&aim(), &mut server);
     assert_eq!(failed.capacities[0].limit, Limit::LowestRate);
-    let mut server = Simulated::new(20.0, 1);
-    server.errors = 10;
-    assert_eq!(found(&aim(), &mut server).capacities[0].limit, Limit::Server);
+}
+
+#[test]
+fn few_failures_are_borne_and_do_not_pass_for_none() {
+    // One in a thousand, or one in all, answered by an error or not at all.
+    for (errors, lost) in [(10, 0), (0, 10), (1, 0), (0, 1)] {
+        let mut server = Simulated::new(20.0, 1);
+        (server.errors, server.lost) = (errors, lost);
+        let found = found(&aim(), &mut server);
+        let [avg, .., max] = &found.capacities[..] else { panic!("{found:?}") };
+        assert_eq!(avg.limit, Limit::Server, "{errors} errors, {lost} lost");
+        let none = (max.rate_per_s, max.limit);
+        assert_eq!(none, (None, Limit::LowestRate), "{errors} errors, {lost} lost");
+    }
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
     if let Some(ratio) = total.hit_ratio() {
         line += &format!(", hits {}", percent(ratio));
     }
-    line + &format!(", failed {}, late {}", total.failed(), total.late)
+    line + &format!(", failed {}, late {}", total.failed(), total.late_or_lost())
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

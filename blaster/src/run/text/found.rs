@@ -7,6 +7,7 @@
 use super::Plan;
 use crate::letters::{Frame, place, span};
 use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::measure::objective::share;
 use crate::result::RunResult;
 use crate::search::bracket::Limit;
 use crate::search::curve::{Point, Row, median, rows};
@@ -221,6 +222,9 @@ fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
             )
         }
     };
+    if (f64::MIN_POSITIVE..=FAILED_MAX).contains(&point.failure_ratio) {
+        why += &format!(", {} of the requests failed", share(point.failure_ratio));
+    }
     if let Some(cpus) = point.server_cpus {
         why += &format!(", and the server kept {cpus:.2} CPUs busy");
     }
