@@ -91,7 +91,7 @@ impl Aim {
     }
 
     /// The capacities of the paper and of the thesis: `avg` (the mean is below the target), `p99`,
-    /// `p999`, and `max`: no response is later than the target, which the tally counts.
+    /// `p999`, and `max`: no request is answered later than the target, or lost.
     ///
     /// # Errors
     /// None that a duration could cause.

@@ -44,7 +44,8 @@ pub struct Bracket {
     /// Whether it was the generator that failed there.
     is_client_bound: bool,
     start: f64,
-    /// Where the generator alone fails, nothing lower is tried: it would say nothing of the server.
+    /// Below this nothing is of interest until the server has failed above: not what other goals
+    /// are tried at, nor, where the generator alone fails, what it bears.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -53,11 +54,11 @@ pub struct Bracket {
 
 impl Bracket {
     /// One that starts at a rate and steps out of it by a factor at first; rates stay in `range`.
-    /// Below `floor` it does not look for a rate that the generator bears.
+    /// Only a server that fails leads it below `floor`.
     #[must_use]
     pub fn new(start: f64, floor: f64, step: f64, range: (f64, f64), precision: f64) -> Bracket {
         let start = start.clamp(range.0, range.1);
-        let (low, high, is_client_bound) = (None, None, false);
+        let (floor, low, high, is_client_bound) = (floor.min(start), None, None, false);
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
@@ -87,7 +88,9 @@ impl Bracket {
     /// Whether a rate would tell this bracket anything.
     #[must_use]
     pub fn is_open_at(&self, rate: f64) -> bool {
-        self.low.is_none_or(|low| rate > low)
+        let is_begun = self.low.is_some() || self.high.is_some();
+        (is_begun || rate >= self.floor)
+            && self.low.is_none_or(|low| rate > low)
             && self.high.is_none_or(|high| rate < high)
             && self.next() != Next::Done
     }
@@ -185,6 +188,15 @@ mod tests {
         assert_eq!(bracket.next(), Next::Try(400.0));
         bracket.failed(400.0, true);
         assert_eq!((bracket.next(), bracket.limit()), (Next::Done, Limit::Generator));
+    }
+
+    #[test]
+    fn what_others_are_tried_at_tells_nothing_below_the_floor_until_it_has_begun() {
+        let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
+        assert!(!bracket.is_open_at(399.0) && bracket.is_open_at(400.0));
+        bracket.failed(1000.0, false);
+        assert!(bracket.is_open_at(399.0));
+        assert!(Bracket::new(300.0, 400.0, 2.0, (10.0, 1e4), 0.02).is_open_at(300.0));
     }
 
     #[test]

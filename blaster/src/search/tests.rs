@@ -3,6 +3,7 @@
 //! Where: tests. Invariant: all is computed from seeds: a test that passes once passes always.
 
 use super::bracket::Limit;
+use super::curve::Point;
 use super::simulated::{SLOW_S, Simulated};
 use super::{Aim, Capacity, Found, search};
 use std::time::Duration;
@@ -217,6 +218,24 @@ fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
         }
         let lowest = found.curve.iter().map(|point| point.asked_per_s).fold(f64::MAX, f64::min);
         assert!(lowest >= 10_000.0, "{late:?}: {lowest}");
+    }
+}
+
+#[test]
+fn a_bad_moment_at_a_low_rate_says_nothing_of_a_goal_that_held_far_above() {
+    // The tail never holds, so that each round begins with the lowest rate for its sake.
+    let slow = || Simulated { slow: 0.005, ..Simulated::new(20.0, 1) };
+    let quiet = found(&aim(), &mut slow());
+    let lowest = |point: &Point| point.asked_per_s < 12.0;
+    let high = quiet.curve.iter().position(|point| point.asked_per_s > 30_000.0).unwrap();
+    let first = high + quiet.curve[high..].iter().position(lowest).unwrap();
+    let mut server = slow();
+    let first = u32::try_from(first).unwrap();
+    server.late = (5e-3, first..first + 2);
+    let disturbed = found(&aim(), &mut server);
+    for (quiet, disturbed) in quiet.capacities.iter().zip(&disturbed.capacities).take(2) {
+        let (known, rounds) = (rate(quiet), &disturbed.rounds_per_s);
+        assert!(rounds.iter().all(|rate| *rate > 0.95 * known), "{disturbed:?} for {known}");
     }
 }
 
