@@ -43,7 +43,7 @@ pub struct VerbTally {
     pub errors: u64,
     /// Keys whose value was not what was set; only found when values are verified.
     pub corrupt: u64,
-    /// Requests answered later than the target. Those given up are late as well, and counted there.
+    /// Requests answered later than the target. Those in `timeouts` are late as well.
     pub late: u64,
     /// Requests given up, not answered in time.
     pub timeouts: u64,
