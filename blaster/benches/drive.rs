@@ -167,7 +167,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
         gso: options.gso,
         mode: Mode::Traffic,
         pulses: None,
-        ready: Arc::default(),
+        signs: Arc::default(),
         until: Until { stop: Arc::default(), deadline: None, requests: None },
     };
     if options.populate {

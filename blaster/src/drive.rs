@@ -88,8 +88,20 @@ pub struct Drive {
     pub until: Until,
     /// Where it can be watched: this thread, and the one that receives apart if there is one.
     pub pulses: Option<[Arc<Pulse>; 2]>,
-    /// Counts the threads whose connections stand, just before they begin.
-    pub ready: Arc<AtomicU32>,
+    /// What is told to whoever started the threads, before the first tally.
+    pub signs: Arc<Signs>,
+}
+
+/// What threads show of themselves while they are at work. Each field is read by itself: nothing
+/// else becomes visible with it, so that every access is relaxed.
+#[derive(Debug, Default)]
+pub struct Signs {
+    /// The threads whose connections stand; each counts just before it begins.
+    pub ready: AtomicU32,
+    /// A server has sent something.
+    pub heard: AtomicBool,
+    /// A request was given up.
+    pub lost: AtomicBool,
 }
 
 /// When requests are sent.

@@ -10,6 +10,7 @@ mod course;
 mod crew;
 pub mod flags;
 mod live;
+mod patience;
 mod record;
 mod servers;
 pub mod text;
@@ -142,6 +143,9 @@ pub enum RunError {
     /// Nearly nothing could be stored.
     #[error("{0}.\n{1} (--no-populate leaves populating out)")]
     Unpopulated(String, &'static str),
+    /// Nothing was answered.
+    #[error("{0}: {1}")]
+    Silent(String, String),
     /// What comes is of another protocol.
     #[error(
         "what the server answers makes no sense in the protocol {0}: is it another kind of server? \

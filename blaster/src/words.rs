@@ -3,6 +3,8 @@
 //! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
 //! Invariant: three significant digits where a figure is rounded; units are always written.
 
+use std::time::Duration;
+
 /// A time with three digits and its unit.
 pub(crate) fn time(ns: u64) -> String {
     let (figure, unit) = match ns {
@@ -12,6 +14,15 @@ pub(crate) fn time(ns: u64) -> String {
         _ => (ns as f64 / 1e9, "s"),
     };
     format!("{} {unit}", three_digits(figure))
+}
+
+/// A long time, as on a clock.
+pub(crate) fn clock(left: Duration) -> String {
+    match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        seconds => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 fn three_digits(figure: f64) -> String {
@@ -108,5 +119,12 @@ mod tests {
         let told = [0.0, 0.5, 5.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(grouped);
         assert_eq!(told, ["0", "0.50", "5", "999", "1,000", "12,346", "1,234,567"]);
         assert_eq!((percent(0.999_95), percent(0.0)), ("100.00 %".to_owned(), "0.00 %".to_owned()));
+    }
+
+    #[test]
+    fn long_times_are_told_as_on_a_clock() {
+        let told =
+            [0, 119_001, 120_000, 7_199_000, 7_200_000].map(|ms| clock(Duration::from_millis(ms)));
+        assert_eq!(told, ["0 s", "2:00 min", "2:00 min", "119:59 min", "2:00 h"]);
     }
 }

@@ -113,7 +113,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
         fill_on_miss: false,
         gso: false,
         pulses: None,
-        ready: Arc::default(),
+        signs: Arc::default(),
         mode: Mode::Traffic,
         until: Until {
             stop: Arc::default(),

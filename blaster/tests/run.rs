@@ -11,8 +11,10 @@ use blaster::reflect::{self, Running};
 use blaster::target::Place;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Longer than a loaded machine keeps an answer.
 const PATIENCE: &str = "--timeout 60s";
@@ -123,6 +125,103 @@ fn where_nobody_listens_it_says_so() {
     let (output, _, err) = output("run -q", &target);
     assert_eq!(output.status.code(), Some(1));
     assert!(err.contains(&target) && err.contains("is a server running there?"), "{err}");
+}
+
+/// The words of a run that ends with an error before anything is measured.
+fn refused(words: &str, target: &str) -> String {
+    let (output, out, err) = output(words, target);
+    assert_eq!((output.status.code(), out.as_str()), (Some(1), ""), "{words}: {err}");
+    err
+}
+
+#[test]
+fn over_udp_too_it_is_told_that_nobody_is_there() {
+    // A socket that is connected elsewhere holds the port, and takes nothing from us: the system
+    // says so, as if nobody had the port.
+    let hold = UdpSocket::bind("127.0.0.1:0").unwrap();
+    hold.connect("127.0.0.1:9").unwrap();
+    let target = format!("udp://{}", hold.local_addr().unwrap());
+    let err = refused("run", &target);
+    assert!(err.contains(&target) && err.contains("is a server running there?"), "{err}");
+}
+
+#[test]
+fn servers_that_never_answer_are_told_within_seconds_whether_filled_or_driven() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = format!("udp://{}", silent.local_addr().unwrap());
+    for words in ["run --timeout 1s", "run -q --no-populate --schedule 0s+1x1h --timeout 100ms"] {
+        let err = refused(words, &target);
+        let told = format!("kvblaster: {target}: nothing was answered for ");
+        assert!(err.contains(&told) && err.contains("speak text over UDP?"), "{words}: {err}");
+        let progress = err.starts_with("populate ") && err.contains(" of 1000000 keys: 0 %");
+        assert_eq!(progress, !words.contains("-q"), "{words}: {err}");
+    }
+}
+
+#[test]
+fn of_several_servers_the_one_that_never_answers_is_named() {
+    let place = Place::Udp("127.0.0.1:0".parse().unwrap());
+    let plan = reflect::Plan { places: vec![place], ..Default::default() };
+    let running = reflect::serve(&plan).expect("a port");
+    let Place::Udp(address) = running.addresses()[0].clone() else { panic!("not UDP") };
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = format!("udp://{}", silent.local_addr().unwrap());
+    let words = format!("run -q --timeout 500ms udp://{address}");
+    let err = refused(&words, &target);
+    let told = format!("kvblaster: {target}: filling was given up after ");
+    assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
+}
+
+/// A server that stores so many values, and then says nothing, or, if it `ends`, is gone.
+fn stores(values: u32, ends: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let left = Arc::new(AtomicI64::new(values.into()));
+    std::thread::spawn(move || {
+        let mut streams = Vec::new();
+        let ended = Arc::new(AtomicBool::new(false));
+        for stream in listener.incoming() {
+            let (mut stream, left, ended) =
+                (stream.unwrap(), Arc::clone(&left), Arc::clone(&ended));
+            if ended.load(Ordering::Relaxed) {
+                return;
+            }
+            streams.push(stream.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(command)) = lines.next() {
+                    let answer: &[u8] = match command.split(' ').next() {
+                        Some("set") => b"STORED\r\n",
+                        _ => b"VERSION 1\r\n",
+                    };
+                    if command.starts_with("set") {
+                        lines.next();
+                        if left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+                            if ends {
+                                ended.store(true, Ordering::Relaxed);
+                                let _ = stream.shutdown(std::net::Shutdown::Both);
+                            }
+                            continue;
+                        }
+                    }
+                    if stream.write_all(answer).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
+    for ends in [false, true] {
+        let target = stores(5000, ends);
+        let err = refused("run -q --timeout 500ms", &target);
+        assert!(err.contains(&target) && err.contains("stopped answering while it was"), "{err}");
+        assert!(err.contains("of 1,000,000 keys: nothing came for "), "{err}");
+    }
 }
 
 #[test]
@@ -272,9 +371,11 @@ fn elsewhere_each_report_is_a_line_without_control_characters() {
     // A report without answers is a line as well, and so long no thread is kept from the CPU.
     let (_, _, err) = output("run --keys 1000 --schedule 0s+2x2s", &target);
     assert!(err.chars().all(|one| one == '\n' || !one.is_control()), "{err:?}");
+    // A slow machine has something to tell before that.
+    let lines: Vec<&str> = err.lines().filter(|line| !line.starts_with("populate ")).collect();
     let expected = ["populated 1", "report 1 of 2: ", "report 2 of 2: "];
-    assert_eq!(err.lines().count(), 3, "{err}");
-    for (line, expected) in err.lines().zip(expected) {
+    assert_eq!(lines.len(), 3, "{err}");
+    for (line, expected) in lines.iter().zip(expected) {
         assert!(line.starts_with(expected), "{line}");
     }
     let (_, _, err) = output("run -q --keys 1000 -n 500 --schedule 1h+1x1h", &target);

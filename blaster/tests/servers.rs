@@ -222,7 +222,7 @@ fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Dri
         gso: false,
         mode: Mode::Traffic,
         pulses: None,
-        ready: Arc::default(),
+        signs: Arc::default(),
         until: Until {
             stop: Arc::default(),
             deadline: Some(Instant::now() + 3 * PATIENCE),

@@ -3,6 +3,7 @@
 //! Where: both halves write here; the drive hands the tally over whenever the epoch moves on.
 //! Invariant: a request counts once as sent and once as answered, failed or out of time.
 
+use super::Signs;
 use super::inward::Feedback;
 use super::pending::Entry;
 use super::pulse::{Count, Pulse};
@@ -10,6 +11,7 @@ use crate::measure::Tally;
 use crate::wire::Answer;
 use crate::workload::{VERBS, Verb};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a request came to, key by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,6 +144,17 @@ impl Score {
     fn show(&self, what: Count, by: u64) {
         if let Some(pulse) = &self.pulse {
             pulse.add(what, by);
+        }
+    }
+
+    /// Shows whether a server was heard, and a request lost, since the last tally.
+    pub(super) fn sign(&self, signs: &Signs) {
+        // Relaxed, both: as `Signs` says.
+        if self.tally.received_bytes > 0 {
+            signs.heard.store(true, Ordering::Relaxed);
+        }
+        if self.tally.verbs.iter().any(|verb| verb.timeouts > 0) {
+            signs.lost.store(true, Ordering::Relaxed);
         }
     }
 

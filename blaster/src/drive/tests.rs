@@ -84,7 +84,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
         gso: false,
         mode: Mode::Traffic,
         pulses: None,
-        ready: Arc::default(),
+        signs: Arc::default(),
         until: Until {
             stop: Arc::default(),
             deadline: Some(Instant::now() + DEADLINE),

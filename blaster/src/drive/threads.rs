@@ -137,7 +137,7 @@ pub(super) fn run(
     outward.open_all(clock.now_ns(), &mut books, &mut notes)?;
     outward.establish(&clock, &mut books, &mut notes)?;
     // Relaxed: a count by itself.
-    drive.ready.fetch_add(1, Ordering::Relaxed);
+    drive.signs.ready.fetch_add(1, Ordering::Relaxed);
     outward.begin(clock.now_ns());
     match drive.receive_apart {
         None => together(&mut watch, outward, inward, books, notes),
@@ -207,6 +207,7 @@ fn together(
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.is_tick(now_ns) {
             inward.expire(now_ns, &mut books);
+            books.score.sign(&watch.drive.signs);
             outward.tick(now_ns, &mut books, &mut inward);
             if watch.is_over() {
                 outward.is_ended = true;
@@ -377,6 +378,7 @@ fn receive(
         let now_ns = clock.now_ns();
         if watch.is_tick(now_ns) {
             inward.expire(now_ns, &mut books);
+            books.score.sign(&watch.drive.signs);
         }
         if is_ended {
             books.back.fills.clear();

@@ -1,16 +1,22 @@
 //! What a server says its version is.
 //!
-//! Where: in the manifest, before the traffic. Invariant: a server that does not answer, or not
-//! with a version, has none; that takes a second at most and fails nothing.
+//! Where: first of all, and in the manifest. Invariant: it takes seconds at most, whoever is there;
+//! a server that does not answer, or not with a version, has none, and that fails nothing.
 //! Source: memcached's `version`, over UDP in its frame; Redis's `INFO server`.
 
 use crate::target::{Place, Target};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a server has.
+/// How long a server has to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// And to answer.
 const WAIT: Duration = Duration::from_secs(1);
 /// The longest answer that is read: `INFO server` is about 700 bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
@@ -19,28 +25,39 @@ const VERSION_CHARS_MAX: usize = 100;
 /// memcached's UDP frame: request 1, datagram 0 of 1.
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
-/// Asks a server; `is_resp` if it speaks Redis's protocol.
-#[must_use]
-pub fn ask(target: &Target, is_resp: bool) -> Option<String> {
+/// Asks a server; `is_resp` if it speaks Redis's protocol. None: it does not say.
+///
+/// # Errors
+/// Nobody takes connections there. Over UDP that is not always to be seen.
+pub fn ask(target: &Target, is_resp: bool) -> io::Result<Option<String>> {
     let question: &[u8] =
         if is_resp { b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n" } else { b"version\r\n" };
     let answer = match &target.place {
-        Place::Tcp(address) => tcp(*address, question),
-        Place::Unix(path) => UnixStream::connect(path).and_then(|mut stream| {
-            stream.set_read_timeout(Some(WAIT))?;
-            stream.set_write_timeout(Some(WAIT))?;
-            stream.write_all(question)?;
-            Ok(until_version(&mut stream))
-        }),
-        Place::Udp(address) => udp(*address, question),
+        Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
+        Place::Unix(path) => said(unix(path)?, question),
+        Place::Udp(address) => match udp(*address, question) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            answer => answer,
+        },
     };
-    version(&String::from_utf8_lossy(&answer.ok()?))
+    Ok(answer.ok().and_then(|answer| version(&String::from_utf8_lossy(&answer))))
 }
 
-fn tcp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&address, WAIT)?;
-    stream.set_read_timeout(Some(WAIT))?;
-    stream.set_write_timeout(Some(WAIT))?;
+/// A connection to a Unix socket, which without a limit would wait for ever where the server's
+/// backlog is full.
+fn unix(path: &Path) -> io::Result<UnixStream> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&fd, Timeout::Send, Some(CONNECT_MAX))?;
+    match connect(&fd, &SocketAddrUnix::new(path)?) {
+        Err(rustix::io::Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
+        connected => Ok(connected.map(|()| UnixStream::from(fd))?),
+    }
+}
+
+fn said(mut stream: impl Read + Write + AsFd, question: &[u8]) -> io::Result<Vec<u8>> {
+    for side in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&stream, side, Some(WAIT))?;
+    }
     stream.write_all(question)?;
     Ok(until_version(&mut stream))
 }
@@ -126,8 +143,22 @@ mod tests {
             question
         });
         let target = parse(&address, Family::Any).unwrap();
-        assert_eq!(ask(&target, false).as_deref(), Some("1.2.3"));
+        assert_eq!(ask(&target, false).unwrap().as_deref(), Some("1.2.3"));
         assert_eq!(&server.join().unwrap(), b"version\r\n");
+    }
+
+    #[test]
+    fn a_unix_socket_whose_server_takes_nobody_is_given_up() {
+        let path = std::env::temp_dir().join(format!("kvblaster-full-{}", std::process::id()));
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // One may wait.
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waiting = unix(&path).unwrap();
+        let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();
+        assert_eq!(ask(&target, false).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -142,7 +173,7 @@ mod tests {
             question[8..bytes].to_vec()
         });
         let target = parse(&name, Family::Any).unwrap();
-        assert_eq!(ask(&target, false).as_deref(), Some("1.6.45"));
+        assert_eq!(ask(&target, false).unwrap().as_deref(), Some("1.6.45"));
         assert_eq!(server.join().unwrap(), b"version\r\n");
     }
 }

@@ -7,6 +7,7 @@
 
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
+use super::patience::{Hopeless, Patience, silence_max};
 use super::unstored::Stored;
 use super::{Plan, RunError};
 use crate::drive::{Mode, Pace};
@@ -14,6 +15,7 @@ use crate::measure::schedule::{Collector, Merged, Schedule};
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
 use crate::target::Place;
+use crate::words::{clock, grouped, time};
 use std::time::{Duration, Instant};
 
 /// How long the mailbox is waited for at a time; Ctrl-C is seen as often.
@@ -33,17 +35,13 @@ pub(crate) struct Course {
 /// Stores every key once; what is to be told if some were not.
 ///
 /// # Errors
-/// A thread could not go on, or hardly anything could be stored.
+/// A thread could not go on, nothing is answered, or hardly anything could be stored.
 pub(crate) fn populate(
     plan: &Plan,
     ground: &Ground,
     (watch, live): (&Watch, &Live),
 ) -> Result<Option<String>, RunError> {
-    let mut targets = ground.servers.targets.iter();
-    let depth = match targets.any(|target| matches!(target.place, Place::Udp(_))) {
-        true => 1,
-        false => POPULATE_DEPTH,
-    };
+    let depth = if has_udp(ground) { 1 } else { POPULATE_DEPTH };
     let pace = Pace::Closed { connections: plan.connections, depth };
     live.populating(ground.workload.keys());
     let crew = Crew::start(plan, ground, Mode::Populate, pace, live.is_watched());
@@ -52,11 +50,14 @@ pub(crate) fn populate(
     // It may be over before it is looked at again.
     live.tick(start.elapsed(), 0, || crew.sight(), Some(watch));
     let mut stored = Stored::default();
+    let mut patience = Patience::new(plan.timeout, ground.workload.keys());
+    let mut hopeless = None;
     let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
-    let mut count = |handed: Handed| stored.add(&handed.tally);
-    while !crew.is_over() && !ground.is_stopped() {
+    while hopeless.is_none() && !crew.is_over() && !ground.is_stopped() {
         if let Some(handed) = crew.next(TICK) {
-            count(handed);
+            stored.add(&handed.tally);
+            let (answered, lost) = stored.over();
+            hopeless = patience.look(crew.start.elapsed(), answered, lost);
         }
         if Instant::now() >= ends {
             epoch += 1;
@@ -66,21 +67,72 @@ pub(crate) fn populate(
         live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
     }
     let (rest, failed) = crew.end();
-    rest.into_iter().for_each(&mut count);
+    rest.into_iter().for_each(|handed| stored.add(&handed.tally));
     live.done();
-    live.populated(stored.keys(), start.elapsed());
+    if hopeless.is_none() {
+        live.populated(stored.keys(), start.elapsed());
+    }
     match failed {
         Some(error) => Err(RunError::Drive(error)),
         None if ground.is_stopped() => Err(RunError::Stopped),
         None if stored.keys() == 0 && stored.is_broken() => {
             Err(RunError::Speechless(ground.servers.speech.name()))
         }
-        None if stored.lacking() >= stored.keys() => {
-            let told = stored.told().unwrap_or_else(|| "no key could be stored".to_owned());
-            Err(RunError::Unpopulated(told, stored.advice()))
-        }
-        None => Ok(stored.told()),
+        None => match (hopeless, stored.told()) {
+            (Some(why), told) => Err(given_up(ground, &stored, (why, told))),
+            (None, told) if stored.lacking() >= stored.keys() => {
+                let told = told.unwrap_or_else(|| "no key could be stored".to_owned());
+                Err(RunError::Unpopulated(told, stored.advice()))
+            }
+            (None, told) => Ok(told),
+        },
     }
+}
+
+/// Why the rest of the keys is not stored, and who is at fault.
+fn given_up(ground: &Ground, stored: &Stored, (why, told): (Hopeless, Option<String>)) -> RunError {
+    let who = ground.servers.silent();
+    let told = told.map_or(String::new(), |told| format!("; {told}"));
+    let (answered, lost) = stored.over();
+    let so_far = format!(
+        "after {} of {} keys",
+        grouped((answered + lost) as f64),
+        grouped(ground.workload.keys() as f64)
+    );
+    let said = match why {
+        Hopeless::Lossy(left) => format!(
+            "filling was given up {so_far}: requests that are never answered make it so slow that \
+             it would take {} more{told}.\n{}",
+            clock(left),
+            stored.advice()
+        ),
+        Hopeless::Silent(silence) if answered == 0 => unheard(ground, silence) + &told,
+        Hopeless::Silent(silence) => format!(
+            "stopped answering while it was filled, {so_far}: nothing came for {}{told}.\nLook \
+             after the server first: its log, and whether it still runs",
+            time(ns(silence))
+        ),
+    };
+    RunError::Silent(who, said)
+}
+
+/// Nobody ever answered.
+fn unheard(ground: &Ground, silence: Duration) -> String {
+    let protocol = ground.servers.speech.name();
+    let over = if has_udp(ground) { " over UDP" } else { "" };
+    format!(
+        "nothing was answered for {}: is a server running there, and does it speak \
+         {protocol}{over}?",
+        time(ns(silence))
+    )
+}
+
+fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn has_udp(ground: &Ground) -> bool {
+    ground.servers.targets.iter().any(|target| matches!(target.place, Place::Udp(_)))
 }
 
 /// Requests under way on a connection that is to be fast. Over UDP one: a burst that overflows the
@@ -90,7 +142,7 @@ const POPULATE_DEPTH: u32 = 32;
 /// Drives at `pace` by the plan's schedule.
 ///
 /// # Errors
-/// No thread could be started; what fails later cuts the course short.
+/// No thread could be started, or nobody ever answers; what fails later cuts the course short.
 pub(crate) fn drive(
     plan: &Plan,
     ground: &Ground,
@@ -121,6 +173,12 @@ pub(crate) fn drive(
             take(handed, live);
         }
         live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
+        let silence = crew.start.elapsed();
+        if silence >= silence_max(plan.timeout) && crew.is_unheard() {
+            // Why a thread ended does not matter beside that.
+            let _ = crew.end();
+            return Err(RunError::Silent(ground.servers.silent(), unheard(ground, silence)));
+        }
     }
     let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
     if early {

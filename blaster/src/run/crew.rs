@@ -7,7 +7,7 @@
 use super::Plan;
 use super::servers::Servers;
 use crate::drive::pulse::{Pulse, Sight};
-use crate::drive::{self, Drive, DriveError, Mode, Pace, Until};
+use crate::drive::{self, Drive, DriveError, Mode, Pace, Signs, Until};
 use crate::measure::Tally;
 use crate::workload::{Names, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,8 +51,7 @@ pub(crate) struct Crew {
     pub(crate) reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
-    /// How many threads have connected.
-    ready: Arc<AtomicU32>,
+    signs: Arc<Signs>,
     /// What can be seen of each; nothing where nobody looks.
     pulses: Vec<[Arc<Pulse>; 2]>,
     tallies: mpsc::Receiver<(u32, u32, Tally)>,
@@ -77,7 +76,7 @@ impl Crew {
             reporters: 0,
             epoch: Arc::default(),
             over: Arc::default(),
-            ready: Arc::default(),
+            signs: Arc::default(),
             pulses: Vec::new(),
             tallies,
         };
@@ -110,7 +109,7 @@ impl Crew {
     fn wait(&mut self, ground: &Ground) {
         let is_one_over = |crew: &Crew| crew.threads.iter().any(JoinHandle::is_finished);
         // Relaxed: a count by itself.
-        while (self.ready.load(Ordering::Relaxed) as usize) < self.threads.len()
+        while (self.signs.ready.load(Ordering::Relaxed) as usize) < self.threads.len()
             && !is_one_over(self)
             && !ground.is_stopped()
         {
@@ -157,7 +156,7 @@ impl Crew {
             late_limit: plan.late,
             mode,
             pulses: None,
-            ready: Arc::clone(&self.ready),
+            signs: Arc::clone(&self.signs),
             until: Until {
                 stop: Arc::clone(&self.over),
                 deadline: None,
@@ -180,6 +179,12 @@ impl Crew {
     /// What all threads show at this moment.
     pub(crate) fn sight(&self) -> Sight {
         Sight::of(self.pulses.iter().flatten().map(Arc::as_ref))
+    }
+
+    /// Were requests given up, and nothing heard of any server since the start?
+    pub(crate) fn is_unheard(&self) -> bool {
+        // Relaxed, both: as `Signs` says.
+        self.signs.lost.load(Ordering::Relaxed) && !self.signs.heard.load(Ordering::Relaxed)
     }
 
     /// Have all threads ended by themselves?

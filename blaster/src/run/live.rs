@@ -1,5 +1,5 @@
 //! What is seen while a run goes on: a few lines redrawn in place on a terminal, else a line for
-//! each report.
+//! each report, and every few seconds between them.
 //!
 //! ```text
 //! drive: pulses -> course: tick -> live: the last second -> view: lines -> screen: the terminal
@@ -17,6 +17,7 @@ use crate::drive::pulse::{Count, Sight};
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
 use crate::measure::watch::{Moment, Usage, Watch};
+use crate::words::clock;
 use screen::Screen;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ use view::{CURVE_MAX, View};
 
 /// Between two drawings.
 const REDRAWN: Duration = Duration::from_millis(250);
+/// Between two lines, where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(3);
 /// Drawings in a second: what rates and times are told of.
 const DRAWINGS_A_SECOND: usize = 4;
 
@@ -64,6 +67,8 @@ enum Phase {
 struct State {
     phase: Phase,
     drawn: Option<Instant>,
+    /// When the last line was written, or the phase began.
+    told: Instant,
     /// One a drawing, the oldest a second ago.
     seen: VecDeque<(Instant, Sight)>,
     drawings: usize,
@@ -80,6 +85,7 @@ impl State {
         State {
             phase,
             drawn: None,
+            told: Instant::now(),
             seen: VecDeque::new(),
             drawings: 0,
             moment: None,
@@ -107,9 +113,14 @@ impl Live {
         }
     }
 
-    /// Does somebody look on, so that threads have to let themselves be seen?
+    /// Does somebody look on, so that threads have to let themselves be seen? Lines tell of traffic
+    /// in its reports.
     pub(crate) fn is_watched(&self) -> bool {
-        matches!(self.out, Out::Terminal(_))
+        match self.out {
+            Out::Nowhere => false,
+            Out::Lines => matches!(self.state.borrow().phase, Phase::Populate(_)),
+            Out::Terminal(_) => true,
+        }
     }
 
     /// Populating begins: `keys` are to be stored.
@@ -145,7 +156,11 @@ impl Live {
         sight: impl FnOnce() -> Sight,
         watch: Option<&Watch>,
     ) {
-        let Out::Terminal(screen) = &self.out else { return };
+        let screen = match &self.out {
+            Out::Nowhere => return,
+            Out::Lines => return self.line((elapsed, epoch), sight),
+            Out::Terminal(screen) => screen,
+        };
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
         if state.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAWN) {
@@ -160,6 +175,25 @@ impl Live {
         }
         let view = self.view(&mut state, (elapsed, epoch), (now, sight()));
         screen.borrow_mut().draw(&view);
+    }
+
+    /// Where it is, in a line, if the last one is long ago.
+    fn line(&self, at: (Duration, u32), sight: impl FnOnce() -> Sight) {
+        let phase = {
+            let state = self.state.borrow();
+            if state.told.elapsed() < LINE_EVERY {
+                return;
+            }
+            state.phase.clone()
+        };
+        let sight = sight();
+        let (name, part, left) = self.progress(&phase, at, sight.count(Count::Over));
+        let left = left.map_or(String::new(), |left| format!(", {} left", clock(left)));
+        let failed = match sight.count(Count::Failed) {
+            0 => String::new(),
+            failed => format!(", failed {failed}"),
+        };
+        self.note(&format!("{name}: {:.0} %{left}{failed}", part * 100.0));
     }
 
     /// What is to be seen now.
@@ -252,6 +286,7 @@ impl Live {
 
     /// A line that stays.
     pub(crate) fn note(&self, text: &str) {
+        self.state.borrow_mut().told = Instant::now();
         match &self.out {
             Out::Nowhere => {}
             Out::Lines => screen::write(&format!("{text}\n")),

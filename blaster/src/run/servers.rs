@@ -8,13 +8,13 @@ use crate::result::version;
 use crate::target::{self, Place, Ring, Target, TargetError};
 use crate::wire::Speech;
 use std::io;
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::ScopedJoinHandle;
 
-/// A server has so long to take a connection.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Servers that are asked at once.
+const ASKED_MAX: usize = 128;
+/// Names that are told of many.
+const NAMES_MAX: usize = 5;
 
 /// Where requests go.
 #[derive(Debug)]
@@ -52,11 +52,29 @@ impl Servers {
         let parse = |text: &String| target::parse(text, plan.family);
         let targets: Vec<Target> = plan.targets.iter().map(parse).collect::<Result<_, _>>()?;
         let speech = speech(plan, &targets)?;
-        targets.iter().try_for_each(reach)?;
-        let ask = |target| version::ask(target, speech == Speech::Resp);
-        let versions = targets.iter().map(ask).collect();
+        let named = |(target, said): (&Target, io::Result<_>)| {
+            said.map_err(|error| ServersError::Unreachable(target.name.clone(), error))
+        };
+        let versions =
+            targets.iter().zip(ask(&targets, speech)).map(named).collect::<Result<_, _>>()?;
         let ring = Ring::new(&targets);
         Ok(Servers { ring: Arc::new(ring), targets: targets.into(), speech, versions })
+    }
+
+    /// The names of those that say nothing now; of all, where each says something.
+    pub(crate) fn silent(&self) -> String {
+        let all = || self.targets.iter().map(|target| target.name.as_str());
+        let said = ask(&self.targets, self.speech);
+        let is_silent = |said: &io::Result<Option<String>>| !matches!(said, Ok(Some(_)));
+        let mut names: Vec<&str> =
+            all().zip(&said).filter(|(_, said)| is_silent(said)).map(|(name, _)| name).collect();
+        if names.is_empty() {
+            names = all().collect();
+        }
+        let more = names.len().saturating_sub(NAMES_MAX);
+        names.truncate(NAMES_MAX);
+        let names = names.join(", ");
+        if more > 0 { format!("{names} and {more} more") } else { names }
     }
 }
 
@@ -75,12 +93,21 @@ fn speech(plan: &Plan, targets: &[Target]) -> Result<Speech, ServersError> {
     Ok(speech)
 }
 
-/// Sees that somebody takes connections there; UDP does not tell.
-fn reach(target: &Target) -> Result<(), ServersError> {
-    let reached = match &target.place {
-        Place::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
-        Place::Unix(path) => UnixStream::connect(path).map(drop),
-        Place::Udp(_) => Ok(()),
-    };
-    reached.map_err(|error| ServersError::Unreachable(target.name.clone(), error))
+/// What each says it is, all asked at once: who is not there takes seconds to be told.
+fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Option<String>>> {
+    let mut said = Vec::new();
+    for some in targets.chunks(ASKED_MAX) {
+        std::thread::scope(|scope| {
+            let ask = |target| {
+                let ask = move || version::ask(target, speech == Speech::Resp);
+                std::thread::Builder::new().spawn_scoped(scope, ask)
+            };
+            let asking: Vec<_> = some.iter().map(ask).collect();
+            let answer = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
+                thread.and_then(|asking| asking.join().unwrap_or(Ok(None)))
+            };
+            said.extend(asking.into_iter().map(answer));
+        });
+    }
+    said
 }

@@ -32,6 +32,12 @@ impl Stored {
         set.errors + set.not_done + set.timeouts
     }
 
+    /// Requests that were answered, and those that were given up.
+    pub(crate) fn over(&self) -> (u64, u64) {
+        let set = self.tally.verb(Verb::Set);
+        (set.answered, set.timeouts)
+    }
+
     /// Something came that makes no sense in the protocol.
     pub(crate) fn is_broken(&self) -> bool {
         self.tally.broken > 0

@@ -5,7 +5,7 @@
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
-use crate::words::{grouped, percent, time};
+use crate::words::{clock, grouped, percent, time};
 use std::time::Duration;
 
 /// Seconds that the little curves show.
@@ -190,15 +190,6 @@ fn cut(text: &str, columns: usize) -> String {
     bare.chars().take(columns).collect()
 }
 
-/// A time that is left, as on a clock.
-fn clock(left: Duration) -> String {
-    match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{}:{:02} min", seconds / 60, seconds % 60),
-        seconds => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,12 +293,5 @@ answers   failed 0  under way 0";
         let expected = "report 2 of 3: 5/s answered, p50 1.00 ms, p99 1.00 ms, max 1.00 ms, \
                         hits 100.00 %, failed 0, late 10";
         assert_eq!(report(2, &schedule, &tally), expected);
-    }
-
-    #[test]
-    fn what_is_left_is_told_as_on_a_clock() {
-        let told =
-            [0, 119_001, 120_000, 7_199_000, 7_200_000].map(|ms| clock(Duration::from_millis(ms)));
-        assert_eq!(told, ["0 s", "2:00 min", "2:00 min", "119:59 min", "2:00 h"]);
     }
 }

@@ -1,0 +1,131 @@
+//! How long servers that are filled may be silent, and when filling them is given up.
+//!
+//! Where: `course` asks it whenever a thread has handed over a tally.
+//! Invariant: time is given to it. Nothing is given up for being slow alone: either nothing was
+//! answered at all, or requests that never were are what makes it slow.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long nothing may be answered, beyond the time that one answer has (`--timeout`).
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How much longer filling may take where one request of `LOST_SHARE` gets no answer.
+const LOSSY_MAX: Duration = Duration::from_secs(600);
+const LOST_SHARE: u64 = 100;
+/// Between two looks, at least: so that few have to be kept.
+const SPACING: Duration = Duration::from_millis(250);
+
+/// How long nothing may be answered, where an answer is given up after `timeout`.
+pub(crate) fn silence_max(timeout: Duration) -> Duration {
+    timeout.saturating_add(SILENCE_MAX)
+}
+
+/// Why filling is given up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Hopeless {
+    /// Nothing was answered for so long.
+    Silent(Duration),
+    /// Requests are lost, and with them the rest would take so long.
+    Lossy(Duration),
+}
+
+/// Sums since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    at: Duration,
+    answered: u64,
+    lost: u64,
+}
+
+/// What was seen of the last seconds.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    keys: u64,
+    window: Duration,
+    /// The first is as old as the window, or of the start.
+    seen: VecDeque<Seen>,
+}
+
+impl Patience {
+    /// For `keys` keys, where an answer is given up after `timeout`.
+    pub(crate) fn new(timeout: Duration, keys: u64) -> Patience {
+        let seen = VecDeque::from([Seen::default()]);
+        Patience { keys, window: silence_max(timeout), seen }
+    }
+
+    /// At a time after the start so many requests were answered, and so many given up.
+    pub(crate) fn look(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Hopeless> {
+        if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
+            return None;
+        }
+        let is_old = |seen: &Seen| at.saturating_sub(seen.at) >= self.window;
+        while self.seen.get(1).is_some_and(is_old) {
+            self.seen.pop_front();
+        }
+        let before = self.seen.front().copied().filter(is_old);
+        self.seen.push_back(Seen { at, answered, lost });
+        let before = before?;
+        let took = at.saturating_sub(before.at);
+        let (now_answered, now_lost) = (answered - before.answered, lost - before.lost);
+        if now_answered == 0 {
+            return Some(Hopeless::Silent(took));
+        }
+        let over = now_answered + now_lost;
+        let left = self.keys.saturating_sub(answered + lost) as f64 / over as f64;
+        let left = Duration::try_from_secs_f64(left * took.as_secs_f64()).unwrap_or(Duration::MAX);
+        // Where answers have just ceased, it is silence that is to be told.
+        let is_late = |seen: &&Seen| at.saturating_sub(seen.at) < self.window / 2;
+        let is_answering = self.seen.iter().find(is_late).is_some_and(|s| s.answered < answered);
+        let is_lossy = is_answering && now_lost * LOST_SHARE >= over && left > LOSSY_MAX;
+        is_lossy.then_some(Hopeless::Lossy(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: u64 = 1_000_000;
+
+    /// After how many seconds it is given up and why, if so many requests are answered, and so many
+    /// lost, in each half of a second.
+    fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Hopeless)> {
+        let mut patience = Patience::new(Duration::from_secs(1), keys);
+        let (mut answered, mut lost, mut half) = (0, 0, 0);
+        while answered + lost < keys {
+            half += 1;
+            let (more, gone) = each(half);
+            (answered, lost) = (answered + more, lost + gone);
+            let at = Duration::from_millis(500 * half);
+            if let Some(why) = patience.look(at, answered, lost) {
+                return Some((at.as_secs_f64(), why));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn silence_is_borne_for_seconds() {
+        let four = Hopeless::Silent(Duration::from_secs(4));
+        assert_eq!(filling(KEYS, |_| (0, 0)), Some((4.0, four)));
+        assert_eq!(filling(KEYS, |_| (0, 8)), Some((4.0, four)));
+        let ceases = |last, lost| move |half| if half <= last { (5000, 0) } else { (0, lost) };
+        assert_eq!(filling(KEYS, ceases(20, 0)), Some((14.0, four)));
+        assert_eq!(filling(KEYS, ceases(1, 64)), Some((4.5, four)));
+    }
+
+    #[test]
+    fn what_is_slow_for_lost_requests_is_given_up() {
+        // One of three servers is not there, and 16 connections wait a second for each loss.
+        let (at, why) = filling(KEYS, |_| (16, 8)).unwrap();
+        let Hopeless::Lossy(left) = why else { panic!("{why:?}") };
+        assert_eq!((at, left.as_secs() / 3600), (4.0, 5));
+    }
+
+    #[test]
+    fn what_is_only_slow_or_only_lossy_is_not() {
+        assert_eq!(filling(KEYS, |_| (50, 0)), None);
+        assert_eq!(filling(KEYS, |_| (8000, 800)), None);
+        assert_eq!(filling(1000, |_| (98, 2)), None);
+    }
+}
