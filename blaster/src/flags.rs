@@ -8,7 +8,7 @@ use crate::reflect::{Plan as ReflectPlan, flags as reflect};
 use crate::report::flags::{self as report, Plan as ReportPlan};
 use crate::run::{Plan as RunPlan, flags as run};
 use crate::simulate::{Plan as SimulatePlan, flags as simulate};
-use crate::words::wrapped;
+use crate::words::{meant, wrapped, written_out};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -90,7 +90,10 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
             Some("reflect") => reflect::parse(parser),
             Some("report") => report::parse(parser),
             Some("simulate") => simulate::parse(parser),
-            _ => Err(Refusal(format!("no such command: {}", command.display()))),
+            _ => {
+                let command = command.to_string_lossy();
+                Err(Refusal(format!("no such command: {command}{}", meant(&command, COMMANDS))))
+            }
         },
         Some(other) => Err(refusal(other.unexpected())),
     }
@@ -99,8 +102,8 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
 /// The rows of a command, and what it does with words that are no flag.
 pub(crate) struct Rows<'r, P> {
     pub(crate) flags: &'r [&'r [Flag<P>]],
-    /// Is `--NAME VALUE`, which has no row, a setting all the same?
-    pub(crate) is_named: fn(&str) -> bool,
+    /// The names of settings: `--NAME VALUE` without a row.
+    pub(crate) names: fn() -> Vec<&'static str>,
     /// Changes it.
     pub(crate) set: fn(&mut P, &str, &str) -> Result<(), String>,
     /// Takes a word that is no flag.
@@ -118,7 +121,7 @@ impl<P> Rows<'_, P> {
                     continue;
                 }
                 lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(true),
-                lexopt::Arg::Long(long) if (self.is_named)(long) => {
+                lexopt::Arg::Long(long) if (self.names)().contains(&long) => {
                     let long = long.to_owned();
                     let text = value(parser, &long)?;
                     (self.set)(plan, &long, &text).map_err(|why| Refusal(about(&long, &why)))?;
@@ -127,7 +130,13 @@ impl<P> Rows<'_, P> {
                 lexopt::Arg::Long(long) => rows.find(|flag| flag.long == long),
                 lexopt::Arg::Short(short) => rows.find(|flag| flag.short == Some(short)),
             };
-            let Some(flag) = flag else { return Err(refusal(argument.unexpected())) };
+            let Some(flag) = flag else {
+                let near = match argument {
+                    lexopt::Arg::Long(long) => self.meant(long),
+                    _ => String::new(),
+                };
+                return Err(Refusal(argument.unexpected().to_string() + &near));
+            };
             let text = match flag.value {
                 "" => String::new(),
                 _ => value(parser, flag.long)?,
@@ -135,6 +144,15 @@ impl<P> Rows<'_, P> {
             (flag.apply)(plan, &text).map_err(|why| Refusal(about(flag.long, &why)))?;
         }
         Ok(false)
+    }
+
+    /// The option that was probably meant.
+    fn meant(&self, long: &str) -> String {
+        let mut names = (self.names)();
+        names.extend(self.flags.iter().copied().flatten().map(|flag| flag.long));
+        names.push("help");
+        let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+        meant(&format!("--{long}"), names.iter().map(String::as_str))
     }
 }
 
@@ -177,13 +195,19 @@ pub(crate) fn refusal(error: lexopt::Error) -> Refusal {
     Refusal(error.to_string())
 }
 
+/// What is said of numbers in `--help`.
+pub(crate) const NUMBERS: &str = "\
+Numbers may end in k, m or g: thousands, millions or milliards, as in 1.5m.
+";
+
 /// A number within bounds.
 pub(crate) fn number<T: FromStr + PartialOrd + std::fmt::Display>(
     text: &str,
     min: T,
     max: T,
 ) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| min <= *number && *number <= max);
+    let number = written_out(text).parse().ok();
+    let number = number.filter(|number| min <= *number && *number <= max);
     number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
 }
 

@@ -3,6 +3,7 @@
 //! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
 //! Invariant: three significant digits where a figure is rounded; units are always written.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// A time with three digits and its unit.
@@ -53,6 +54,39 @@ pub(crate) fn grouped(value: f64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A figure with `k`, `m` or `g` behind it, thousands, millions or milliards, written out; any
+/// other text as it is.
+pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
+    let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
+        Some(b'k') => 3,
+        Some(b'm') => 6,
+        Some(b'g') => 9,
+        _ => return Cow::Borrowed(text),
+    };
+    let figure = &text[..text.len() - 1];
+    let (whole, part) = figure.split_once('.').unwrap_or((figure, ""));
+    let is_figure = !whole.is_empty() && (whole.to_owned() + part).bytes().all(is_digit);
+    match part.split_at_checked(zeros) {
+        _ if !is_figure => Cow::Borrowed(text),
+        Some((more, "")) => Cow::Owned(format!("{whole}{more}")),
+        Some((more, rest)) => Cow::Owned(format!("{whole}{more}.{rest}")),
+        None => Cow::Owned(format!("{whole}{part:0<zeros$}")),
+    }
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit()
+}
+
+/// The name that was probably meant, as words behind what is wrong; nothing where none is near.
+pub(crate) fn meant<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
+    // Of a short word one letter is a third.
+    let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
+    let nearest = near.min_by_key(|(edits, _)| *edits);
+    nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
 }
 
 /// Columns of a paragraph.
@@ -112,6 +146,32 @@ mod tests {
         assert_eq!(text, format!("note: {five} twelve\n      chars {five}\n      twelve chars\n"));
         assert_eq!(wrapped("", &"x".repeat(99)), "x".repeat(99) + "\n");
         assert_eq!(["a", "a?", "a."].map(sentence), ["a.", "a?", "a."]);
+    }
+
+    #[test]
+    fn thousands_millions_and_milliards_are_written_out() {
+        for (text, figure) in [
+            ("5k", "5000"),
+            ("1.5M", "1500000"),
+            ("2g", "2000000000"),
+            ("1.2345k", "1234.5"),
+            ("0.001k", "0001"),
+            ("12", "12"),
+        ] {
+            assert_eq!(written_out(text), figure, "{text}");
+        }
+        for text in ["", "k", ".5k", "-1k", "5kk", "1e3k", "1.2.3k", "µm", "5µ"] {
+            assert_eq!(written_out(text), text);
+        }
+    }
+
+    #[test]
+    fn a_near_miss_is_told_what_is_meant() {
+        let names = ["threads", "timeout", "mix-a", "ttl"];
+        let told = ["thread", "treads", "mixa", "tl", "timeuot"].map(|word| meant(word, names));
+        let meant = ["threads", "threads", "mix-a", "ttl", "timeout"];
+        assert_eq!(told, meant.map(|name| format!("; do you mean {name}?")));
+        assert_eq!(["speed", "", "x"].map(|word| super::meant(word, names)), [""; 3]);
     }
 
     #[test]

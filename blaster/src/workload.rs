@@ -26,6 +26,7 @@ pub use names::Names;
 pub(crate) use names::{DIGITS_MAX, Pattern};
 pub use stream::Stream;
 
+use crate::words::meant;
 use gaps::{Gap, Pace};
 use mix::Mix;
 use popularity::{Popularity, Table};
@@ -184,8 +185,11 @@ impl Workload {
 
     fn set_from(&mut self, name: &str, value: &str, base: &Path) -> Result<(), WorkloadError> {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
-            let names = SETTINGS.map(|setting| setting.name).join(", ");
-            return Err(WorkloadError(format!("{name}: no such setting; there are {names}")));
+            let names: Vec<_> = settings::names().collect();
+            let (names, meant) = (names.join(", "), meant(name, settings::names()));
+            return Err(WorkloadError(format!(
+                "{name}: no such setting; there are {names}{meant}"
+            )));
         };
         // A manifest is to name its files wherever it is read.
         let base = std::path::absolute(base.join("."));

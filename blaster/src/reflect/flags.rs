@@ -107,8 +107,7 @@ A place is HOST:PORT, udp://HOST:PORT or unix:/PATH; port 0 takes a free one.
 pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
     let mut plan =
         Plan { threads: 1, value_bytes: 64, faults: Faults::default(), ..Plan::default() };
-    let rows =
-        Rows { flags: &[FLAGS], is_named: |_| false, set: |_, _, _| Ok(()), free: add_place };
+    let rows = Rows { flags: &[FLAGS], names: Vec::new, set: |_, _, _| Ok(()), free: add_place };
     if rows.apply(&mut parser, &mut plan)? {
         return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }

@@ -4,12 +4,13 @@
 //! given last, servers and asserts add up. A workload's settings are its own table's.
 
 use super::{Capacity, Plan};
-use crate::flags::{Asked, Flag, Refusal, Rows, cpus, lines, number, time};
+use crate::flags::{Asked, Flag, NUMBERS, Refusal, Rows, cpus, lines, number, time};
 use crate::measure::objective::Objective;
 use crate::measure::schedule::Schedule;
 use crate::search::{Aim, GOALS_MAX, Goal};
 use crate::target::{Family, TARGETS_MAX};
 use crate::wire::Speech;
+use crate::words::{meant, written_out};
 use crate::workload::{Workload, help, presets, settings};
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,8 +36,8 @@ const TRAFFIC: &[Flag<Plan>] = &[
             plan.workload = match Workload::preset(text) {
                 Some(workload) => workload,
                 None if !Path::new(text).exists() => {
-                    let names = presets::names();
-                    return Err(format!("neither a preset ({names}) nor a file: {text}"));
+                    let (names, meant) = (presets::listed(), meant(text, presets::names()));
+                    return Err(format!("neither a preset ({names}) nor a file: {text}{meant}"));
                 }
                 None => Workload::read(Path::new(text)).map_err(|error| error.to_string())?,
             };
@@ -404,7 +405,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser, searches: bool) -> Result<Asked,
     let search = if searches { SEARCHING } else { &[] };
     let rows = Rows {
         flags: &[search, TRAFFIC, PACE, DRIVING, MEASURING],
-        is_named: |name| settings::SETTINGS.iter().any(|setting| setting.name == name),
+        names: || settings::names().collect(),
         set: |plan: &mut Plan, name, value| {
             plan.workload.set(name, value).map_err(|error| error.to_string())
         },
@@ -509,8 +510,9 @@ fn usage(searches: bool) -> String {
         false => (ABOUT_RUN, String::new(), lines(PACE)),
     };
     format!(
-        "{about}{search}What is asked:\n{}\nHow it is driven:\n{pace}{}\nWhat is measured:\n{}\n\
-         Workloads:\n{}\nSettings of a workload, behind --workload; in files NAME = VALUE:\n{}",
+        "{about}{NUMBERS}\n{search}What is asked:\n{}\nHow it is driven:\n{pace}{}\n\
+         What is measured:\n{}\nWorkloads:\n{}\n\
+         Settings of a workload, behind --workload; in files NAME = VALUE:\n{}",
         lines(TRAFFIC),
         lines(DRIVING),
         lines(MEASURING),
@@ -521,12 +523,7 @@ fn usage(searches: bool) -> String {
 
 /// A count as in 500, 20k, 1.5m.
 fn count(text: &str, max: f64) -> Result<f64, String> {
-    let (figure, factor) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
-        _ => (text, 1.0),
-    };
-    let number = figure.parse::<f64>().ok().map(|number| number * factor);
+    let number = written_out(text).parse::<f64>().ok();
     let number = number.filter(|number| number.is_finite() && *number > 0.0 && *number <= max);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
 }
@@ -563,6 +560,9 @@ mod tests {
         assert_eq!((plan.late.as_millis(), plan.asserts.len()), (2, 2));
         assert_eq!((plan.server_pids, plan.json), (vec![4, 5], true));
         assert!(plan.out.is_some());
+        let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
+        assert_eq!((plan.requests, plan.churn_requests), (Some(20_000), Some(1500)));
+        assert_eq!((plan.outstanding_max, plan.workload_name.as_str()), (1000, "etc-as-printed"));
     }
 
     #[test]
@@ -600,6 +600,9 @@ mod tests {
             ("a --start 3", "--start"),
             ("a --mix get=x", "--mix: get=x: "),
             ("a --speed 3", "--speed"),
+            ("a --thread 3", "; do you mean --threads?"),
+            ("a --value-sizes 3", "; do you mean --value-size?"),
+            ("a -w mixa", "; do you mean mix-a?"),
             ("a --schedule soon", "--schedule"),
         ] {
             let error = asked(words, false).unwrap_err().to_string();

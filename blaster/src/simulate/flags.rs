@@ -154,7 +154,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
         plan.traces.push(path.into());
         Ok(())
     };
-    let rows = Rows { flags: &[FLAGS], is_named: |_| false, set: |_, _, _| Ok(()), free };
+    let rows = Rows { flags: &[FLAGS], names: Vec::new, set: |_, _, _| Ok(()), free };
     if rows.apply(&mut parser, &mut plan)? {
         return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }

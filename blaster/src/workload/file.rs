@@ -6,6 +6,7 @@
 use super::histogram::Histogram;
 use super::settings::SETTINGS;
 use super::{Workload, WorkloadError, presets};
+use crate::words::meant;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -43,7 +44,8 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
         let wrong = |why: String| (line(name.span().start), why);
         let asked = written(name).map_err(wrong)?;
         workload = Workload::preset(&asked).ok_or_else(|| {
-            wrong(format!("preset: {asked}: no such preset; there are {}", presets::names()))
+            let (names, meant) = (presets::listed(), meant(&asked, presets::names()));
+            wrong(format!("preset: {asked}: no such preset; there are {names}{meant}"))
         })?;
     }
     let mut rows: Vec<_> = table.iter().filter(|(name, _)| name.get_ref() != PRESET).collect();

@@ -6,6 +6,7 @@
 use super::presets::{PRESETS, Preset};
 use super::settings::{SETTINGS, Setting};
 use super::{gaps, law, popularity};
+use crate::words::meant;
 
 /// The column in which explanations begin, and their width.
 const INDENT: usize = 25;
@@ -52,6 +53,23 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
         }
     }
     entries
+}
+
+/// How what has this name in a grammar is written, as words behind what is wrong with it; or which
+/// name was probably meant.
+pub(super) fn form(grammar: &str, kind: &str) -> String {
+    let entries = entries(grammar);
+    let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));
+    let of = |form: &str| form.find([':', '[']).unwrap_or(form.len());
+    match forms().find(|form| form[..of(form)] == *kind) {
+        Some(form) if form == kind => String::new(),
+        Some(form) => format!("; it is written {form}"),
+        // Numbers are told by capital letters.
+        None => {
+            let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());
+            meant(kind, forms().map(|form| &form[..of(form)]).filter(is_name))
+        }
+    }
 }
 
 /// A name and what it is, side by side.

@@ -7,7 +7,9 @@
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
+use super::help::form;
 use super::histogram::Histogram;
+use crate::words::written_out;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +79,9 @@ impl Law {
             return Ok(Law::File(path, Arc::new(histogram)));
         }
         let law = match (named.split_once(':'), named.split_once('-')) {
-            (Some((kind, rest)), _) => Law::of(kind, rest).map_err(|why| wrong(&why))?,
+            (Some((kind, rest)), _) => {
+                Law::of(kind, rest).map_err(|why| wrong(&(why + &form(GRAMMAR, kind))))?
+            }
             (None, Some((from, to))) if number(from).is_some() && number(to).is_some() => {
                 Law::Uniform(number(from).unwrap_or(0.0), number(to).unwrap_or(0.0))
             }
@@ -86,7 +90,10 @@ impl Law {
             }
             (None, _) => {
                 let fixed = number(named).map(Law::Fixed);
-                fixed.ok_or_else(|| wrong("not a number, nor a distribution known here"))?
+                fixed.ok_or_else(|| {
+                    let form = form(GRAMMAR, named);
+                    wrong(&format!("not a number, nor a distribution known here{form}"))
+                })?
             }
         };
         law.check(usage).map_err(|why| wrong(&why))?;
@@ -160,10 +167,10 @@ impl Law {
     }
 }
 
-/// A finite number.
+/// A finite number, also with k, m or g behind it.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
-    text.parse().ok().filter(|value: &f64| starts && value.is_finite())
+    written_out(text).parse().ok().filter(|value: &f64| starts && value.is_finite())
 }
 
 fn list(text: &str) -> Result<Law, String> {

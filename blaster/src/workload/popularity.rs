@@ -7,6 +7,7 @@
 
 use super::WorkloadError;
 use super::alias::{Alias, WEIGHTS_MAX};
+use super::help::form;
 use super::histogram::Histogram;
 use super::law::number;
 use super::random::{Shuffle, below, fraction, seed_for, usage};
@@ -59,8 +60,9 @@ pub(crate) enum Popularity {
 impl Popularity {
     /// Reads a popularity. Files are looked for from `base`.
     pub(crate) fn parse(text: &str, base: &Path) -> Result<Popularity, WorkloadError> {
-        let wrong = |why: &str| WorkloadError(format!("popularity: {text}: {why}"));
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let wrong =
+            |why: &str| WorkloadError(format!("popularity: {text}: {why}{}", form(GRAMMAR, kind)));
         if kind == "file" {
             let path = base.join(rest);
             let histogram = Histogram::read(&path, "popularity")?;

@@ -3,7 +3,7 @@
 //! Where: `Workload::preset`. Invariant: each one is made of settings, so that a file or flags can
 //! make it as well, and change it.
 //! Source: the paper, table 2 and section 6 (mix-a to mix-c, etc); Atikoglu et al. and mutilate
-//! (facebook); a thesis that compares memcached with Redis, sections 2.4 and 3.8 (thesis);
+//! (facebook); a thesis that compares memcached with Redis, tables 2.1 and 3.2 (thesis);
 //! Solarflare's OpenOnload report on memcached (solarflare-48).
 
 /// A workload and what it is.
@@ -24,7 +24,7 @@ const FIXED_GAP: (&str, &str) = ("gap", "fixed");
 const SMALL: (&str, &str) = ("value-size", "64");
 
 /// All of them.
-pub const PRESETS: [Preset; 9] = [
+pub const PRESETS: [Preset; 10] = [
     Preset {
         name: "uniform",
         about: "a million keys of 32 bytes asked for equally, values of 128 bytes, 9 gets to a set",
@@ -53,8 +53,20 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "etc",
         about: "KV-Cache's realistic load: mix C with values of 64 to 1024 bytes and gaps by the \
-                Pareto laws of its table 2, corrected (etc-as-printed gives them as printed)",
+                Pareto laws of its table 2, corrected where scale and shape stand in each other's \
+                place",
         settings: &[MIX_C, POWER_LAW, ETC_KEYS, ("value-size", "etc"), ("gap", "etc")],
+    },
+    Preset {
+        name: "etc-as-printed",
+        about: "the same with the Pareto laws as they are printed",
+        settings: &[
+            MIX_C,
+            POWER_LAW,
+            ETC_KEYS,
+            ("value-size", "etc-as-printed"),
+            ("gap", "etc-as-printed"),
+        ],
     },
     Preset {
         name: "facebook",
@@ -68,10 +80,10 @@ pub const PRESETS: [Preset; 9] = [
     },
     Preset {
         name: "thesis",
-        about: "memtier's defaults as in the thesis: ten gets to a set in turn, ten million keys \
-                asked for equally, values of 64 bytes",
+        about: "memtier as in the thesis: ten gets to a set in turn, a hundred million keys asked \
+                for equally, values of 64 bytes",
         settings: &[
-            ("keys", "10000000"),
+            ("keys", "100000000"),
             ("key-size", "16"),
             SMALL,
             ("mix", "get=10,set=1"),
@@ -95,8 +107,13 @@ pub const PRESETS: [Preset; 9] = [
     },
 ];
 
+/// The names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|preset| preset.name)
+}
+
 /// The names, with commas between them.
 #[must_use]
-pub fn names() -> String {
-    PRESETS.map(|preset| preset.name).join(", ")
+pub fn listed() -> String {
+    names().collect::<Vec<_>>().join(", ")
 }

@@ -9,6 +9,7 @@ use super::mix::Mix;
 use super::popularity::Popularity;
 use super::replay::Replay;
 use super::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, Workload, WorkloadError};
+use crate::words::written_out;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -241,6 +242,11 @@ pub const SETTINGS: [Setting; 15] = [
     },
 ];
 
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| setting.name)
+}
+
 /// A law and its sampler.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
@@ -260,9 +266,10 @@ impl Drawn {
     }
 }
 
-/// A whole number, also with underscores between its digits.
+/// A whole number, also with underscores between its digits, or k, m or g behind them.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
+    let digits = written_out(&digits);
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.parse().ok().filter(|number| is_plain && (min..=max).contains(number));
     number.ok_or_else(|| {

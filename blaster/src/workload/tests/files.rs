@@ -174,6 +174,40 @@ fn values_that_a_setting_cannot_have_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn what_is_written_wrongly_is_told_how_it_is_written_or_what_is_meant() {
+    let mut workload = Workload::default();
+    for (name, value, told) in [
+        ("value-size", "pareto:1,2", "; it is written pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
+        ("value-size", "pareto:0,1,1,9", "; it is written pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]"),
+        ("ttl", "uniform:1", "; it is written uniform:A,B"),
+        ("value-size", "paretto:1,2,3,4", "; do you mean pareto?"),
+        ("value-size", "facebok", "; do you mean facebook?"),
+        ("gap", "exponental", "; do you mean exponential?"),
+        ("popularity", "zipf:11", "; it is written zipf:S"),
+        ("popularity", "zipf:a", "; it is written zipf:S"),
+        ("popularity", "gausian", "; do you mean gaussian?"),
+        ("key-sise", "5", "; do you mean key-size?"),
+    ] {
+        let WorkloadError(why) = workload.set(name, value).unwrap_err();
+        assert!(why.ends_with(told), "{name} {value}: {why}");
+    }
+    let (_, why) = file::parse("preset = \"etx\"", Path::new("")).unwrap_err();
+    assert!(why.ends_with("; do you mean etc?"), "{why}");
+}
+
+#[test]
+fn numbers_have_units() {
+    let mut workload = Workload::default();
+    for (name, value) in [("keys", "5m"), ("value-size", "1k-1.5k"), ("batch", "list:1=2k,3=1")] {
+        workload.set(name, value).unwrap();
+    }
+    let text = workload.to_toml();
+    for told in ["keys = 5000000\n", "\"uniform:1000,1500\"", "\"list:1=2000,3=1\""] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
 fn help_tells_all_there_is_and_fits_a_terminal() {
     let help = help::settings() + &help::presets();
     for setting in &SETTINGS {
