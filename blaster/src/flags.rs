@@ -44,6 +44,15 @@ pub(crate) struct Flag<P> {
     pub(crate) apply: fn(&mut P, &str) -> Result<(), String>,
 }
 
+/// An option as it stood on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Its long name.
+    pub long: String,
+    /// Its value, if it takes one.
+    pub value: Option<String>,
+}
+
 const USAGE: &str = "\
 kvblaster: what caches do under work, measured
 
@@ -111,8 +120,14 @@ pub(crate) struct Rows<'r, P> {
 }
 
 impl<P> Rows<'_, P> {
-    /// Applies what follows a command to its plan. True: help is wanted.
-    pub(crate) fn apply(&self, parser: &mut lexopt::Parser, plan: &mut P) -> Result<bool, Refusal> {
+    /// Applies what follows a command to its plan, and gives the options as they stood there; none
+    /// if help is wanted.
+    pub(crate) fn apply(
+        &self,
+        parser: &mut lexopt::Parser,
+        plan: &mut P,
+    ) -> Result<Option<Vec<Given>>, Refusal> {
+        let mut given = Vec::new();
         while let Some(argument) = parser.next().map_err(refusal)? {
             let mut rows = self.flags.iter().copied().flatten();
             let flag = match argument {
@@ -120,11 +135,12 @@ impl<P> Rows<'_, P> {
                     (self.free)(plan, word).map_err(Refusal)?;
                     continue;
                 }
-                lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(true),
+                lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(None),
                 lexopt::Arg::Long(long) if (self.names)().contains(&long) => {
                     let long = long.to_owned();
                     let text = value(parser, &long)?;
                     (self.set)(plan, &long, &text).map_err(|why| Refusal(about(&long, &why)))?;
+                    given.push(Given { long, value: Some(text) });
                     continue;
                 }
                 lexopt::Arg::Long(long) => rows.find(|flag| flag.long == long),
@@ -137,13 +153,15 @@ impl<P> Rows<'_, P> {
                 };
                 return Err(Refusal(argument.unexpected().to_string() + &near));
             };
-            let text = match flag.value {
-                "" => String::new(),
-                _ => value(parser, flag.long)?,
+            let value = match flag.value {
+                "" => None,
+                _ => Some(value(parser, flag.long)?),
             };
-            (flag.apply)(plan, &text).map_err(|why| Refusal(about(flag.long, &why)))?;
+            (flag.apply)(plan, value.as_deref().unwrap_or_default())
+                .map_err(|why| Refusal(about(flag.long, &why)))?;
+            given.push(Given { long: flag.long.to_owned(), value });
         }
-        Ok(false)
+        Ok(Some(given))
     }
 
     /// The option that was probably meant.

@@ -19,6 +19,7 @@ mod unstored;
 pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};
+use crate::flags::Given;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop, Severity};
 use crate::measure::objective::Objective;
@@ -31,9 +32,11 @@ use crate::result::{RunResult, SCHEMA};
 use crate::search::Aim;
 use crate::target::{Family, Place, Target};
 use crate::wire::Speech;
+use crate::words::quoted;
 use crate::workload::{Names, Workload};
 use crew::Ground;
 use live::Live;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
 use std::io;
 use std::path::PathBuf;
@@ -98,6 +101,8 @@ pub struct Plan {
     pub json: bool,
     /// No progress.
     pub quiet: bool,
+    /// The options as they stood on the command line.
+    pub given: Vec<Given>,
     /// What `capacity` is told beside.
     pub capacity: Option<Capacity>,
 }
@@ -109,10 +114,23 @@ impl Plan {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// Is as much asked for in each report? At its own pace a workload asks for more in one.
-    #[must_use]
-    pub fn asks_evenly(&self) -> bool {
-        !self.rate_per_s.is_some_and(f64::is_nan)
+    /// The command that does something else with the same servers: with `more`, and with every
+    /// option of this one but those that `less` names.
+    fn again(&self, command: &str, more: &str, less: &[&str]) -> String {
+        let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
+        words.extend(more.split_whitespace().map(str::to_owned));
+        for Given { long, value } in &self.given {
+            // What is written there is taken.
+            if long == "out" || less.contains(&long.as_str()) {
+                continue;
+            }
+            // What a run asserts, a search looks for.
+            let is_goal = command == "capacity" && long == "assert";
+            words.push(format!("--{}", if is_goal { "objective" } else { long }));
+            words.extend(value.as_deref().map(quoted));
+        }
+        words.extend(self.targets.iter().map(|target| quoted(target)));
+        words.join(" ")
     }
 }
 
@@ -155,6 +173,9 @@ pub enum RunError {
     /// Values cannot be verified.
     #[error("--verify: where appended pieces have sizes of their own, nothing tells one's end")]
     Unverifiable,
+    /// Not every CPU that was named is there.
+    #[error("--{0}: kvblaster may not run on CPU {1}; it may on {2}")]
+    Cpu(&'static str, usize, String),
     /// Ctrl-C cannot be watched.
     #[error("signals: {0}")]
     Signals(io::Error),
@@ -194,12 +215,31 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     // The second Ctrl-C ends the program at once.
     signal_hook::flag::register_conditional_default(signal, second).map_err(RunError::Signals)?;
     signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(RunError::Signals)?;
+    has_cpus(plan)?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload, plan.seed);
     if plan.verify && !names.verifies() {
         return Err(RunError::Unverifiable);
     }
-    Ok(Ground { servers: Servers::find(plan)?, workload, names, stop })
+    let servers = Servers::find(plan)?;
+    let too_small = servers.too_small(workload.items_bytes()).filter(|_| plan.populate);
+    if let Some(told) = too_small {
+        live::tell(plan, &format!("before filling: {told}"));
+    }
+    Ok(Ground { servers, workload, names, stop })
+}
+
+/// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.
+fn has_cpus(plan: &Plan) -> Result<(), RunError> {
+    let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
+    let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
+    for (name, cpus) in [("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)] {
+        if let Some(cpu) = cpus.iter().find(|cpu| !is_there(**cpu)) {
+            let may = record::cpus(std::process::id()).unwrap_or_default();
+            return Err(RunError::Cpu(name, *cpu, may));
+        }
+    }
+    Ok(())
 }
 
 fn watch(plan: &Plan, ground: &Ground) -> Watch {

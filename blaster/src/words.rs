@@ -26,6 +26,12 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
+/// Of a time in whole nanoseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+pub(crate) fn whole(ns: f64) -> u64 {
+    ns as u64
+}
+
 fn three_digits(figure: f64) -> String {
     match figure {
         figure if figure < 9.995 => format!("{figure:.2}"),
@@ -34,9 +40,26 @@ fn three_digits(figure: f64) -> String {
     }
 }
 
+/// Bytes with three digits and their unit.
+pub(crate) fn size(bytes: f64) -> String {
+    let (figure, unit) = match bytes {
+        bytes if bytes < 1e3 => return format!("{bytes:.0} bytes"),
+        bytes if bytes < 999_500.0 => (bytes / 1e3, "kB"),
+        bytes if bytes < 999.5e6 => (bytes / 1e6, "MB"),
+        bytes if bytes < 999.5e9 => (bytes / 1e9, "GB"),
+        bytes => (bytes / 1e12, "TB"),
+    };
+    format!("{} {unit}", three_digits(figure))
+}
+
 /// A part of a whole.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
+}
+
+/// A part of a whole that is more than nothing.
+pub(crate) fn some_percent(part: f64) -> String {
+    if part < 0.000_05 { "less than 0.01 %".to_owned() } else { percent(part) }
 }
 
 /// A count, its thousands set apart; below ten with what is behind the point.
@@ -78,6 +101,16 @@ pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
 
 fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
+}
+
+/// A word as a shell takes it back.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// The name that was probably meant, as words behind what is wrong; nothing where none is near.
@@ -139,6 +172,14 @@ mod tests {
     }
 
     #[test]
+    fn sizes_have_three_digits_and_a_unit() {
+        let told = [0.0, 999.0, 1_000.0, 67_108_864.0, 999.5e6, 8e9, 1.1e15].map(size);
+        let expected =
+            ["0 bytes", "999 bytes", "1.00 kB", "67.1 MB", "1.00 GB", "8.00 GB", "1100 TB"];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
     fn paragraphs_are_wrapped_below_their_first_word() {
         let text = wrapped("note: ", &"twelve chars ".repeat(12));
         let five = "twelve chars ".repeat(5);
@@ -146,6 +187,12 @@ mod tests {
         assert_eq!(text, format!("note: {five} twelve\n      chars {five}\n      twelve chars\n"));
         assert_eq!(wrapped("", &"x".repeat(99)), "x".repeat(99) + "\n");
         assert_eq!(["a", "a?", "a."].map(sentence), ["a.", "a?", "a."]);
+    }
+
+    #[test]
+    fn a_small_part_is_not_none_and_a_round_one_is_whole() {
+        let told = [0.000_000_1, 0.2, 0.000_06, 0.1].map(some_percent);
+        assert_eq!(told, ["less than 0.01 %", "20.00 %", "0.01 %", "10.00 %"]);
     }
 
     #[test]

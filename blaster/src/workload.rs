@@ -248,6 +248,16 @@ impl Workload {
         draw::mean(&self.value_size.law)
     }
 
+    /// The bytes of all keys and values together, where each key has its value.
+    #[must_use]
+    pub fn items_bytes(&self) -> f64 {
+        if let Some(details) = self.trace.as_ref().and_then(|trace| trace.details.as_ref()) {
+            let keys: f64 = details.key_bytes.iter().map(|bytes| f64::from(*bytes)).sum();
+            return keys + details.value_bytes.iter().map(|bytes| f64::from(*bytes)).sum::<f64>();
+        }
+        self.keys() as f64 * (draw::mean(&self.key_size.law) + self.value_bytes_mean())
+    }
+
     /// The mean gap between the requests of one of so many threads where the workload itself
     /// decides it, in ns: a distribution does so for each thread, a recording for all together.
     #[must_use]

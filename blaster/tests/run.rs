@@ -84,8 +84,8 @@ fn so_many_requests_and_no_more() {
     let (output, out, err) = output(&words, &target);
     assert!(output.status.success(), "{out}{err}");
     let answers = running.counts().answers.load(std::sync::atomic::Ordering::Relaxed);
-    // One more: it is asked for its version.
-    assert_eq!(answers, 501);
+    // Two more: it is asked for its version and its stats.
+    assert_eq!(answers, 502);
 }
 
 #[test]
@@ -115,6 +115,17 @@ fn a_search_finds_a_capacity() {
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("Cap_p50"), "{out}");
+}
+
+#[test]
+fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
+    let (running, target) = server();
+    for option in ["--cpus 0-4095", "--receive-cpus 4095"] {
+        let err = refused(&format!("run {option}"), &target);
+        let name = option.split(' ').next().unwrap();
+        assert!(err.contains(&format!("{name}: kvblaster may not run on CPU ")), "{err}");
+    }
+    assert_eq!(running.counts().answers.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -170,6 +181,47 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     let err = refused(&words, &target);
     let told = format!("kvblaster: {target}: filling was given up after ");
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
+}
+
+/// A server that says in its stats that it may hold a megabyte, and answers all else with a line.
+fn small_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(command)) = lines.next() {
+                    let answer: &[u8] = match command.split(' ').next() {
+                        Some("set") => b"STORED\r\n",
+                        Some("get") => b"END\r\n",
+                        Some("stats") => b"STAT limit_maxbytes 1000000\r\nEND\r\n",
+                        _ => b"VERSION 1\r\n",
+                    };
+                    if command.starts_with("set") {
+                        lines.next();
+                    }
+                    if stream.write_all(answer).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn what_cannot_fit_is_told_before_it_is_filled() {
+    let target = small_server();
+    let words = "run -w thesis -n 100 --schedule 1h+1x1h --keys";
+    let (output, _, err) = output(&format!("{words} 20k"), &target);
+    assert!(output.status.success(), "{err}");
+    let told = format!("before filling: {target} may hold 1.00 MB, and its keys and values alone ");
+    assert!(err.starts_with(&format!("{told}are 1.60 MB")), "{err}");
+    let (_, _, err) = self::output(&format!("{words} 10k"), &target);
+    assert!(!err.contains("before filling"), "{err}");
 }
 
 /// A server that stores so many values, and then says nothing, or, if it `ends`, is gone.

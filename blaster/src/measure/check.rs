@@ -7,6 +7,7 @@
 //! (81 to 91 % of the generator's CPU).
 
 use super::interval::Interval;
+use crate::words::{time, whole};
 use serde::{Deserialize, Serialize};
 
 /// Of what was offered, this much is answered by a server that keeps up.
@@ -186,7 +187,6 @@ impl Facts {
 }
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
-    let us = |ns: f64| ns / 1000.0;
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
     // What is held back draws nothing further until it can be sent.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
@@ -200,11 +200,11 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     let late = facts.lateness_ns > LATENESS_NS_MIN.max(LATENESS_SHARE_MAX * facts.response_ns);
     if late {
         let sentence = format!(
-            "one request in a hundred was sent {:.0} µs late or later, and one response in a \
-             hundred took {:.0} µs: the generator's own delay is in the figures. Give it more \
+            "one request in a hundred was sent {} late or later, and one response in a \
+             hundred took {}: the generator's own delay is in the figures. Give it more \
              threads, or a machine of its own",
-            us(facts.lateness_ns),
-            us(facts.response_ns)
+            time(whole(facts.lateness_ns)),
+            time(whole(facts.response_ns))
         );
         verdict.add(LATE_SENDS, Severity::Invalid, sentence);
     }
@@ -364,7 +364,9 @@ mod tests {
     fn a_generator_that_sends_late_is_the_limit() {
         let late = check(&made(60, 100, 10_000), Loop::Open);
         assert_eq!(late.why_invalid().unwrap().rule, "late-sends");
-        assert!(!late.is_valid() && late.why_invalid().unwrap().sentence.contains("60 µs"));
+        assert!(
+            !late.is_valid() && late.why_invalid().unwrap().sentence.contains("sent 60.0 µs late")
+        );
         // Late, but a tenth of what the server takes.
         assert_eq!(rules(&made(60, 1000, 10_000), Loop::Open), []);
         // Not more than timers are.

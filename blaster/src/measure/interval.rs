@@ -9,14 +9,14 @@ use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::Judged;
 use super::schedule::Merged;
 use super::{Tally, watch::Usage};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Gaps of an exponential distribution make the number of requests that fall due deviate by its
 /// root; of a Pareto distribution by more. Beyond so many of these it was not chance.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Interval {
     /// Which run of several it belongs to, from 0.
     pub run: u32,

@@ -6,6 +6,7 @@
 //! Source: rows A56 to A59.
 
 use super::{Tally, Times, VerbTally, schedule};
+use crate::words::{time, whole};
 use crate::workload::{VERBS, Verb};
 use std::fmt;
 use std::str::FromStr;
@@ -229,7 +230,7 @@ impl Figure {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => share(value),
             Figure::Rate => format!("{value:.0} a second"),
-            _ => format!("{:.1} µs", value / 1000.0),
+            _ => time(whole(value)),
         }
     }
 }

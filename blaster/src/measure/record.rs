@@ -5,7 +5,8 @@
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as its interval logs have it.
 
 use super::times::DIGITS;
-use super::{Times, VerbTally};
+use super::watch::Usage;
+use super::{Interval, Tally, Times, VerbTally};
 use crate::workload::VERBS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -32,6 +33,25 @@ struct Record {
     hdr: Option<String>,
 }
 
+impl Record {
+    fn new(times: &Times, hdr: Option<String>) -> Record {
+        Record {
+            count: times.len(),
+            min_ns: times.min_ns(),
+            mean_ns: times.mean_ns(),
+            sd_ns: times.sd_ns(),
+            p50_ns: times.quantile_ns(0.5),
+            p90_ns: times.quantile_ns(0.9),
+            p95_ns: times.quantile_ns(0.95),
+            p99_ns: times.quantile_ns(0.99),
+            p99_9_ns: times.quantile_ns(0.999),
+            p99_99_ns: times.quantile_ns(0.9999),
+            max_ns: times.max_ns(),
+            hdr,
+        }
+    }
+}
+
 impl Serialize for Times {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let hdr = match self.histogram() {
@@ -44,21 +64,72 @@ impl Serialize for Times {
                 Some(BASE64.encode(bytes))
             }
         };
-        let record = Record {
-            count: self.len(),
-            min_ns: self.min_ns(),
-            mean_ns: self.mean_ns(),
-            sd_ns: self.sd_ns(),
-            p50_ns: self.quantile_ns(0.5),
-            p90_ns: self.quantile_ns(0.9),
-            p95_ns: self.quantile_ns(0.95),
-            p99_ns: self.quantile_ns(0.99),
-            p99_9_ns: self.quantile_ns(0.999),
-            p99_99_ns: self.quantile_ns(0.9999),
-            max_ns: self.max_ns(),
-            hdr,
+        Record::new(self, hdr).serialize(serializer)
+    }
+}
+
+/// A report as it is written: what follows from its fields is there for readers, and not read back.
+#[derive(Serialize)]
+struct Report<'r> {
+    run: u32,
+    start_s: f64,
+    seconds: f64,
+    asked_per_s: Option<f64>,
+    busiest: f64,
+    totals: Totals,
+    tally: &'r Tally,
+    usage: &'r Usage,
+}
+
+/// All types of request together, as the text has them.
+#[derive(Serialize)]
+struct Totals {
+    offered_per_s: f64,
+    answered_per_s: f64,
+    sent: u64,
+    answered: u64,
+    hits: u64,
+    misses: u64,
+    hit_ratio: Option<f64>,
+    errors: u64,
+    timeouts: u64,
+    corrupt: u64,
+    failed: u64,
+    failure_ratio: Option<f64>,
+    late: u64,
+    late_ratio: f64,
+    not_done: u64,
+    response_ns: Record,
+    service_ns: Record,
+}
+
+impl Serialize for Interval {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Interval { run, start_s, seconds, asked_per_s, busiest, tally, usage } = self;
+        let all = tally.total();
+        let totals = Totals {
+            offered_per_s: self.offered_per_s(),
+            answered_per_s: self.achieved_per_s(),
+            sent: all.sent,
+            answered: all.answered,
+            hits: all.hits,
+            misses: all.misses,
+            hit_ratio: all.hit_ratio(),
+            errors: all.errors,
+            timeouts: all.timeouts,
+            corrupt: all.corrupt,
+            failed: all.failed(),
+            failure_ratio: all.failure_ratio(),
+            late: all.late,
+            late_ratio: all.late as f64 / all.answered.max(1) as f64,
+            not_done: all.not_done,
+            response_ns: Record::new(&all.response_ns, None),
+            service_ns: Record::new(&all.service_ns, None),
         };
-        record.serialize(serializer)
+        let (run, start_s, seconds) = (*run, *start_s, *seconds);
+        let (asked_per_s, busiest) = (*asked_per_s, *busiest);
+        Report { run, start_s, seconds, asked_per_s, busiest, totals, tally, usage }
+            .serialize(serializer)
     }
 }
 

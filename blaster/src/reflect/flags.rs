@@ -108,7 +108,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
     let mut plan =
         Plan { threads: 1, value_bytes: 64, faults: Faults::default(), ..Plan::default() };
     let rows = Rows { flags: &[FLAGS], names: Vec::new, set: |_, _, _| Ok(()), free: add_place };
-    if rows.apply(&mut parser, &mut plan)? {
+    if rows.apply(&mut parser, &mut plan)?.is_none() {
         return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }
     if plan.places.is_empty() {

@@ -152,6 +152,21 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
+fn the_totals_that_the_text_has_are_there() {
+    let result = sample::result("ours", 50);
+    let value = serde_json::to_value(&result).unwrap();
+    for (report, value) in result.reports.iter().zip(value["reports"].as_array().unwrap()) {
+        let (all, totals) = (report.tally.total(), &value["totals"]);
+        assert_eq!(totals["answered_per_s"], report.achieved_per_s());
+        assert_eq!((&totals["failed"], &totals["late"]), (&all.failed().into(), &all.late.into()));
+        assert_eq!(totals["hit_ratio"], all.hit_ratio().unwrap());
+        let p99 = all.response_ns.quantile_ns(0.99).unwrap();
+        assert_eq!(totals["response_ns"]["p99_ns"], p99);
+    }
+    assert!(value["merged"]["totals"]["response_ns"]["mean_ns"].is_f64());
+}
+
+#[test]
 fn every_field_is_described() {
     let described = include_str!("../../RESULTS.md");
     let value = serde_json::to_value(sample::result("ours", 50)).unwrap();

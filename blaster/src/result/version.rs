@@ -1,8 +1,8 @@
-//! What a server says its version is.
+//! What a server says of itself: its version, and how much it may hold.
 //!
 //! Where: first of all, and in the manifest. Invariant: it takes seconds at most, whoever is there;
-//! a server that does not answer, or not with a version, has none, and that fails nothing.
-//! Source: memcached's `version`, over UDP in its frame; Redis's `INFO server`.
+//! a server that does not answer, or not with that, leaves it unknown, and that fails nothing.
+//! Source: memcached's `version` and `stats`, over UDP `version` in its frame; Redis's `INFO`.
 
 use crate::target::{Place, Target};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -18,29 +18,39 @@ use std::time::{Duration, Instant};
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// And to answer.
 const WAIT: Duration = Duration::from_secs(1);
-/// The longest answer that is read: `INFO server` is about 700 bytes.
-const ANSWER_BYTES_MAX: usize = 4096;
+/// The longest answer that is read: `INFO` is about 7,000 bytes, `stats` 4,000.
+const ANSWER_BYTES_MAX: usize = 32 << 10;
 /// The longest version.
 const VERSION_CHARS_MAX: usize = 100;
 /// memcached's UDP frame: request 1, datagram 0 of 1.
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
-/// Asks a server; `is_resp` if it speaks Redis's protocol. None: it does not say.
+/// What a server says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Its version.
+    pub version: Option<String>,
+    /// Bytes that it may use for items.
+    pub limit_bytes: Option<u64>,
+}
+
+/// Asks a server; `is_resp` if it speaks Redis's protocol. Over UDP only the version is asked for.
 ///
 /// # Errors
 /// Nobody takes connections there. Over UDP that is not always to be seen.
-pub fn ask(target: &Target, is_resp: bool) -> io::Result<Option<String>> {
-    let question: &[u8] =
-        if is_resp { b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n" } else { b"version\r\n" };
+pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
+    let question: &[u8] = if is_resp { b"*1\r\n$4\r\nINFO\r\n" } else { b"version\r\nstats\r\n" };
     let answer = match &target.place {
         Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
         Place::Unix(path) => said(unix(path)?, question),
-        Place::Udp(address) => match udp(*address, question) {
+        Place::Udp(address) => match udp(*address, b"version\r\n") {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             answer => answer,
         },
     };
-    Ok(answer.ok().and_then(|answer| version(&String::from_utf8_lossy(&answer))))
+    let answer = answer.unwrap_or_default();
+    let answer = String::from_utf8_lossy(&answer);
+    Ok(Said { version: version(&answer), limit_bytes: limit_bytes(&answer) })
 }
 
 /// A connection to a Unix socket, which without a limit would wait for ever where the server's
@@ -59,7 +69,7 @@ fn said(mut stream: impl Read + Write + AsFd, question: &[u8]) -> io::Result<Vec
         set_socket_timeout(&stream, side, Some(WAIT))?;
     }
     stream.write_all(question)?;
-    Ok(until_version(&mut stream))
+    Ok(until_whole(&mut stream))
 }
 
 fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
@@ -73,8 +83,8 @@ fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer.get(FRAME.len()..bytes).unwrap_or_default().to_vec())
 }
 
-/// Reads until there is a version, or no more, or no time.
-fn until_version(stream: &mut impl Read) -> Vec<u8> {
+/// Reads until the answer is whole, or there is no more, or no time.
+fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     let end = Instant::now() + WAIT;
     let mut answer = Vec::new();
     let mut part = [0; 512];
@@ -83,13 +93,33 @@ fn until_version(stream: &mut impl Read) -> Vec<u8> {
             Ok(0) | Err(_) => break,
             Ok(bytes) => answer.extend_from_slice(&part[..bytes]),
         }
-        let text = String::from_utf8_lossy(&answer);
-        let is_error = text.starts_with("ERROR") || text.starts_with('-');
-        if is_error || version(&text).is_some() {
+        if is_whole(&String::from_utf8_lossy(&answer)) {
             break;
         }
     }
     answer
+}
+
+/// Has all come that was asked for? It ends with what stats end with, with an error, or after as
+/// many bytes as Redis announces.
+fn is_whole(answer: &str) -> bool {
+    let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
+    let last = answer.strip_suffix("\r\n").map(|lines| lines.rsplit('\n').next());
+    let is_last = |last: &str| last == "END" || errors.iter().any(|error| last.starts_with(error));
+    let announced = answer.strip_prefix('$').and_then(|rest| rest.split_once("\r\n"));
+    let is_all = |(bytes, rest): (&str, &str)| {
+        bytes.parse().is_ok_and(|bytes: usize| rest.len() >= bytes + "\r\n".len())
+    };
+    announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
+}
+
+/// How much may be used, of an answer's whole lines; none for no limit.
+fn limit_bytes(answer: &str) -> Option<u64> {
+    let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
+    let limit = lines.find_map(|line| {
+        line.strip_prefix("STAT limit_maxbytes ").or_else(|| line.strip_prefix("maxmemory:"))
+    });
+    limit?.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// The version in an answer, once its line has come whole.
@@ -131,20 +161,41 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_whole_when_nothing_more_will_come() {
+        for whole in [
+            "VERSION 1\r\nSTAT pid 1\r\nEND\r\n",
+            "VERSION 1\r\nERROR\r\n",
+            "CLIENT_ERROR unauthenticated\r\n",
+            "-NOAUTH x\r\n",
+            "$5\r\na\r\nb\r\n\r\n",
+        ] {
+            assert!(is_whole(whole), "{whole:?}");
+            assert!((1..whole.len() - 1).all(|part| !is_whole(&whole[..part])), "{whole:?}");
+        }
+        let redis = "$9\r\nredis_version:8\r\nmaxmemory:1048576\r\nmaxmemory_human:1M\r\n";
+        assert_eq!(limit_bytes(redis), Some(1 << 20));
+        for none in ["maxmemory:0\r\n", "STAT limit_maxbytes 67", "STAT limit_maxbytes x\r\n"] {
+            assert_eq!(limit_bytes(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
     fn a_server_is_asked_and_one_that_is_gone_has_no_version() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut question = [0; 9];
+            let mut question = [0; 16];
             stream.read_exact(&mut question).unwrap();
             stream.write_all(b"VERS").unwrap();
-            stream.write_all(b"ION 1.2.3\r\n").unwrap();
+            stream.write_all(b"ION 1.2.3\r\nSTAT pid 1\r\nSTAT limit_maxbytes 6710").unwrap();
+            stream.write_all(b"8864\r\nEND\r\n").unwrap();
             question
         });
         let target = parse(&address, Family::Any).unwrap();
-        assert_eq!(ask(&target, false).unwrap().as_deref(), Some("1.2.3"));
-        assert_eq!(&server.join().unwrap(), b"version\r\n");
+        let said = Said { version: Some("1.2.3".to_owned()), limit_bytes: Some(67_108_864) };
+        assert_eq!(ask(&target, false).unwrap(), said);
+        assert_eq!(&server.join().unwrap(), b"version\r\nstats\r\n");
     }
 
     #[test]
@@ -173,7 +224,7 @@ mod tests {
             question[8..bytes].to_vec()
         });
         let target = parse(&name, Family::Any).unwrap();
-        assert_eq!(ask(&target, false).unwrap().as_deref(), Some("1.6.45"));
+        assert_eq!(ask(&target, false).unwrap().version.as_deref(), Some("1.6.45"));
         assert_eq!(server.join().unwrap(), b"version\r\n");
     }
 }

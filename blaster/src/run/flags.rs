@@ -411,9 +411,10 @@ pub(crate) fn parse(mut parser: lexopt::Parser, searches: bool) -> Result<Asked,
         },
         free: target,
     };
-    if rows.apply(&mut parser, &mut plan)? {
+    let Some(given) = rows.apply(&mut parser, &mut plan)? else {
         return Ok(Asked::Print(usage(searches)));
-    }
+    };
+    plan.given = given;
     finish(plan)
 }
 
@@ -460,6 +461,7 @@ pub(crate) fn plan(searches: bool) -> Result<Plan, String> {
         server_pids: Vec::new(),
         json: false,
         quiet: false,
+        given: Vec::new(),
         capacity: searches.then(|| Capacity { aim: Aim::new(Vec::new()), populate_once: false }),
     })
 }

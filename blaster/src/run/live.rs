@@ -305,6 +305,13 @@ impl Live {
     }
 }
 
+/// A line before anything goes on.
+pub(super) fn tell(plan: &Plan, text: &str) {
+    if !plan.quiet {
+        screen::write(&format!("{text}\n"));
+    }
+}
+
 /// Keeps the newest.
 fn keep(values: &mut VecDeque<f64>, value: f64) {
     if values.len() == CURVE_MAX {

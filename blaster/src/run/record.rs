@@ -7,6 +7,7 @@ use super::Plan;
 use super::crew::Ground;
 use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
+use crate::result::version::Said;
 use crate::target::{Place, Target};
 use std::fs;
 
@@ -17,8 +18,8 @@ const COMMAND_CHARS_MAX: usize = 4096;
 pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     let servers = &ground.servers;
     let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();
-    let targets = servers.targets.iter().zip(&servers.versions);
-    let record = |(target, version): (&Target, &Option<String>)| record(plan, target, version);
+    let targets = servers.targets.iter().zip(&servers.said);
+    let record = |(target, said): (&Target, &Said)| record(plan, target, &said.version);
     let mut manifest = Manifest {
         label: plan.label.clone().unwrap_or_else(|| names.join(" ")),
         seed: plan.seed,
@@ -87,7 +88,7 @@ fn record(plan: &Plan, target: &Target, version: &Option<String>) -> TargetRecor
 }
 
 /// The CPUs that a process may run on, as the kernel lists them.
-fn cpus(pid: u32) -> Option<String> {
+pub(super) fn cpus(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(list.trim().chars().take(COMMAND_CHARS_MAX).collect())

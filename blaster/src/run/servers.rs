@@ -4,9 +4,10 @@
 //! to do about it: nothing listens, or the protocol is another.
 
 use super::Plan;
-use crate::result::version;
+use crate::result::version::{self, Said};
 use crate::target::{self, Place, Ring, Target, TargetError};
 use crate::wire::Speech;
+use crate::words::size;
 use std::io;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -22,8 +23,8 @@ pub(crate) struct Servers {
     pub(crate) targets: Arc<[Target]>,
     pub(crate) ring: Arc<Ring>,
     pub(crate) speech: Speech,
-    /// What each says it is; none where it does not.
-    pub(crate) versions: Vec<Option<String>>,
+    /// What each says of itself.
+    pub(crate) said: Vec<Said>,
 }
 
 /// Why servers cannot be driven.
@@ -55,17 +56,36 @@ impl Servers {
         let named = |(target, said): (&Target, io::Result<_>)| {
             said.map_err(|error| ServersError::Unreachable(target.name.clone(), error))
         };
-        let versions =
+        let said =
             targets.iter().zip(ask(&targets, speech)).map(named).collect::<Result<_, _>>()?;
         let ring = Ring::new(&targets);
-        Ok(Servers { ring: Arc::new(ring), targets: targets.into(), speech, versions })
+        Ok(Servers { ring: Arc::new(ring), targets: targets.into(), speech, said })
+    }
+
+    /// The first that may not hold its share of `bytes`, in words.
+    pub(crate) fn too_small(&self, bytes: f64) -> Option<String> {
+        let weights: f64 = self.targets.iter().map(|target| f64::from(target.weight)).sum();
+        let mut servers = self.targets.iter().zip(&self.said);
+        servers.find_map(|(target, said)| {
+            let (limit, share) =
+                (said.limit_bytes? as f64, bytes * f64::from(target.weight) / weights);
+            let [limit_told, share_told] = [limit, share].map(size);
+            (share > limit).then(|| {
+                format!(
+                    "{} may hold {limit_told}, and its keys and values alone are {share_told}: it \
+                     will not keep them all. More memory for it, or fewer --keys",
+                    target.name
+                )
+            })
+        })
     }
 
     /// The names of those that say nothing now; of all, where each says something.
     pub(crate) fn silent(&self) -> String {
         let all = || self.targets.iter().map(|target| target.name.as_str());
         let said = ask(&self.targets, self.speech);
-        let is_silent = |said: &io::Result<Option<String>>| !matches!(said, Ok(Some(_)));
+        let is_silent =
+            |said: &io::Result<Said>| !matches!(said, Ok(Said { version: Some(_), .. }));
         let mut names: Vec<&str> =
             all().zip(&said).filter(|(_, said)| is_silent(said)).map(|(name, _)| name).collect();
         if names.is_empty() {
@@ -94,7 +114,7 @@ fn speech(plan: &Plan, targets: &[Target]) -> Result<Speech, ServersError> {
 }
 
 /// What each says it is, all asked at once: who is not there takes seconds to be told.
-fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Option<String>>> {
+fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Said>> {
     let mut said = Vec::new();
     for some in targets.chunks(ASKED_MAX) {
         std::thread::scope(|scope| {
@@ -104,7 +124,7 @@ fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Option<String>>> {
             };
             let asking: Vec<_> = some.iter().map(ask).collect();
             let answer = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
-                thread.and_then(|asking| asking.join().unwrap_or(Ok(None)))
+                thread.and_then(|asking| asking.join().unwrap_or_else(|_| Ok(Said::default())))
             };
             said.extend(asking.into_iter().map(answer));
         });

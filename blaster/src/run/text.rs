@@ -2,7 +2,7 @@
 //!
 //! Where: printed by `main` when a run is over. Invariant: every figure is of the reports alone,
 //! not of settling; what nobody measured is left out, and never printed as zero. No line is wider
-//! than a terminal's 80 columns, but for names.
+//! than a terminal's 80 columns, but for names and for commands, which are there to be copied.
 //! Source: rows A40, A62 and A64: counts, RTT and CPU.
 
 mod explained;
@@ -16,6 +16,7 @@ use crate::result::RunResult;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::words::{grouped, sentence, wrapped};
 use crate::workload::VERBS;
+use explained::Advice;
 use std::fmt::Write;
 
 /// The whole text.
@@ -80,8 +81,11 @@ fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
     let advice = explained::advice(plan, done, all);
     if !advice.is_empty() {
         out.push('\n');
-        for line in advice {
-            out.push_str(&wrapped("next: ", &line));
+        for Advice { text, command } in advice {
+            out.push_str(&wrapped("next: ", &text));
+            if let Some(command) = command {
+                let _ = writeln!(out, "      {command}");
+            }
         }
     }
 }

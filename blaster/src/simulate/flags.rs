@@ -155,7 +155,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
         Ok(())
     };
     let rows = Rows { flags: &[FLAGS], names: Vec::new, set: |_, _, _| Ok(()), free };
-    if rows.apply(&mut parser, &mut plan)? {
+    if rows.apply(&mut parser, &mut plan)?.is_none() {
         return Ok(Asked::Print(format!("{ABOUT}{}", lines(FLAGS))));
     }
     finish(plan)

@@ -5,7 +5,7 @@
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
-use crate::words::{clock, grouped, percent, time};
+use crate::words::{clock, grouped, percent, time, whole};
 use std::time::Duration;
 
 /// Seconds that the little curves show.
@@ -95,11 +95,6 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
         line += &format!(", hits {}", percent(ratio));
     }
     line + &format!(", failed {}, late {}", total.failed(), total.late_or_lost())
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-fn whole(ns: f64) -> u64 {
-    ns as u64
 }
 
 /// Lines that fit.

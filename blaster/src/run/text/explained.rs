@@ -9,7 +9,7 @@ use crate::measure::steady::UNSTEADY;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::SILENT;
-use crate::words::{grouped, percent, time};
+use crate::words::{grouped, percent, quoted, some_percent, time, whole};
 use crate::workload::Verb;
 
 /// A tail so many times the median is worth a word.
@@ -37,17 +37,17 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
         text += &format!(
             " {} requests failed ({}).",
             grouped(total.failed() as f64),
-            percent(part).replace("0.00 %", "less than 0.01 %")
+            some_percent(part)
         );
     }
     if let Some(server) = &all.usage.server
         && let Some(ns) = server.ns_per_request(total.answered)
     {
         text += &format!(
-            " The server kept {:.2} of this machine's CPUs busy: {:.1} µs for each request, {:.0} \
-             % of it in the kernel.",
+            " The server kept {:.2} of this machine's CPUs busy: {} for each request, {:.0} % of \
+             it in the kernel.",
             server.cpus(),
-            ns / 1e3,
+            time(whole(ns)),
             100.0 * server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE)
         );
     }
@@ -108,54 +108,72 @@ fn took(total: &VerbTally) -> String {
     text
 }
 
-/// What to try next, most useful first.
-pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<String> {
+/// Options of a run that a search decides by itself, or that one trial has no use for.
+const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
+
+/// Something to try next.
+pub(super) struct Advice {
+    pub(super) text: String,
+    /// The command that does it, to be copied.
+    pub(super) command: Option<String>,
+}
+
+/// What to try next, most useful first. A command keeps every option of the run.
+pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advice> {
     let mut advice = Vec::new();
-    let targets = plan.targets.join(" ");
+    let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
+    let capacity = || Some(plan.again("capacity", "", &OF_A_RUN));
     let total = all.tally.total();
     let own_fault = done.verdict.own_fault().is_some();
     if own_fault {
-        advice.push(format!(
-            "these figures show kvblaster's limits, not the server's: try --threads {}, or run it \
-             on another machine.",
-            plan.threads.saturating_mul(2)
-        ));
+        let threads = plan.threads.saturating_mul(2);
+        // Each thread needs one.
+        let (more, less): (_, &[&str]) = match plan.connections < threads {
+            true => (format!("--threads {threads} -c {threads}"), &["threads", "connections"]),
+            false => (format!("--threads {threads}"), &["threads"]),
+        };
+        say(
+            "these figures show kvblaster's limits, not the server's. With more threads, or from \
+             another machine:",
+            Some(plan.again("run", &more, less)),
+        );
     }
     let is_short = all.achieved_per_s() < ACHIEVED_SHARE_MIN * all.offered_per_s();
     if plan.is_open() && is_short && !own_fault {
-        advice.push(format!(
-            "the server answers less than is asked of it; kvblaster capacity {targets} finds the \
-             rate that it bears."
-        ));
+        say("the server answers less than is asked of it. The rate that it bears:", capacity());
     }
     let deletes = plan.workload.shares().is_none_or(|shares| shares[Verb::Delete as usize] > 0.0);
     if plan.populate && !deletes && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
         let bytes = plan.workload.keys() as f64 * plan.workload.value_bytes_mean() / 1e6;
-        advice.push(format!(
+        let text = format!(
             "the server did not keep all it was given: the values of {} keys are {bytes:.0} MB, \
              keys and its own bookkeeping not counted. More memory, or fewer --keys, makes hits.",
             grouped(plan.workload.keys() as f64)
-        ));
+        );
+        say(&text, None);
     }
-    if done.verdict.has(SILENT) {
-        advice.push("look after the server first: its log, and whether it still runs.".to_owned());
+    if done.verdict.remarks.iter().any(|remark| remark.rule == SILENT) {
+        say("look after the server first: its log, and whether it still runs.", None);
         return advice;
     }
     if !plan.is_open() && !own_fault {
-        advice.push(format!(
+        let rate = format!("--rate {:.0}", round(all.achieved_per_s() * CALM));
+        say(
             "a closed loop waits with its server, which hides stalls, and it drives as fast as it \
-             can. Times at a steady rate: kvblaster run -r {:.0} {targets}; the highest rate at \
-             which they are good: kvblaster capacity {targets}",
-            round(all.achieved_per_s() * CALM)
-        ));
+             can. Times at a steady rate:",
+            Some(plan.again("run", &rate, &["depth"])),
+        );
+        say("the highest rate at which times are good:", capacity());
     }
     if all.seconds < FIRST_LOOK_S && !done.is_interrupted && plan.out.is_none() {
-        let drawn = "this was a first look. To compare servers, run each with --schedule 10s+6x10s \
-                     -o DIR, and put them side by side with kvblaster report DIR...";
-        advice.push(drawn.to_owned());
+        say(
+            "this was a first look. To compare servers, run each as below, and put them side by \
+             side with kvblaster report DIR...",
+            Some(plan.again("run", "--schedule 10s+6x10s --out DIR", &["schedule", "requests"])),
+        );
     } else if let Some(folder) = &plan.out {
-        let folder = folder.display();
-        advice.push(format!("kvblaster report {folder} draws it, beside others if you like."));
+        let folder = quoted(&folder.to_string_lossy());
+        say("drawn, beside others if you like:", Some(format!("kvblaster report {folder}")));
     }
     advice
 }

@@ -12,7 +12,7 @@ use crate::result::RunResult;
 use crate::search::bracket::Limit;
 use crate::search::curve::{Point, Row, median, rows};
 use crate::search::{Capacity, Found};
-use crate::words::{grouped, percent, sentence, time, wrapped};
+use crate::words::{grouped, percent, sentence, time, whole, wrapped};
 use std::fmt::Write;
 
 /// Rows of the table.
@@ -102,11 +102,6 @@ fn holds(found: &Found, row: &Row<'_>) -> String {
         _ => met.join(" "),
     };
     if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-fn whole(ns: f64) -> u64 {
-    ns as u64
 }
 
 /// The same, drawn: rates to the right, times upwards by factors.

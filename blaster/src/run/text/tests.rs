@@ -50,21 +50,39 @@ fn a_search_is_told_whole() {
 }
 
 #[test]
-fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_told() {
-    let plan = plan(true).unwrap();
-    let mut done = sample::result("ours", 50);
-    let found = done.search.as_mut().unwrap();
-    found.capacities[0].rounds_per_s = vec![44_000.0, 0.0];
-    for point in &mut found.curve[..2] {
-        point.client_bound = Some("it was late".to_owned());
+fn the_commands_to_try_next_keep_every_option() {
+    let parse = |words: &[&str], searches| match crate::run::flags::parse(
+        lexopt::Parser::from_args(words),
+        searches,
+    ) {
+        Ok(crate::flags::Asked::Run(plan)) => plan,
+        other => panic!("{words:?}: {other:?}"),
+    };
+    let words = ["-w", "etc", "--keys=5m", "-d", "4", "-P", "binary", "--key-prefix", "it's", "-o"];
+    let words =
+        [&words[..], &["mine", "--no-populate", "-a", "p99<1ms", "a:1/2", "unix:/b"]].concat();
+    let told = super::text(&parse(&words, false), &sample::result("ours", 50));
+    let commands: Vec<&str> =
+        told.lines().filter_map(|line| line.strip_prefix("      kvblaster ")).collect();
+    let kept = "--protocol binary --key-prefix 'it'\\''s' --no-populate";
+    let kept = |goal| format!("--workload etc --keys 5m {kept} --{goal} 'p99<1ms' a:1/2 unix:/b");
+    let expected = [
+        format!("run --rate 100 {}", kept("assert")),
+        format!("capacity {}", kept("objective")),
+        "report mine".to_owned(),
+    ];
+    assert_eq!(commands, expected, "{told}");
+    // A shell gives back what they were.
+    for (command, searches) in [(&expected[0], false), (&expected[1], true)] {
+        let command =
+            command.replace("'it'\\''s'", "it's").replace('\'', "").replace("its", "it's");
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        let plan = parse(&words, searches);
+        assert_eq!(
+            (plan.targets.len(), plan.workload.keys(), plan.populate),
+            (2, 5_000_000, false)
+        );
     }
-    found.curve[1].met = found.capacities.iter().map(|one| one.name.clone()).collect();
-    let told = found::text(&plan, &sample::result("ours", 50), found);
-    let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = "(2 rounds; in 1 of them no rate tried held, which counts as 0)";
-    assert!(words.contains(expected), "{told}");
-    assert!(told.contains("  avg *\n") && told.contains("  all\n"), "{told}");
-    assert!(words.contains("in 2 of 8 trials something failed while kvblaster was behind"));
 }
 
 #[test]
