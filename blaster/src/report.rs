@@ -21,7 +21,8 @@ pub mod words;
 use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
-use crate::search::Found;
+use crate::search::bracket::Limit;
+use crate::words::quoted;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -147,15 +148,22 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         };
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
-        out.push_str(if said.is_empty() {
-            "; the self-check found no sign that the generator was the limit"
-        } else {
-            "<ul>\n"
-        });
-        for (_, sentence) in &said {
-            let _ = writeln!(out, "<li>{}</li>", escaped(&crate::words::sentence(sentence)));
+        let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
+        match said.as_slice() {
+            [] => out.push_str("; the self-check found no sign that the generator was the limit"),
+            [only] => {
+                let _ = write!(out, ". {}", sentence(only));
+            }
+            // They would fill a phone's screen, and figures are what one looks for first.
+            all => {
+                let _ = writeln!(out, "<details><summary>{} remarks</summary><ul>", all.len());
+                for one in all {
+                    let _ = writeln!(out, "<li>{}</li>", sentence(one));
+                }
+                out.push_str("</ul></details>");
+            }
         }
-        out.push_str(if said.is_empty() { "</li>\n" } else { "</ul></li>\n" });
+        out.push_str("</li>\n");
     }
     out.push_str("</ul></section>\n");
 }
@@ -198,14 +206,4 @@ fn workloads(out: &mut String, entries: &[Entry]) {
         );
     }
     out.push_str("</section>\n");
-}
-
-/// A word as a shell takes it back.
-fn quoted(word: &str) -> String {
-    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }

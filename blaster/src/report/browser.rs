@@ -6,7 +6,9 @@
 
 use super::words::escaped;
 use super::{Entry, named, page};
+use crate::measure::check::Severity;
 use crate::result::sample;
+use crate::workload::Verb;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ const BROWSER_SECONDS_MAX: &str = "120";
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// A small phone, a usual one, and a screen.
 const WIDTHS: [u32; 3] = [360, 375, 1280];
+/// How high they are.
+const SCREEN_PX: f64 = 800.0;
 
 /// Runs before the page's own script: remembers what goes wrong and what is copied.
 const BEFORE: &str = "<script>window.wrong=[];window.copied=[];\
@@ -54,7 +58,8 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let frames = WIDTHS.map(|width| {
         let page = escaped(&page);
         format!(
-            "<iframe style=\"width:{width}px;height:800px;border:0\" srcdoc=\"{page}\"></iframe>"
+            "<iframe style=\"width:{width}px;height:{SCREEN_PX}px;border:0\" \
+             srcdoc=\"{page}\"></iframe>"
         )
     });
     let html = format!(
@@ -102,11 +107,31 @@ fn list(value: &Value) -> Vec<String> {
 #[test]
 fn three_servers_stand_side_by_side_on_a_phone() {
     let servers = [("hypostyle", 50), ("memcached", 80), ("redis", 300)];
-    let entries = named(servers.map(|(name, us)| sample::result(name, us)).to_vec());
+    let mut entries = named(servers.map(|(name, us)| sample::result(name, us)).to_vec());
+    for entry in &mut entries {
+        let sentence = "something else ran beside it and took part of this machine ".repeat(3);
+        (0..4).for_each(|_| {
+            entry.result.verdict.add("steal", Severity::Warning, sentence.clone());
+        });
+    }
     let Some(told) = probed(&entries, "three") else { return };
     // Of what has to be pushed aside to be read, the comparison at a glance is none.
     for (told, width) in told.iter().zip(WIDTHS) {
         assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
+        // The first figures are on the first screen, whatever there is to remark.
+        let top = told["glance_top"].as_f64().unwrap();
+        assert!(top < SCREEN_PX / 2.0, "at {width}: {top} px");
+    }
+}
+
+#[test]
+fn high_percentiles_have_labels_that_do_not_overlap() {
+    let mut result = sample::result("ours", 50);
+    let merged = result.merged.as_mut().unwrap();
+    merged.tally.answered_n(Verb::Get, 50_000, Some(50_000), 200_000_000);
+    let Some(told) = probed(&named(vec![result]), "labels") else { return };
+    for (told, width) in told.iter().zip(WIDTHS) {
+        assert_eq!(list(&told["overlapping"]), [""; 0], "at {width}");
     }
 }
 

@@ -16,6 +16,8 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 32.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
+/// The width of a letter of a label, where they are largest: on a phone.
+const LETTER: f64 = 9.0;
 /// Kinds of lines in the style sheet.
 const KINDS: usize = 8;
 /// Points of one line that are drawn.
@@ -109,15 +111,25 @@ impl Chart {
                 escaped(&(self.y.2)(tick))
             );
         }
-        for tick in self.x_ticks.clone().unwrap_or_else(|| x.ticks()) {
-            let Some(at) = across(x, tick) else { continue };
+        let ticks = self.x_ticks.clone().unwrap_or_else(|| x.ticks());
+        let ticks = ticks.into_iter().filter_map(|tick| Some((across(x, tick)?, (self.x.2)(tick))));
+        let ticks: Vec<(f64, String)> = ticks.collect();
+        let every = label_every(&ticks);
+        for (nth, (at, label)) in ticks.iter().rev().enumerate() {
             let _ = writeln!(
                 out,
-                "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\
-                 <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 16.0,
-                escaped(&(self.x.2)(tick))
+                "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>"
             );
+            if nth.is_multiple_of(every) {
+                let half = label.chars().count() as f64 * LETTER / 2.0;
+                let at = at.min(WIDTH - half);
+                let _ = writeln!(
+                    out,
+                    "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                    bottom + 16.0,
+                    escaped(label)
+                );
+            }
         }
         let _ = writeln!(
             out,
@@ -159,6 +171,15 @@ impl Chart {
         }
         format!("<details><summary>Figures</summary>{}</details>\n", table.html(&self.title))
     }
+}
+
+/// Every how manieth tick has room for its label, the last one having it in any case.
+fn label_every(ticks: &[(f64, String)]) -> usize {
+    let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
+    let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
+    let apart = apart.fold(f64::INFINITY, f64::min);
+    let fits = |every: &usize| *every as f64 * apart >= (widest + 2) as f64 * LETTER;
+    (1..=ticks.len()).find(fits).unwrap_or(ticks.len().max(1))
 }
 
 fn across(axis: &Axis, figure: f64) -> Option<f64> {
