@@ -148,7 +148,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
         outstanding_max: 100_000,
     });
     let drive = Drive {
-        names: Names::new(&workload, 1),
+        names: Names::new(&workload),
         workload,
         seed: 1,
         thread: 0,

@@ -52,7 +52,7 @@ pub struct Drive {
     pub workload: Arc<Workload>,
     /// The bytes of keys and values.
     pub names: Names,
-    /// Of everything that is drawn.
+    /// Of the requests that are drawn.
     pub seed: u64,
     /// This thread's number, from 0.
     pub thread: u32,

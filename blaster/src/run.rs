@@ -57,7 +57,7 @@ pub struct Plan {
     pub workload: Workload,
     /// Where the workload came from: a preset's name or a file's.
     pub workload_name: String,
-    /// What all randomness comes from.
+    /// What the requests are drawn with, and a search's intervals of confidence.
     pub seed: u64,
     /// Driving threads.
     pub threads: u32,
@@ -217,7 +217,7 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(RunError::Signals)?;
     has_cpus(plan)?;
     let workload = Arc::new(plan.workload.clone());
-    let names = Names::new(&workload, plan.seed);
+    let names = Names::new(&workload);
     if plan.verify && !names.verifies() {
         return Err(RunError::Unverifiable);
     }

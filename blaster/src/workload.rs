@@ -111,6 +111,7 @@ pub struct WorkloadError(pub String);
 #[derive(Clone, Debug)]
 pub struct Workload {
     keys: u64,
+    population_seed: u64,
     popularity: Popularity,
     table: Arc<Table>,
     key_size: Drawn,
@@ -134,6 +135,7 @@ impl Default for Workload {
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
+            population_seed: 1,
             popularity: Popularity::Uniform,
             table: Arc::new(Table::Uniform),
             key_size: Drawn::fixed(32),

@@ -94,7 +94,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
     };
     let targets = Arc::from(vec![target::parse(&name, Family::Any).unwrap()]);
     Drive {
-        names: Names::new(&workload, 1),
+        names: Names::new(&workload),
         workload,
         seed: 1,
         thread: 0,

@@ -204,7 +204,7 @@ fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
 fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Drive {
     Drive {
         workload: Arc::clone(workload),
-        names: Names::new(workload, 1),
+        names: Names::new(workload),
         seed: 1,
         thread: 0,
         threads: 1,
@@ -275,7 +275,7 @@ fn several(drive: &Drive, prefix: &str, what: &str) {
     let twice = (2 * KEYS).to_string();
     let workload = workload(&[("keys", &twice), ("batch", "7"), ("key-prefix", prefix)]);
     let until = Until { requests: Some(300), ..drive.until.clone() };
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     let drive = Drive { workload, names, until, ..drive.clone() };
     let seen = run(drive.clone());
     let get = seen.verb(Verb::Get);
@@ -296,7 +296,7 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     let mix = "get=1,set=1,delete=1,append=1";
     let prefix = ("key-prefix", prefix);
     let workload = workload(&[("mix", mix), ("ttl", "100"), ("value-size", "10"), prefix]);
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     let seen = run(Drive { workload, names, verify: false, ..drive.clone() });
     let total = seen.total();
     assert_eq!((total.sent, total.answered, total.errors), (2000, 2000, 0), "{what}");

@@ -66,7 +66,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
     let targets = targets(places);
     Drive {
         workload: Arc::clone(workload),
-        names: Names::new(workload, 1),
+        names: Names::new(workload),
         seed: 1,
         thread: 0,
         threads: 1,

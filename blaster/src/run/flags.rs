@@ -49,7 +49,7 @@ const TRAFFIC: &[Flag<Plan>] = &[
         long: "seed",
         short: None,
         value: "N",
-        help: &["the same seed gives the same bytes (default 1)"],
+        help: &["what the requests are drawn with: the same gives the same (default 1)"],
         apply: |plan, text| number(text, 0, u64::MAX).map(|seed| plan.seed = seed),
     },
     Flag {

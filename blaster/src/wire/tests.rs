@@ -15,7 +15,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::sync::Arc;
 
 fn names() -> Names {
-    Names::new(&Arc::new(Workload::preset("uniform").unwrap()), 1)
+    Names::new(&Arc::new(Workload::preset("uniform").unwrap()))
 }
 
 fn key(key: u64) -> Vec<u8> {

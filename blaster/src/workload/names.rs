@@ -2,7 +2,7 @@
 //!
 //! Where: while a request is encoded, and where an answer is verified.
 //! Invariant: two numbers never have the same name; every thread, and every run with the same
-//! workload and seed, gives a key the same name and value.
+//! workload, whatever its requests' seed, gives a key the same name and value.
 //!
 //! ```text
 //! key:    prefix | filler .................. | number, all names of a size with as many digits
@@ -92,7 +92,8 @@ struct Made {
 impl Names {
     /// The names of a workload's keys.
     #[must_use]
-    pub fn new(workload: &Arc<Workload>, seed: u64) -> Names {
+    pub fn new(workload: &Arc<Workload>) -> Names {
+        let seed = workload.population_seed;
         let prefix = workload.key_prefix.clone().into_bytes();
         let form = |bytes| Form::new(bytes, prefix.len(), workload.keys());
         let forms = (0..=KEY_BYTES_MAX).map(form).collect();

@@ -1,7 +1,8 @@
 //! Which keys are asked for how often.
 //!
 //! Where: `stream` draws a request's keys. Invariant: every key that is drawn is below the number
-//! of keys; which key has which rank is shuffled by the seed: popular keys are not neighbours.
+//! of keys; which key has which rank is shuffled by the population's seed: popular keys are not
+//! neighbours.
 //! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
 //! (Gaussian); see `zipf` for Zipf.
 

@@ -66,7 +66,7 @@ const TTL: Usage = Usage {
 };
 
 /// All settings.
-pub const SETTINGS: [Setting; 15] = [
+pub const SETTINGS: [Setting; 16] = [
     Setting {
         name: "keys",
         value: "N",
@@ -78,6 +78,17 @@ pub const SETTINGS: [Setting; 15] = [
             Ok(())
         },
         get: |of| Some(of.keys.to_string()),
+    },
+    Setting {
+        name: "population-seed",
+        value: "N",
+        help: "which keys are popular, and the sizes and bytes of each key and value (default 1); \
+               with another --seed the requests are another sample of the same population",
+        set: |to, text, _| {
+            to.population_seed = count("population-seed", text, 0, u64::MAX)?;
+            Ok(())
+        },
+        get: |of| Some(of.population_seed.to_string()),
     },
     Setting {
         name: "popularity",

@@ -1,8 +1,9 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
 //! Where: the drive asks for the next request, and for when it is due.
-//! Invariant: the same workload, seed, thread and number of threads give the same sequence; the
-//! threads of a run draw from disjoint parts of one random sequence, and share a trace.
+//! Invariant: the same workload, seed, thread and number of threads give the same sequence; with
+//! another seed it is another sample of the same population. The threads of a run draw from
+//! disjoint parts of one random sequence, and share a trace.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::Choice;
@@ -64,8 +65,8 @@ impl Stream {
             rounding: Rounding::default(),
             turn: f64::from(thread) / f64::from(threads),
             choice: Choice::new(shares, workload.is_dealt),
-            picks: Picks::new(workload.keys(), seed, thread, threads),
-            value_size_seed: seed_for(seed, usage::VALUE_SIZE),
+            picks: Picks::new(workload.keys(), workload.population_seed, thread, threads),
+            value_size_seed: seed_for(workload.population_seed, usage::VALUE_SIZE),
             replaying: workload
                 .trace
                 .as_ref()

@@ -100,7 +100,7 @@ fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
         let mut workload = Workload::preset("uniform").unwrap();
         workload.set("key-size", size).unwrap();
         workload.set("keys", "3000000000").unwrap();
-        let names = Names::new(&Arc::new(workload), 1);
+        let names = Names::new(&Arc::new(workload));
         let mut writer = Writer::new(speech, names.clone());
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         for request in 0..400_u32 {

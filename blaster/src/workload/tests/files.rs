@@ -35,6 +35,7 @@ fn every_setting_is_printed_as_it_is_read() {
     let sizes = format!("file:{}", sizes.display());
     let others = [
         ("keys", "12345"),
+        ("population-seed", "7"),
         ("popularity", "gaussian:0.1,0.25"),
         ("key-size", &sizes),
         ("key-prefix", "\"007\\"),
@@ -89,7 +90,7 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
 #[test]
 fn mistakes_in_files_are_told_with_their_line() {
     for (text, line, why) in [
-        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, popularity, "),
+        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, population-seed, "),
         ("\n\nkeys = 0\n", 3, "keys: 0: must be a whole number from 1 to 1099511627776"),
         ("keys = [1]\n", 1, "keys: a string or a number is expected, not this array"),
         ("keys = 1\nkeys = 2\n", 2, "duplicate key"),

@@ -163,7 +163,7 @@ fn histograms_take_the_place_of_every_law() {
             ("gap", &of("gaps", "# us\n0.5 9\n10.5 1\n")),
         ],
     );
-    let names = super::super::Names::new(&workload, 1);
+    let names = super::super::Names::new(&workload);
     let asks = super::asks(&workload, 1, 40_000);
     let share = |is: &dyn Fn(&super::Ask) -> bool| {
         asks.iter().filter(|ask| is(ask)).count() as f64 / asks.len() as f64

@@ -114,7 +114,7 @@ fn whatever_is_accepted_can_be_driven() {
 }
 
 fn drive(workload: &Arc<Workload>, text: &str) {
-    let names = Names::new(workload, 1);
+    let names = Names::new(workload);
     let (mut key, mut value, mut ask) = (Vec::new(), Vec::new(), Ask::new());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, 1, thread, 2);

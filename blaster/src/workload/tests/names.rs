@@ -2,9 +2,10 @@
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
-use super::super::{KEYS_MAX, Names};
+use super::super::{KEYS_MAX, Names, Workload};
 use super::made;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 fn key(names: &Names, number: u64) -> Vec<u8> {
     let mut out = b"get ".to_vec();
@@ -34,7 +35,7 @@ fn every_key_has_a_name_of_its_own() {
     ] {
         let workload =
             made("uniform", &[("keys", keys), ("key-size", size), ("key-prefix", prefix)]);
-        let names = Names::new(&workload, 1);
+        let names = Names::new(&workload);
         let count = workload.keys();
         let made: HashSet<Vec<u8>> = (0..count).map(|number| key(&names, number)).collect();
         assert_eq!(made.len() as u64, count, "{keys} keys of {size} bytes");
@@ -50,7 +51,7 @@ fn every_key_has_a_name_of_its_own() {
 #[test]
 fn names_have_the_sizes_that_are_asked_for() {
     let of = |settings: &[(&str, &str)], number| {
-        String::from_utf8(key(&Names::new(&made("uniform", settings), 1), number)).unwrap()
+        String::from_utf8(key(&Names::new(&made("uniform", settings)), number)).unwrap()
     };
     assert_eq!(of(&[("key-size", "10")], 42), "....000042");
     assert_eq!(of(&[("key-size", "10"), ("key-prefix", "a:")], 42), "a:..000042");
@@ -64,7 +65,7 @@ fn names_have_the_sizes_that_are_asked_for() {
     assert_eq!(of(&[("key-size", "250"), ("key-prefix", &long)], 7).len(), 250);
     // Sizes by the law: as long as drawn where they can be.
     let workload = made("etc", &[]);
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     let bytes: usize = (0..100_000).map(|number| key(&names, number).len()).sum();
     assert!((bytes as f64 / 1e5 - 36.2).abs() < 0.1, "{bytes}");
 }
@@ -72,7 +73,7 @@ fn names_have_the_sizes_that_are_asked_for() {
 #[test]
 fn values_are_verified() {
     let workload = made("uniform", &[("value-size", "0-300000")]);
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     for number in 0..50 {
         let bytes = names.value_bytes(number);
         let good = value(&names, number, bytes);
@@ -89,14 +90,16 @@ fn values_are_verified() {
             }
         }
     }
-    let other = Names::new(&workload, 2);
+    let mut other = Workload::clone(&workload);
+    other.set("population-seed", "2").unwrap();
+    let other = Names::new(&Arc::new(other));
     assert!(!other.verify(3, &value(&names, 3, names.value_bytes(3))), "of another seed");
 }
 
 #[test]
 fn values_of_any_size_are_verified_where_requests_choose_it() {
     let settings = [("value-size", "0-300"), ("value-size-per", "request")];
-    let names = Names::new(&made("uniform", &settings), 1);
+    let names = Names::new(&made("uniform", &settings));
     assert!(names.verifies());
     for bytes in [0, 1, 7, 8, 9, 100, 65_535, 65_536, 200_000] {
         let good = value(&names, 5, bytes);
@@ -109,7 +112,7 @@ fn values_of_any_size_are_verified_where_requests_choose_it() {
 #[test]
 fn what_was_appended_to_is_verified_piece_by_piece() {
     let settings = [("mix", "get=1,append=1"), ("value-size", "100")];
-    let names = Names::new(&made("uniform", &settings), 1);
+    let names = Names::new(&made("uniform", &settings));
     let one = value(&names, 5, 100);
     let mut three = one.repeat(3);
     assert!(names.verifies() && names.verify(5, &one) && names.verify(5, &three));
@@ -117,12 +120,12 @@ fn what_was_appended_to_is_verified_piece_by_piece() {
     three[150] ^= 1;
     assert!(!names.verify(5, &three));
     let settings = [settings[0], ("value-size", "1-100"), ("value-size-per", "request")];
-    assert!(!Names::new(&made("uniform", &settings), 1).verifies());
+    assert!(!Names::new(&made("uniform", &settings)).verifies());
 }
 
 #[test]
 fn values_can_be_looked_at() {
-    let names = Names::new(&made("uniform", &[]), 1);
+    let names = Names::new(&made("uniform", &[]));
     let all = value(&names, 9, 100_000);
     assert!(all.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(byte)));
 }
@@ -130,7 +133,7 @@ fn values_can_be_looked_at() {
 #[test]
 fn numbers_are_written_in_decimal() {
     let workload = made("uniform", &[("keys", &KEYS_MAX.to_string()), ("key-size", "13")]);
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     let powers = (0..13).map(|n| 10_u64.pow(n));
     let near = powers.flat_map(|power| [power - 1, power, power + 1, power * 7 / 3]);
     let spread = (0..200_000).map(|n| n * 5_497_533);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What the first requests of two threads are, names, values and gaps included, as one number.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
-    let names = Names::new(workload, seed);
+    let names = Names::new(workload);
     let (mut sum, mut bytes, mut ask) = (0, Vec::new(), Ask::new());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, seed, thread, 2);
@@ -57,6 +57,41 @@ fn the_same_seed_gives_the_same_bytes() {
     let zipf = super::made("zipf", &[]);
     assert_eq!(digest(&zipf, 7), digest(&zipf, 7));
     assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
+}
+
+/// The keys asked for most, by their numbers.
+fn popular(workload: &Arc<Workload>, seed: u64) -> Vec<u64> {
+    let mut counts = std::collections::BTreeMap::new();
+    for ask in asks(workload, seed, 200_000) {
+        *counts.entry(ask.keys[0]).or_insert(0_u32) += 1;
+    }
+    let mut keys: Vec<(u64, u32)> = counts.into_iter().collect();
+    keys.sort_by_key(|(key, count)| (std::cmp::Reverse(*count), *key));
+    let mut keys: Vec<u64> = keys.into_iter().take(5).map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn another_seed_is_another_sample_of_the_same_population() {
+    let settings = [("popularity", "zipf:1.2"), ("value-size", "1-9999"), ("key-size", "20-40")];
+    let made = |population| {
+        let settings = [&settings[..], &[("population-seed", population)]].concat();
+        super::made("uniform", &settings)
+    };
+    let [one, other] = [made("1"), made("2")];
+    assert_ne!(asks(&one, 1, 100), asks(&one, 2, 100));
+    assert_eq!(popular(&one, 1), popular(&one, 2));
+    assert_ne!(popular(&one, 1), popular(&other, 1));
+    // Whoever writes a key writes what it had: a SET of either sample.
+    let written = |seed| {
+        let sets = asks(&one, seed, 5000).into_iter().filter(|ask| ask.verb == Verb::Set);
+        sets.map(|ask| (ask.keys[0], ask.value_bytes)).collect::<Vec<_>>()
+    };
+    let names = Names::new(&one);
+    for (key, bytes) in [written(1), written(2)].concat() {
+        assert_eq!(names.value_bytes(key), bytes);
+    }
 }
 
 #[test]
@@ -117,7 +152,7 @@ fn mixes_have_their_shares() {
 fn sizes_and_times_to_live_are_drawn() {
     let settings = [("mix", "set"), ("value-size", "10-20"), ("ttl", "60-90"), ("keys", "50")];
     let by_key = made("uniform", &settings);
-    let names = Names::new(&by_key, 1);
+    let names = Names::new(&by_key);
     for ask in asks(&by_key, 1, 1000) {
         assert_eq!(ask.value_bytes, names.value_bytes(ask.keys[0]), "the same at every use");
         assert!((60..=90).contains(&ask.exptime_s));
@@ -165,7 +200,7 @@ fn a_recording_is_replayed_as_it_was() {
     let once = [(Verb::Get, 0, 0), (Verb::Set, 1, 8), (Verb::Delete, 0, 0), (Verb::Append, 1, 9)];
     assert_eq!(told, [once, once].concat());
     assert_eq!(all[1].exptime_s, 60);
-    let names = Names::new(&workload, 1);
+    let names = Names::new(&workload);
     let (mut a, mut b) = (Vec::new(), Vec::new());
     names.key(0, &mut a);
     names.key(1, &mut b);
