@@ -15,6 +15,7 @@ pub mod schedule;
 pub mod steady;
 pub mod tally;
 pub mod times;
+pub mod warm;
 pub mod watch;
 
 pub use interval::Interval;

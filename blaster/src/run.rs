@@ -85,6 +85,8 @@ pub struct Plan {
     pub populate: bool,
     /// What is measured when.
     pub schedule: Schedule,
+    /// Traffic before the schedule until the hit ratio has settled, at most so long.
+    pub warm: Option<Duration>,
     /// The run ends after so many requests.
     pub requests: Option<u64>,
     /// An answer later than this is late.
@@ -292,6 +294,9 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
             course.intervals.len()
         );
         verdict.add(SILENT, Severity::Invalid, sentence);
+    }
+    if let Some(told) = course.unsettled {
+        verdict.add("not-warm", Severity::Warning, told);
     }
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {

@@ -333,6 +333,22 @@ fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
 }
 
 #[test]
+fn traffic_goes_on_until_the_hit_ratio_has_settled_or_for_so_long() {
+    let (_running, target) = server();
+    let words = "run --keys 1000 -r 1000 --schedule 0s+1x1s --warm";
+    let (output, out, err) = output(&format!("{words} 1h"), &target);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(err.contains("the hit ratio has settled after "), "{err}");
+    assert!(err.contains(": hits were 100.00 %, and 100.00 % before"), "{err}");
+    assert!(err.contains("report 1 of 1: ") && !out.contains("had not settled"), "{out}{err}");
+    let (_, out, err) = self::output(&format!("{words} 10ms"), &target);
+    assert!(out.contains("note: the hit ratio had not settled after "), "{out}{err}");
+    let (_, out, err) = self::output(&format!("{words} 1h -n 100"), &target);
+    assert!(out.contains("Nothing was measured."), "{out}{err}");
+    assert!(out.contains("it ended before it was warm"), "{out}{err}");
+}
+
+#[test]
 fn one_run_speaks_one_protocol() {
     let (_running, target) = server();
     let (output, _, err) = output(&format!("run -q redis://{target}"), &target);

@@ -12,16 +12,20 @@ use super::unstored::Stored;
 use super::{Plan, RunError};
 use crate::drive::{Mode, Pace};
 use crate::measure::schedule::{Collector, Merged, Schedule};
+use crate::measure::warm::Warm;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
 use crate::target::Place;
-use crate::words::{clock, grouped, time};
+use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
 
 /// How long the mailbox is waited for at a time; Ctrl-C is seen as often.
 const TICK: Duration = Duration::from_millis(100);
 /// Epochs of no report: settling, and what comes after the last.
 const POPULATE_EPOCH: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether the hit ratio has settled.
+const WARM_EPOCH: Duration = Duration::from_secs(1);
 
 /// A stretch of traffic, measured.
 #[derive(Debug, Default)]
@@ -30,6 +34,8 @@ pub(crate) struct Course {
     pub(crate) intervals: Vec<Interval>,
     /// Why it ended before its time.
     pub(crate) cut_short: Option<String>,
+    /// That the hit ratio had not settled when it began.
+    pub(crate) unsettled: Option<String>,
 }
 
 /// Stores every key once; what is to be told if some were not.
@@ -150,7 +156,12 @@ pub(crate) fn drive(
     (watch, live): (&Watch, &Live),
 ) -> Result<Course, RunError> {
     let crew = Crew::start(plan, ground, Mode::Traffic, pace, live.is_watched());
-    let crew = crew.map_err(RunError::Threads)?;
+    let mut crew = crew.map_err(RunError::Threads)?;
+    let unsettled = match plan.warm {
+        Some(limit) => warm(plan, ground, &mut crew, limit, (watch, live)),
+        None => None,
+    };
+    let is_cold = plan.warm.is_some() && !is_on(plan, ground, &crew);
     let mut marks = Marks::new(watch, plan.schedule);
     let mut mail = Collector::new(crew.reporters);
     let mut merged = Vec::new();
@@ -161,7 +172,7 @@ pub(crate) fn drive(
         }
     };
     let mut epoch = 0;
-    while epoch <= plan.schedule.reports && !crew.is_over() && !ground.is_stopped() {
+    while epoch <= plan.schedule.reports && is_on(plan, ground, &crew) {
         let left = plan.schedule.end_of(epoch).saturating_sub(crew.start.elapsed());
         if left.is_zero() {
             epoch += 1;
@@ -173,12 +184,16 @@ pub(crate) fn drive(
             take(handed, live);
         }
         live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
-        let silence = crew.start.elapsed();
-        if silence >= silence_max(plan.timeout) && crew.is_unheard() {
-            // Why a thread ended does not matter beside that.
-            let _ = crew.end();
-            return Err(RunError::Silent(ground.servers.silent(), unheard(ground, silence)));
-        }
+    }
+    if let Some(silence) = silence(plan, &crew) {
+        // Why a thread ended does not matter beside that.
+        let _ = crew.end();
+        return Err(RunError::Silent(ground.servers.silent(), unheard(ground, silence)));
+    }
+    if is_cold {
+        let why = crew.end().1.map(|failed| failed.to_string());
+        let cut_short = why.or_else(|| Some("it ended before it was warm".to_owned()));
+        return Ok(Course { cut_short, ..Course::default() });
     }
     let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
     if early {
@@ -192,7 +207,59 @@ pub(crate) fn drive(
     Ok(Course {
         intervals: marks.intervals(merged, rate_of(pace)),
         cut_short: cut_short.or_else(stopped),
+        unsettled,
     })
+}
+
+/// Is there any reason to go on?
+fn is_on(plan: &Plan, ground: &Ground, crew: &Crew) -> bool {
+    !crew.is_over() && !ground.is_stopped() && silence(plan, crew).is_none()
+}
+
+/// How long nothing was heard, where that is too long.
+fn silence(plan: &Plan, crew: &Crew) -> Option<Duration> {
+    let silence = crew.born.elapsed();
+    (silence >= silence_max(plan.timeout) && crew.is_unheard()).then_some(silence)
+}
+
+/// Traffic until the hit ratio has settled, for `limit` at most; then the crew's epochs and time
+/// begin anew. If it has not settled, what is to be told.
+fn warm(
+    plan: &Plan,
+    ground: &Ground,
+    crew: &mut Crew,
+    limit: Duration,
+    (watch, live): (&Watch, &Live),
+) -> Option<String> {
+    live.warming(Some(limit));
+    let (mut mail, mut warm) = (Collector::new(crew.reporters), Warm::default());
+    let (mut epoch, mut ends) = (0, WARM_EPOCH);
+    while crew.start.elapsed() < limit && !warm.is_settled() && is_on(plan, ground, crew) {
+        if crew.start.elapsed() >= ends {
+            epoch += 1;
+            ends += WARM_EPOCH;
+            crew.move_on(epoch);
+        }
+        if let Some(handed) = crew.next(TICK)
+            && let Some((epoch, all)) = mail.take(handed.epoch, &handed.tally)
+        {
+            let total = all.tally.total();
+            warm.add(WARM_EPOCH * (epoch + 1), total.hits, total.hits + total.misses);
+        }
+        live.tick(crew.start.elapsed(), 0, || crew.sight(), Some(watch));
+    }
+    let took = clock(crew.start.elapsed());
+    live.warming(None);
+    crew.begin_anew(epoch + 1);
+    let is_settled = warm.is_settled();
+    let told = warm.ratios().map_or_else(
+        || "nobody knows the hit ratio".to_owned(),
+        |[last, before]| format!("hits were {}, and {} before", percent(last), percent(before)),
+    );
+    if is_settled {
+        live.note(&format!("the hit ratio has settled after {took}: {told}"));
+    }
+    (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {told}"))
 }
 
 /// The ends of the epochs: when, and what had been taken until then.

@@ -45,7 +45,12 @@ impl Ground {
 /// The threads at work.
 #[derive(Debug)]
 pub(crate) struct Crew {
+    /// When it had connected.
+    pub(crate) born: Instant,
+    /// When the traffic that is looked at began.
     pub(crate) start: Instant,
+    /// The threads' epoch that is epoch 0 of that traffic.
+    first: u32,
     threads: Vec<JoinHandle<Result<(), DriveError>>>,
     /// Tallies that come of each epoch.
     pub(crate) reporters: u32,
@@ -71,7 +76,9 @@ impl Crew {
     ) -> std::io::Result<Crew> {
         let (sender, tallies) = mpsc::channel();
         let mut crew = Crew {
+            born: Instant::now(),
             start: Instant::now(),
+            first: 0,
             threads: Vec::new(),
             reporters: 0,
             epoch: Arc::default(),
@@ -115,7 +122,8 @@ impl Crew {
         {
             std::thread::sleep(READY_TICK);
         }
-        self.start = Instant::now();
+        self.born = Instant::now();
+        self.start = self.born;
     }
 
     fn drive(&self, plan: &Plan, ground: &Ground, what: (u32, Mode, Pace)) -> Drive {
@@ -167,13 +175,20 @@ impl Crew {
 
     /// From now on the threads are in `epoch`.
     pub(crate) fn move_on(&self, epoch: u32) {
-        self.epoch.store(epoch, Ordering::Relaxed); // a number to look at
+        self.epoch.store(self.first + epoch, Ordering::Relaxed); // a number to look at
+    }
+
+    /// Time and epochs are counted from now on: what was epoch `first` is epoch 0.
+    pub(crate) fn begin_anew(&mut self, first: u32) {
+        self.first += first;
+        self.start = Instant::now();
+        self.move_on(0);
     }
 
     /// What a thread hands over within `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
         let (_, epoch, tally) = self.tallies.recv_timeout(patience).ok()?;
-        Some(Handed { epoch, tally })
+        Some(Handed { epoch: epoch.checked_sub(self.first)?, tally })
     }
 
     /// What all threads show at this moment.
@@ -203,7 +218,9 @@ impl Crew {
             };
             why = why.or(failed);
         }
-        let handed = self.tallies.try_iter().map(|(_, epoch, tally)| Handed { epoch, tally });
+        let handed = self.tallies.try_iter().filter_map(|(_, epoch, tally)| {
+            Some(Handed { epoch: epoch.checked_sub(self.first)?, tally })
+        });
         (handed.collect(), why)
     }
 }

@@ -11,7 +11,7 @@ use crate::search::{Aim, GOALS_MAX, Goal};
 use crate::target::{Family, TARGETS_MAX};
 use crate::wire::Speech;
 use crate::words::{meant, written_out};
-use crate::workload::{Workload, help, presets, settings};
+use crate::workload::{VERBS, Verb, Workload, help, presets, settings};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
@@ -211,6 +211,18 @@ const MEASURING: &[Flag<Plan>] = &[
             plan.schedule = text.parse().map_err(|error| format!("{error}"))?;
             Ok(())
         },
+    },
+    Flag {
+        long: "warm",
+        short: None,
+        value: "TIME",
+        help: &[
+            "before the schedule, traffic until the hit ratio has settled, at",
+            "most so long: in the last quarter of the time so far it is what",
+            "it was in the quarter before, to half a point and to a fiftieth",
+            "of hits or misses, or as near as chance lets it be",
+        ],
+        apply: |plan, text| time(text).map(|limit| plan.warm = Some(limit)),
     },
     Flag {
         long: "requests",
@@ -454,6 +466,7 @@ pub(crate) fn plan(searches: bool) -> Result<Plan, String> {
             report: Duration::from_secs(if searches { 2 } else { 1 }),
         },
         requests: None,
+        warm: None,
         late: Duration::from_millis(1),
         asserts: Vec::new(),
         label: None,
@@ -475,6 +488,10 @@ fn finish(mut plan: Plan) -> Result<Asked, Refusal> {
     let is_own = plan.rate_per_s.is_some_and(f64::is_nan);
     if is_own && plan.workload.own_gap_ns(plan.threads).is_none() {
         return Err(Refusal("--rate own: the workload has no gaps of its own".to_owned()));
+    }
+    let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
+    if plan.warm.is_some() && !plan.workload.shares().is_none_or(gets) {
+        return Err(Refusal("--warm: the workload reads nothing, and has no hits".to_owned()));
     }
     if plan.connections < plan.threads {
         let threads = plan.threads;
@@ -560,6 +577,7 @@ mod tests {
         assert!(plan.quiet && !plan.json && plan.capacity.is_none());
         let plan = planned("a --late 2ms -a p99<1ms -a hit>90% --server-pid 4,5 -o dir --json");
         assert_eq!((plan.late.as_millis(), plan.asserts.len()), (2, 2));
+        assert_eq!(planned("a --warm 2m").warm, Some(Duration::from_secs(120)));
         assert_eq!((plan.server_pids, plan.json), (vec![4, 5], true));
         assert!(plan.out.is_some());
         let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
@@ -606,6 +624,7 @@ mod tests {
             ("a --value-sizes 3", "; do you mean --value-size?"),
             ("a -w mixa", "; do you mean mix-a?"),
             ("a --schedule soon", "--schedule"),
+            ("a --warm 10s --mix set", "--warm"),
         ] {
             let error = asked(words, false).unwrap_err().to_string();
             assert!(error.contains(why), "{words}: {error}");

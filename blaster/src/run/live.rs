@@ -19,7 +19,7 @@ use crate::measure::schedule::Schedule;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::words::clock;
 use screen::Screen;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use view::{CURVE_MAX, View};
@@ -41,6 +41,8 @@ pub(crate) struct Live {
     is_open: bool,
     /// A search tells of its trials itself.
     is_search: bool,
+    /// Until the hit ratio has settled, at most so long.
+    warm: Cell<Option<Duration>>,
     out: Out,
     state: RefCell<State>,
 }
@@ -108,6 +110,7 @@ impl Live {
             requests: plan.requests,
             is_open: plan.is_open(),
             is_search: plan.capacity.is_some(),
+            warm: Cell::new(None),
             out,
             state: RefCell::new(State::of(Phase::Traffic(None))),
         }
@@ -138,6 +141,11 @@ impl Live {
     /// Traffic begins; of a search, `which` says at what rate.
     pub(crate) fn driving(&self, which: Option<String>) {
         self.state.replace(State::of(Phase::Traffic(which)));
+    }
+
+    /// The traffic before the schedule begins, or, with none, is over.
+    pub(crate) fn warming(&self, limit: Option<Duration>) {
+        self.warm.set(limit);
     }
 
     /// An epoch is complete. On a terminal it has been seen; elsewhere it is a line.
@@ -264,6 +272,11 @@ impl Live {
         if let Phase::Populate(keys) = phase {
             let part = of(over, *keys);
             return (format!("populate {over} of {keys} keys"), part, rest(part));
+        }
+        if let Some(limit) = self.warm.get() {
+            let part = elapsed.as_secs_f64() / limit.as_secs_f64().max(1e-9);
+            let name = "until hits settle, at most".to_owned();
+            return (name, part.min(1.0), Some(limit.saturating_sub(elapsed)));
         }
         let total = self.schedule.total();
         let part = elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9);

@@ -50,6 +50,9 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     if let Some(requests) = plan.requests {
         manifest.set("requests", requests);
     }
+    if let Some(limit) = plan.warm {
+        manifest.set("warm", format!("{limit:?}"));
+    }
     for (name, is_on) in
         [("verify", plan.verify), ("gso", plan.gso), ("no-populate", !plan.populate)]
     {

@@ -1,0 +1,131 @@
+//! Has the hit ratio settled?
+//!
+//! ```text
+//! |...................half|......quarter......|......quarter......|now
+//!                           hits of its keys     hits of its keys    do they differ?
+//! ```
+//!
+//! Where: `course` asks it every second of the traffic before a schedule.
+//! Invariant: times and counts are given to it. What it compares grows with the time so far: a
+//! ratio that moves slowly is not taken for one that stands because little time went by.
+
+use std::time::Duration;
+
+/// Nothing has settled before.
+const WARM_MIN: Duration = Duration::from_secs(5);
+/// The ratios of the two quarters may differ by half a point,
+const APART_MAX: f64 = 0.005;
+/// by no more than this share of the hits or of the misses, whichever are fewer,
+const SHARE_MAX: f64 = 0.02;
+/// unless that is less than so many standard errors of such a difference.
+const ERRORS: f64 = 3.0;
+
+/// Sums since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    at: Duration,
+    hits: u64,
+    keys: u64,
+}
+
+/// What was seen of hits.
+#[derive(Debug)]
+pub struct Warm {
+    seen: Vec<Seen>,
+}
+
+impl Default for Warm {
+    fn default() -> Warm {
+        Warm { seen: vec![Seen::default()] }
+    }
+}
+
+impl Warm {
+    /// Until `at`, so many more of so many more keys were hits.
+    pub fn add(&mut self, at: Duration, hits: u64, keys: u64) {
+        let last = self.seen.last().copied().unwrap_or_default();
+        self.seen.push(Seen { at, hits: last.hits + hits, keys: last.keys + keys });
+    }
+
+    /// The hit ratio of the last quarter of the time so far, and of the quarter before; none where
+    /// nothing was looked up in one of them.
+    #[must_use]
+    pub fn ratios(&self) -> Option<[f64; 2]> {
+        let [last, before] = self.quarters();
+        Some([last.0?, before.0?])
+    }
+
+    /// Has it settled?
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let [(Some(last), keys), (Some(before), keys_before)] = self.quarters() else {
+            return false;
+        };
+        let mean = f64::midpoint(last, before);
+        let variance = mean * (1.0 - mean);
+        let error = (variance / keys as f64 + variance / keys_before as f64).sqrt();
+        let apart_max = (SHARE_MAX * mean.min(1.0 - mean)).max(ERRORS * error).min(APART_MAX);
+        let is_long = self.seen.last().is_some_and(|last| last.at >= WARM_MIN);
+        is_long && (last - before).abs() <= apart_max
+    }
+
+    /// Hit ratio and keys of both.
+    fn quarters(&self) -> [(Option<f64>, u64); 2] {
+        let now = self.seen.last().copied().unwrap_or_default();
+        let until = |part: u32| {
+            let at = now.at * part / 4;
+            let at = self.seen.partition_point(|seen| seen.at <= at);
+            self.seen.get(at.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        let between = |from: Seen, to: Seen| {
+            let keys = to.keys - from.keys;
+            ((keys > 0).then(|| (to.hits - from.hits) as f64 / keys as f64), keys)
+        };
+        [between(until(3), now), between(until(2), until(3))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: u64 = 100_000;
+
+    /// After how many seconds it has settled, where so many of `keys` are hits in each.
+    fn settled(keys: u64, hits: impl Fn(u64) -> u64) -> Option<u64> {
+        let mut warm = Warm::default();
+        (1..=600).find(|second| {
+            warm.add(Duration::from_secs(*second), hits(*second), keys);
+            warm.is_settled()
+        })
+    }
+
+    #[test]
+    fn what_stands_has_settled_at_once_and_what_rises_when_it_has_risen() {
+        assert_eq!(settled(KEYS, |_| 90_000), Some(5));
+        assert_eq!(settled(KEYS, |_| 0), Some(5));
+        // A minute's rise to 60 % and to 2 %: it has to be over for as long again.
+        for hits in [60_000, 2_000] {
+            let at = settled(KEYS, |second| hits * second.min(60) / 60).unwrap();
+            assert!((100..=130).contains(&at), "{hits}: {at}");
+        }
+        // What comes as close to the end as this in each second: 2^-1/4 of what is missing.
+        let missing = |second: u64| (0..second).fold(50_000, |left, _| left * 84 / 100);
+        let at = settled(KEYS, |second| 90_000 - missing(second)).unwrap();
+        assert!(missing(at) < 100, "{at}: {}", missing(at));
+    }
+
+    #[test]
+    fn chance_neither_settles_nor_hinders_it() {
+        // A hundred keys a second, of which half are hits, drawn: two quarters of a few of them
+        // tell nothing.
+        let drawn = |second: u64| {
+            let bits = |n| crate::sizes::mix(second * 2 + n).count_ones();
+            u64::from(bits(0) + bits(1)) * 100 / 128
+        };
+        let at = settled(100, drawn).unwrap();
+        assert!(at > 5, "{at}");
+        assert_eq!(settled(0, |_| 0), None);
+        assert_eq!(Warm::default().ratios(), None);
+    }
+}
