@@ -89,11 +89,7 @@ fn drive(plan: &run::Plan) -> Result<Printed, String> {
     let done = done.map_err(|error| error.to_string())?;
     let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
     let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
-    // Figures that the generator made are figures; of a server that is gone there are none.
-    let is_gone = |rule: &str| rule == run::SILENT || rule == "no-answers";
-    let is_well = !done.is_interrupted
-        && done.judgements.iter().all(|one| one.is_met)
-        && !done.verdict.remarks.iter().any(|remark| is_gone(&remark.rule));
+    let is_well = run::is_well(&done);
     let text = match (plan.json, &done.search) {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
         (false, Some(found)) => run::text::found::text(plan, &done, found),

@@ -271,6 +271,16 @@ pub const SILENT: &str = "silent";
 /// Reports in which nothing was answered, in seconds: more than a machine's hiccup.
 const SILENT_S: f64 = 1.0;
 
+/// Was all done that was asked for, and does all hold that was asserted? Figures that the generator
+/// made are figures; of a server that is gone there are none.
+#[must_use]
+pub fn is_well(done: &RunResult) -> bool {
+    let is_gone = |rule: &str| rule == SILENT || rule == "no-answers";
+    !done.is_interrupted
+        && done.judgements.iter().all(|one| one.is_met)
+        && !done.verdict.remarks.iter().any(|remark| is_gone(&remark.rule))
+}
+
 /// Judges what was measured.
 fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult {
     let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
@@ -318,20 +328,16 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::steady::UNSTEADY;
 
     #[test]
-    fn reports_that_disagree_do_not_pass() {
-        // The fourth has a stall.
-        let mut course = course::Course {
-            intervals: crate::result::sample::result("ours", 50).reports,
-            cut_short: None,
+    fn a_server_that_is_gone_is_not_well_and_one_that_is_only_slow_is() {
+        let remarked = |rule: &str| {
+            let mut done = RunResult::default();
+            done.verdict.add(rule, Severity::Invalid, String::new());
+            is_well(&done)
         };
-        let plan = flags::plan(false).unwrap();
-        let steady = [&course.intervals[..3], &course.intervals[4..]].concat();
-        let told = judged(&plan, Manifest::default(), course).verdict;
-        assert!(told.has(UNSTEADY) && told.is_valid(), "{told:?}");
-        course = course::Course { intervals: steady, cut_short: None };
-        assert!(!judged(&plan, Manifest::default(), course).verdict.has(UNSTEADY));
+        assert_eq!([SILENT, "no-answers", "late-sends"].map(remarked), [false, false, true]);
+        assert!(is_well(&RunResult::default()));
+        assert!(!is_well(&RunResult { is_interrupted: true, ..RunResult::default() }));
     }
 }

@@ -1,4 +1,4 @@
-//! The logs of a run, read by HdrHistogram's own tool in Java, against the run's JSON.
+//! The logs of a result, read by HdrHistogram's own tool in Java, against its JSON.
 //!
 //! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is what
 //! the histogram in `result.json` says; where Java or the library is missing it is a skip, and in
@@ -6,10 +6,11 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
-use blaster::measure::{Interval, Times};
-use blaster::reflect;
-use blaster::result::RunResult;
-use blaster::target::Place;
+use blaster::measure::schedule::Merged;
+use blaster::measure::watch::Usage;
+use blaster::measure::{Interval, Tally, Times};
+use blaster::result::manifest::Manifest;
+use blaster::result::{RunResult, SCHEMA};
 use blaster::workload::Verb;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -83,17 +84,29 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
     }
 }
 
-/// Runs against the null server and reads back what was written.
+/// Three reports of a second, as of a server that takes longer from report to report; written, and
+/// read back.
 fn measured(folder: &Path) -> RunResult {
-    let place = Place::Tcp("127.0.0.1:0".parse().unwrap());
-    let plan = reflect::Plan { places: vec![place], value_bytes: 64, ..Default::default() };
-    let running = reflect::serve(&plan).unwrap();
-    let Place::Tcp(address) = &running.addresses()[0] else { panic!("not TCP") };
-    let words = "run -q --no-populate --keys 1000 --mix get=3,set=1 --schedule 0s+3x1s -o";
-    let mut kvblaster = Command::new(env!("CARGO_BIN_EXE_kvblaster"));
-    kvblaster.args(words.split_whitespace()).arg(folder).arg(address.to_string());
-    let output = kvblaster.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = |nth: u32| {
+        let mut tally = Tally::new(1_000_000);
+        for request in 0..20_000_u64 {
+            let verb = if request.is_multiple_of(4) { Verb::Set } else { Verb::Get };
+            let sent_ns = request * 50_000;
+            // Times of all lengths, from 20 us to 130 ms, the longer the rarer.
+            let spread = 20_000 * (1 + request % 97) * (1 + (request % 6700) / 6600 * 67);
+            let took_ns = spread + u64::from(nth) * 7_000;
+            let intended_ns = sent_ns - (request % 3) * 10_000.min(sent_ns / 3);
+            tally.sent(verb, 1, intended_ns, sent_ns);
+            tally.answered(verb, false, intended_ns, sent_ns, sent_ns + took_ns);
+        }
+        let merged = Merged { tally, busiest: 0.5 };
+        Interval::new(merged, f64::from(nth), 1.0, Usage::default())
+    };
+    let reports: Vec<Interval> = (0..3).map(report).collect();
+    let merged = Interval::merged(&reports);
+    let manifest = Manifest::here();
+    let result = RunResult { schema: SCHEMA, manifest, reports, merged, ..RunResult::default() };
+    result.write(folder).unwrap();
     RunResult::read(folder).unwrap()
 }
 

@@ -12,7 +12,7 @@ use blaster::target::Place;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -88,6 +88,12 @@ fn so_many_requests_and_no_more() {
     assert_eq!(answers, 502);
 }
 
+/// Ctrl-C.
+fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let (running, target) = server();
@@ -98,8 +104,7 @@ fn ctrl_c_keeps_what_was_measured() {
     while running.counts().answers.load(std::sync::atomic::Ordering::Relaxed) < 100 {
         std::thread::yield_now();
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     let lines: Vec<_> =
         BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -110,7 +115,7 @@ fn ctrl_c_keeps_what_was_measured() {
 #[test]
 fn a_search_finds_a_capacity() {
     let (_running, target) = server();
-    let words = "capacity -q --keys 100 --schedule 0s+1x300ms --start 500 --precision 0.5 \
+    let words = "capacity -q --keys 100 -n 50 --schedule 1h+1x1h --start 500 --precision 0.5 \
                  --votes 1 --repeats 1 --highest 1000 --populate-once -O p50<10s";
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
@@ -335,7 +340,7 @@ fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
 #[test]
 fn traffic_goes_on_until_the_hit_ratio_has_settled_or_for_so_long() {
     let (_running, target) = server();
-    let words = "run --keys 1000 -r 1000 --schedule 0s+1x1s --warm";
+    let words = "run --keys 1000 -r 1000 --schedule 0s+1x2s --warm";
     let (output, out, err) = output(&format!("{words} 1h"), &target);
     assert!(output.status.success(), "{out}{err}");
     assert!(err.contains("the hit ratio has settled after "), "{err}");
@@ -356,8 +361,9 @@ fn one_run_speaks_one_protocol() {
     assert!(err.contains("one protocol"), "{err}");
 }
 
-/// What a terminal of so many columns was sent while kvblaster ran, and what came to stdout.
-fn on_a_terminal(command: &mut Command, columns: u16) -> (String, String) {
+/// What a terminal of so many columns was sent while kvblaster ran, until it had been sent all of
+/// these words and Ctrl-C was pressed; and what came to stdout.
+fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> (String, String) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&ours).unwrap();
@@ -370,12 +376,21 @@ fn on_a_terminal(command: &mut Command, columns: u16) -> (String, String) {
     let child = command.spawn().expect("kvblaster starts");
     // It keeps the other end open: nothing would end.
     command.stderr(Stdio::null());
-    let mut seen = Vec::new();
+    let (mut ours, mut seen, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
+    let mut is_interrupted = false;
     // Ends with an error, as terminals do when nobody has their other end any more.
-    let _ = File::from(ours).read_to_end(&mut seen);
+    while let Ok(bytes @ 1..) = ours.read(&mut part) {
+        seen.extend_from_slice(&part[..bytes]);
+        let text = String::from_utf8_lossy(&seen);
+        if !is_interrupted && words.iter().all(|word| text.contains(word)) {
+            is_interrupted = true;
+            interrupt(&child);
+        }
+    }
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    (String::from_utf8(seen).unwrap(), String::from_utf8(output.stdout).unwrap())
+    let seen = String::from_utf8(seen).unwrap();
+    assert!(is_interrupted, "{columns}: not all of {words:?} in {seen:?}");
+    (seen, String::from_utf8(output.stdout).unwrap())
 }
 
 /// What stands on a terminal at the end of what it was sent, and the widest line that ever did.
@@ -421,11 +436,9 @@ fn shown(sent: &str) -> (String, usize) {
 fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
     let (_running, target) = server();
     for columns in [80, 40] {
-        let words = "run --keys 1000 -r 1000 -n 2000 --schedule 0s+2x1h";
-        let (seen, out) = on_a_terminal(&mut kvblaster(words, &target), columns);
-        for word in ["populate", "report 1 of 2", "answered", "p99", "failed", "s left"] {
-            assert!(seen.contains(word), "{columns}, {word}: {seen:?}");
-        }
+        let words = "run --keys 1000 -r 1000 --schedule 0s+2x1h";
+        let awaited = ["populate", "report 1 of 2", "answered", "p99", "failed", " left"];
+        let (seen, out) = on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
         let (at_the_end, widest) = shown(&seen);
         assert_eq!(at_the_end, "", "{columns}: {seen:?}");
         assert!(widest <= usize::from(columns), "{widest} of {columns}: {seen:?}");
@@ -436,16 +449,27 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
 #[test]
 fn elsewhere_each_report_is_a_line_without_control_characters() {
     let (_running, target) = server();
-    // A report without answers is a line as well, and so long no thread is kept from the CPU.
-    let (_, _, err) = output("run --keys 1000 --schedule 0s+2x2s", &target);
-    assert!(err.chars().all(|one| one == '\n' || !one.is_control()), "{err:?}");
-    // A slow machine has something to tell before that.
-    let lines: Vec<&str> = err.lines().filter(|line| !line.starts_with("populate ")).collect();
-    let expected = ["populated 1", "report 1 of 2: ", "report 2 of 2: "];
-    assert_eq!(lines.len(), 3, "{err}");
-    for (line, expected) in lines.iter().zip(expected) {
-        assert!(line.starts_with(expected), "{line}");
+    let mut child = kvblaster("run --keys 1000 --schedule 0s+1000x250ms", &target)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("kvblaster starts");
+    let mut told = Vec::new();
+    // Ends two reports after the first.
+    for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        // A slow machine has something to tell in between.
+        told.extend(
+            Some(line).filter(|line| line.contains("populated") || line.contains("/s answered")),
+        );
+        if told.len() == 4 {
+            interrupt(&child);
+        }
     }
+    child.wait().unwrap();
+    assert!(told[0].starts_with("populated 1000 keys in "), "{told:?}");
+    assert!(told.len() > 3 && told[1..].iter().all(|line| line.starts_with("report ")), "{told:?}");
+    assert!(told[1..].iter().all(|line| line.contains(" of 1000: ")), "{told:?}");
     let (_, _, err) = output("run -q --keys 1000 -n 500 --schedule 1h+1x1h", &target);
     assert_eq!(err, "");
 }
@@ -521,16 +545,20 @@ fn a_wrong_word_says_where_to_look() {
 #[test]
 fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
     let (running, target) = server();
-    let mut child = kvblaster("run --no-populate --schedule 0s+24x250ms", &target)
+    let mut child = kvblaster("run --no-populate --schedule 0s+1000x250ms", &target)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    // The line of a report with answers has come, and most of the time is still to come.
+    // The line of a report with answers has come; then those of two seconds without.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let answered = told.find(|line| !line.contains(": 0/s answered"));
-    assert!(answered.is_some_and(|line| line.starts_with("report ")));
+    let is_silent = |line: &String| line.contains(": 0/s answered");
+    assert!(told.any(|line| line.starts_with("report ") && !is_silent(&line)));
     drop(running);
+    assert_eq!(told.by_ref().filter(is_silent).take(8).count(), 8);
+    interrupt(&child);
+    // Or it would wait for somebody to read on.
+    told.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
