@@ -188,26 +188,30 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// A server that says in its stats that it may hold a megabyte, and answers all else with a line.
-fn small_server() -> String {
+/// A server that says to each command what `answer` does: nothing where that is none, and where it
+/// is empty it is gone.
+fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let (answer, is_gone) = (Arc::new(answer), Arc::new(AtomicBool::new(false)));
     std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (answer, is_gone) = (Arc::clone(&answer), Arc::clone(&is_gone));
+            if is_gone.load(Ordering::Relaxed) {
+                return;
+            }
             std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(command)) = lines.next() {
-                    let answer: &[u8] = match command.split(' ').next() {
-                        Some("set") => b"STORED\r\n",
-                        Some("get") => b"END\r\n",
-                        Some("stats") => b"STAT limit_maxbytes 1000000\r\nEND\r\n",
-                        _ => b"VERSION 1\r\n",
-                    };
-                    if command.starts_with("set") {
+                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                while let Some(command) = lines.next() {
+                    // Of two lines a set, the second is its value.
+                    if command.starts_with("set ") {
                         lines.next();
                     }
-                    if stream.write_all(answer).is_err() {
+                    let Some(line) = answer(&command) else { continue };
+                    if line.is_empty() {
+                        is_gone.store(true, Ordering::Relaxed);
+                    }
+                    if line.is_empty() || (&stream).write_all(line.as_bytes()).is_err() {
                         break;
                     }
                 }
@@ -219,7 +223,12 @@ fn small_server() -> String {
 
 #[test]
 fn what_cannot_fit_is_told_before_it_is_filled() {
-    let target = small_server();
+    let target = serving(|command| match command.split(' ').next() {
+        Some("set") => Some("STORED\r\n"),
+        Some("get") => Some("END\r\n"),
+        Some("stats") => Some("STAT limit_maxbytes 1000000\r\nEND\r\n"),
+        _ => Some("VERSION 1\r\n"),
+    });
     let words = "run -w thesis -n 100 --schedule 1h+1x1h --keys";
     let (output, _, err) = output(&format!("{words} 20k"), &target);
     assert!(output.status.success(), "{err}");
@@ -229,52 +238,15 @@ fn what_cannot_fit_is_told_before_it_is_filled() {
     assert!(!err.contains("before filling"), "{err}");
 }
 
-/// A server that stores so many values, and then says nothing, or, if it `ends`, is gone.
-fn stores(values: u32, ends: bool) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let left = Arc::new(AtomicI64::new(values.into()));
-    std::thread::spawn(move || {
-        let mut streams = Vec::new();
-        let ended = Arc::new(AtomicBool::new(false));
-        for stream in listener.incoming() {
-            let (mut stream, left, ended) =
-                (stream.unwrap(), Arc::clone(&left), Arc::clone(&ended));
-            if ended.load(Ordering::Relaxed) {
-                return;
-            }
-            streams.push(stream.try_clone().unwrap());
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(command)) = lines.next() {
-                    let answer: &[u8] = match command.split(' ').next() {
-                        Some("set") => b"STORED\r\n",
-                        _ => b"VERSION 1\r\n",
-                    };
-                    if command.starts_with("set") {
-                        lines.next();
-                        if left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-                            if ends {
-                                ended.store(true, Ordering::Relaxed);
-                                let _ = stream.shutdown(std::net::Shutdown::Both);
-                            }
-                            continue;
-                        }
-                    }
-                    if stream.write_all(answer).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
 #[test]
 fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
     for ends in [false, true] {
-        let target = stores(5000, ends);
+        let left = AtomicI64::new(5000);
+        let target = serving(move |command| match command.starts_with("set ") {
+            true if left.fetch_sub(1, Ordering::Relaxed) > 0 => Some("STORED\r\n"),
+            true => ends.then_some(""),
+            false => Some("ERROR\r\n"),
+        });
         let err = refused("run -q --timeout 500ms", &target);
         assert!(err.contains(&target) && err.contains("stopped answering while it was"), "{err}");
         assert!(err.contains("of 1,000,000 keys: nothing came for "), "{err}");
@@ -297,30 +269,6 @@ fn what_was_not_stored_before_the_traffic_is_told() {
     assert!(flat.contains(" not answered in time. Misses come of that too"), "{out}");
 }
 
-/// A server that answers everything with a line, and ends when nobody is connected any more.
-fn always(line: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                // Of two lines a set, the second is its value.
-                while let Some(Ok(command)) = lines.next() {
-                    if command.starts_with("set ") {
-                        lines.next();
-                    }
-                    if stream.write_all(line.as_bytes()).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
 #[test]
 fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
     for (line, kind, help) in [
@@ -329,7 +277,7 @@ fn a_server_that_stores_nothing_is_told_with_its_reason_and_what_helps() {
         ("CLIENT_ERROR unauthenticated\r\n", "not allowed", "log in"),
     ] {
         let words = format!("run -q --keys 100 {PATIENCE}");
-        let (output, _, err) = output(&words, &always(line));
+        let (output, _, err) = output(&words, &serving(move |_| Some(line)));
         assert_eq!(output.status.code(), Some(1), "{err}");
         let told = format!("100 of 100 keys could not be stored: 100 refused, {kind} (the first: ");
         assert!(err.contains(&told) && err.contains(line.trim()), "{err}");
@@ -509,21 +457,7 @@ fn where_no_result_can_be_written_it_says_so_at_once() {
 #[test]
 fn a_server_of_another_kind_is_told_as_such() {
     // Answers every line as memcached does what it does not know.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = format!("redis://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let Ok(connection) = connection else { return };
-            std::thread::spawn(move || {
-                let lines = BufReader::new(connection.try_clone().unwrap()).lines();
-                for _ in lines.map_while(Result::ok) {
-                    if std::io::Write::write_all(&mut &connection, b"ERROR\r\n").is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
+    let target = format!("redis://{}", serving(|_| Some("ERROR\r\n")));
     let (output, _, err) = output(&format!("run -q --keys 100 {PATIENCE}"), &target);
     assert_eq!(output.status.code(), Some(1));
     assert!(err.contains("makes no sense in the protocol resp"), "{err}");

@@ -47,14 +47,6 @@ impl Schedule {
         self.settle + self.report * self.reports
     }
 
-    /// The epoch at a time after the start.
-    #[must_use]
-    pub fn epoch_at(&self, elapsed: Duration) -> u32 {
-        let Some(measured) = elapsed.checked_sub(self.settle) else { return 0 };
-        let nth = measured.as_nanos() / self.report.as_nanos().max(1);
-        u32::try_from(nth).unwrap_or(u32::MAX).min(self.reports) + 1
-    }
-
     /// When an epoch ends, after the start.
     #[must_use]
     pub fn end_of(&self, epoch: u32) -> Duration {
@@ -210,11 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn each_moment_has_its_epoch() {
+    fn epochs_have_their_ends_and_some_are_reported() {
         let schedule: Schedule = "500ms+3x1s".parse().unwrap();
-        let at = |ms| schedule.epoch_at(Duration::from_millis(ms));
-        assert_eq!([at(0), at(499), at(500), at(1499), at(1500)], [0, 0, 1, 1, 2]);
-        assert_eq!([at(3499), at(3500), at(1_000_000_000)], [3, 4, 4]);
         assert_eq!(schedule.end_of(0), Duration::from_millis(500));
         assert_eq!(schedule.end_of(3), schedule.total());
         let reported: Vec<u32> = (0..6).filter(|epoch| schedule.is_reported(*epoch)).collect();

@@ -195,7 +195,9 @@ impl Live {
             state.phase.clone()
         };
         let sight = sight();
-        let (name, part, left) = self.progress(&phase, at, sight.count(Count::Over));
+        // What failed is over, and no progress.
+        let over = sight.count(Count::Over).saturating_sub(sight.count(Count::Failed));
+        let (name, part, left) = self.progress(&phase, at, over);
         let left = left.map_or(String::new(), |left| format!(", {} left", clock(left)));
         let failed = match sight.count(Count::Failed) {
             0 => String::new(),
