@@ -58,13 +58,13 @@ fn the_commands_to_try_next_keep_every_option() {
         Ok(crate::flags::Asked::Run(plan)) => plan,
         other => panic!("{words:?}: {other:?}"),
     };
-    let words = ["-w", "etc", "--keys=5m", "-d", "4", "-P", "binary", "--key-prefix", "it's", "-o"];
+    let words = ["-w", "etc", "--keys=5m", "-d", "4", "-P", "binary", "--key-prefix", "a$b", "-o"];
     let words =
         [&words[..], &["mine", "--no-populate", "-a", "p99<1ms", "a:1/2", "unix:/b"]].concat();
     let told = super::text(&parse(&words, false), &sample::result("ours", 50));
     let commands: Vec<&str> =
         told.lines().filter_map(|line| line.strip_prefix("      kvblaster ")).collect();
-    let kept = "--protocol binary --key-prefix 'it'\\''s' --no-populate";
+    let kept = "--protocol binary --key-prefix 'a$b' --no-populate";
     let kept = |goal| format!("--workload etc --keys 5m {kept} --{goal} 'p99<1ms' a:1/2 unix:/b");
     let expected = [
         format!("run --rate 100 {}", kept("assert")),
@@ -74,8 +74,7 @@ fn the_commands_to_try_next_keep_every_option() {
     assert_eq!(commands, expected, "{told}");
     // A shell gives back what they were.
     for (command, searches) in [(&expected[0], false), (&expected[1], true)] {
-        let command =
-            command.replace("'it'\\''s'", "it's").replace('\'', "").replace("its", "it's");
+        let command = command.replace('\'', "");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         let plan = parse(&words, searches);
         assert_eq!(
