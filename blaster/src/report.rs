@@ -21,7 +21,7 @@ pub mod words;
 use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
-use crate::search::bracket::Limit;
+use crate::search::Found;
 use crate::words::quoted;
 use std::collections::BTreeMap;
 use std::fmt::Write;

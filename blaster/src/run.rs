@@ -134,6 +134,12 @@ impl Plan {
         words.extend(self.targets.iter().map(|target| quoted(target)));
         words.join(" ")
     }
+
+    /// Is as much asked for in each report? At its own pace a workload asks for more in one.
+    #[must_use]
+    pub fn asks_evenly(&self) -> bool {
+        !self.rate_per_s.is_some_and(f64::is_nan)
+    }
 }
 
 /// What a search for capacity is told.
@@ -328,6 +334,7 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::steady::UNSTEADY;
 
     #[test]
     fn a_server_that_is_gone_is_not_well_and_one_that_is_only_slow_is() {
@@ -339,5 +346,20 @@ mod tests {
         assert_eq!([SILENT, "no-answers", "late-sends"].map(remarked), [false, false, true]);
         assert!(is_well(&RunResult::default()));
         assert!(!is_well(&RunResult { is_interrupted: true, ..RunResult::default() }));
+    }
+
+    #[test]
+    fn reports_that_disagree_do_not_pass() {
+        // The fourth has a stall.
+        let mut course = course::Course {
+            intervals: crate::result::sample::result("ours", 50).reports,
+            ..course::Course::default()
+        };
+        let plan = flags::plan(false).unwrap();
+        let steady = [&course.intervals[..3], &course.intervals[4..]].concat();
+        let told = judged(&plan, Manifest::default(), course).verdict;
+        assert!(told.has(UNSTEADY) && told.is_valid(), "{told:?}");
+        course = course::Course { intervals: steady, ..course::Course::default() };
+        assert!(!judged(&plan, Manifest::default(), course).verdict.has(UNSTEADY));
     }
 }

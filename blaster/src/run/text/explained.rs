@@ -152,7 +152,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
         );
         say(&text, None);
     }
-    if done.verdict.remarks.iter().any(|remark| remark.rule == SILENT) {
+    if done.verdict.has(SILENT) {
         say("look after the server first: its log, and whether it still runs.", None);
         return advice;
     }

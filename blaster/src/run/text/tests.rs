@@ -85,6 +85,24 @@ fn the_commands_to_try_next_keep_every_option() {
 }
 
 #[test]
+fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_told() {
+    let plan = plan(true).unwrap();
+    let mut done = sample::result("ours", 50);
+    let found = done.search.as_mut().unwrap();
+    found.capacities[0].rounds_per_s = vec![44_000.0, 0.0];
+    for point in &mut found.curve[..2] {
+        point.client_bound = Some("it was late".to_owned());
+    }
+    found.curve[1].met = found.capacities.iter().map(|one| one.name.clone()).collect();
+    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = "(2 rounds; in 1 of them no rate tried held, which counts as 0)";
+    assert!(words.contains(expected), "{told}");
+    assert!(told.contains("  avg *\n") && told.contains("  all\n"), "{told}");
+    assert!(words.contains("in 2 of 8 trials something failed while kvblaster was behind"));
+}
+
+#[test]
 fn many_trials_are_few_rows() {
     let mut done = sample::result("ours", 50);
     let found = done.search.as_mut().unwrap();
