@@ -2,7 +2,7 @@
 //!
 //! Where: behind the driving threads, before the search and the result. Invariant: a tally merged
 //! from parts equals the tally of the whole, whatever the parts were (threads, epochs, reports).
-//! Source: the paper's section 5.2.2 (rows A40, A54, A61, A64 of the requirements).
+//! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2 for the processors.
 
 pub mod check;
 pub mod cpu;

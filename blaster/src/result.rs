@@ -3,7 +3,7 @@
 //! Where: behind the measurements; `kvblaster report` reads what this writes.
 //! Invariant: what is read back equals what was written; a file of a newer schema is refused, not
 //! half understood. The fields are described in RESULTS.md, all of them, as a test says.
-//! Source: rows A40, A61; HdrHistogram's interval logs; RFC 4180 for CSV.
+//! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod csv;
 pub mod logs;

@@ -4,7 +4,7 @@
 //! `trials_max` trials at the latest; a bracket only narrows, and its ends are rates that were
 //! voted on. What only the generator failed is no reason to search below the first rate. Several
 //! objectives are found in one search, each trial votes for all.
-//! Source: the paper's section 6.1 (rows A56 to A62): Cap_avg and Cap_max, five runs a point.
+//! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs a point.
 
 pub mod bootstrap;
 pub mod bracket;

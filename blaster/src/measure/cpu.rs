@@ -2,7 +2,7 @@
 //!
 //! Where: read before and after each report. Invariant: shares of one CPU sum to one; what the
 //! kernel does not tell is zero, and no text makes reading fail.
-//! Source: proc_stat(5); the categories of mpstat (row A64).
+//! Source: proc_stat(5); the categories of mpstat, as in the thesis's section 3.1.2.
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 //! Where: made when all threads have handed over an epoch; what the self-check, the search and the
 //! result work on. Invariant: the merged report of several has the sums of their counts and the
 //! means, by time, of their shares.
-//! Source: rows A40, A61, A64.
+//! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
 use super::objective::Judged;

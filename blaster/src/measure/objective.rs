@@ -3,7 +3,7 @@
 //! Where: the capacity search aims at some, `--assert` sets the exit status by some.
 //! Invariant: what cannot be told from a tally (the p99 of no answer) is not met; a request that
 //! was given up is late, and later than any answer.
-//! Source: rows A56 to A59.
+//! Source: the paper's section 6.
 
 use super::{Tally, Times, VerbTally, schedule};
 use crate::words::{time, whole};

@@ -2,7 +2,7 @@
 //!
 //! Where: the clock that moves the epoch on. Invariant: epoch 0 is the settling and is not
 //! reported, epochs 1 to `reports` are, and what comes after is none of them.
-//! Source: the paper's section 6.1 (row A61): six consecutive reports of ten seconds once stable.
+//! Source: the paper's section 6.1: six consecutive reports of ten seconds once stable.
 
 use super::Tally;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! Where: a driving thread fills one and hands it over when the epoch moves on.
 //! Invariant: of each type, `sent` = `answered` + `timeouts` + what was still under way when the
 //! epoch ended (or was lost with its connection): parts that end earlier or later differ by that.
-//! Source: rows A40 and A54: counts, RTT and late responses per request type.
+//! Source: the paper's section 5.2.2: counts, RTT and late responses per request type.
 
 use super::{Times, record};
 use crate::workload::{VERBS, Verb};

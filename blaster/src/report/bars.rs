@@ -1,7 +1,7 @@
 //! Shares of a whole, a bar a run: where the CPUs' time went.
 //!
 //! Where: one figure of the page. Invariant: a bar's parts are its shares, to scale; each says its
-//! name and figure in words. Source: row A64.
+//! name and figure in words. Source: the thesis's section 3.1.2.
 
 use super::table::Table;
 use super::words::{escaped, number, shortened};

@@ -1,7 +1,7 @@
 //! The figures of the page, in their order.
 //!
 //! Where: between the tables. Invariant: a figure that no result has data for is not there.
-//! Source: rows A62, A64 to A66, A68.
+//! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
 use super::axis::Spread;

@@ -2,7 +2,7 @@
 //!
 //! Where: around the figures. Invariant: a row a result, or a column where they are compared field
 //! by field; times in µs, CPU in CPUs.
-//! Source: rows A40, A54, A62, A64, A68.
+//! Source: the tables of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
 use super::table::Table;

@@ -2,7 +2,7 @@
 //!
 //! Where: made before the traffic. Invariant: from it alone the run can be repeated: the command
 //! line, the seed and the whole workload are in it.
-//! Source: row A63 (same seed), and what published figures lacked.
+//! Source: the thesis's section 2.3 (the same seed), and what published figures lacked.
 
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};

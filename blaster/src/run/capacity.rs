@@ -3,7 +3,8 @@
 //! Where: called by `main`; each trial is a `course` at one rate.
 //! Invariant: the servers are populated before each trial, unless once was asked for; Ctrl-C ends
 //! the search and keeps what it found.
-//! Source: rows A56 to A62: the highest rate that keeps the objective, populated before each run.
+//! Source: the paper's section 6: the highest rate that keeps the objective, populated anew for
+//! each run.
 
 use super::course;
 use super::crew::Ground;

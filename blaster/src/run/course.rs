@@ -3,7 +3,7 @@
 //! Where: called by `main`; `capacity` runs it once for each rate it tries.
 //! Invariant: an epoch ends for all threads at the same word, and its CPU readings are taken then;
 //! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
-//! Source: row A61: six consecutive reports of ten seconds after it has settled.
+//! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;

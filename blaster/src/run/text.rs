@@ -3,7 +3,7 @@
 //! Where: printed by `main` when a run is over. Invariant: every figure is of the reports alone,
 //! not of settling; what nobody measured is left out, and never printed as zero. No line is wider
 //! than a terminal's 80 columns, but for names and for commands, which are there to be copied.
-//! Source: rows A40, A62 and A64: counts, RTT and CPU.
+//! Source: the paper's sections 5.2.2 and 6.2: counts, RTT and CPU.
 
 mod explained;
 pub mod found;

@@ -2,7 +2,7 @@
 //!
 //! Where: `course` counts while it populates; `run` and `capacity` tell. Invariant: each key that
 //! is not there is told once, by what became of its request.
-//! Source: row A52; whoever reads hit ratios has to know what was never stored.
+//! Source: the paper's section 5.2.2; whoever reads hit ratios has to know what was never stored.
 
 use crate::measure::Tally;
 use crate::workload::Verb;

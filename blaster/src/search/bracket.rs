@@ -2,7 +2,7 @@
 //!
 //! Where: one of each objective and round. Invariant: `low` < `high`; each `next` lies inside, and
 //! each answer to it narrows the bracket or closes an open end, so that it is done in the end.
-//! Source: row A60; doubling, then bisection on a logarithmic scale.
+//! Source: the paper's section 6.1; doubling, then bisection on a logarithmic scale.
 
 use serde::{Deserialize, Serialize};
 

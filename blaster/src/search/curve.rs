@@ -2,7 +2,7 @@
 //!
 //! Where: kept with the capacities, printed and drawn. Invariant: a point says what was asked for
 //! as well as what came of it, so that a server that gives up shows as one that does.
-//! Source: rows A62 and A65.
+//! Source: the paper's section 6.2.
 
 use crate::measure::{Interval, steady};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //!
 //! Where: printed by `main` when a search is over. Invariant: trials at nearly the same rate are
 //! told in one row, by their medians; a capacity comes with its interval and with what limited it.
-//! Source: rows A60 to A62; what users expect of a saturation test: the knee of the curve.
+//! Source: the paper's section 6.1; what users expect of a saturation test: the knee of the curve.
 
 use super::Plan;
 use crate::letters::{Frame, place, span};
