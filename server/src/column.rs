@@ -122,12 +122,21 @@ impl Kit {
         if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
     }
 
-    /// Connections hold more than one `part`th of what they may.
+    /// Connections keep or pin more than one `part`th of what they may.
     #[inline]
     fn is_pressed(&self, part: usize) -> bool {
+        self.keeps_much(part) || self.pins_much(part)
+    }
+
+    #[inline]
+    fn keeps_much(&self, part: usize) -> bool {
         let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
         kept + self.waiting.held_bytes > self.kept_bytes_max / part
-            || self.waiting.pinned_bytes > self.pinned_bytes_max / part
+    }
+
+    #[inline]
+    fn pins_much(&self, part: usize) -> bool {
+        self.waiting.pinned_bytes > self.pinned_bytes_max / part
     }
 }
 
@@ -384,8 +393,8 @@ impl Column {
         }
     }
 
-    /// Closes the connection that holds memory and has not moved for longest, when they hold too
-    /// much together.
+    /// When connections hold too much together, closes that one of those that hold such which has
+    /// not moved for longest.
     #[cold]
     fn relieve(&mut self) {
         while self.kit.is_pressed(2) {
@@ -393,13 +402,15 @@ impl Column {
             // Between the half and the whole of a share only the stalled go, and looking for them
             // among all connections is not worth doing in every turn.
             let over = self.kit.is_pressed(1);
+            let part = if over { 1 } else { 2 };
+            let (keeps, pins) = (self.kit.keeps_much(part), self.kit.pins_much(part));
             if !over && served_ms < self.relief_due_ms {
                 return;
             }
             let oldest = self
                 .connections
                 .iter()
-                .filter(|(_, it)| it.holds_memory())
+                .filter(|(_, it)| (keeps && it.keeps_memory()) || (pins && it.pins_memory()))
                 .min_by_key(|(_, it)| it.moved_ms)
                 .map(|(token, it)| (token, it.moved_ms));
             let Some((token, moved_ms)) = oldest else { return };

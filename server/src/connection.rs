@@ -280,9 +280,14 @@ impl Connection {
         self.closing |= stop == Stop::Close;
     }
 
-    /// Does it hold memory that `limits` bounds: input, a value on its way in, replies?
-    pub(crate) fn holds_memory(&self) -> bool {
+    /// Does it keep memory that `limits` bounds: input, a value on its way in, replies?
+    pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.out.is_some()
+    }
+
+    /// Does it pin values that it is yet to send?
+    pub(crate) fn pins_memory(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| out.pinned_bytes() > 0)
     }
 
     /// Gives back everything it borrowed from the column.

@@ -116,6 +116,13 @@ impl Client {
                 Err(error) => panic!("{error} after {:?}", got[..at].escape_ascii().to_string()),
             }
         }
+        if got[..at] != *bytes {
+            let mut more = [0; 200];
+            let more_bytes = self.0.read(&mut more).unwrap_or(0);
+            got.truncate(at);
+            got.extend_from_slice(&more[..more_bytes]);
+            at = got.len();
+        }
         assert!(got[..at] == *bytes, "expected {:?}, got {:?}", shown(bytes), shown(&got[..at]));
     }
 
