@@ -215,7 +215,7 @@ pub(crate) fn refusal(error: lexopt::Error) -> Refusal {
 
 /// What is said of numbers in `--help`.
 pub(crate) const NUMBERS: &str = "\
-Numbers may end in k, m or g: thousands, millions or milliards, as in 1.5m.
+Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.
 ";
 
 /// A number within bounds.

@@ -79,7 +79,7 @@ pub(crate) fn grouped(value: f64) -> String {
     out
 }
 
-/// A figure with `k`, `m` or `g` behind it, thousands, millions or milliards, written out; any
+/// A figure with `k`, `m` or `g` behind it, thousands, millions or billions, written out; any
 /// other text as it is.
 pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_millions_and_milliards_are_written_out() {
+    fn thousands_millions_and_billions_are_written_out() {
         for (text, figure) in [
             ("5k", "5000"),
             ("1.5M", "1500000"),

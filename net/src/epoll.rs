@@ -254,13 +254,13 @@ mod tests {
     #[test]
     fn where_the_system_knows_only_milliseconds_it_waits_for_these() {
         let mut epoll = Epoll::new(4).unwrap();
-        let timer = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         for is_exact in [true, false] {
             epoll.is_exact = is_exact;
             let wait = Timeout::Exactly(Duration::from_micros(1));
             assert_eq!(epoll.wait(wait, &Calls::default()).unwrap().len(), 0);
         }
-        epoll.add(&timer, 7, Interest::Wake, &Calls::default()).unwrap();
+        epoll.add(&bell, 7, Interest::Wake, &Calls::default()).unwrap();
         for is_exact in [true, false] {
             epoll.is_exact = is_exact;
             let wait = Timeout::Exactly(Duration::from_secs(60));
