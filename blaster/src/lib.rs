@@ -4,31 +4,23 @@
 //!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
 //! ```
 //!
-//! Where: beside the server, as its client; it also uses the store as a library (`simulate`).
+//! Where: beside the server, as its client; what is simulated is the crate `simulate`.
 //! Invariant: what is asked is determined by the command line and its seed; only when, and what
 //! comes back, is not.
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
-pub mod cache;
 pub mod drive;
-pub mod engine;
 pub mod flags;
 pub mod letters;
 pub mod line;
-pub mod live;
-#[cfg(test)]
-mod made;
 pub mod measure;
-pub mod reference;
 pub mod reflect;
 pub mod report;
 pub mod result;
 pub mod run;
 pub mod search;
 pub mod simulate;
-pub mod sizes;
 pub mod target;
-pub mod trace;
 pub mod wire;
 mod words;
 pub mod workload;

@@ -8,7 +8,7 @@ use blaster::flags::{self, Asked};
 use blaster::reflect;
 use blaster::result::RunResult;
 use blaster::run::{self, capacity};
-use blaster::simulate::{Plan, SimulateError, jobs, plot, report};
+use blaster::simulate;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     };
     let done = match asked {
         Asked::Print(text) => Ok(Printed::well(text)),
-        Asked::Simulate(plan) => simulate(&plan).map_err(|error| error.to_string()),
+        Asked::Simulate(plan) => {
+            simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
+        }
         Asked::Reflect(plan) => match reflect::flags::run(&plan) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(error.to_string()),
@@ -65,17 +67,6 @@ fn main() -> ExitCode {
 fn failed(why: &str, status: u8) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
     ExitCode::from(status)
-}
-
-fn simulate(plan: &Plan) -> Result<Printed, SimulateError> {
-    let outcomes = jobs::run(plan)?;
-    if let Some(path) = &plan.svg {
-        std::fs::write(path, plot::svg(plan, &outcomes))
-            .map_err(|error| SimulateError::Plot(path.clone(), error))?;
-    }
-    let text =
-        if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) };
-    Ok(Printed::well(text))
 }
 
 fn drive(plan: &run::Plan) -> Result<Printed, String> {

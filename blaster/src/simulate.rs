@@ -1,20 +1,20 @@
 //! `kvblaster simulate`: traces replayed against policies at several sizes, all cores at once.
 //!
-//! Where: one of the program's commands. Invariant: a cell of the result depends on its trace, size
-//! and policy only, never on how the work was spread.
+//! Where: one of the program's commands; what is simulated, and how, is the crate `simulate`.
+//! Invariant: what was simulated is told whole, or why it could not be.
 
 pub mod chart;
-pub mod contestant;
 pub mod flags;
-pub mod jobs;
 pub mod plot;
 pub mod report;
-pub mod size;
 
-use crate::engine::Settings;
-use crate::sizes::Items;
-use contestant::Contestant;
-use size::CacheSize;
+use simulate::contestant::Contestant;
+use simulate::engine::Settings;
+use simulate::jobs::{self, SimulateError};
+use simulate::size::CacheSize;
+use simulate::sizes::Items;
+use simulate::trace::{Trace, TraceError};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// All that a simulation is told.
@@ -42,51 +42,53 @@ pub struct Plan {
     pub svg: Option<PathBuf>,
 }
 
-/// Why a simulation did not come to a result.
+/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum SimulateError {
+pub enum ReportError {
     /// A trace cannot be used.
     #[error(transparent)]
-    Trace(#[from] crate::trace::TraceError),
-    /// The store cannot be made.
+    Trace(#[from] TraceError),
+    /// It cannot be simulated.
     #[error(transparent)]
-    Store(#[from] store::MakeError),
-    /// A cache would have no room for the store.
-    #[error(
-        "{trace} at {size}: {bytes} bytes are too little for the real store; \
-         take --copies, larger items or larger sizes"
-    )]
-    Small {
-        /// The trace.
-        trace: String,
-        /// The size.
-        size: String,
-        /// In bytes.
-        bytes: u64,
-    },
+    Simulate(#[from] SimulateError),
     /// The plot cannot be written.
     #[error("{0}: {1}")]
-    Plot(PathBuf, std::io::Error),
+    Plot(PathBuf, #[source] io::Error),
 }
 
-/// A trace, and what came of it.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Its name.
-    pub trace: String,
-    /// Its length.
-    pub requests: u64,
-    /// Its keys.
-    pub keys: u32,
-    /// For each size, its bytes and for each contestant the misses.
-    pub sizes: Vec<(u64, Vec<u64>)>,
-}
-
-impl Outcome {
-    /// How many fewer misses than the baseline, in percent.
-    #[must_use]
-    pub fn reduction_percent(&self, size: usize, contestant: usize) -> f64 {
-        let misses = &self.sizes[size].1;
-        100.0 * (1.0 - misses[contestant] as f64 / (misses[0] as f64).max(1.0))
+/// Does what was asked for; the report.
+///
+/// # Errors
+/// A trace cannot be used, a simulation not made, or the plot not written.
+pub fn run(plan: &Plan) -> Result<String, ReportError> {
+    let traces = plan.traces.iter().map(|path| Trace::read(path));
+    let traces = traces.collect::<Result<Vec<Trace>, TraceError>>()?;
+    let asked = jobs::Plan {
+        sizes: plan.sizes.clone(),
+        contestants: plan.contestants.clone(),
+        items: plan.items.clone(),
+        settings: plan.settings,
+        set_percent: plan.set_percent,
+        copies: plan.copies,
+        threads: plan.threads,
+    };
+    let outcomes = jobs::run(&asked, traces, tell)?;
+    if let Some(path) = &plan.svg {
+        std::fs::write(path, plot::svg(plan, &outcomes))
+            .map_err(|error| ReportError::Plot(path.clone(), error))?;
     }
+    Ok(if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) })
+}
+
+/// How far it is: one line that stays where it is on a terminal, every tenth of it elsewhere.
+fn tell(done: usize, all: usize) {
+    let mut out = io::stderr().lock();
+    let _closed = if out.is_terminal() {
+        let end = if done == all { "\n" } else { "" };
+        write!(out, "\r{done} of {all} simulations{end}")
+    } else if (done * 10 / all) != ((done - 1) * 10 / all) {
+        writeln!(out, "{done} of {all} simulations")
+    } else {
+        Ok(())
+    };
 }

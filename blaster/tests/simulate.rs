@@ -5,8 +5,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
-use blaster::sizes::mix;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use simulate::sizes::mix;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

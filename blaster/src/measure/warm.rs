@@ -120,7 +120,7 @@ mod tests {
         // A hundred keys a second, of which half are hits, drawn: two quarters of a few of them
         // tell nothing.
         let drawn = |second: u64| {
-            let bits = |n| crate::sizes::mix(second * 2 + n).count_ones();
+            let bits = |n| simulate::sizes::mix(second * 2 + n).count_ones();
             u64::from(bits(0) + bits(1)) * 100 / 128
         };
         let at = settled(100, drawn).unwrap();

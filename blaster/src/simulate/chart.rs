@@ -4,8 +4,9 @@
 //! Invariant: no line is longer than `COLUMNS`, whatever the names and figures; a curve passes
 //! within half a row of each of its points. Where several pass, their letters take turns.
 
-use super::{Outcome, Plan};
+use super::Plan;
 use crate::letters::{COLUMNS, Frame, place, span};
+use simulate::jobs::Outcome;
 use std::fmt::Write;
 
 /// Before the frame: a ratio and a space.
@@ -136,8 +137,8 @@ fn legend(out: &mut String, plan: &Plan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::contestant::Contestant;
     use crate::simulate::flags::plan;
+    use simulate::contestant::Contestant;
 
     fn drawn(sizes: &[&str], bytes: &[u64], misses: &[&[u64]]) -> String {
         let mut plan = plan();

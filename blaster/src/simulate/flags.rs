@@ -4,10 +4,10 @@
 //! given last, traces add up.
 
 use super::Plan;
-use super::contestant::Contestant;
-use crate::engine::{Budget, Settings};
 use crate::flags::{Asked, Flag, Refusal, Rows, lines, list, number};
-use crate::sizes::Items;
+use simulate::contestant::Contestant;
+use simulate::engine::{Budget, Settings};
+use simulate::sizes::Items;
 
 /// More threads than anybody has cores.
 const THREADS_MAX: usize = 1024;

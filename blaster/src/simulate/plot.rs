@@ -3,8 +3,9 @@
 //! Where: beside the table. Invariant: plain SVG 1.1 without scripts or fonts of its own, so that
 //! every browser shows it; names are escaped.
 
-use super::{Outcome, Plan};
+use super::Plan;
 use crate::report::words::escaped;
+use simulate::jobs::Outcome;
 use std::fmt::Write;
 
 /// A panel and its margins, in pixels.

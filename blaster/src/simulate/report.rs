@@ -3,13 +3,13 @@
 //! Where: last. Invariant: both say how sizes were drawn and what the budget counts, for traces
 //! record neither.
 
-use super::{Outcome, Plan, chart};
-use crate::engine::Budget;
+use super::{Plan, chart};
 use serde_json::{Value, json};
+use simulate::Eviction;
+use simulate::contestant::Contestant;
+use simulate::engine::Budget;
+use simulate::jobs::Outcome;
 use std::fmt::Write;
-use store::policy::Eviction;
-
-use crate::simulate::contestant::Contestant;
 
 /// Bytes of a column of figures.
 const CELL: usize = 10;

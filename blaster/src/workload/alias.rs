@@ -78,7 +78,7 @@ impl Alias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sizes::mix;
+    use simulate::sizes::mix;
 
     fn shares(weights: &[f64], draws: u64) -> Vec<f64> {
         let alias = Alias::new(weights).unwrap();

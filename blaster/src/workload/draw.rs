@@ -7,7 +7,7 @@ use super::alias::Alias;
 use super::curve::Curve;
 use super::law::Law;
 use super::random::{below, fraction};
-use crate::sizes::mix;
+use simulate::sizes::mix;
 
 /// Whole numbers of a curve that have a cell of their own in a table: small enough to stay in a
 /// core's cache. The others are computed.

@@ -131,7 +131,7 @@ mod tests {
         let mix = Mix::parse(text, Path::new("")).unwrap();
         let mut choice = Choice::new(mix.shares(batch_mean), is_dealt);
         let mut counts = [0; VERBS.len()];
-        (0..draws).for_each(|n| counts[choice.next(crate::sizes::mix(n)) as usize] += 1);
+        (0..draws).for_each(|n| counts[choice.next(simulate::sizes::mix(n)) as usize] += 1);
         counts
     }
 

@@ -4,7 +4,7 @@
 //! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014 (`mix`);
 //! Black and Rogaway, "Ciphers with arbitrary finite domains", 2002 (cycle walking).
 
-use crate::sizes::mix;
+use simulate::sizes::mix;
 
 /// A hash of a number, under a seed and for one use.
 #[must_use]

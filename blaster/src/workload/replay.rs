@@ -3,12 +3,12 @@
 //! Where: in place of drawn ones, when a workload names a trace.
 //! Invariant: keys are numbered without gaps in order of first appearance; there is a request, and
 //! at most `REQUESTS_MAX`.
-//! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `crate::trace`.
+//! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 mod unpacked;
 
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
-use crate::trace::Trace;
+use simulate::trace::Trace;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

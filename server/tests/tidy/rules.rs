@@ -15,13 +15,14 @@ const COLUMNS_MAX: usize = 100;
 const PROOF_LINES_MAX: usize = 25;
 
 /// Which of our crates each crate may use, tests included.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("memory", &[]),
     ("net", &[]),
     ("protocol", &[]),
     ("store", &["memory"]),
     ("server", &["memory", "net", "protocol", "store"]),
-    ("blaster", &["net", "protocol", "store"]),
+    ("simulate", &["store"]),
+    ("blaster", &["net", "protocol", "simulate"]),
     ("fuzz", &["protocol", "store", "memory"]),
 ];
 

@@ -5,8 +5,8 @@
 use super::super::random::hash;
 use super::super::{Ask, Names, Stream, VERBS, Verb, Workload, presets};
 use super::{Folder, asks, made};
-use crate::trace::Trace;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use simulate::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 

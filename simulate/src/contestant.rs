@@ -5,7 +5,7 @@
 
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
-use crate::live::Live;
+use crate::live::Keyed;
 use crate::reference::{Arc, Belady, Clock, Lirs, Lru, Memcached, Sieve};
 use crate::sizes::Items;
 use std::fmt;
@@ -84,7 +84,7 @@ impl Contestant {
     ) -> Result<Box<dyn Cache + 'w>, MakeError> {
         Ok(match self {
             Contestant::Ours(policy) => Box::new(Engine::new(shape, policy, settings)),
-            Contestant::Live(policy) => Box::new(Live::new(shape.capacity_bytes, policy, items)?),
+            Contestant::Live(policy) => Box::new(Keyed::new(shape.capacity_bytes, policy, items)?),
             Contestant::Reference(reference) => match reference {
                 Reference::Lru => Box::new(Lru::new(shape)),
                 Reference::Memcached => Box::new(Memcached::new(shape)),

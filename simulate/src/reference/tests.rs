@@ -4,9 +4,9 @@
 
 use super::*;
 use crate::cache::{Cache, Shape};
+use crate::contestant::Contestant;
 use crate::engine::{Budget, Engine, Settings};
 use crate::made::{Random, cycle, keys_of, mixture, zipf};
-use crate::simulate::contestant::Contestant;
 use crate::sizes::{EQUAL_BYTES, Items};
 use store::policy::Eviction;
 

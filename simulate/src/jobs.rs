@@ -1,0 +1,173 @@
+//! Traces replayed: one job for each trace, size and policy, taken by as many threads as asked for.
+//!
+//! Where: between traces and whoever reports. Invariant: a cell of the result depends on its trace,
+//! size and policy only, never on how the work was spread.
+
+use crate::cache::Shape;
+use crate::contestant::Contestant;
+use crate::engine::Settings;
+use crate::live::MEMORY_BYTES_MIN;
+use crate::size::CacheSize;
+use crate::sizes::{Items, mix};
+use crate::spread::spread;
+use crate::trace::{Trace, TraceError};
+
+/// Keeps the choice of rewriting hits independent of everything else.
+const REWRITE_SALT: u64 = 0x5e77;
+
+/// What is to be simulated.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Sizes of the caches.
+    pub sizes: Vec<CacheSize>,
+    /// Whom to simulate; the first is the baseline, LRU.
+    pub contestants: Vec<Contestant>,
+    /// Sizes of the items.
+    pub items: Items,
+    /// How our engine is built.
+    pub settings: Settings,
+    /// How many of a hundred hits rewrite the value.
+    pub set_percent: u64,
+    /// Keys that stand for each key of a trace.
+    pub copies: u32,
+    /// Simulations at a time.
+    pub threads: usize,
+}
+
+/// Why a simulation did not come to a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// A trace cannot be used.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The store cannot be made.
+    #[error(transparent)]
+    Store(#[from] store::MakeError),
+    /// A cache would have no room for the store.
+    #[error(
+        "{trace} at {size}: {bytes} bytes are too little for the real store; \
+         take --copies, larger items or larger sizes"
+    )]
+    Small {
+        /// The trace.
+        trace: String,
+        /// The size.
+        size: String,
+        /// In bytes.
+        bytes: u64,
+    },
+}
+
+/// A trace, and what came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its name.
+    pub trace: String,
+    /// Its length.
+    pub requests: u64,
+    /// Its keys.
+    pub keys: u32,
+    /// For each size, its bytes and for each contestant the misses.
+    pub sizes: Vec<(u64, Vec<u64>)>,
+}
+
+impl Outcome {
+    /// How many fewer misses than the baseline, in percent.
+    #[must_use]
+    pub fn reduction_percent(&self, size: usize, contestant: usize) -> f64 {
+        let misses = &self.sizes[size].1;
+        100.0 * (1.0 - misses[contestant] as f64 / (misses[0] as f64).max(1.0))
+    }
+}
+
+/// A trace and the sizes of its items.
+struct Replay {
+    trace: Trace,
+    item_bytes: Vec<u32>,
+    capacities: Vec<u64>,
+}
+
+/// A cell of the result.
+#[derive(Clone, Copy)]
+struct Job {
+    replay: usize,
+    size: usize,
+    contestant: usize,
+}
+
+/// Simulates all of it; `tell` is called with how many simulations are done, and of how many.
+///
+/// # Errors
+/// There would be too many requests, or the real store cannot be made.
+pub fn run(
+    plan: &Plan,
+    traces: Vec<Trace>,
+    tell: impl Fn(usize, usize) + Sync,
+) -> Result<Vec<Outcome>, SimulateError> {
+    let replays = traces.into_iter().map(|trace| Ok(Replay::new(plan, trace.copied(plan.copies)?)));
+    let replays = replays.collect::<Result<Vec<_>, SimulateError>>()?;
+    let jobs = jobs(plan, &replays);
+    let mut outcomes: Vec<Outcome> = replays
+        .iter()
+        .map(|replay| Outcome {
+            trace: replay.trace.name.clone(),
+            requests: replay.trace.requests.len() as u64,
+            keys: replay.trace.keys,
+            sizes: replay
+                .capacities
+                .iter()
+                .map(|bytes| (*bytes, vec![0; plan.contestants.len()]))
+                .collect(),
+        })
+        .collect();
+    let job = |at: usize| simulate(plan, &replays[jobs[at].replay], jobs[at]);
+    let misses = spread(jobs.len(), plan.threads, job, |done| tell(done, jobs.len()))?;
+    for (job, misses) in jobs.iter().zip(misses) {
+        outcomes[job.replay].sizes[job.size].1[job.contestant] = misses;
+    }
+    Ok(outcomes)
+}
+
+impl Replay {
+    fn new(plan: &Plan, trace: Trace) -> Replay {
+        let item_bytes: Vec<u32> = (0..trace.keys).map(|key| plan.items.bytes(key)).collect();
+        let capacities = plan.sizes.iter().map(|size| size.bytes(&item_bytes)).collect();
+        Replay { trace, item_bytes, capacities }
+    }
+}
+
+/// All jobs, the longest first, so that no thread begins one when the others are done.
+fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for replay in 0..replays.len() {
+        for size in 0..plan.sizes.len() {
+            let cells = 0..plan.contestants.len();
+            jobs.extend(cells.map(|contestant| Job { replay, size, contestant }));
+        }
+    }
+    jobs.sort_by_key(|job| std::cmp::Reverse(replays[job.replay].trace.requests.len()));
+    jobs
+}
+
+/// The misses of one cell.
+fn simulate(plan: &Plan, replay: &Replay, job: Job) -> Result<u64, SimulateError> {
+    let contestant = plan.contestants[job.contestant];
+    let capacity_bytes = replay.capacities[job.size];
+    if matches!(contestant, Contestant::Live(_)) && capacity_bytes < MEMORY_BYTES_MIN {
+        return Err(SimulateError::Small {
+            trace: replay.trace.name.clone(),
+            size: plan.sizes[job.size].to_string(),
+            bytes: capacity_bytes,
+        });
+    }
+    let shape = Shape { item_bytes: &replay.item_bytes, capacity_bytes };
+    let requests = &replay.trace.requests;
+    let mut cache = contestant.cache(shape, requests, &plan.items, plan.settings)?;
+    let mut misses = 0;
+    for (at, key) in requests.iter().enumerate() {
+        let rewrites =
+            plan.set_percent > 0 && { mix(at as u64 ^ REWRITE_SALT) % 100 < plan.set_percent };
+        misses += u64::from(!cache.request(*key, rewrites));
+    }
+    Ok(misses)
+}

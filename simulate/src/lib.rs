@@ -1,0 +1,53 @@
+//! Caches offline: what an eviction policy, a size or the real store makes of given requests.
+//!
+//! ```text
+//!                                        +-> Engine, with the store's own decisions
+//!   files -> Trace -> jobs::run -> Cache +-> references: LRU, ARC, Belady, ...
+//!                                        +-> the real store
+//!   any Request iterator -> stream::run ---> the real store, on a virtual clock
+//! ```
+//!
+//! [`jobs`] replays traces of keys against many policies and sizes at once: each key has one size,
+//! a miss is filled, and there is no time. [`stream`] takes requests of any origin, each with its
+//! key, sizes, TTL, operation and time, and asks the real store for them. Its clock is that of the
+//! requests: an hour of traffic takes as long as its requests take. What memory gives which hit
+//! ratio is then
+//!
+//! ```
+//! use simulate::sizes::{Size, mix};
+//! use simulate::stream::{Operation, Request, curve};
+//! use simulate::{Eviction, MakeError};
+//!
+//! let requests = || (0..20_000_u64).map(|at| Request {
+//!     key: mix(at) % 3000,
+//!     size: Size { key: 20, value: 1000 },
+//!     ttl_s: 60,
+//!     operation: Operation::Fetch,
+//!     at_ns: at * 1_000_000,
+//! });
+//! let memory_bytes = [1 << 20, 4 << 20];
+//! let by_size = curve(&memory_bytes, Eviction::default(), 2, 10_000_000_000, requests)?;
+//! assert!(by_size[0].hit_ratio() < by_size[1].hit_ratio());
+//! # Ok::<(), MakeError>(())
+//! ```
+//!
+//! Where: beside the server, of which it uses the store; `kvblaster simulate` is its command line.
+//! Invariant: no network, no clock, no randomness but the store's hash: the same requests give the
+//! same misses, in the real store to within chance.
+
+pub mod cache;
+pub mod contestant;
+pub mod engine;
+pub mod jobs;
+pub mod live;
+#[cfg(test)]
+mod made;
+pub mod reference;
+pub mod size;
+pub mod sizes;
+mod spread;
+pub mod stream;
+pub mod trace;
+
+pub use store::policy::Eviction;
+pub use store::{MakeError, Stats, Store};

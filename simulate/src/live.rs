@@ -1,0 +1,205 @@
+//! The real store in process, by bytes: what a server of one column would answer.
+//!
+//! Where: beside the engine, which is to be compared with it, and behind `stream`.
+//! Invariant: memory is what `-m` would bound, index included, so that the store chooses its
+//! segments itself; its clock is the requests' and never goes back.
+//! The store's hash is random, so misses differ a little from run to run.
+
+use crate::cache::Cache;
+use crate::sizes::{Items, Size};
+use crate::stream::{Operation, Request};
+use std::sync::Arc;
+use store::policy::Eviction;
+use store::{Body, Column, Config, MakeError, Put, Refused, Store, Stored, Verb};
+
+/// The least memory a store takes.
+pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// The longest value that is stored: `-I`.
+const ITEM_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a key that tell it from others; greater numbers have twice as many.
+const NUMBER_BYTES: usize = 4;
+/// Requests between quiescent points, and between turns of background work.
+const BATCH_REQUESTS: u64 = 64;
+/// A second of the store's clock.
+const SECOND_NS: u64 = 1_000_000_000;
+/// Turns of background work when a new second begins, at most: as a server that is not all busy.
+const TURNS_MAX: u32 = 1 << 10;
+/// A request is given up after so many shares of work that made no room for it.
+const ASKS_MAX: u32 = 1 << 10;
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The key's item was there.
+    Hit,
+    /// It was not.
+    Miss,
+    /// A SET stored its item.
+    Stored,
+    /// A SET did not: its item is larger than the store takes. The key's old item is gone.
+    Refused,
+}
+
+/// A store, and the clock of its requests.
+#[derive(Debug)]
+pub struct Live {
+    store: Arc<Store>,
+    column: Column,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    requests: u64,
+    now_s: u32,
+}
+
+impl Live {
+    /// An empty one of `memory_bytes`, 1 MiB to 1 TiB; it takes them from the system as it fills.
+    ///
+    /// # Errors
+    /// The store cannot be made.
+    pub fn new(memory_bytes: u64, policy: Eviction) -> Result<Self, MakeError> {
+        let now_s = 1;
+        let store = Store::new(&Config {
+            memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+            item_bytes_max: ITEM_BYTES_MAX,
+            columns: 1,
+            eviction: Some(policy),
+            cas: true,
+            now: now_s,
+        })?;
+        let column = store.column();
+        let value = vec![b'v'; ITEM_BYTES_MAX];
+        Ok(Live { store, column, key: Vec::new(), value, requests: 0, now_s })
+    }
+
+    /// The store: its statistics, and its own estimate of other sizes.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Asks it, when its time has come.
+    pub fn ask(&mut self, request: &Request) -> Answer {
+        self.turn(request.at_ns);
+        self.name(request.key, request.size);
+        match request.operation {
+            Operation::Get | Operation::Fetch => {
+                if self.column.get(&self.key).is_some() {
+                    return Answer::Hit;
+                }
+                if request.operation == Operation::Fetch {
+                    // Refused: it stays a miss.
+                    let _refused = self.set(request);
+                }
+                Answer::Miss
+            }
+            Operation::Set => match self.set(request) {
+                Ok(_) => Answer::Stored,
+                Err(_) => Answer::Refused,
+            },
+            Operation::Delete if self.column.delete(&self.key) => Answer::Hit,
+            Operation::Delete => Answer::Miss,
+        }
+    }
+
+    /// What a server does between requests.
+    fn turn(&mut self, at_ns: u64) {
+        self.requests += 1;
+        let now_s = u32::try_from(at_ns / SECOND_NS).unwrap_or(u32::MAX - 1) + 1;
+        if now_s > self.now_s {
+            self.now_s = now_s;
+            self.column.set_now(now_s);
+            for _ in 0..TURNS_MAX {
+                self.column.quiesce();
+                if !self.column.maintain() {
+                    break;
+                }
+            }
+        } else if self.requests.is_multiple_of(BATCH_REQUESTS) {
+            self.column.quiesce();
+            self.column.maintain();
+        }
+    }
+
+    /// Puts the key's bytes in `self.key`.
+    fn name(&mut self, number: u64, size: Size) {
+        let is_short = number <= u64::from(u32::MAX);
+        let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
+        self.key.clear();
+        self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
+        // A short number with this behind it is a greater one from 2^62 on.
+        self.key.resize((size.key as usize).max(number_bytes), b'k');
+    }
+
+    /// Stores a value under `self.key`.
+    fn set(&mut self, request: &Request) -> Result<Stored, Refused> {
+        let mut put = Put::new(Verb::Set, &self.key);
+        if request.ttl_s > 0 {
+            put.exptime = self.now_s.saturating_add(request.ttl_s);
+        }
+        let value_bytes = request.size.value;
+        let bytes = &self.value[..(value_bytes as usize).min(self.value.len())];
+        self.column.admit(&put, value_bytes.into())?;
+        if bytes.len() <= self.column.log_value_bytes_max() {
+            return at_last(&mut self.column, |column| column.put(&put, Body::Bytes(bytes)));
+        }
+        let mut draft = self.column.draft(value_bytes);
+        while draft.missing_bytes() > 0 {
+            at_last(&mut self.column, |column| draft.space(column).map(|_| ()))?;
+            let space = draft.space(&mut self.column)?;
+            let filled = space.len().min(bytes.len());
+            space[..filled].copy_from_slice(&bytes[..filled]);
+            draft.filled(filled);
+        }
+        at_last(&mut self.column, |column| column.put(&put, Body::Draft(&mut draft)))
+    }
+}
+
+/// Asks until there is room, a quiescent point in between: there is no other column to wait for.
+fn at_last<R>(
+    column: &mut Column,
+    mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,
+) -> Result<R, Refused> {
+    let mut done = ask(column);
+    for _ in 0..ASKS_MAX {
+        if !matches!(done, Err(Refused::Later)) {
+            break;
+        }
+        column.quiesce();
+        done = ask(column);
+    }
+    done
+}
+
+/// The same where requests are only keys, whose sizes are drawn.
+#[derive(Debug)]
+pub struct Keyed<'w> {
+    live: Live,
+    items: &'w Items,
+}
+
+impl<'w> Keyed<'w> {
+    /// As `Live::new`, with the sizes of `items`.
+    ///
+    /// # Errors
+    /// The store cannot be made.
+    pub fn new(memory_bytes: u64, policy: Eviction, items: &'w Items) -> Result<Self, MakeError> {
+        Ok(Keyed { live: Live::new(memory_bytes, policy)?, items })
+    }
+}
+
+impl Cache for Keyed<'_> {
+    fn request(&mut self, key: u32, rewrites: bool) -> bool {
+        let operation = Operation::Fetch;
+        let size = self.items.size(key);
+        let request = Request { key: key.into(), size, ttl_s: 0, operation, at_ns: 0 };
+        let hit = self.live.ask(&request) == Answer::Hit;
+        if hit && rewrites {
+            let _refused = self.live.set(&request);
+        }
+        hit
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.live.store.stats().bytes
+    }
+}

@@ -1,0 +1,51 @@
+//! Jobs spread over threads, each taking the next one when it is done.
+//!
+//! Where: below `jobs` and `stream`. Invariant: results stand in the order of the jobs; a job that
+//! fails ends the whole with its reason, and none is left out silently.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The results of jobs 0 to `count`, `threads` at a time. `tell` is called with how many are done.
+pub(crate) fn spread<T: Send, E: Send>(
+    count: usize,
+    threads: usize,
+    job: impl Fn(usize) -> Result<T, E> + Sync,
+    tell: impl Fn(usize) + Sync,
+) -> Result<Vec<T>, E> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
+    let failed = Mutex::new(None);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed); // unique by itself
+            if at >= count {
+                return;
+            }
+            match job(at) {
+                Ok(result) => {
+                    // Poisoned: another thread has panicked, and the scope will too.
+                    if let Ok(mut results) = results.lock() {
+                        results[at] = Some(result);
+                    }
+                    tell(done.fetch_add(1, Ordering::Relaxed) + 1); // a count
+                }
+                Err(error) => {
+                    next.store(count, Ordering::Relaxed); // the others stop soon
+                    if let Ok(mut failed) = failed.lock() {
+                        *failed = Some(error);
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..threads.clamp(1, count.max(1))).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    match failed.into_inner() {
+        Ok(Some(error)) => Err(error),
+        _ => Ok(results.into_inner().unwrap_or_default().into_iter().flatten().collect()),
+    }
+}

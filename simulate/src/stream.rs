@@ -1,0 +1,120 @@
+//! Requests of any origin, with sizes, TTLs and times, asked of the real store by a virtual clock.
+//!
+//! Where: for whoever has a workload and wants its hit ratio at given sizes. Invariant: nothing is
+//! kept of the requests: a sequence may be as long as its iterator goes on.
+//! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
+//! Simulations", USENIX ATC 2017.
+
+use crate::live::{Answer, Live};
+use crate::sizes::{Size, mix};
+use crate::spread::spread;
+use store::policy::Eviction;
+use store::{MakeError, Stats};
+
+/// Keeps a sample of keys independent of everything else that is drawn from them.
+const SAMPLE_SALT: u64 = 0x5a3b_1e00;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Looks the key up.
+    Get,
+    /// Looks it up, and stores its item on a miss: cache-aside.
+    Fetch,
+    /// Stores its item.
+    Set,
+    /// Deletes it.
+    Delete,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number of its key, below 2^62.
+    pub key: u64,
+    /// Bytes of the key and of the value that a `Fetch` or `Set` stores.
+    pub size: Size,
+    /// Seconds that what is stored lives; 0: until it is evicted.
+    pub ttl_s: u32,
+    /// What it does.
+    pub operation: Operation,
+    /// When, in nanoseconds from the first on. A time before the last one's counts as that.
+    pub at_ns: u64,
+}
+
+/// What came of a sequence in one store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// The store's memory.
+    pub memory_bytes: u64,
+    /// Keys looked up in the time that counts.
+    pub gets: u64,
+    /// Of these, found.
+    pub hits: u64,
+    /// Items that a `Set` did not store in that time, for they are too large.
+    pub refused: u64,
+    /// The store's counters in the end, from the beginning on: items and their bytes, evictions,
+    /// what expired.
+    pub stats: Stats,
+}
+
+impl Counted {
+    /// Of keys looked up; 0 if there were none.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        self.hits as f64 / self.gets.max(1) as f64
+    }
+}
+
+/// Asks a store of `memory_bytes` for all requests; those before `counted_from_ns` only fill it.
+///
+/// # Errors
+/// The store cannot be made: it is from 1 MiB to 1 TiB.
+pub fn run(
+    memory_bytes: u64,
+    policy: Eviction,
+    counted_from_ns: u64,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<Counted, MakeError> {
+    let mut live = Live::new(memory_bytes, policy)?;
+    let mut counted = Counted { memory_bytes, ..Counted::default() };
+    for request in requests {
+        let answer = live.ask(&request);
+        if request.at_ns < counted_from_ns {
+            continue;
+        }
+        if matches!(request.operation, Operation::Get | Operation::Fetch) {
+            counted.gets += 1;
+            counted.hits += u64::from(answer == Answer::Hit);
+        }
+        counted.refused += u64::from(answer == Answer::Refused);
+    }
+    counted.stats = live.store().stats();
+    Ok(counted)
+}
+
+/// As `run` for each of several sizes, `threads` of them at a time; `requests` gives the sequence
+/// anew for each.
+///
+/// # Errors
+/// As `run`.
+pub fn curve<R: IntoIterator<Item = Request>>(
+    memory_bytes: &[u64],
+    policy: Eviction,
+    threads: usize,
+    counted_from_ns: u64,
+    requests: impl Fn() -> R + Sync,
+) -> Result<Vec<Counted>, MakeError> {
+    let one = |at: usize| run(memory_bytes[at], policy, counted_from_ns, requests());
+    spread(memory_bytes.len(), threads, one, |_| ())
+}
+
+/// Chooses the requests of one key in `one_in`, for `Iterator::filter`: in a store of that part of
+/// the memory their hit ratio is about that of all in the whole. A store of few segments, or a
+/// sample of few keys, says less.
+pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
+    move |request| mix(request.key ^ SAMPLE_SALT).is_multiple_of(one_in.max(1))
+}
+
+#[cfg(test)]
+mod tests;
