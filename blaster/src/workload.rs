@@ -12,6 +12,7 @@ mod gaps;
 pub mod help;
 mod histogram;
 mod law;
+mod listed;
 mod mix;
 mod names;
 mod popularity;
@@ -28,6 +29,7 @@ pub use stream::Stream;
 
 use crate::words::meant;
 use gaps::{Gap, Pace};
+use listed::Listed;
 use mix::Mix;
 use popularity::{Popularity, Table};
 use replay::Replay;
@@ -111,6 +113,7 @@ pub struct WorkloadError(pub String);
 #[derive(Clone, Debug)]
 pub struct Workload {
     keys: u64,
+    listed: Option<Arc<Listed>>,
     population_seed: u64,
     popularity: Popularity,
     table: Arc<Table>,
@@ -135,6 +138,7 @@ impl Default for Workload {
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
+            listed: None,
             population_seed: 1,
             popularity: Popularity::Uniform,
             table: Arc::new(Table::Uniform),
@@ -209,6 +213,10 @@ impl Workload {
             let why = "gap: trace: there is no trace, or it does not record times";
             return Err(WorkloadError(why.to_owned()));
         }
+        if self.listed.is_some() && self.trace.is_some() {
+            let why = "key-file: a trace has keys of its own; only one of them can be replayed";
+            return Err(WorkloadError(why.to_owned()));
+        }
         Ok(())
     }
 
@@ -221,7 +229,12 @@ impl Workload {
     /// How many keys there are, numbered from 0.
     #[must_use]
     pub fn keys(&self) -> u64 {
-        self.trace.as_ref().map_or(self.keys, |trace| u64::from(trace.keys))
+        self.trace.as_ref().map_or_else(|| self.drawn_keys(), |trace| u64::from(trace.keys))
+    }
+
+    /// How many keys there are to be drawn from.
+    fn drawn_keys(&self) -> u64 {
+        self.listed.as_ref().map_or(self.keys, |listed| listed.keys())
     }
 
     /// Is a miss followed by a SET of what was missed?
@@ -257,7 +270,9 @@ impl Workload {
             let keys: f64 = details.key_bytes.iter().map(|bytes| f64::from(*bytes)).sum();
             return keys + details.value_bytes.iter().map(|bytes| f64::from(*bytes)).sum::<f64>();
         }
-        self.keys() as f64 * (draw::mean(&self.key_size.law) + self.value_bytes_mean())
+        let made = || self.keys() as f64 * draw::mean(&self.key_size.law);
+        let names = self.listed.as_ref().map_or_else(made, |listed| listed.bytes() as f64);
+        names + self.keys() as f64 * self.value_bytes_mean()
     }
 
     /// The mean gap between the requests of one of so many threads where the workload itself

@@ -266,6 +266,7 @@ fn check(server: &Server, speeches: &[Speech]) {
             assert_eq!(counts, (2000, 2000, 0, 0, 0), "{what}");
             several(&drive, &prefix, &what);
             every_verb(&drive, &prefix, &what);
+            listed(&drive, &prefix, &server.folder, &what);
         }
     }
 }
@@ -306,6 +307,20 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     // Redis makes the item that is appended to, memcached does not.
     let is_redis = drive.speech == Speech::Resp;
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
+}
+
+/// Keys of a file: stored, found again, and verified.
+fn listed(drive: &Drive, prefix: &str, folder: &Path, what: &str) {
+    let file = folder.join("keys");
+    // Of different lengths, and not of ASCII alone.
+    let keys: String = (0..KEYS).map(|n| format!("{prefix}-\u{e9}-{}\n", n * n)).collect();
+    std::fs::write(&file, keys).unwrap();
+    let workload = workload(&[("key-file", file.to_str().unwrap()), ("popularity", "zipf:1")]);
+    let drive = Drive { names: Names::new(&workload), workload, ..drive.clone() };
+    populate(&drive);
+    let seen = run(drive);
+    let get = seen.verb(Verb::Get);
+    assert_eq!((get.answered, get.hits, get.corrupt, get.errors), (2000, 2000, 0, 0), "{what}");
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
 /// What the files that a workload names held when they were read, as comments: a manifest cannot
 /// hold them, but tells whether they have changed.
 fn contents(workload: &Workload) -> String {
-    let Workload { popularity, key_size, value_size, batch, gap, ttl, trace, .. } = workload;
+    let Workload { listed, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
+        workload;
     let laws = [
         ("popularity", popularity.histogram()),
         ("key-size", key_size.law.histogram()),
@@ -93,10 +94,12 @@ fn contents(workload: &Workload) -> String {
         ("gap", gap.histogram()),
         ("ttl", ttl.law.histogram()),
     ];
-    let row = |(name, histogram): (&str, Option<&Histogram>)| {
-        histogram.map(|histogram| format!("# md5 of {name}'s file: {}\n", histogram.sum()))
+    let laws = laws.map(|(name, histogram)| (name, histogram.map(Histogram::sum)));
+    let keys = ("key-file", listed.as_ref().map(|listed| listed.sum.as_str()));
+    let row = |(name, sum): (&str, Option<&str>)| {
+        sum.map(|sum| format!("# md5 of {name}'s file: {sum}\n"))
     };
-    let mut text: String = laws.into_iter().filter_map(row).collect();
+    let mut text: String = [keys].into_iter().chain(laws).filter_map(row).collect();
     if let Some(trace) = trace {
         let (requests, keys) = (trace.requests.len(), trace.keys);
         text += &format!("# the trace: {requests} requests of {keys} keys\n");

@@ -12,9 +12,11 @@
 //!
 //! Names of different sizes differ; those of one size differ in their number. It is written in
 //! decimal where the size has room for that, else in base 94, and where even that does not fit the
-//! name is longer than the size drawn for it (a million keys need 4 bytes).
+//! name is longer than the size drawn for it (a million keys need 4 bytes). Keys of a file, or of
+//! a trace that records their sizes, stand in the place of all this.
 
 use super::draw::Whole;
+use super::listed::Listed;
 use super::random::{hash, seed_for, usage};
 use super::replay::Replay;
 use super::{KEY_BYTES_MAX, Workload};
@@ -87,6 +89,7 @@ struct Made {
     appends: bool,
     pool: Vec<u8>,
     trace: Option<Arc<Replay>>,
+    listed: Option<Arc<Listed>>,
 }
 
 impl Names {
@@ -115,20 +118,25 @@ impl Names {
             appends: appends > 0.0,
             pool: (0..(POOL_BYTES + STAMP_BYTES) as u64).map(letter).collect(),
             trace: recorded.cloned(),
+            listed: workload.listed.clone(),
         }))
     }
 
     /// How names are written, if all are of one size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let made = &*self.0;
-        let bytes = made.key_size.fixed().filter(|_| made.trace.is_none())?;
+        let bytes =
+            made.key_size.fixed().filter(|_| made.trace.is_none() && made.listed.is_none())?;
         let form = made.forms.get(bytes as usize).or(made.forms.last())?;
         Some(Pattern { digits: usize::from(form.digits), is_decimal: form.is_decimal })
     }
 
-    /// Appends a key's name: 1 to 250 bytes from 0x21 to 0x7e.
+    /// Appends a key's name: 1 to 250 bytes, none of them a space or a control character.
     pub fn key(&self, key: u64, out: &mut Vec<u8>) {
         let made = &*self.0;
+        if let Some(listed) = &made.listed {
+            return out.extend_from_slice(listed.key(key));
+        }
         let bytes = match &made.trace {
             Some(trace) => recorded(trace, key).map_or(0, |(key_bytes, _)| u32::from(key_bytes)),
             None => match made.key_size.fixed() {

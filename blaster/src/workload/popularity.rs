@@ -2,7 +2,7 @@
 //!
 //! Where: `stream` draws a request's keys. Invariant: every key that is drawn is below the number
 //! of keys; which key has which rank is shuffled by the population's seed: popular keys are not
-//! neighbours.
+//! neighbours. Keys of a file have the ranks of their lines instead.
 //! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
 //! (Gaussian); see `zipf` for Zipf.
 
@@ -190,9 +190,10 @@ pub(crate) struct Picks {
 }
 
 impl Picks {
-    /// Those of thread `thread` of `threads`.
-    pub(crate) fn new(keys: u64, seed: u64, thread: u32, threads: u32) -> Picks {
-        let shuffle = Shuffle::new(keys, seed_for(seed, usage::SHUFFLE));
+    /// Those of thread `thread` of `threads`; without a seed keys are not shuffled.
+    pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> Picks {
+        let seed = seed.map(|seed| seed_for(seed, usage::SHUFFLE));
+        let shuffle = seed.map_or(Shuffle::none(keys), |seed| Shuffle::new(keys, seed));
         let step = u64::from(threads) % keys.max(1);
         Picks { keys, shuffle, next: u64::from(thread) % keys.max(1), step }
     }

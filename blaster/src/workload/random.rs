@@ -64,6 +64,11 @@ impl Shuffle {
         Shuffle { end, mask, shift: (bits / 2).max(1), rounds: [0, 1, 2].map(round) }
     }
 
+    /// Their own order.
+    pub(crate) fn none(end: u64) -> Shuffle {
+        Shuffle { end, mask: u64::MAX, shift: 63, rounds: [(1, 0); ROUNDS] }
+    }
+
     /// What stands at `place`, which is below `end`.
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(place < self.end);
@@ -98,6 +103,7 @@ mod tests {
                 assert!(!std::mem::replace(&mut seen[at], true), "{at} of {end} twice");
             }
         }
+        assert!([0, 1, 6, 999].iter().all(|place| Shuffle::none(1000).at(*place) == *place));
         assert_eq!(Shuffle::new(1 << 40, 1).end, 1 << 40);
         assert!(Shuffle::new(1 << 40, 1).at((1 << 40) - 1) < 1 << 40);
     }

@@ -5,6 +5,7 @@
 use super::draw::Whole;
 use super::gaps::{Gap, Pace};
 use super::law::{Law, Usage};
+use super::listed::Listed;
 use super::mix::Mix;
 use super::popularity::Popularity;
 use super::replay::Replay;
@@ -66,18 +67,33 @@ const TTL: Usage = Usage {
 };
 
 /// All settings.
-pub const SETTINGS: [Setting; 16] = [
+pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "keys",
         value: "N",
         help: "how many keys there are, 1 to 2^40",
         set: |to, text, _| {
             let keys = count("keys", text, 1, KEYS_MAX)?;
-            to.table = to.popularity.table(keys).ok_or_else(|| no_table("keys", text))?.into();
+            let drawn = to.listed.as_ref().map_or(keys, |listed| listed.keys());
+            to.table = to.popularity.table(drawn).ok_or_else(|| no_table("keys", text))?.into();
             to.keys = keys;
             Ok(())
         },
         get: |of| Some(of.keys.to_string()),
+    },
+    Setting {
+        name: "key-file",
+        value: "PATH",
+        help: "the keys themselves, one a line, the most popular first, as many as there are; \
+               keys, key-size and key-prefix are not asked then",
+        set: |to, text, base| {
+            let listed = Listed::read(&base.join(text))?;
+            let table = to.popularity.table(listed.keys());
+            to.table = table.ok_or_else(|| no_table("key-file", text))?.into();
+            to.listed = Some(Arc::new(listed));
+            Ok(())
+        },
+        get: |of| of.listed.as_ref().map(|listed| listed.path.display().to_string()),
     },
     Setting {
         name: "population-seed",
@@ -96,7 +112,8 @@ pub const SETTINGS: [Setting; 16] = [
         help: "how often each key is asked for (below)",
         set: |to, text, base| {
             let popularity = Popularity::parse(text, base)?;
-            let table = popularity.table(to.keys).ok_or_else(|| no_table("popularity", text))?;
+            let table = popularity.table(to.drawn_keys());
+            let table = table.ok_or_else(|| no_table("popularity", text))?;
             (to.popularity, to.table) = (popularity, Arc::new(table));
             Ok(())
         },

@@ -65,7 +65,12 @@ impl Stream {
             rounding: Rounding::default(),
             turn: f64::from(thread) / f64::from(threads),
             choice: Choice::new(shares, workload.is_dealt),
-            picks: Picks::new(workload.keys(), workload.population_seed, thread, threads),
+            picks: Picks::new(
+                workload.keys(),
+                workload.listed.is_none().then_some(workload.population_seed),
+                thread,
+                threads,
+            ),
             value_size_seed: seed_for(workload.population_seed, usage::VALUE_SIZE),
             replaying: workload
                 .trace

@@ -33,8 +33,10 @@ fn every_setting_is_printed_as_it_is_read() {
     let sizes = folder.file("sizes", "64 1\n128 3\n");
     let trace = folder.file("trace.csv", "1,k,1,1,1,get,0\n2,k,1,1,1,get,0\n");
     let sizes = format!("file:{}", sizes.display());
+    let keys = folder.file("keys", "one\ntwo\n");
     let others = [
         ("keys", "12345"),
+        ("key-file", keys.to_str().unwrap()),
         ("population-seed", "7"),
         ("popularity", "gaussian:0.1,0.25"),
         ("key-size", &sizes),
@@ -58,6 +60,10 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
+    // What replays a trace has its keys.
+    let why = "key-file: a trace has keys of its own; only one of them can be replayed";
+    assert_eq!(parse(&workload.to_toml()).err(), Some((1, why.to_owned())));
+    workload.listed = None;
     let text = workload.to_toml();
     assert_eq!(parse(&text).unwrap().to_toml(), text, "{text}");
     assert_eq!(workload.keys(), 1, "the trace's");
@@ -90,7 +96,7 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
 #[test]
 fn mistakes_in_files_are_told_with_their_line() {
     for (text, line, why) in [
-        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, population-seed, "),
+        ("keys = 5\nkeyz = 1\n", 2, "keyz: no such setting; there are keys, key-file, "),
         ("\n\nkeys = 0\n", 3, "keys: 0: must be a whole number from 1 to 1099511627776"),
         ("keys = [1]\n", 1, "keys: a string or a number is expected, not this array"),
         ("keys = 1\nkeys = 2\n", 2, "duplicate key"),
@@ -99,6 +105,7 @@ fn mistakes_in_files_are_told_with_their_line() {
         ("value-size = \"64\"\nmix = { put = 1 }", 2, "mix: put=1: put is none of get, set,"),
         ("gap = \"trace\"", 1, "gap: trace: there is no trace, or it does not record times"),
         ("ttl = { a = { b = 1 } }", 1, "ttl: a table in a table means nothing here"),
+        ("keys = 3\nkey-file = \"/no/such\"", 2, "key-file: /no/such: No such file or directory"),
     ] {
         let (at, told) = parse(text).unwrap_err();
         assert_eq!(at, line, "{text:?}: {told}");

@@ -13,7 +13,7 @@ use std::path::Path;
 
 fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     let table = Popularity::parse(text, Path::new("")).unwrap().table(keys).unwrap();
-    let mut picks = Picks::new(keys, 1, 0, 1);
+    let mut picks = Picks::new(keys, Some(1), 0, 1);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(21);
     (0..draws).map(|_| picks.draw(&table, &mut random)).collect()
 }
@@ -189,6 +189,42 @@ fn histograms_take_the_place_of_every_law() {
     // Words are for verbs only.
     let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
+}
+
+#[test]
+fn keys_of_a_file_are_as_popular_as_their_lines_say() {
+    let folder = super::Folder::new("listed");
+    let text: String = (0..1000).map(|line| format!("user:{line}\n")).collect();
+    let listed = folder.file("keys", &text);
+    let made = |popularity: &str| {
+        let listed = ("key-file", listed.to_str().unwrap());
+        made("uniform", &[("popularity", popularity), listed, ("value-size", "20-90")])
+    };
+    let share = |workload, below: u64| {
+        let asks = super::asks(workload, 1, 100_000);
+        asks.iter().filter(|ask| ask.keys[0] < below).count() as f64 / asks.len() as f64
+    };
+    // The first line is the most popular key, in proportion to 1/1 of 1/1 + 1/2 + .. + 1/1000.
+    let workload = made("zipf:1");
+    assert!((share(&workload, 1) - 1.0 / 7.485_471).abs() < 0.005);
+    assert!((share(&workload, 10) - 2.928_968 / 7.485_471).abs() < 0.005);
+    assert_eq!((workload.keys(), workload.items_bytes()), (1000, 7890.0 + 55_000.0));
+    let names = super::super::Names::new(&workload);
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    names.key(7, &mut key);
+    names.value(7, names.value_bytes(7), &mut value);
+    assert_eq!(key, b"user:7");
+    assert!(names.verify(7, &value) && !names.verify(8, &value) && names.pattern().is_none());
+    // A histogram of as many rows has each key's own weight.
+    let rows: String = (0..1000).map(|row| format!("{row} {}\n", row % 2)).collect();
+    let workload = made(&format!("file:{}", folder.file("weights", &rows).display()));
+    assert!(super::asks(&workload, 1, 1000).iter().all(|ask| ask.keys[0] % 2 == 1));
+    // However many keys there would be otherwise, before or after the file is named.
+    let mut later = super::Workload::clone(&workload);
+    later.set("keys", "7").unwrap();
+    assert_eq!(later.keys(), 1000);
+    let later = std::sync::Arc::new(later);
+    assert_eq!(super::asks(&later, 1, 1000), super::asks(&workload, 1, 1000));
 }
 
 #[test]

@@ -1,0 +1,148 @@
+//! Keys from a file, one a line.
+//!
+//! Where: in place of made-up names, when a workload names a file of keys.
+//! Invariant: the keys are 1 to `KEYS_MAX`, no two are the same, and each is one that memcached
+//! takes; what is wrong is told with its line.
+//! Source: the paper, section 5.2.2: a set of keys made beforehand, in the order of the histogram
+//! of their popularity.
+
+use super::{KEY_BYTES_MAX, WorkloadError};
+use md5::{Digest, Md5};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Most keys of a file; the bytes of as many of the longest still have 32-bit offsets.
+pub(crate) const KEYS_MAX: usize = 1 << 24;
+/// A key and the longest line end.
+const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
+
+/// The keys of a file. The first has number 0.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) path: PathBuf,
+    /// All keys, one behind the other, and where each ends.
+    text: Vec<u8>,
+    ends: Vec<u32>,
+    /// The MD5 sum of the file.
+    pub(crate) sum: String,
+}
+
+impl Listed {
+    pub(crate) fn read(path: &Path) -> Result<Listed, WorkloadError> {
+        let wrong = |why: String| WorkloadError(format!("key-file: {}: {why}", path.display()));
+        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let listed = Listed::parse(path, BufReader::new(file));
+        listed.map_err(|(line, why)| wrong(format!("line {line}: {why}")))
+    }
+
+    fn parse(path: &Path, mut source: impl BufRead) -> Result<Listed, (usize, String)> {
+        let (mut text, mut ends) = (Vec::new(), Vec::new());
+        let (mut row, mut sum) = (Vec::new(), Md5::new());
+        loop {
+            row.clear();
+            let line = ends.len() + 1;
+            let read = (&mut source).take(LINE_BYTES_MAX).read_until(b'\n', &mut row);
+            if read.map_err(|error| (line, error.to_string()))? == 0 {
+                break;
+            }
+            sum.update(&row);
+            let key = row.strip_suffix(b"\n").unwrap_or(&row);
+            let key = key.strip_suffix(b"\r").unwrap_or(key);
+            let is_fit = |byte: &u8| *byte > b' ' && *byte != 0x7f;
+            if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.iter().all(is_fit) {
+                let why = "a key is 1 to 250 bytes, without spaces and control characters";
+                return Err((line, why.to_owned()));
+            }
+            if line > KEYS_MAX {
+                return Err((line, format!("more than {KEYS_MAX} keys")));
+            }
+            text.extend_from_slice(key);
+            ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        }
+        if ends.is_empty() {
+            return Err((1, "no keys".to_owned()));
+        }
+        let sum = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let listed = Listed { path: path.to_owned(), text, ends, sum };
+        listed.all_differ().map(|()| listed)
+    }
+
+    /// Values could not be verified, nor shares kept, where two numbers had one name.
+    fn all_differ(&self) -> Result<(), (usize, String)> {
+        let mut lines = HashMap::with_capacity(self.ends.len());
+        for (line, key) in (1..).zip(0..self.keys()) {
+            match lines.entry(self.key(key)) {
+                Entry::Vacant(vacant) => *vacant.insert(line),
+                Entry::Occupied(first) => {
+                    return Err((line, format!("the same key as in line {}", first.get())));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn keys(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// The bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The key of this number, which is below `keys`.
+    pub(crate) fn key(&self, key: u64) -> &[u8] {
+        let at = usize::try_from(key).unwrap_or(usize::MAX);
+        let end = |at: usize| self.ends.get(at).map(|end| *end as usize);
+        let from = at.checked_sub(1).map_or(Some(0), end);
+        from.zip(end(at)).and_then(|(from, to)| self.text.get(from..to)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &[u8]) -> Result<Listed, (usize, String)> {
+        Listed::parse(Path::new("keys"), text)
+    }
+
+    #[test]
+    fn keys_are_read_whole_and_in_their_order() {
+        let long = "k".repeat(250);
+        for text in
+            [format!("a\nuser:7\r\n{long}\r\n\u{e9}\n"), format!("a\nuser:7\n{long}\n\u{e9}")]
+        {
+            let listed = parse(text.as_bytes()).unwrap();
+            let keys: Vec<_> = (0..listed.keys()).map(|key| listed.key(key)).collect();
+            assert_eq!(keys, ["a", "user:7", &long, "\u{e9}"].map(str::as_bytes));
+            assert_eq!((listed.bytes(), listed.key(4)), (259, &b""[..]));
+        }
+        // As `printf 'a\nb\n' | md5sum` has it.
+        assert_eq!(parse(b"a\nb\n").unwrap().sum, "dd8c6a395b5dd36c56d23275028f526c");
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_with_its_line() {
+        let no_key = "a key is 1 to 250 bytes, without spaces and control characters";
+        let long = format!("a\n{}\n", "k".repeat(251));
+        for (text, line, why) in [
+            ("", 1, "no keys"),
+            ("a\n\nb\n", 2, no_key),
+            ("a\nb c\n", 2, no_key),
+            ("a\tb\n", 1, no_key),
+            ("a\nb\n\x7f", 3, no_key),
+            (&long, 2, no_key),
+            ("a\nb\nc\nb\n", 4, "the same key as in line 2"),
+        ] {
+            assert_eq!(parse(text.as_bytes()).unwrap_err(), (line, why.to_owned()), "{text:?}");
+        }
+        let many: String = (0..=KEYS_MAX).map(|key| format!("{key:x}\n")).collect();
+        let error = parse(many.as_bytes()).unwrap_err();
+        assert_eq!(error, (KEYS_MAX + 1, "more than 16777216 keys".to_owned()));
+    }
+}
