@@ -99,6 +99,8 @@ struct Totals {
     late: u64,
     late_ratio: Option<f64>,
     not_done: u64,
+    not_found: u64,
+    not_found_ratio: Option<f64>,
     response_ns: Record,
     service_ns: Record,
 }
@@ -123,6 +125,8 @@ impl Serialize for Interval {
             late: all.late,
             late_ratio: all.late_ratio(),
             not_done: all.not_done,
+            not_found: tally.not_found().0,
+            not_found_ratio: tally.not_found_ratio(),
             response_ns: Record::new(&all.response_ns, None),
             service_ns: Record::new(&all.service_ns, None),
         };

@@ -293,6 +293,31 @@ impl Tally {
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
+    /// Keys of answers that there is no such item, and of all answers that could say so: not those
+    /// to a SET, which is done in either case, and to an ADD, which is not done if there is one.
+    #[must_use]
+    pub fn not_found(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for (verb, tally) in VERBS.iter().zip(&self.verbs) {
+            let (missing, keys) = match verb {
+                Verb::Get => (tally.misses, tally.hits + tally.misses),
+                Verb::Set => (0, 0),
+                Verb::Delete | Verb::Append => {
+                    (tally.not_done, tally.answered.saturating_sub(tally.errors))
+                }
+            };
+            sums = (sums.0 + missing, sums.1 + keys);
+        }
+        sums
+    }
+
+    /// The share of the former; none where nothing was looked for.
+    #[must_use]
+    pub fn not_found_ratio(&self) -> Option<f64> {
+        let (missing, keys) = self.not_found();
+        (keys > 0).then(|| missing as f64 / keys as f64)
+    }
+
     /// All types of request together.
     #[must_use]
     pub fn total(&self) -> VerbTally {
@@ -398,6 +423,28 @@ mod tests {
         merged.merge(&Tally::new(0));
         merged.merge(&of(1001..5000));
         assert_eq!(merged, of(0..5000));
+    }
+
+    #[test]
+    fn what_was_not_found_counts_over_all_types_that_look_for_something() {
+        let mut tally = Tally::new(1);
+        assert_eq!(tally.not_found_ratio(), None);
+        let said = [
+            (Verb::Get, Finding::Hit),
+            (Verb::Get, Finding::Miss),
+            (Verb::Set, Finding::Done),
+            (Verb::Set, Finding::NotDone),
+            (Verb::Delete, Finding::NotDone),
+            (Verb::Append, Finding::Done),
+        ];
+        for (verb, finding) in said {
+            tally.found(verb, finding);
+            tally.answered(verb, false, 0, 0, 1);
+        }
+        // What was refused, or never answered, says neither.
+        tally.answered(Verb::Delete, true, 0, 0, 1);
+        tally.timed_out(Verb::Delete);
+        assert_eq!((tally.not_found(), tally.not_found_ratio()), ((2, 4), Some(0.5)));
     }
 
     #[test]

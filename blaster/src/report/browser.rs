@@ -162,7 +162,7 @@ fn the_page_runs_fits_and_can_be_read() {
         let copied = told["copied"].as_str().unwrap();
         let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
         // A row a figure, a column a run.
-        assert_eq!((rows.len(), rows[0].len()), (19, 4), "{copied}");
+        assert_eq!((rows.len(), rows[0].len()), (20, 4), "{copied}");
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{copied}");
         assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("ours", "answered/s", "200 [200, 200]"));
         let p99 = entries[0].result.merged.as_ref().unwrap().tally.total().response_ns;

@@ -70,7 +70,7 @@ const NAME_CHARS: usize = 30;
 
 /// The names of what is told at a glance, with how each is told.
 type Glance = (&'static str, fn(&Entry, &Interval) -> String);
-const GLANCE: [Glance; 18] = [
+const GLANCE: [Glance; 19] = [
     ("answered/s", |entry, _| spread(entry, 0, RATES_NEAR, |one| Some(one.achieved_per_s()))),
     ("offered/s", |_, all| number(Some(all.offered_per_s()), 0)),
     ("mean µs", |entry, _| {
@@ -93,6 +93,7 @@ const GLANCE: [Glance; 18] = [
     }),
     ("failed %", |_, all| percent(all.tally.total().failure_ratio())),
     ("hits %", |_, all| percent(all.tally.total().hit_ratio())),
+    ("not found %", |_, all| percent(all.tally.not_found_ratio())),
     ("server CPUs", |_, all| number(all.usage.server.map(|server| server.cpus()), 2)),
     ("server CPU ns/request", |_, all| {
         let answered = all.tally.total().answered;

@@ -160,6 +160,7 @@ fn the_totals_that_the_text_has_are_there() {
         assert_eq!(totals["answered_per_s"], report.achieved_per_s());
         assert_eq!((&totals["failed"], &totals["late"]), (&all.failed().into(), &all.late.into()));
         assert_eq!(totals["hit_ratio"], all.hit_ratio().unwrap());
+        assert_eq!(totals["not_found_ratio"], report.tally.not_found_ratio().unwrap());
         let p99 = all.response_ns.quantile_ns(0.99).unwrap();
         assert_eq!(totals["response_ns"]["p99_ns"], p99);
     }

@@ -241,10 +241,14 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.timeouts,
     );
-    if total.not_done > 0 {
+    // Where only gets look for keys, the line of hits has told it.
+    let (missing, looked_for) = tally.not_found();
+    if looked_for > total.hits + total.misses {
+        let percent = 100.0 * missing as f64 / looked_for as f64;
+        let keys = grouped(looked_for as f64);
         let _ = writeln!(
             out,
-            "not done   {} deletes and appends of what was not there",
+            "not found  {percent:.3} % of {keys} keys looked for; {} deletes and appends not done",
             total.not_done
         );
     }
