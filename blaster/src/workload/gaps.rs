@@ -8,7 +8,9 @@ use super::WorkloadError;
 use super::draw::{self, Real};
 use super::histogram::Histogram;
 use super::law::{Law, Usage};
-use super::random::fraction;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::path::Path;
 
@@ -105,12 +107,15 @@ impl Pace {
     }
 
     /// The next gap in ns. A mean of NaN leaves a law as it is.
-    pub(crate) fn draw(&self, mean_ns: f64, bits: u64) -> f64 {
+    pub(crate) fn draw(&self, mean_ns: f64, random: &mut Xoshiro256PlusPlus) -> f64 {
         match self {
             Pace::Fixed => mean_ns,
-            Pace::Exponential => -mean_ns * fraction(bits).ln(),
+            Pace::Exponential => {
+                let times: f64 = Exp1.sample(random);
+                mean_ns * times
+            }
             Pace::Real(real, own_ns) => {
-                let gap_ns = real.draw(bits) * 1e3;
+                let gap_ns = real.draw(random.next_u64()) * 1e3;
                 if mean_ns.is_nan() { gap_ns } else { gap_ns * (mean_ns / own_ns) }
             }
         }

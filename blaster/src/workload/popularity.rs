@@ -11,11 +11,11 @@ use super::alias::{Alias, WEIGHTS_MAX};
 use super::help::form;
 use super::histogram::Histogram;
 use super::law::number;
-use super::random::{Shuffle, below, fraction, seed_for, usage};
+use super::random::{Shuffle, below, seed_for, usage};
 use super::zipf::Zipf;
+use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
-use std::f64::consts::TAU;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -241,8 +241,7 @@ impl Picks {
     )]
     fn gaussian(&self, deviation: f64, middle: f64, random: &mut Xoshiro256PlusPlus) -> u64 {
         for _ in 0..TRIES_MAX {
-            let radius = (-2.0 * fraction(random.next_u64()).ln()).sqrt();
-            let normal = radius * (TAU * fraction(random.next_u64())).cos();
+            let normal: f64 = StandardNormal.sample(random);
             let place = middle + deviation * normal;
             if (0.0..1.0).contains(&place) {
                 return ((place * self.keys as f64) as u64).min(self.keys.saturating_sub(1));

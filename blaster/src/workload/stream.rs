@@ -181,7 +181,7 @@ impl Stream {
             return self.rounding.whole(gap_ns * scale);
         }
         let turn = std::mem::replace(&mut self.turn, 0.0);
-        let gap_ns = self.workload.pace.draw(mean_ns, self.gap_random.next_u64());
+        let gap_ns = self.workload.pace.draw(mean_ns, &mut self.gap_random);
         let turn_ns = if self.workload.gap == Gap::Fixed { turn * mean_ns } else { 0.0 };
         self.rounding.whole(gap_ns + turn_ns)
     }

@@ -41,14 +41,14 @@ fn the_same_seed_gives_the_same_bytes() {
     // Written down when the format was settled: a change means that runs of before and after cannot
     // be compared, and is to be told in the changelog.
     let expected = [
-        ("uniform", 15_164_513_090_016_835_420),
-        ("zipf", 11_174_459_511_370_377_631),
+        ("uniform", 4_880_563_454_970_651_712),
+        ("zipf", 2_299_617_954_484_913_321),
         ("mix-a", 3_626_990_617_293_163_217),
         ("mix-b", 14_218_809_095_232_120_178),
         ("mix-c", 9_057_007_977_124_180_794),
         ("etc", 14_659_260_001_411_356_001),
         ("etc-as-printed", 7_911_043_678_014_776_939),
-        ("facebook", 362_359_647_147_850_052),
+        ("facebook", 14_382_267_610_295_152_102),
         ("thesis", 12_701_436_919_633_218_846),
         ("solarflare-48", 5_585_107_855_326_596_419),
     ];
