@@ -28,12 +28,16 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// As in the paper: a minute in six reports, here after ten seconds of settling.
+    /// The paper's minute in six reports, after ten seconds of settling.
     fn default() -> Schedule {
-        let ten = Duration::from_secs(10);
-        Schedule { settle: ten, reports: 6, report: ten }
+        Schedule { settle: TEN_S, ..PAPER }
     }
 }
+
+const TEN_S: Duration = Duration::from_secs(10);
+/// As the paper says: six consecutive reports of ten seconds, from ten reports after the population
+/// on.
+const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6, report: TEN_S };
 
 /// Why a schedule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +67,11 @@ impl Schedule {
 impl FromStr for Schedule {
     type Err = ScheduleError;
 
-    /// `6x10s`, or `10s+6x10s` with the time to settle.
+    /// `6x10s`, or `10s+6x10s` with the time to settle; `paper`, which is `100s+6x10s`.
     fn from_str(text: &str) -> Result<Schedule, ScheduleError> {
+        if text.trim() == "paper" {
+            return Ok(PAPER);
+        }
         let refused = |why| ScheduleError(text.to_owned(), why);
         let (settle, reports) = match text.split_once('+') {
             Some((settle, reports)) => (Some(settle), reports),
@@ -74,7 +81,7 @@ impl FromStr for Schedule {
             Some(settle) => span(settle).ok_or(refused("what stands before + is no time"))?,
             None => Schedule::default().settle,
         };
-        let why = "it is COUNTxTIME, such as 6x10s, or SETTLE+COUNTxTIME, such as 5s+6x10s";
+        let why = "it is COUNTxTIME, such as 6x10s, SETTLE+COUNTxTIME, such as 5s+6x10s, or paper";
         let (count, report) = reports.split_once('x').ok_or(refused(why))?;
         let reports = count.trim().parse::<u32>().map_err(|_| refused(why))?;
         let report = span(report).ok_or(refused(why))?;
@@ -193,12 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_papers() {
+    fn the_default_is_the_papers_but_for_its_ten_reports_of_settling() {
         let schedule = Schedule::default();
         assert_eq!((schedule.reports, schedule.report), (6, s(10)));
         assert_eq!(schedule.total(), s(70));
         assert_eq!("6x10s".parse(), Ok(schedule));
         assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        let paper: Schedule = "paper".parse().unwrap();
+        assert_eq!(paper, Schedule { settle: s(100), ..schedule });
+        assert_eq!(paper.to_string(), "100s+6x10s");
     }
 
     #[test]
@@ -212,7 +222,9 @@ mod tests {
 
     #[test]
     fn what_is_no_schedule_is_refused() {
-        for text in ["", "6", "x", "0x1s", "6x", "6x1y", "6x1ms", "10001x1s", "q+6x1s", "6x9e9s"] {
+        for text in
+            ["", "6", "x", "0x1s", "6x", "6x1y", "6x1ms", "10001x1s", "q+6x1s", "6x9e9s", "papers"]
+        {
             assert!(text.parse::<Schedule>().is_err(), "{text}");
         }
         assert_eq!(span("1.5ms"), Some(Duration::from_micros(1500)));
