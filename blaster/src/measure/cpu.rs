@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// CPUs taken from a text; more are left out.
 const CPUS_MAX: usize = 4096;
-/// Categories, as /proc/stat orders them.
+/// Categories that /proc/stat has of each.
 const CATEGORIES: usize = 8;
 
 /// Time by category, or shares of time.
@@ -32,79 +32,55 @@ pub struct Categories {
     pub idle: f64,
 }
 
+/// Their names, in the order in which they are shown.
+const NAMES: [&str; CATEGORIES] =
+    ["usr", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle"];
+
 impl Categories {
+    fn of([usr, nice, sys, iowait, irq, softirq, steal, idle]: [f64; CATEGORIES]) -> Categories {
+        Categories { usr, nice, sys, iowait, irq, softirq, steal, idle }
+    }
+
+    fn figures(&self) -> [f64; CATEGORIES] {
+        let Categories { usr, nice, sys, iowait, irq, softirq, steal, idle } = *self;
+        [usr, nice, sys, iowait, irq, softirq, steal, idle]
+    }
+
     /// The names and figures, in the order in which they are shown.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); CATEGORIES] {
-        [
-            ("usr", self.usr),
-            ("nice", self.nice),
-            ("sys", self.sys),
-            ("iowait", self.iowait),
-            ("irq", self.irq),
-            ("softirq", self.softirq),
-            ("steal", self.steal),
-            ("idle", self.idle),
-        ]
+    pub(crate) fn named(&self) -> [(&'static str, f64); CATEGORIES] {
+        let figures = self.figures();
+        std::array::from_fn(|at| (NAMES[at], figures[at]))
     }
 
     /// All but idle, waiting and stolen: 1 is a whole CPU.
-    #[must_use]
-    pub fn busy(&self) -> f64 {
+    pub(crate) fn busy(&self) -> f64 {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
     /// The mean of two, by weight.
-    #[must_use]
-    pub fn and(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
+    fn and(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
         let all = (weight + other_weight).max(f64::MIN_POSITIVE);
-        let mean = |ours: f64, theirs: f64| (ours * weight + theirs * other_weight) / all;
-        Categories {
-            usr: mean(self.usr, other.usr),
-            nice: mean(self.nice, other.nice),
-            sys: mean(self.sys, other.sys),
-            iowait: mean(self.iowait, other.iowait),
-            irq: mean(self.irq, other.irq),
-            softirq: mean(self.softirq, other.softirq),
-            steal: mean(self.steal, other.steal),
-            idle: mean(self.idle, other.idle),
-        }
-    }
-
-    /// From ticks in the order of /proc/stat.
-    fn from_ticks(ticks: [u64; CATEGORIES]) -> Categories {
-        let [usr, nice, sys, idle, iowait, irq, softirq, steal] = ticks.map(|one| one as f64);
-        Categories { usr, nice, sys, iowait, irq, softirq, steal, idle }
+        let (ours, theirs) = (self.figures(), other.figures());
+        let mean = |at: usize| (ours[at] * weight + theirs[at] * other_weight) / all;
+        Categories::of(std::array::from_fn(mean))
     }
 
     /// Shares of the time between two readings; none if no time has passed.
     fn shares(now: &[u64; CATEGORIES], before: &[u64; CATEGORIES]) -> Option<Categories> {
-        let mut passed = [0; CATEGORIES];
-        for (passed, (now, before)) in passed.iter_mut().zip(now.iter().zip(before)) {
-            // Idle and iowait are known to step back.
-            *passed = now.saturating_sub(*before);
-        }
+        // Idle and iowait are known to step back.
+        let passed: [u64; CATEGORIES] =
+            std::array::from_fn(|at| now[at].saturating_sub(before[at]));
         let all = passed.iter().sum::<u64>() as f64;
-        if all <= 0.0 {
-            return None;
-        }
-        let ticks = Categories::from_ticks(passed);
-        Some(Categories {
-            usr: ticks.usr / all,
-            nice: ticks.nice / all,
-            sys: ticks.sys / all,
-            iowait: ticks.iowait / all,
-            irq: ticks.irq / all,
-            softirq: ticks.softirq / all,
-            steal: ticks.steal / all,
-            idle: ticks.idle / all,
-        })
+        // The kernel's order is another.
+        let [usr, nice, sys, idle, iowait, irq, softirq, steal] =
+            passed.map(|ticks| ticks as f64 / all);
+        (all > 0.0).then_some(Categories { usr, nice, sys, iowait, irq, softirq, steal, idle })
     }
 }
 
 /// Ticks of all CPUs since the machine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuTicks {
+pub(crate) struct CpuTicks {
     total: Option<[u64; CATEGORIES]>,
     cores: Vec<(u32, [u64; CATEGORIES])>,
 }
@@ -129,8 +105,7 @@ pub struct Core {
 
 impl CpuShares {
     /// Two spans of time together, by their lengths; CPUs that are in one only are left out.
-    #[must_use]
-    pub fn and(&self, seconds: f64, other: &CpuShares, other_seconds: f64) -> CpuShares {
+    pub(crate) fn and(&self, seconds: f64, other: &CpuShares, other_seconds: f64) -> CpuShares {
         let cores = self.cores.iter().filter_map(|core| {
             let theirs = other.cores.iter().find(|theirs| theirs.cpu == core.cpu)?;
             let shares = core.shares.and(seconds, &theirs.shares, other_seconds);
@@ -144,9 +119,9 @@ impl CpuShares {
 }
 
 impl CpuTicks {
-    /// Takes the `cpu` lines of /proc/stat.
-    #[must_use]
-    pub fn parse(text: &str) -> CpuTicks {
+    /// Takes the `cpu` lines of /proc/stat. The crate for /proc drops their numbers, by which a CPU
+    /// that comes or goes is told from the others.
+    fn parse(text: &str) -> CpuTicks {
         let mut ticks = CpuTicks::default();
         for line in text.lines() {
             let Some((name, figures)) = line.split_once(' ') else { continue };
@@ -167,14 +142,12 @@ impl CpuTicks {
     }
 
     /// Reads /proc/stat; empty where that cannot be read.
-    #[must_use]
-    pub fn read() -> CpuTicks {
+    pub(crate) fn read() -> CpuTicks {
         CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
     /// Shares of the time since an earlier reading; none where either tells nothing.
-    #[must_use]
-    pub fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
+    pub(crate) fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();
         for (cpu, now) in &self.cores {
@@ -222,7 +195,7 @@ intr 44681095 0 0
         assert_eq!(names, [0, 1]);
         assert_eq!(shares.cores[1].shares.usr, 0.3);
         assert!((shares.cores[0].shares.busy() - 0.4).abs() < 1e-9);
-        let sum: f64 = shares.total.named().iter().map(|(_, share)| share).sum();
+        let sum: f64 = shares.total.named().map(|(_, share)| share).iter().sum();
         assert!((sum - 1.0).abs() < 1e-9);
     }
 

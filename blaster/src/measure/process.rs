@@ -4,24 +4,19 @@
 //! Invariant: what cannot be read is unknown, not zero and not an error.
 //! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst.
 
+use procfs::process::{Process, Status};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// What the kernel says of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reading {
-    /// CPU time in user code, in seconds.
-    pub usr_s: f64,
-    /// CPU time in the kernel, in seconds.
-    pub sys_s: f64,
-    /// Time in which its threads were ready to run and had no CPU, summed, in seconds.
-    pub waiting_s: Option<f64>,
-    /// Memory that is resident now.
-    pub rss_bytes: Option<u64>,
-    /// The most that was resident.
-    pub rss_bytes_max: Option<u64>,
-    /// Threads.
-    pub threads: Option<u32>,
+pub(crate) struct Reading {
+    usr_s: f64,
+    sys_s: f64,
+    /// Time in which its threads were ready to run and had no CPU, summed.
+    waiting_s: Option<f64>,
+    rss_bytes: Option<u64>,
+    rss_bytes_max: Option<u64>,
+    threads: Option<u32>,
 }
 
 /// What a process took between two moments.
@@ -45,20 +40,17 @@ pub struct ProcessUse {
 
 impl ProcessUse {
     /// CPUs kept busy.
-    #[must_use]
-    pub fn cpus(&self) -> f64 {
+    pub(crate) fn cpus(&self) -> f64 {
         self.usr_cpus + self.sys_cpus
     }
 
     /// CPU time of one request; none without requests.
-    #[must_use]
-    pub fn ns_per_request(&self, requests: u64) -> Option<f64> {
+    pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
         (requests > 0).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
     /// The process in two spans of time, of `seconds` and `other_seconds`, together.
-    #[must_use]
-    pub fn and(&self, seconds: f64, other: &ProcessUse, other_seconds: f64) -> ProcessUse {
+    pub(crate) fn and(&self, seconds: f64, other: &ProcessUse, other_seconds: f64) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);
         let mean = |ours: f64, theirs: f64| (ours * seconds + theirs * other_seconds) / all;
         ProcessUse {
@@ -77,65 +69,43 @@ impl ProcessUse {
 }
 
 impl Reading {
-    /// Takes /proc/PID/stat and /proc/PID/status; none where the first makes no sense.
-    #[must_use]
-    pub fn parse(stat: &str, status: &str, ticks_per_s: f64) -> Option<Reading> {
-        // The name stands in parentheses and may hold any of them.
-        let (_, figures) = stat.rsplit_once(')')?;
-        let mut figures = figures.split_ascii_whitespace().skip(11);
-        let mut seconds = || Some(figures.next()?.parse::<u64>().ok()? as f64 / ticks_per_s);
-        let (usr_s, sys_s) = (seconds()?, seconds()?);
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-        };
-        let kib = |name: &str| field(name).and_then(|kib| kib.checked_mul(1024));
-        Some(Reading {
-            usr_s,
-            sys_s,
-            waiting_s: None,
-            rss_bytes: kib("VmRSS:"),
-            rss_bytes_max: kib("VmHWM:"),
-            threads: field("Threads:").and_then(|threads| threads.try_into().ok()),
-        })
-    }
-
     /// Reads a process; none if it is gone or hidden.
-    #[must_use]
-    pub fn of(pid: u32) -> Option<Reading> {
-        Reading::at(Path::new(&format!("/proc/{pid}")))
+    pub(crate) fn of(pid: u32) -> Option<Reading> {
+        Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
 
     /// Reads this process.
-    #[must_use]
-    pub fn own() -> Option<Reading> {
-        Reading::at(Path::new("/proc/self"))
+    pub(crate) fn own() -> Option<Reading> {
+        Reading::at(&Process::myself().ok()?)
     }
 
-    fn at(folder: &Path) -> Option<Reading> {
-        let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
-        let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-        let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-        let reading = Reading::parse(&stat, &status, ticks_per_s)?;
-        Some(Reading { waiting_s: waiting_s(&folder.join("task")), ..reading })
+    fn at(process: &Process) -> Option<Reading> {
+        let (stat, status) = (process.stat().ok()?, process.status().ok());
+        let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+        let bytes = |kib: fn(&Status) -> Option<u64>| kib(status.as_ref()?)?.checked_mul(1024);
+        Some(Reading {
+            usr_s: seconds(stat.utime),
+            sys_s: seconds(stat.stime),
+            waiting_s: waiting_s(process),
+            rss_bytes: bytes(|status| status.vmrss),
+            rss_bytes_max: bytes(|status| status.vmhwm),
+            threads: stat.num_threads.try_into().ok(),
+        })
     }
 
     /// What was taken since an earlier reading, `seconds` before.
-    #[must_use]
-    pub fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A process that was restarted under the same number would step back.
-        let usr_s = (self.usr_s - before.usr_s).max(0.0);
-        let sys_s = (self.sys_s - before.sys_s).max(0.0);
+    pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
+        // A process that was restarted under the same number would step back, and a thread that
+        // ended takes its waiting with it.
+        let since = |now: f64, then: f64| (now - then).max(0.0);
+        let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let seconds = seconds.max(f64::MIN_POSITIVE);
+        let waited_s = self.waiting_s.zip(before.waiting_s).map(|(now, then)| since(now, then));
         ProcessUse {
             usr_cpus: usr_s / seconds,
             sys_cpus: sys_s / seconds,
             cpu_s: usr_s + sys_s,
-            waiting_cpus: self
-                .waiting_s
-                .zip(before.waiting_s)
-                // A thread that ended takes its sum with it.
-                .map(|(now, then)| (now - then).max(0.0) / seconds),
+            waiting_cpus: waited_s.map(|waited_s| waited_s / seconds),
             rss_bytes: self.rss_bytes,
             rss_bytes_max: self.rss_bytes_max,
             threads: self.threads,
@@ -146,44 +116,20 @@ impl Reading {
 /// Threads looked at, of one process.
 const THREADS_MAX: usize = 10_000;
 
-/// Seconds that the threads in a folder waited for a CPU; none where the kernel does not count.
-fn waiting_s(tasks: &Path) -> Option<f64> {
-    let mut sum = None;
-    for task in std::fs::read_dir(tasks).ok()?.flatten().take(THREADS_MAX) {
-        let schedstat = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        if let Some(ns) = waited_ns(&schedstat) {
-            sum = Some(sum.unwrap_or(0.0) + ns as f64 / 1e9);
-        }
-    }
-    sum
-}
-
-/// The second of three figures: time on a CPU, time waiting for one, both in ns, and slices.
-fn waited_ns(schedstat: &str) -> Option<u64> {
-    schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
+/// Seconds that its threads waited for a CPU; none where the kernel does not count.
+fn waiting_s(process: &Process) -> Option<f64> {
+    let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
+    let waits = tasks.filter_map(|task| Some(task.schedstat().ok()?.run_delay as f64 / 1e9));
+    waits.reduce(|sum, one| sum + one)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A process whose name is made to mislead.
-    const STAT: &str = "21767 (a) R (b) R 21759 21759 14989 0 -1 4194304 100 0 0 0 1250 750 0 0 \
-                        20 0 6 0 2256916 3133440 380 18446744073709551615 1 1 0";
-    const STATUS: &str = "Name:\ta\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t6\n";
-
-    #[test]
-    fn a_process_is_read_past_its_name() {
-        let reading = Reading::parse(STAT, STATUS, 100.0).unwrap();
-        assert_eq!((reading.usr_s, reading.sys_s), (12.5, 7.5));
-        assert_eq!(reading.rss_bytes, Some(1 << 20));
-        assert_eq!(reading.rss_bytes_max, Some(2 << 20));
-        assert_eq!(reading.threads, Some(6));
-    }
-
     #[test]
     fn what_is_taken_is_told_by_second_and_by_request() {
-        let before = Reading::parse(STAT, STATUS, 100.0).unwrap();
+        let before = Reading { usr_s: 12.5, sys_s: 7.5, ..Reading::default() };
         let after = Reading { usr_s: 17.5, sys_s: 17.5, ..before };
         let taken = after.since(&before, 10.0);
         assert_eq!((taken.usr_cpus, taken.sys_cpus, taken.cpu_s), (0.5, 1.0, 15.0));
@@ -199,15 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_unknown() {
-        assert_eq!(Reading::parse("", STATUS, 100.0), None);
-        assert_eq!(Reading::parse("1 (a) S 1 2", STATUS, 100.0), None);
-        let reading = Reading::parse(STAT, "VmRSS: much\n", 100.0).unwrap();
-        assert_eq!((reading.rss_bytes, reading.threads), (None, None));
-        assert_eq!(Reading::of(u32::MAX), None);
-        assert_eq!(waited_ns("90 1500 7\n"), Some(1500));
-        assert_eq!((waited_ns("90"), waited_ns("a b c"), waited_ns("")), (None, None, None));
-        assert_eq!(waiting_s(Path::new("/nowhere")), None);
-        assert!(Reading::own().is_some_and(|own| own.threads >= Some(1)));
+    fn this_process_is_seen_and_what_is_hidden_is_unknown() {
+        let own = Reading::own().unwrap();
+        assert!(own.threads >= Some(1) && own.rss_bytes > Some(1 << 20), "{own:?}");
+        assert!(own.rss_bytes_max >= own.rss_bytes, "{own:?}");
+        assert_eq!([Reading::of(u32::MAX), Reading::of(i32::MAX.unsigned_abs())], [None; 2]);
     }
 }

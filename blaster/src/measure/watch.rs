@@ -15,13 +15,13 @@ const PIDS_MAX: usize = 256;
 
 /// Whom to watch.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     pids: Vec<u32>,
 }
 
 /// All readings of one moment.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub(crate) struct Moment {
     at: Instant,
     cpu: CpuTicks,
     own: Option<Reading>,
@@ -41,8 +41,7 @@ pub struct Usage {
 
 impl Usage {
     /// Two spans of time together, by their lengths; unknown where either is.
-    #[must_use]
-    pub fn and(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
+    pub(crate) fn and(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.and(seconds, &theirs, other_seconds))
         };
@@ -57,8 +56,7 @@ impl Usage {
 
 impl Watch {
     /// Watches whoever serves these addresses on this machine, and these processes.
-    #[must_use]
-    pub fn new<'a>(served: impl Iterator<Item = Served<'a>>, pids: &[u32]) -> Watch {
+    pub(crate) fn new<'a>(served: impl Iterator<Item = Served<'a>>, pids: &[u32]) -> Watch {
         let mut pids = pids.to_vec();
         if pids.is_empty() {
             pids.extend(served.flat_map(owner::owners));
@@ -69,15 +67,8 @@ impl Watch {
         Watch { pids }
     }
 
-    /// The servers' processes.
-    #[must_use]
-    pub fn pids(&self) -> &[u32] {
-        &self.pids
-    }
-
     /// Reads everything.
-    #[must_use]
-    pub fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
         Moment {
             at: Instant::now(),
@@ -89,16 +80,9 @@ impl Watch {
 }
 
 impl Moment {
-    /// Seconds since an earlier moment.
-    #[must_use]
-    pub fn seconds_since(&self, before: &Moment) -> f64 {
-        self.at.saturating_duration_since(before.at).as_secs_f64()
-    }
-
     /// What was taken since an earlier moment.
-    #[must_use]
-    pub fn since(&self, before: &Moment) -> Usage {
-        let seconds = self.seconds_since(before);
+    pub(crate) fn since(&self, before: &Moment) -> Usage {
+        let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
         let taken = self.servers.iter().filter_map(|(pid, now)| {
             let (_, then) = before.servers.iter().find(|(other, _)| other == pid)?;
             Some(now.since(then, seconds))
@@ -135,7 +119,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let served = Served::Tcp(listener.local_addr().unwrap());
         let watch = Watch::new([served].into_iter(), &[]);
-        assert!(watch.pids().contains(&std::process::id()));
+        assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
         // Until the kernel has seen this thread at work for two of its ticks.
         let usage = loop {
@@ -151,7 +135,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_is_unknown() {
         let watch = Watch::new(std::iter::empty(), &[u32::MAX, u32::MAX]);
-        assert_eq!(watch.pids(), [u32::MAX]);
+        assert_eq!(watch.pids, [u32::MAX]);
         let usage = watch.moment().since(&watch.moment());
         assert_eq!(usage.server, None);
         assert!(usage.client.is_some());

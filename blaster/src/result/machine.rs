@@ -5,6 +5,7 @@
 //! kernel's admin-guide for /sys/devices/system/cpu.
 
 use super::manifest::Setting;
+use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -102,15 +103,14 @@ impl Machine {
     pub fn here() -> Machine {
         let name = rustix::system::uname();
         let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Machine {
             kernel: [name.sysname(), name.release(), name.version()].map(part).join(" "),
             architecture: part(name.machine()),
-            cpu_model: cpu_model(&read("/proc/cpuinfo")),
+            cpu_model: cpu_model(&cpuinfo()),
             cpus: std::thread::available_parallelism()
                 .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
             governor: word(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
-            memory_bytes: memory_bytes(&read("/proc/meminfo")),
+            memory_bytes: Meminfo::current().ok().map(|memory| memory.mem_total),
             settings: settings(),
             nics: nics(Path::new("/sys/class/net")),
         }
@@ -123,9 +123,8 @@ fn settings() -> Vec<Setting> {
     let mut add = |name: &str, value: Option<String>| {
         settings.extend(value.map(|value| setting(name, &value)));
     };
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    add("boot", boot(&read("/proc/cmdline")));
-    let is_guest = read("/proc/cpuinfo").split_whitespace().any(|word| word == "hypervisor");
+    add("boot", boot(&procfs::cmdline().unwrap_or_default()));
+    let is_guest = cpuinfo().split_whitespace().any(|word| word == "hypervisor");
     add("virtual", is_guest.then(|| "yes".to_owned()));
     for (name, path) in FILES {
         add(name, word(Path::new(path)));
@@ -143,14 +142,11 @@ fn setting(name: &str, value: &str) -> Setting {
 }
 
 /// Of the kernel's command line, what changes how fast it is.
-fn boot(command_line: &str) -> Option<String> {
-    let words = command_line.split_whitespace();
-    let known = words.filter(|word| {
-        let name = word.split_once('=').map_or(*word, |(name, _)| name);
-        BOOT_WORDS.contains(&name)
-    });
-    let known = known.collect::<Vec<_>>().join(" ");
-    (!known.is_empty()).then_some(known)
+fn boot(words: &[String]) -> Option<String> {
+    let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    let is_known = |word: &&String| BOOT_WORDS.contains(&name(word).as_str());
+    let known: Vec<&str> = words.iter().filter(is_known).map(String::as_str).collect();
+    (!known.is_empty()).then(|| known.join(" "))
 }
 
 /// What the processor is vulnerable to, and what is done about it; not what it does not have.
@@ -167,17 +163,17 @@ fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
+/// Read here, for the crate for /proc panics where no CPU is told, and leaves out ARM's model.
+fn cpuinfo() -> String {
+    fs::read_to_string("/proc/cpuinfo").unwrap_or_default()
+}
+
 /// The first model that is named.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo.lines().find(|line| {
         ["model name", "Model", "cpu model", "Processor"].iter().any(|name| line.starts_with(name))
     })?;
     Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn nics(folder: &Path) -> Vec<Nic> {
@@ -243,8 +239,6 @@ mod tests {
         let arm = "processor\t: 0\nBogoMIPS\t: 50\n\nModel\t\t: Raspberry Pi 4\n";
         assert_eq!(cpu_model(arm).as_deref(), Some("Raspberry Pi 4"));
         assert_eq!(cpu_model("processor: 0"), None);
-        assert_eq!(memory_bytes("MemTotal:       24 kB\nMemFree: 1 kB\n"), Some(24 << 10));
-        assert_eq!(memory_bytes("MemTotal: much"), None);
     }
 
     #[test]
@@ -294,8 +288,9 @@ mod tests {
     #[test]
     fn only_what_matters_of_the_command_line_is_kept() {
         let line = "BOOT_IMAGE=/vmlinuz root=UUID=1 mitigations=off quiet isolcpus=2,3 key=secret";
-        assert_eq!(boot(line).as_deref(), Some("mitigations=off isolcpus=2,3"));
-        assert_eq!(boot("quiet mitigationsx=1"), None);
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(boot(&words(line)).as_deref(), Some("mitigations=off isolcpus=2,3"));
+        assert_eq!(boot(&words("quiet mitigationsx=1")), None);
         let folder = std::env::temp_dir().join(format!("kvblaster-vuln-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("meltdown"), "Not affected\n").unwrap();

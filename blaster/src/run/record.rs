@@ -9,7 +9,7 @@ use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::version::Said;
 use crate::target::{Place, Target};
-use std::fs;
+use procfs::process::Process;
 
 /// The longest command line of a server that is kept.
 const COMMAND_CHARS_MAX: usize = 4096;
@@ -90,17 +90,24 @@ fn record(plan: &Plan, target: &Target, version: &Option<String>) -> TargetRecor
     }
 }
 
+fn process(pid: u32) -> Option<Process> {
+    Process::new(i32::try_from(pid).ok()?).ok()
+}
+
 /// The CPUs that a process may run on, as the kernel lists them.
 pub(super) fn cpus(pid: u32) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    Some(list.trim().chars().take(COMMAND_CHARS_MAX).collect())
+    let ranges = process(pid)?.status().ok()?.cpus_allowed_list?;
+    let range = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let list = ranges.iter().map(range).collect::<Vec<_>>().join(",");
+    Some(list.chars().take(COMMAND_CHARS_MAX).collect())
 }
 
 /// What a process was started with; none where that is not for us to see.
 fn command_line(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    let text = process(pid)?.cmdline().ok()?.join(" ");
     let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();
     (!text.is_empty()).then_some(text)
 }
