@@ -309,9 +309,9 @@ fn one_run_speaks_one_protocol() {
     assert!(err.contains("one protocol"), "{err}");
 }
 
-/// What a terminal of so many columns was sent while kvblaster ran, until it had been sent all of
-/// these words and Ctrl-C was pressed; and what came to stdout.
-fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> (String, String) {
+/// What a terminal of so many columns shows while kvblaster runs, once it shows all of these words:
+/// then Ctrl-C is pressed. And what it shows in the end, and what came to stdout.
+fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String; 3] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&ours).unwrap();
@@ -324,72 +324,46 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> (String
     let child = command.spawn().expect("kvblaster starts");
     // It keeps the other end open: nothing would end.
     command.stderr(Stdio::null());
-    let (mut ours, mut seen, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
-    let mut is_interrupted = false;
+    let (mut ours, mut part) = (File::from(ours), [0; 4096]);
+    let mut terminal = vt100::Parser::new(24.try_into().unwrap(), columns.try_into().unwrap(), 0);
+    let shown = |terminal: &vt100::Parser| {
+        let rows = terminal.screen().rows(0, columns);
+        rows.map(|row| row.trim_end().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim_end()
+            .to_owned()
+    };
+    let mut meanwhile = None;
     // Ends with an error, as terminals do when nobody has their other end any more.
     while let Ok(bytes @ 1..) = ours.read(&mut part) {
-        seen.extend_from_slice(&part[..bytes]);
-        let text = String::from_utf8_lossy(&seen);
-        if !is_interrupted && words.iter().all(|word| text.contains(word)) {
-            is_interrupted = true;
+        terminal.process(&part[..bytes]);
+        let seen = shown(&terminal);
+        if meanwhile.is_none() && words.iter().all(|word| seen.contains(word)) {
+            meanwhile = Some(seen);
             interrupt(&child);
         }
     }
     let output = child.wait_with_output().unwrap();
-    let seen = String::from_utf8(seen).unwrap();
-    assert!(is_interrupted, "{columns}: not all of {words:?} in {seen:?}");
-    (seen, String::from_utf8(output.stdout).unwrap())
-}
-
-/// What stands on a terminal at the end of what it was sent, and the widest line that ever did.
-fn shown(sent: &str) -> (String, usize) {
-    let (mut lines, mut row, mut column, mut widest) = (vec![Vec::new()], 0_usize, 0, 0);
-    let mut parts = sent.split('\x1b');
-    let mut text = parts.next().unwrap_or_default();
-    loop {
-        for one in text.chars() {
-            match one {
-                '\r' => column = 0,
-                '\n' => row += 1,
-                one => {
-                    let line: &mut Vec<char> = &mut lines[row];
-                    line.resize(line.len().max(column + 1), ' ');
-                    line[column] = one;
-                    column += 1;
-                }
-            }
-            lines.resize(lines.len().max(row + 1), Vec::new());
-            widest = widest.max(column);
-        }
-        let Some(part) = parts.next() else { break };
-        let end = part.find(|one: char| one.is_ascii_alphabetic()).expect("an escape that ends");
-        let (code, rest) = part.split_at(end + 1);
-        match code.split_at(end) {
-            (count, "A") => row -= count[1..].parse::<usize>().unwrap(),
-            ("[", "J") => {
-                lines.truncate(row + 1);
-                lines[row].truncate(column);
-            }
-            ("[", "K") => lines[row].truncate(column),
-            (_, "m") => {}
-            other => panic!("{other:?} in {sent:?}"),
-        }
-        text = rest;
-    }
-    let lines: Vec<String> = lines.into_iter().map(|line| line.into_iter().collect()).collect();
-    (lines.join("\n"), widest)
+    let seen = shown(&terminal);
+    let meanwhile = meanwhile.unwrap_or_else(|| panic!("{columns}: not all of {words:?}: {seen}"));
+    [meanwhile, seen, String::from_utf8(output.stdout).unwrap()]
 }
 
 #[test]
 fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
     let (_running, target) = server();
+    let names = ["report 1 of 2 [", "requests  due", "response  p50", "answers   ", "CPUs      "];
     for columns in [80, 40] {
         let words = "run --keys 1000 -r 1000 --schedule 0s+2x1h";
-        let awaited = ["populate", "report 1 of 2", "answered", "p99", "failed", " left"];
-        let (seen, out) = on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        let (at_the_end, widest) = shown(&seen);
-        assert_eq!(at_the_end, "", "{columns}: {seen:?}");
-        assert!(widest <= usize::from(columns), "{widest} of {columns}: {seen:?}");
+        let awaited =
+            [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
+        let [meanwhile, in_the_end, out] =
+            on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
+        // Each begins a line, and what does not fit goes on below figure by figure.
+        let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
+        assert!(names.iter().all(begins), "{columns}: {meanwhile}");
+        assert_eq!(in_the_end, "", "{columns}");
         assert!(!out.contains('\x1b') && out.contains("get"), "{out}");
     }
 }

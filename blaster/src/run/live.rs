@@ -2,14 +2,13 @@
 //! each report, and every few seconds between them.
 //!
 //! ```text
-//! drive: pulses -> course: tick -> live: the last second -> view: lines -> screen: the terminal
+//! drive: pulses -> course: tick -> live: the last second -> view: lines -> indicatif: the terminal
 //! ```
 //!
 //! Where: fed by `course`. Invariant: nothing is written to stdout, nothing at all where quiet was
 //! asked for, and no control characters where stderr is no terminal. Threads that drive are only
 //! looked at.
 
-mod screen;
 mod view;
 
 use super::Plan;
@@ -17,10 +16,12 @@ use crate::drive::pulse::{Count, Sight};
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
 use crate::measure::watch::{Moment, Usage, Watch};
-use crate::words::clock;
-use screen::Screen;
+use crate::words::{clock, whole};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::Write;
 use std::time::{Duration, Instant};
 use view::{CURVE_MAX, View};
 
@@ -30,6 +31,12 @@ const REDRAWN: Duration = Duration::from_millis(250);
 const LINE_EVERY: Duration = Duration::from_secs(3);
 /// Drawings in a second: what rates and times are told of.
 const DRAWINGS_A_SECOND: usize = 4;
+/// The first line, whose bar is as wide as there is room; the message goes on in the lines below.
+const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
+/// Steps of the bar.
+const STEPS: u32 = 10_000;
+/// Where the terminal does not tell.
+const COLUMNS: u16 = 80;
 
 /// Who tells how it goes.
 #[derive(Debug)]
@@ -43,16 +50,8 @@ pub(crate) struct Live {
     is_search: bool,
     /// Until the hit ratio has settled, at most so long.
     warm: Cell<Option<Duration>>,
-    out: Out,
+    is_quiet: bool,
     state: RefCell<State>,
-}
-
-/// Where to.
-#[derive(Debug)]
-enum Out {
-    Nowhere,
-    Lines,
-    Terminal(RefCell<Screen>),
 }
 
 /// What is going on.
@@ -68,6 +67,8 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     phase: Phase,
+    /// Hidden where stderr is no terminal that can move its cursor.
+    bar: ProgressBar,
     drawn: Option<Instant>,
     /// When the last line was written, or the phase began.
     told: Instant,
@@ -83,9 +84,10 @@ struct State {
 }
 
 impl State {
-    fn of(phase: Phase) -> State {
+    fn of(phase: Phase, is_quiet: bool) -> State {
         State {
             phase,
+            bar: bar(is_quiet),
             drawn: None,
             told: Instant::now(),
             seen: VecDeque::new(),
@@ -100,47 +102,43 @@ impl State {
 
 impl Live {
     pub(crate) fn new(plan: &Plan) -> Live {
-        let out = match Screen::on_stderr() {
-            _ if plan.quiet => Out::Nowhere,
-            Some(screen) => Out::Terminal(RefCell::new(screen)),
-            None => Out::Lines,
-        };
         Live {
             schedule: plan.schedule,
             requests: plan.requests,
             is_open: plan.is_open(),
             is_search: plan.capacity.is_some(),
             warm: Cell::new(None),
-            out,
-            state: RefCell::new(State::of(Phase::Traffic(None))),
+            is_quiet: plan.quiet,
+            state: RefCell::new(State::of(Phase::Traffic(None), plan.quiet)),
         }
     }
 
     /// Does somebody look on, so that threads have to let themselves be seen? Lines tell of traffic
     /// in its reports.
     pub(crate) fn is_watched(&self) -> bool {
-        match self.out {
-            Out::Nowhere => false,
-            Out::Lines => matches!(self.state.borrow().phase, Phase::Populate(_)),
-            Out::Terminal(_) => true,
-        }
+        let is_filling = matches!(self.state.borrow().phase, Phase::Populate(_));
+        !self.is_quiet && (self.is_terminal() || is_filling)
+    }
+
+    fn is_terminal(&self) -> bool {
+        !self.state.borrow().bar.is_hidden()
     }
 
     /// Populating begins: `keys` are to be stored.
     pub(crate) fn populating(&self, keys: u64) {
-        self.state.replace(State::of(Phase::Populate(keys)));
+        self.state.replace(State::of(Phase::Populate(keys), self.is_quiet));
     }
 
     /// It is over.
     pub(crate) fn populated(&self, keys: u64, took: Duration) {
-        if matches!(self.out, Out::Lines) && !self.is_search {
+        if !self.is_terminal() && !self.is_search {
             self.note(&format!("populated {keys} keys in {:.1} s", took.as_secs_f64()));
         }
     }
 
     /// Traffic begins; of a search, `which` says at what rate.
     pub(crate) fn driving(&self, which: Option<String>) {
-        self.state.replace(State::of(Phase::Traffic(which)));
+        self.state.replace(State::of(Phase::Traffic(which), self.is_quiet));
     }
 
     /// The traffic before the schedule begins, or, with none, is over.
@@ -151,7 +149,7 @@ impl Live {
     /// An epoch is complete. On a terminal it has been seen; elsewhere it is a line.
     pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
         let is_told = self.schedule.is_reported(epoch) && !self.is_search;
-        if matches!(self.out, Out::Lines) && is_told {
+        if !self.is_terminal() && is_told {
             self.note(&view::report(epoch, &self.schedule, tally));
         }
     }
@@ -164,11 +162,12 @@ impl Live {
         sight: impl FnOnce() -> Sight,
         watch: Option<&Watch>,
     ) {
-        let screen = match &self.out {
-            Out::Nowhere => return,
-            Out::Lines => return self.line((elapsed, epoch), sight),
-            Out::Terminal(screen) => screen,
-        };
+        if self.is_quiet {
+            return;
+        }
+        if !self.is_terminal() {
+            return self.line((elapsed, epoch), sight);
+        }
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
         if state.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAWN) {
@@ -182,7 +181,7 @@ impl Live {
             }
         }
         let view = self.view(&mut state, (elapsed, epoch), (now, sight()));
-        screen.borrow_mut().draw(&view);
+        draw(&state.bar, &view);
     }
 
     /// Where it is, in a line, if the last one is long ago.
@@ -301,30 +300,50 @@ impl Live {
 
     /// A line that stays.
     pub(crate) fn note(&self, text: &str) {
-        self.state.borrow_mut().told = Instant::now();
-        match &self.out {
-            Out::Nowhere => {}
-            Out::Lines => screen::write(&format!("{text}\n")),
-            Out::Terminal(screen) => {
-                screen.borrow_mut().clear();
-                screen::write(&format!("{text}\n"));
-            }
+        if !self.is_quiet {
+            let mut state = self.state.borrow_mut();
+            state.told = Instant::now();
+            state.bar.suspend(|| write(text));
         }
     }
 
     /// What was drawn goes.
     pub(crate) fn done(&self) {
-        if let Out::Terminal(screen) = &self.out {
-            screen.borrow_mut().clear();
-        }
+        self.state.borrow().bar.finish_and_clear();
     }
+}
+
+/// One that is not drawn yet.
+fn bar(is_quiet: bool) -> ProgressBar {
+    let style = ProgressStyle::with_template(TEMPLATE);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");
+    let target = match is_quiet {
+        true => ProgressDrawTarget::hidden(),
+        false => ProgressDrawTarget::stderr(),
+    };
+    ProgressBar::with_draw_target(Some(STEPS.into()), target).with_style(style)
+}
+
+fn draw(bar: &ProgressBar, view: &View) {
+    let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+    let columns = if columns > 0 { columns } else { COLUMNS };
+    let lines = view.lines(columns.into(), console::colors_enabled_stderr());
+    let left = view.left.map_or(String::new(), |left| format!("{} left", clock(left)));
+    bar.update(|state| state.set_pos(whole(view.part * f64::from(STEPS))));
+    bar.set_prefix(view.name.clone());
+    bar.set_message(format!("{left}\n{}", lines.join("\n")));
 }
 
 /// A line before anything goes on.
 pub(super) fn tell(plan: &Plan, text: &str) {
     if !plan.quiet {
-        screen::write(&format!("{text}\n"));
+        write(text);
     }
+}
+
+/// Writes a line to stderr, all at once. If it is closed, there is nobody to see it.
+fn write(text: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Keeps the newest.

@@ -1,19 +1,18 @@
 //! The lines of the live view, and the line of a report where there is no terminal.
 //!
-//! Where: between what was seen and the screen. Invariant: text only, of what it is given; no line
+//! Where: between what was seen and the terminal. Invariant: text only, of what it is given; no line
 //! is wider than asked for, whatever the figures: what does not fit goes on in the next line.
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
-use crate::words::{clock, grouped, percent, time, whole};
+use crate::words::{grouped, percent, time, whole};
+use console::{measure_text_width, style, truncate_str};
 use std::time::Duration;
 
 /// Seconds that the little curves show.
 pub(super) const CURVE_MAX: usize = 60;
 /// The names' column.
 const NAMES: usize = 10;
-/// Marks of a progress bar.
-const BAR: usize = 24;
 /// From the least to the most.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -47,10 +46,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The lines, `columns` wide at most.
+    /// The lines below the bar, `columns` wide at most.
     pub(super) fn lines(&self, columns: usize, is_coloured: bool) -> Vec<String> {
-        let mut lines = Lines { columns, is_coloured, lines: Vec::new() };
-        lines.head(&self.name, self.part, self.left);
+        let mut lines = Lines { columns, lines: Vec::new() };
         let per_s = |rate: f64| format!("{}/s", grouped(rate));
         let mut rates = Vec::new();
         rates.extend(self.offered_per_s.map(|rate| format!("due {}", per_s(rate))));
@@ -63,7 +61,9 @@ impl View {
         lines.flow("response", &times.into_iter().flatten().collect::<Vec<_>>());
         let mut answers = Vec::new();
         answers.extend(self.hit_ratio.map(|ratio| format!("hits {}", percent(ratio))));
-        answers.push(lines.alarming(format!("failed {}", self.failed), self.failed > 0));
+        let is_alarming = is_coloured && self.failed > 0;
+        let failed = style(format!("failed {}", self.failed)).red();
+        answers.push(failed.force_styling(is_alarming).to_string());
         answers.extend(self.late.map(|late| format!("late {late}")));
         answers.push(format!("under way {}", self.under_way));
         lines.flow("answers", &answers);
@@ -100,29 +100,10 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
 /// Lines that fit.
 struct Lines {
     columns: usize,
-    is_coloured: bool,
     lines: Vec<String>,
 }
 
 impl Lines {
-    fn head(&mut self, name: &str, part: f64, left: Option<Duration>) {
-        let left = left.map_or(String::new(), |left| format!("{} left", clock(left)));
-        let done = format!("{:.0} %", part * 100.0);
-        let marks = self.columns.saturating_sub(name.len() + done.len() + left.len() + 6).min(BAR);
-        let full = crate::letters::place(part, marks + 1);
-        let bar = match marks {
-            0..5 => String::new(),
-            marks => format!(" [{}{}]", "#".repeat(full), "-".repeat(marks - full)),
-        };
-        let line = cut(format!("{name}{bar} {done} {left}").trim_end(), self.columns);
-        self.lines.push(if self.is_coloured { format!("\x1b[1m{line}\x1b[0m") } else { line });
-    }
-
-    /// Words that are to be seen.
-    fn alarming(&self, text: String, is_so: bool) -> String {
-        if is_so && self.is_coloured { format!("\x1b[31m{text}\x1b[0m") } else { text }
-    }
-
     /// Figures behind a name, in as many lines as it takes.
     fn flow(&mut self, name: &str, figures: &[String]) {
         if figures.is_empty() {
@@ -130,7 +111,7 @@ impl Lines {
         }
         let (mut line, mut used) = (format!("{name:NAMES$}"), NAMES);
         for figure in figures {
-            let width = shown(figure);
+            let width = measure_text_width(figure);
             if used > NAMES && used + 2 + width > self.columns {
                 self.push(line);
                 (line, used) = (" ".repeat(NAMES), NAMES);
@@ -147,15 +128,14 @@ impl Lines {
 
     /// Only a single figure in a very narrow terminal is ever cut.
     fn push(&mut self, line: String) {
-        let is_wide = shown(&line) > self.columns;
-        self.lines.push(if is_wide { cut(&line, self.columns) } else { line });
+        self.lines.push(truncate_str(&line, self.columns, "").into_owned());
     }
 
     /// A curve of the last seconds, from nothing to the most.
     fn curve(&mut self, name: &str, values: &[f64], most: impl Fn(f64) -> String) {
         let greatest = values.iter().copied().fold(0.0, f64::max);
         let most = most(greatest);
-        let room = self.columns.saturating_sub(NAMES + shown(&most) + 1);
+        let room = self.columns.saturating_sub(NAMES + measure_text_width(&most) + 1);
         if values.len() < 2 || greatest <= 0.0 || room < STEPS.len() {
             return;
         }
@@ -164,25 +144,6 @@ impl Lines {
         let marks: String = values[from..].iter().map(step).collect();
         self.lines.push(format!("{name:NAMES$}{marks} {most}"));
     }
-}
-
-/// Columns that a text takes, without what only colours it.
-fn shown(text: &str) -> usize {
-    let mut is_code = false;
-    let counts = text.chars().filter(|one| {
-        is_code |= *one == '\x1b';
-        let counts = !is_code;
-        is_code &= *one != 'm';
-        counts
-    });
-    counts.count()
-}
-
-/// The first so many columns.
-fn cut(text: &str, columns: usize) -> String {
-    let codes = ["\x1b[31m", "\x1b[0m"];
-    let bare = codes.iter().fold(text.to_owned(), |text, code| text.replace(code, ""));
-    bare.chars().take(columns).collect()
 }
 
 #[cfg(test)]
@@ -216,7 +177,6 @@ mod tests {
     #[test]
     fn all_is_seen_at_a_glance() {
         let expected = "\
-report 3 of 6 [############------------] 50 % 30 s left
 requests  due 100,000/s  sent 99,998/s  answered 99,990/s
 response  p50 98.0 µs  p99 1.23 ms  max 2.00 s
 answers   hits 94.22 %  failed 0  late 17  under way 12
@@ -229,7 +189,6 @@ p99       ▅█▂ to 2.00 ms";
     #[test]
     fn a_narrow_terminal_has_more_lines() {
         let expected = "\
-report 3 of 6 [######-----] 50 % 30 s left
 requests  due 100,000/s  sent 99,998/s
           answered 99,990/s
 response  p50 98.0 µs  p99 1.23 ms
@@ -246,7 +205,7 @@ p99       ▅█▂ to 2.00 ms";
         for columns in 1..100 {
             for is_coloured in [false, true] {
                 let lines = failing.lines(columns, is_coloured);
-                let fits = lines.iter().all(|line| shown(line) <= columns);
+                let fits = lines.iter().all(|line| measure_text_width(line) <= columns);
                 assert!(fits, "{columns}: {lines:#?}");
             }
         }
@@ -257,20 +216,16 @@ p99       ▅█▂ to 2.00 ms";
         let mut failing = view();
         failing.failed = 3;
         let coloured = failing.lines(80, true);
-        assert!(coloured[0].starts_with("\x1b[1mreport"), "{coloured:?}");
-        assert!(coloured[3].contains("\x1b[31mfailed 3\x1b[0m"), "{coloured:?}");
+        assert!(coloured[2].contains("\x1b[31mfailed 3\x1b[0m"), "{coloured:?}");
         let plain = failing.lines(80, false).join("\n");
         assert!(!plain.contains('\x1b'), "{plain}");
-        let codes = ["\x1b[1m", "\x1b[31m", "\x1b[0m"];
-        let bare = codes.iter().fold(coloured.join("\n"), |text, code| text.replace(code, ""));
-        assert_eq!(bare, plain);
+        assert_eq!(console::strip_ansi_codes(&coloured.join("\n")), plain);
     }
 
     #[test]
     fn what_is_not_known_is_left_out() {
         let view = View { name: "populate 0 of 5 keys".to_owned(), ..View::default() };
         let expected = "\
-populate 0 of 5 keys [------------------------] 0 %
 requests  sent 0/s  answered 0/s
 answers   failed 0  under way 0";
         assert_eq!(view.lines(80, false).join("\n"), expected);
