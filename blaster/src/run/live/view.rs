@@ -1,7 +1,7 @@
 //! The lines of the live view, and the line of a report where there is no terminal.
 //!
-//! Where: between what was seen and the terminal. Invariant: text only, of what it is given; no line
-//! is wider than asked for, whatever the figures: what does not fit goes on in the next line.
+//! Where: between what was seen and the terminal. Invariant: text only, of what it is given; no
+//! line is wider than asked for, whatever the figures: what does not fit goes on in the next line.
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
