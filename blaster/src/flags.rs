@@ -1,47 +1,70 @@
-//! The command line: which command, and the rows from which each command's flags are parsed.
+//! The command line: one enum of verbs, each with its struct of flags.
+//!
+//! A flag is a field of its verb's struct: the doc comment is its help, `value_parser` reads and
+//! bounds its value (`number`, `time`, `list` and so on below). A verb is a variant of `Verb`, its
+//! doc comment the line in `--help`, and an arm in `main`, which does it; what shows only when all
+//! flags are known is checked in an arm of `Verb::finish`. Help, manual page, completions and the
+//! commands of `next:` come of those.
 //!
 //! Where: `main` calls `parse` first. Invariant: a word that means nothing is refused by name,
-//! never passed over; `--help` is made from the rows that are parsed.
+//! never passed over; what is given twice holds as given last, what may be given often adds up.
 
 use crate::measure::schedule::span;
-use crate::reflect::{Plan as ReflectPlan, flags as reflect};
-use crate::report::flags::{self as report, Plan as ReportPlan};
-use crate::run::{Plan as RunPlan, flags as run};
-use crate::simulate::{Plan as SimulatePlan, flags as simulate};
-use crate::words::{meant, wrapped, written_out};
+use crate::words::written_out;
+use crate::{reflect, report, run, simulate};
+use clap::error::{ContextKind, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use std::error::Error;
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What the command line asks for.
-#[derive(Debug)]
-pub enum Asked {
-    /// Print this to stdout.
-    Print(String),
-    /// Simulate.
-    Simulate(Box<SimulatePlan>),
-    /// Drive servers.
-    Run(Box<RunPlan>),
-    /// Be a null server.
-    Reflect(Box<ReflectPlan>),
-    /// Put results side by side.
-    Report(Box<ReportPlan>),
+/// What caches do under work, measured
+#[derive(Debug, clap::Parser)]
+#[command(name = "kvblaster", version, args_override_self = true, max_term_width = COLUMNS)]
+#[command(arg_required_else_help = false)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
 }
 
-/// Why the command line is refused.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
+/// What is to be done.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    /// Drive servers with a workload, and report what they did
+    Run(Box<run::Plan>),
+    /// Find the highest rate at which an objective is met
+    Capacity(Box<run::Search>),
+    /// Put results side by side on an HTML page
+    Report(report::flags::Plan),
+    /// Be a null server: what the generator and the network can do
+    Reflect(reflect::Plan),
+    /// Replay traces of keys against eviction policies, offline
+    Simulate(simulate::flags::Flags),
+}
 
-/// A flag of a command whose plan is a `P`.
-pub(crate) struct Flag<P> {
-    pub(crate) long: &'static str,
-    pub(crate) short: Option<char>,
-    /// What its value is called; empty for none.
-    pub(crate) value: &'static str,
-    pub(crate) help: &'static [&'static str],
-    pub(crate) apply: fn(&mut P, &str) -> Result<(), String>,
+impl Verb {
+    /// Checks what only shows together.
+    fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        match self {
+            Verb::Run(plan) => plan.finish(given),
+            Verb::Capacity(search) => search.finish(given),
+            Verb::Simulate(flags) => flags.check(),
+            Verb::Report(_) | Verb::Reflect(_) => Ok(()),
+        }
+    }
+}
+
+/// Why nothing is done.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Help was asked for, or the version: `print` tells it.
+    Help(clap::Error),
+    /// The words are wrong: why, and where to look for what is right.
+    Wrong(String),
 }
 
 /// An option as it stood on the command line.
@@ -53,208 +76,169 @@ pub struct Given {
     pub value: Option<String>,
 }
 
-const USAGE: &str = "\
-kvblaster: what caches do under work, measured
-
-Usage: kvblaster COMMAND [OPTIONS] ...
-
-Commands:
-  run        Drive servers with a workload, and report what they did
-  capacity   Find the highest rate at which an objective is met
-  report     Put results side by side on an HTML page
-  reflect    Be a null server: what the generator and the network can do
-  simulate   Replay traces of keys against eviction policies, offline
-
-kvblaster COMMAND --help tells more of a command.
-";
-
-/// Parses the arguments after the program's name.
+/// Parses the command line, the program's name first.
 ///
 /// # Errors
-/// Something is unknown or wrong; where to look for what is right is told behind it.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Refusal> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let command = arguments.first().and_then(|first| first.to_str());
-    let command = command.filter(|first| COMMANDS.contains(first)).map(str::to_owned);
-    dispatch(lexopt::Parser::from_args(arguments)).map_err(|Refusal(why)| match command {
-        Some(command) => Refusal(format!("{why}\nTry kvblaster {command} --help.")),
-        None => Refusal(format!("{why}\nTry kvblaster --help.")),
+/// Help is asked for, or something is unknown or wrong.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let mut command = command();
+    let named = words.get(1).and_then(|word| command.find_subcommand(word));
+    let path = named.map_or(String::new(), |verb| format!(" {}", verb.get_name()));
+    let wrong = |why: &str| Refusal::Wrong(format!("{why}\nTry kvblaster{path} --help."));
+    let refused = |error: clap::Error| match error.use_stderr() {
+        true => wrong(&told(&error)),
+        false => Refusal::Help(error),
+    };
+    let matches = command.try_get_matches_from_mut(words).map_err(refused)?;
+    let mut verb = Cli::from_arg_matches(&matches).map_err(refused)?.verb;
+    verb.finish(given(&command, &matches)).map_err(|why| wrong(&why))?;
+    Ok(verb)
+}
+
+/// Columns of `--help`, at most.
+const COLUMNS: usize = 80;
+
+/// All verbs and flags.
+fn command() -> Command {
+    Cli::command().mut_subcommands(|verb| {
+        verb.help_template("{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}")
     })
 }
 
-const COMMANDS: [&str; 5] = ["run", "capacity", "report", "reflect", "simulate"];
-
-fn dispatch(mut parser: lexopt::Parser) -> Result<Asked, Refusal> {
-    match parser.next().map_err(refusal)? {
-        None => Err(Refusal("which command?".to_owned())),
-        Some(lexopt::Arg::Short('h') | lexopt::Arg::Long("help")) => {
-            Ok(Asked::Print(USAGE.to_owned()))
-        }
-        Some(lexopt::Arg::Short('V') | lexopt::Arg::Long("version")) => {
-            Ok(Asked::Print(format!("kvblaster {}\n", env!("CARGO_PKG_VERSION"))))
-        }
-        Some(lexopt::Arg::Value(command)) => match command.to_str() {
-            Some("run") => run::parse(parser, false),
-            Some("capacity") => run::parse(parser, true),
-            Some("reflect") => reflect::parse(parser),
-            Some("report") => report::parse(parser),
-            Some("simulate") => simulate::parse(parser),
-            _ => {
-                let command = command.to_string_lossy();
-                Err(Refusal(format!("no such command: {command}{}", meant(&command, COMMANDS))))
-            }
-        },
-        Some(other) => Err(refusal(other.unexpected())),
+/// What is wrong, in a sentence that names the flag once.
+fn told(error: &clap::Error) -> String {
+    let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    if let (ErrorKind::ValueValidation, Some(flag), Some(why)) =
+        (error.kind(), &flag, error.source())
+    {
+        return format!("{}: {why}", flag.split(' ').next().unwrap_or(flag));
     }
+    let text = error.render().to_string();
+    let parts = text.trim_start_matches("error: ").split("\n\n");
+    let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts = parts.map(words).filter(|part| {
+        !part.is_empty()
+            && !["Usage:", "For more", "tip: to pass"].iter().any(|start| part.starts_with(start))
+    });
+    parts.collect::<Vec<_>>().join("; ")
 }
 
-/// The rows of a command, and what it does with words that are no flag.
-pub(crate) struct Rows<'r, P> {
-    pub(crate) flags: &'r [&'r [Flag<P>]],
-    /// The names of settings: `--NAME VALUE` without a row.
-    pub(crate) names: fn() -> Vec<&'static str>,
-    /// Changes it.
-    pub(crate) set: fn(&mut P, &str, &str) -> Result<(), String>,
-    /// Takes a word that is no flag.
-    pub(crate) free: fn(&mut P, OsString) -> Result<(), String>,
-}
-
-impl<P> Rows<'_, P> {
-    /// Applies what follows a command to its plan, and gives the options as they stood there; none
-    /// if help is wanted.
-    pub(crate) fn apply(
-        &self,
-        parser: &mut lexopt::Parser,
-        plan: &mut P,
-    ) -> Result<Option<Vec<Given>>, Refusal> {
-        let mut given = Vec::new();
-        while let Some(argument) = parser.next().map_err(refusal)? {
-            let mut rows = self.flags.iter().copied().flatten();
-            let flag = match argument {
-                lexopt::Arg::Value(word) => {
-                    (self.free)(plan, word).map_err(Refusal)?;
-                    continue;
-                }
-                lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(None),
-                lexopt::Arg::Long(long) if (self.names)().contains(&long) => {
-                    let long = long.to_owned();
-                    let text = value(parser, &long)?;
-                    (self.set)(plan, &long, &text).map_err(|why| Refusal(about(&long, &why)))?;
-                    given.push(Given { long, value: Some(text) });
-                    continue;
-                }
-                lexopt::Arg::Long(long) => rows.find(|flag| flag.long == long),
-                lexopt::Arg::Short(short) => rows.find(|flag| flag.short == Some(short)),
-            };
-            let Some(flag) = flag else {
-                let near = match argument {
-                    lexopt::Arg::Long(long) => self.meant(long),
-                    _ => String::new(),
-                };
-                return Err(Refusal(argument.unexpected().to_string() + &near));
-            };
-            let value = match flag.value {
-                "" => None,
-                _ => Some(value(parser, flag.long)?),
-            };
-            (flag.apply)(plan, value.as_deref().unwrap_or_default())
-                .map_err(|why| Refusal(about(flag.long, &why)))?;
-            given.push(Given { long: flag.long.to_owned(), value });
-        }
-        Ok(Some(given))
-    }
-
-    /// The option that was probably meant.
-    fn meant(&self, long: &str) -> String {
-        let mut names = (self.names)();
-        names.extend(self.flags.iter().copied().flatten().map(|flag| flag.long));
-        names.push("help");
-        let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
-        meant(&format!("--{long}"), names.iter().map(String::as_str))
-    }
-}
-
-/// What is wrong with a flag's value, named once.
-fn about(long: &str, why: &str) -> String {
-    let why = why.strip_prefix(long).and_then(|why| why.strip_prefix(": ")).unwrap_or(why);
-    format!("--{long}: {why}")
-}
-
-fn value(parser: &mut lexopt::Parser, long: &str) -> Result<String, Refusal> {
-    let value = parser.value().map_err(refusal)?;
-    value.into_string().map_err(|_| Refusal(format!("--{long}: not UTF-8")))
-}
-
-/// The lines of `--help` for some rows, no wider than a terminal.
-pub(crate) fn lines<P>(rows: &[Flag<P>]) -> String {
-    let mut out = String::new();
-    for flag in rows {
-        let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
-        let synopsis = format!("  {short}--{} {}", flag.long, flag.value);
-        let synopsis = synopsis.trim_end();
-        let text = wrapped(&" ".repeat(HELP_AT), &flag.help.join(" "));
-        let _ = match synopsis.len() < HELP_AT {
-            true => write!(out, "{synopsis:HELP_AT$}{}", &text[HELP_AT..]),
-            false => write!(out, "{synopsis}\n{text}"),
+/// The options of the verb, in their order.
+fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
+    let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
+    let mut found = Vec::new();
+    for arg in command.find_subcommand(name).into_iter().flat_map(Command::get_arguments) {
+        let id = arg.get_id().as_str();
+        let (Some(long), Some(ValueSource::CommandLine)) =
+            (arg.get_long(), matches.value_source(id))
+        else {
+            continue;
         };
+        let mut places = matches.indices_of(id).into_iter().flatten();
+        for values in matches.get_raw_occurrences(id).into_iter().flatten() {
+            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            let value = arg.get_action().takes_values().then(|| values.join(","));
+            let place = places.nth(values.len() - 1);
+            found.push((place, Given { long: long.to_owned(), value }));
+        }
     }
-    out
+    found.sort_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, given)| given).collect()
 }
 
-const TIME_MIN: Duration = Duration::from_micros(1);
-const TIME_MAX: Duration = Duration::from_secs(3600);
+const TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const CPU_MAX: usize = 4095;
 
-/// The column in which a flag's help stands.
-const HELP_AT: usize = 25;
-
-/// What lexopt found wrong.
-pub(crate) fn refusal(error: lexopt::Error) -> Refusal {
-    Refusal(error.to_string())
-}
-
 /// What is said of numbers in `--help`.
-pub(crate) const NUMBERS: &str = "\
-Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.
-";
+pub(crate) const NUMBERS: &str =
+    "Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.";
 
 /// A number within bounds.
-pub(crate) fn number<T: FromStr + PartialOrd + std::fmt::Display>(
-    text: &str,
-    min: T,
-    max: T,
-) -> Result<T, String> {
-    let number = written_out(text).parse().ok();
-    let number = number.filter(|number| min <= *number && *number <= max);
-    number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
+pub(crate) fn number<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let number = written_out(text).parse().ok().filter(|number| range.contains(number));
+        let (min, max) = (range.start(), range.end());
+        number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
+    }
 }
 
-/// A list of what is written between commas.
-pub(crate) fn list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, String> {
-    text.split(',').map(|one| one.trim().parse()).collect()
+/// One of what is written between commas.
+pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
+    text.trim().parse()
 }
 
 /// A time as in 500us.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let time = span(text).filter(|time| (TIME_MIN..=TIME_MAX).contains(time));
+    let time = span(text).filter(|time| TIME.contains(time));
     time.ok_or_else(|| format!("a time as in 500us, 1ms or 2s, at most an hour: {text}"))
 }
 
 /// CPUs as in 0,2-5.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
-    let ranges = list::<Cpus>(text)?;
-    Ok(ranges.into_iter().flat_map(|Cpus(first, last)| first..=last).collect())
+    let mut cpus = Vec::new();
+    for range in text.split(',').filter(|_| text != "none") {
+        let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
+        let first = number(0..=CPU_MAX)(first)?;
+        cpus.extend(first..=number(first..=CPU_MAX)(last)?);
+    }
+    Ok(cpus)
 }
 
-/// One CPU, or one after the other.
-struct Cpus(usize, usize);
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
 
-impl FromStr for Cpus {
-    type Err = String;
+    /// What these words ask for, or what is said instead.
+    pub(crate) fn asked(words: &str) -> Result<Verb, String> {
+        parse(["kvblaster"].into_iter().chain(words.split_whitespace()).map(OsString::from))
+            .map_err(|refusal| match refusal {
+                Refusal::Help(help) => help.to_string(),
+                Refusal::Wrong(why) => why,
+            })
+    }
 
-    fn from_str(text: &str) -> Result<Cpus, String> {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let first = number(first, 0, CPU_MAX)?;
-        Ok(Cpus(first, number(last, first, CPU_MAX)?))
+    /// Each of these words is refused by what stands beside it, and with the way to the help.
+    pub(crate) fn refused(verb: &str, rows: &[(&str, &str)]) {
+        for (words, why) in rows {
+            let told = asked(&format!("{verb} {words}")).unwrap_err();
+            assert!(told.contains(why), "{words}: {told}");
+            assert!(told.ends_with(&format!("\nTry kvblaster {verb} --help.")), "{words}: {told}");
+            assert!(!told.contains("Usage:") && !told.contains("error:"), "{words}: {told}");
+        }
+    }
+
+    #[test]
+    fn every_verb_tells_every_flag_on_eighty_columns() {
+        for verb in command().get_subcommands() {
+            let help = asked(&format!("{} --help", verb.get_name())).unwrap_err();
+            for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let word = arg.get_long().unwrap_or(arg.get_id().as_str());
+                assert!(help.contains(&format!("--{word} ")) || arg.is_positional(), "{help}");
+                assert!(arg.get_help().is_some(), "{word} has no help");
+            }
+            let wide = help.lines().find(|line| line.chars().count() > COLUMNS);
+            assert_eq!(wide, None, "{help}");
+            assert_eq!(help, asked(&format!("{} -h", verb.get_name())).unwrap_err());
+        }
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_verb_is_refused_and_the_nearest_told() {
+        for (words, why) in [
+            ("", "requires a subcommand"),
+            ("rum", "similar subcommand exists: 'run'"),
+            ("--nosuch", "--nosuch"),
+        ] {
+            let told = asked(words).unwrap_err();
+            assert!(told.contains(why), "{words}: {told}");
+            assert!(told.ends_with("\nTry kvblaster --help."), "{words}: {told}");
+        }
     }
 }

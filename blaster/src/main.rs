@@ -4,7 +4,7 @@
 //! status is 0 only if all that was asked for was done and what was asserted holds, 64 for a wrong
 //! command line, 1 otherwise.
 
-use blaster::flags::{self, Asked};
+use blaster::flags::{self, Refusal, Verb};
 use blaster::reflect;
 use blaster::result::RunResult;
 use blaster::run::{self, capacity};
@@ -30,24 +30,24 @@ impl Printed {
 }
 
 fn main() -> ExitCode {
-    let asked = match flags::parse(std::env::args_os().skip(1)) {
-        Ok(asked) => asked,
-        Err(refusal) => return failed(&refusal.to_string(), USAGE),
+    let verb = match flags::parse(std::env::args_os()) {
+        Ok(verb) => verb,
+        Err(Refusal::Help(help)) => {
+            return if help.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        Err(Refusal::Wrong(why)) => return failed(&why, USAGE),
     };
-    let done = match asked {
-        Asked::Print(text) => Ok(Printed::well(text)),
-        Asked::Simulate(plan) => {
-            simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
+    let done = match verb {
+        Verb::Run(plan) => drive(&plan),
+        Verb::Capacity(search) => drive(&search.plan),
+        Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
+        Verb::Reflect(plan) => {
+            let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
+            done.map(|()| Printed::well(String::new()))
         }
-        Asked::Reflect(plan) => match reflect::flags::run(&plan) {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => Err(error.to_string()),
-        },
-        Asked::Report(plan) => {
-            let made = plan.run().map_err(|error| error.to_string());
-            made.map(Printed::well)
+        Verb::Simulate(flags) => {
+            simulate::run(&flags.plan()).map(Printed::well).map_err(|error| error.to_string())
         }
-        Asked::Run(plan) => drive(&plan),
     };
     let printed = match done {
         Ok(printed) => printed,

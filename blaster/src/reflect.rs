@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use net::{Datagrams, Listener, PortHold, Waker};
 
+use crate::flags::{cpus, number};
 use crate::target::Place;
 pub use faults::Faults;
 
@@ -38,23 +39,34 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 pub const THREADS_MAX: usize = 1024;
 
 /// What to serve, and what to do wrong.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// Where; port 0 takes a free one.
+    /// HOST:PORT, udp://HOST:PORT or unix:/PATH; port 0 takes a free one
+    #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
-    /// How many threads; one if 0.
+    /// Threads that answer
+    #[arg(long, short, value_name = "N")]
+    #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: usize,
-    /// Where they run, one after the other; anywhere if there are fewer.
-    pub cpus: Vec<usize>,
-    /// Bytes of every value.
+    /// CPUs the threads are pinned to, one after the other
+    #[arg(long, value_name = "LIST", value_parser = cpus, default_value = "none")]
+    pub cpus: std::vec::Vec<usize>,
+    /// Bytes of every value
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
-    /// Every reply is sent so much later.
+    /// Send every reply so much later
+    #[arg(long, value_name = "TIME", value_parser = flags::delay, default_value = "none")]
     pub delay: Duration,
-    /// Every so often, nothing happens for so long; first after the first of the two.
+    /// Do nothing for a while, every so often, as in 1s,100ms
+    #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// What happens to datagrams.
+    #[command(flatten)]
     pub faults: Faults,
-    /// UDP: each value of a multiget is a message of its own, as memcached's are.
+    /// UDP: each value of a multiget in a reply of its own, as memcached
+    #[arg(long = "apart")]
     pub is_apart: bool,
 }
 

@@ -16,6 +16,7 @@ mod servers;
 pub mod text;
 mod unstored;
 
+pub use flags::{Capacity, Plan, Search};
 pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};
@@ -24,90 +25,20 @@ use crate::measure::Interval;
 use crate::measure::check::{self, Loop, Severity};
 use crate::measure::objective::Objective;
 use crate::measure::owner::Served;
-use crate::measure::schedule::Schedule;
 use crate::measure::steady;
 use crate::measure::watch::Watch;
 use crate::result::manifest::Manifest;
 use crate::result::{RunResult, SCHEMA};
-use crate::search::Aim;
-use crate::target::{Family, Place, Target};
-use crate::wire::Speech;
+use crate::target::{Place, Target};
 use crate::words::quoted;
-use crate::workload::{Names, Workload};
+use crate::workload::Names;
 use crew::Ground;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-/// All that one run is told.
-#[derive(Debug)]
-pub struct Plan {
-    /// The servers, as they were named.
-    pub targets: Vec<String>,
-    /// Which addresses of a name are wanted.
-    pub family: Family,
-    /// The protocol; by the target where none was asked for.
-    pub speech: Option<Speech>,
-    /// What is asked of them.
-    pub workload: Workload,
-    /// Where the workload came from: a preset's name or a file's.
-    pub workload_name: String,
-    /// What the requests are drawn with, and a search's intervals of confidence.
-    pub seed: u64,
-    /// Driving threads.
-    pub threads: u32,
-    /// The CPUs they are pinned to, in turn; empty: not pinned.
-    pub cpus: Vec<usize>,
-    /// The CPUs for threads that only receive; empty: who sends receives.
-    pub receive_cpus: Vec<usize>,
-    /// Connections to each server, over all threads.
-    pub connections: u32,
-    /// How many requests a connection has under way in the closed loop.
-    pub depth: u32,
-    /// Requests a second, of the open loop; NaN: the workload's own; none: the closed loop.
-    pub rate_per_s: Option<f64>,
-    /// Most requests a thread has under way in the open loop.
-    pub outstanding_max: u32,
-    /// After so long an answer is given up.
-    pub timeout: Duration,
-    /// A connection is made anew after so many requests.
-    pub churn_requests: Option<u64>,
-    /// Values read are compared with what was set.
-    pub verify: bool,
-    /// UDP requests go out in bursts.
-    pub gso: bool,
-    /// The servers are filled first.
-    pub populate: bool,
-    /// What is measured when.
-    pub schedule: Schedule,
-    /// Traffic before the schedule until the hit ratio has settled, at most so long.
-    pub warm: Option<Duration>,
-    /// The run ends after so many requests.
-    pub requests: Option<u64>,
-    /// An answer later than this is late.
-    pub late: Duration,
-    /// What must hold for exit status 0.
-    pub asserts: Vec<Objective>,
-    /// What it is called in reports.
-    pub label: Option<String>,
-    /// The folder for results.
-    pub out: Option<PathBuf>,
-    /// The servers' processes, where they cannot be found.
-    pub server_pids: Vec<u32>,
-    /// JSON to stdout instead of text.
-    pub json: bool,
-    /// No progress.
-    pub quiet: bool,
-    /// The options as they stood on the command line.
-    pub given: Vec<Given>,
-    /// What `capacity` is told beside.
-    pub capacity: Option<Capacity>,
-}
 
 impl Plan {
     /// Are requests sent by a schedule?
@@ -140,15 +71,6 @@ impl Plan {
     pub fn asks_evenly(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
     }
-}
-
-/// What a search for capacity is told.
-#[derive(Debug)]
-pub struct Capacity {
-    /// How it goes.
-    pub aim: Aim,
-    /// The servers are filled once, not before each trial.
-    pub populate_once: bool,
 }
 
 /// Why there is nothing to report.

@@ -14,9 +14,11 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
+use crate::flags::number;
 use crate::measure::Interval;
 use crate::measure::check::{ACHIEVED_SHARE_MIN, LATE_SENDS, Loop, Remark, Severity, check};
 use crate::measure::objective::{Objective, ObjectiveError};
+use crate::run::flags::rate;
 use bracket::{Bracket, Limit, Next};
 use curve::Point;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -28,6 +30,10 @@ use std::time::Duration;
 pub const GOALS_MAX: usize = 16;
 /// Trials of one search.
 pub const TRIALS_MAX: u32 = 100_000;
+/// Trials at one rate.
+const VOTES_MAX: u32 = 99;
+/// Searches for one interval of confidence.
+const ROUNDS_MAX: u32 = 1000;
 /// Resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
 /// Growth of the rate while it is not known about where the capacity lies.
@@ -42,54 +48,55 @@ pub struct Goal {
     pub objective: Objective,
 }
 
-/// How a search goes.
-#[derive(Clone, Debug)]
+/// The objective that these words name, called by what it compares.
+fn goal(text: &str) -> Result<Goal, ObjectiveError> {
+    let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
+    Ok(Goal { name, objective: text.parse()? })
+}
+
+/// How a search goes. What is no flag is the paper's.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Aim {
-    /// What is searched for.
+    /// What must hold at the capacity; may be given often (default: mean, p99 and p99.9 below
+    /// --late, and no request late or lost)
+    #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
-    /// The first rate tried, in requests a second.
+    /// The first rate tried
+    #[arg(long = "start", value_name = "N", value_parser = rate, default_value = "10k")]
     pub start_per_s: f64,
     /// Lowest rate tried: a server that fails there has no capacity.
+    #[arg(skip = 10.0)]
     pub rate_per_s_min: f64,
-    /// Highest rate tried.
+    /// No higher rate is tried
+    #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
-    /// A capacity is known when the least rate that fails is within this share of it.
+    /// Find the rate to this part of it
+    #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
-    /// Trials at one rate, of which the majority decides.
+    /// Trials at each rate, the majority decides
+    #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Searches that count, each from the result of the one before: what confidence intervals come
-    /// from. If there are several, one more goes before them.
+    /// Search so often, each from the result of the one before, for an interval of confidence; if
+    /// that is often, one more goes before them
+    #[arg(long = "repeats", value_name = "N")]
+    #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,
     /// Trials in all.
+    #[arg(skip = 500_u32)]
     pub trials_max: u32,
     /// Errors, timeouts and wrong values, of all requests, that are borne where no objective asks
     /// for none.
+    #[arg(skip = 0.001)]
     pub errors_max: f64,
     /// Share of confidence intervals.
+    #[arg(skip = 0.95)]
     pub confidence: f64,
     /// For the resampling, and for where rounds start.
+    #[arg(skip = 1_u64)]
     pub seed: u64,
 }
 
 impl Aim {
-    /// The paper's, for these goals: five runs a point, no more than one error in a thousand.
-    #[must_use]
-    pub fn new(goals: Vec<Goal>) -> Aim {
-        Aim {
-            goals,
-            start_per_s: 10_000.0,
-            rate_per_s_min: 10.0,
-            rate_per_s_max: 1e9,
-            precision: 0.02,
-            votes: 3,
-            rounds: 5,
-            trials_max: 500,
-            errors_max: 0.001,
-            confidence: 0.95,
-            seed: 1,
-        }
-    }
-
     /// The capacities of the paper and of the thesis: `avg` (the mean is below the target), `p99`,
     /// `p999`, and `max`: no request is answered later than the target, or lost.
     ///
@@ -125,8 +132,8 @@ impl Aim {
         aim.rate_per_s_max = sane(aim.rate_per_s_max, aim.rate_per_s_min, 1e12);
         aim.start_per_s = sane(aim.start_per_s, aim.rate_per_s_min, aim.rate_per_s_max);
         aim.precision = sane(aim.precision, 1e-4, 1.0);
-        aim.votes = aim.votes.clamp(1, 99);
-        aim.rounds = aim.rounds.clamp(1, 1000);
+        aim.votes = aim.votes.clamp(1, VOTES_MAX);
+        aim.rounds = aim.rounds.clamp(1, ROUNDS_MAX);
         aim.trials_max = aim.trials_max.clamp(1, TRIALS_MAX);
         aim.confidence = sane(aim.confidence, 0.5, 0.999);
         aim

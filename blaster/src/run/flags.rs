@@ -1,19 +1,20 @@
-//! The flags of `run` and `capacity`: one row each, from which parsing and `--help` derive.
+//! The flags of `run` and `capacity`.
 //!
-//! Where: called by `flags`. Invariant: every row has a line of help; what is given twice holds as
-//! given last, servers and asserts add up. A workload's settings are its own table's.
+//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells. A
+//! workload's settings are its own table's, applied to what `--workload` names in their order.
 
-use super::{Capacity, Plan};
-use crate::flags::{Asked, Flag, NUMBERS, Refusal, Rows, cpus, lines, number, time};
+use crate::flags::{Given, NUMBERS, cpus, number, time};
 use crate::measure::objective::Objective;
 use crate::measure::schedule::Schedule;
-use crate::search::{Aim, GOALS_MAX, Goal};
+use crate::search::{Aim, GOALS_MAX};
 use crate::target::{Family, TARGETS_MAX};
-use crate::wire::Speech;
+use crate::wire::{SPEECHES, Speech};
 use crate::words::{meant, written_out};
-use crate::workload::{VERBS, Verb, Workload, help, presets, settings};
-use std::ffi::OsString;
-use std::path::Path;
+use crate::workload::settings::{self, SETTINGS, Setting};
+use crate::workload::{VERBS, Verb, Workload, help, presets};
+use clap::Arg;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const THREADS_MAX: u32 = 1024;
@@ -21,596 +22,362 @@ const CONNECTIONS_MAX: u32 = 1 << 20;
 const DEPTH_MAX: u32 = 1 << 16;
 const RATE_MAX: f64 = 1e10;
 const OUTSTANDING_MAX: u32 = 1 << 20;
-const REPEATS_MAX: u32 = 1000;
-const VOTES_MAX: u32 = 99;
-/// The workload of those who name none.
-const WORKLOAD: &str = "mix-b";
+const PID_MAX: u32 = 1 << 22;
 
-const TRAFFIC: &[Flag<Plan>] = &[
-    Flag {
-        long: "workload",
-        short: Some('w'),
-        value: "NAME",
-        help: &["a preset or a TOML file (default mix-b), see below"],
-        apply: |plan, text| {
-            plan.workload = match Workload::preset(text) {
-                Some(workload) => workload,
-                None if !Path::new(text).exists() => {
-                    let (names, meant) = (presets::listed(), meant(text, presets::names()));
-                    return Err(format!("neither a preset ({names}) nor a file: {text}{meant}"));
-                }
-                None => Workload::read(Path::new(text)).map_err(|error| error.to_string())?,
-            };
-            text.clone_into(&mut plan.workload_name);
-            Ok(())
-        },
-    },
-    Flag {
-        long: "seed",
-        short: None,
-        value: "N",
-        help: &["what the requests are drawn with: the same gives the same (default 1)"],
-        apply: |plan, text| number(text, 0, u64::MAX).map(|seed| plan.seed = seed),
-    },
-    Flag {
-        long: "protocol",
-        short: Some('P'),
-        value: "NAME",
-        help: &["text (default), meta, binary or resp (redis:// means it)"],
-        apply: |plan, text| {
-            plan.speech = Some(match text {
-                "text" => Speech::Text,
-                "meta" => Speech::Meta,
-                "binary" => Speech::Binary,
-                "resp" => Speech::Resp,
-                _ => return Err(format!("text, meta, binary or resp: {text}")),
-            });
-            Ok(())
-        },
-    },
-    Flag {
-        long: "no-populate",
-        short: None,
-        value: "",
-        help: &["the servers hold what they are to hold already"],
-        apply: |plan, _| {
-            plan.populate = false;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "verify",
-        short: None,
-        value: "",
-        help: &["compare each value read with what was set"],
-        apply: |plan, _| {
-            plan.verify = true;
-            Ok(())
-        },
-    },
-];
-
-/// What a search decides by itself.
-const PACE: &[Flag<Plan>] = &[
-    Flag {
-        long: "rate",
-        short: Some('r'),
-        value: "N",
-        help: &[
-            "open loop: so many requests a second are due, whatever the",
-            "server does; without it the loop is closed; own: as the",
-            "workload's gaps say",
-        ],
-        apply: |plan, text| {
-            let rate = if text == "own" { f64::NAN } else { count(text, RATE_MAX)? };
-            plan.rate_per_s = Some(rate);
-            Ok(())
-        },
-    },
-    Flag {
-        long: "depth",
-        short: Some('d'),
-        value: "N",
-        help: &["requests under way on a connection, closed loop (default 1)"],
-        apply: |plan, text| number(text, 1, DEPTH_MAX).map(|depth| plan.depth = depth),
-    },
-];
-
-const DRIVING: &[Flag<Plan>] = &[
-    Flag {
-        long: "threads",
-        short: Some('t'),
-        value: "N",
-        help: &["driving threads (default 1)"],
-        apply: |plan, text| number(text, 1, THREADS_MAX).map(|threads| plan.threads = threads),
-    },
-    Flag {
-        long: "connections",
-        short: Some('c'),
-        value: "N",
-        help: &["connections to each server, over all threads (default 16)"],
-        apply: |plan, text| number(text, 1, CONNECTIONS_MAX).map(|n| plan.connections = n),
-    },
-    Flag {
-        long: "outstanding",
-        short: None,
-        value: "N",
-        help: &["most under way in a thread, open loop (default 8192)"],
-        apply: |plan, text| number(text, 1, OUTSTANDING_MAX).map(|n| plan.outstanding_max = n),
-    },
-    Flag {
-        long: "cpus",
-        short: None,
-        value: "LIST",
-        help: &["CPUs the threads are pinned to, in turn (default none)"],
-        apply: |plan, text| cpus(text).map(|cpus| plan.cpus = cpus),
-    },
-    Flag {
-        long: "receive-cpus",
-        short: None,
-        value: "LIST",
-        help: &["receive on threads of their own, pinned to these CPUs"],
-        apply: |plan, text| cpus(text).map(|cpus| plan.receive_cpus = cpus),
-    },
-    Flag {
-        long: "timeout",
-        short: None,
-        value: "TIME",
-        help: &["give an answer up after this long (default 1s)"],
-        apply: |plan, text| time(text).map(|timeout| plan.timeout = timeout),
-    },
-    Flag {
-        long: "churn",
-        short: None,
-        value: "N",
-        help: &["make a connection anew after so many requests"],
-        apply: |plan, text| number(text, 1, u64::MAX).map(|n| plan.churn_requests = Some(n)),
-    },
-    Flag {
-        long: "gso",
-        short: None,
-        value: "",
-        help: &["send UDP requests in bursts (UDP_SEGMENT)"],
-        apply: |plan, _| {
-            plan.gso = true;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "ipv4",
-        short: Some('4'),
-        value: "",
-        help: &["use only IPv4 addresses of a name"],
-        apply: |plan, _| {
-            plan.family = Family::V4;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "ipv6",
-        short: Some('6'),
-        value: "",
-        help: &["use only IPv6 addresses of a name"],
-        apply: |plan, _| {
-            plan.family = Family::V6;
-            Ok(())
-        },
-    },
-];
-
-const MEASURING: &[Flag<Plan>] = &[
-    Flag {
-        long: "schedule",
-        short: None,
-        value: "WHEN",
-        help: &[
-            "settling and reports: 2s+6x10s is two seconds, and then six",
-            "reports of ten (default 1s+5x1s)",
-        ],
-        apply: |plan, text| {
-            plan.schedule = text.parse().map_err(|error| format!("{error}"))?;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "warm",
-        short: None,
-        value: "TIME",
-        help: &[
-            "before the schedule, traffic until the hit ratio has settled, at",
-            "most so long: in the last quarter of the time so far it is what",
-            "it was in the quarter before, to half a point and to a fiftieth",
-            "of hits or misses, or as near as chance lets it be",
-        ],
-        apply: |plan, text| time(text).map(|limit| plan.warm = Some(limit)),
-    },
-    Flag {
-        long: "requests",
-        short: Some('n'),
-        value: "N",
-        help: &["end after so many requests, if the schedule lasts so long"],
-        apply: |plan, text| number(text, 1, u64::MAX).map(|n| plan.requests = Some(n)),
-    },
-    Flag {
-        long: "late",
-        short: None,
-        value: "TIME",
-        help: &["an answer later than this, or none, is late (default 1ms)"],
-        apply: |plan, text| time(text).map(|late| plan.late = late),
-    },
-    Flag {
-        long: "assert",
-        short: Some('a'),
-        value: "WHAT",
-        help: &[
-            "exit with 1 unless this holds: 'p99<1ms', 'mean<800us',",
-            "'errors<0.1%', 'hit>95%', 'rate>100k'; may be given often",
-        ],
-        apply: |plan, text| {
-            plan.asserts.push(text.parse().map_err(|error| format!("{error}"))?);
-            Ok(())
-        },
-    },
-    Flag {
-        long: "server-pid",
-        short: None,
-        value: "LIST",
-        help: &["processes of the servers, if they are not found by themselves"],
-        apply: |plan, text| {
-            let pids = text.split(',').map(|one| number(one, 1, 1 << 22));
-            pids.collect::<Result<_, _>>().map(|pids| plan.server_pids = pids)
-        },
-    },
-    Flag {
-        long: "label",
-        short: None,
-        value: "NAME",
-        help: &["what the run is called in reports (default the targets)"],
-        apply: |plan, text| {
-            plan.label = Some(text.to_owned());
-            Ok(())
-        },
-    },
-    Flag {
-        long: "out",
-        short: Some('o'),
-        value: "DIR",
-        help: &["write results there: JSON, CSV, HDR logs"],
-        apply: |plan, text| {
-            plan.out = Some(text.into());
-            Ok(())
-        },
-    },
-    Flag {
-        long: "json",
-        short: None,
-        value: "",
-        help: &["print the result as JSON"],
-        apply: |plan, _| {
-            plan.json = true;
-            Ok(())
-        },
-    },
-    Flag {
-        long: "quiet",
-        short: Some('q'),
-        value: "",
-        help: &["show no progress"],
-        apply: |plan, _| {
-            plan.quiet = true;
-            Ok(())
-        },
-    },
-];
-
-const SEARCHING: &[Flag<Plan>] = &[
-    Flag {
-        long: "objective",
-        short: Some('O'),
-        value: "WHAT",
-        help: &[
-            "what must hold at the capacity; may be given often (default:",
-            "mean, p99 and p99.9 below --late, and no request late or lost)",
-        ],
-        apply: |plan, text| {
-            let objective: Objective = text.parse().map_err(|error| format!("{error}"))?;
-            let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
-            search(plan, |search| search.aim.goals.push(Goal { name, objective }))
-        },
-    },
-    Flag {
-        long: "start",
-        short: None,
-        value: "N",
-        help: &["the first rate tried (default 10k)"],
-        apply: |plan, text| {
-            let rate = count(text, RATE_MAX)?;
-            search(plan, |search| search.aim.start_per_s = rate)
-        },
-    },
-    Flag {
-        long: "highest",
-        short: None,
-        value: "N",
-        help: &["no higher rate is tried (default 1000m)"],
-        apply: |plan, text| {
-            let rate = count(text, RATE_MAX)?;
-            search(plan, |search| search.aim.rate_per_s_max = rate)
-        },
-    },
-    Flag {
-        long: "precision",
-        short: None,
-        value: "PART",
-        help: &["find the rate to this part of it (default 0.02)"],
-        apply: |plan, text| {
-            let part = number(text, 0.001, 0.5)?;
-            search(plan, |search| search.aim.precision = part)
-        },
-    },
-    Flag {
-        long: "votes",
-        short: None,
-        value: "N",
-        help: &["trials at each rate, the majority decides (default 3)"],
-        apply: |plan, text| {
-            let votes = number(text, 1, VOTES_MAX)?;
-            search(plan, |search| search.aim.votes = votes)
-        },
-    },
-    Flag {
-        long: "populate-once",
-        short: None,
-        value: "",
-        help: &["fill the servers once, not before each trial"],
-        apply: |plan, _| search(plan, |search| search.populate_once = true),
-    },
-    Flag {
-        long: "repeats",
-        short: None,
-        value: "N",
-        help: &["search so often, for an interval of confidence (default 5)"],
-        apply: |plan, text| {
-            let repeats = number(text, 1, REPEATS_MAX)?;
-            search(plan, |search| search.aim.rounds = repeats)
-        },
-    },
-];
+const ASKED: &str = "What is asked";
+const DRIVEN: &str = "How it is driven";
+const MEASURED: &str = "What is measured";
+const SETTING: &str = "Settings of a workload; in files NAME = VALUE";
 
 const ABOUT_RUN: &str = "\
-Usage: kvblaster run [OPTIONS] TARGET...
-
 Fills the servers, drives them with a workload, and tells what they did: rates,
 times, hits, errors, CPU. Keys are spread over several servers by ketama, as
 libmemcached does.
 
-A target is HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH or
-redis://HOST:PORT; the port may be left out if it is 11211, or Redis's 6379.
-Behind several, /WEIGHT shares keys unequally.
-
   kvblaster run localhost:11211                        a first look
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    does it bear this rate?
   kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
-                                                       to compare with others
-
-";
+                                                       to compare with others";
 
 const ABOUT_CAPACITY: &str = "\
-Usage: kvblaster capacity [OPTIONS] TARGET...
-
 Finds the highest rate at which the servers answer 99 % of what is asked, with
 hardly an error, and each objective is met. Prints the way there, latency
 against throughput, as a table and a plot. Targets and workloads are those of
 kvblaster run.
 
   kvblaster capacity localhost:11211
-  kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211
+  kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
 
-";
+/// All that one run is told.
+#[derive(Debug, clap::Args)]
+#[command(before_help = format!("{ABOUT_RUN}\n\n{NUMBERS}"), after_help = help::lists())]
+#[command(args = settings())]
+pub struct Plan {
+    #[expect(missing_docs, reason = "clap takes the help, in which brackets are no link")]
+    #[arg(
+        required = true,
+        value_name = "TARGET",
+        help = "\
+HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH or redis://HOST:PORT; the port may be left \
+out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequally"
+    )]
+    pub targets: Vec<String>,
 
-/// Parses what follows `run`, or `capacity`.
-///
-/// # Errors
-/// A flag is unknown or has a wrong value, or there is no target.
-pub(crate) fn parse(mut parser: lexopt::Parser, searches: bool) -> Result<Asked, Refusal> {
-    let mut plan = plan(searches).map_err(Refusal)?;
-    let search = if searches { SEARCHING } else { &[] };
-    let rows = Rows {
-        flags: &[search, TRAFFIC, PACE, DRIVING, MEASURING],
-        names: || settings::names().collect(),
-        set: |plan: &mut Plan, name, value| {
-            plan.workload.set(name, value).map_err(|error| error.to_string())
-        },
-        free: target,
-    };
-    let Some(given) = rows.apply(&mut parser, &mut plan)? else {
-        return Ok(Asked::Print(usage(searches)));
-    };
-    plan.given = given;
-    finish(plan)
+    /// A preset or a TOML file, see below
+    #[arg(long = "workload", short, help_heading = ASKED, value_name = "NAME")]
+    #[arg(default_value = "mix-b")]
+    pub workload_name: String,
+    /// The workload, its settings applied.
+    #[arg(skip)]
+    pub workload: Workload,
+    /// What the requests are drawn with: the same gives the same
+    #[arg(long, help_heading = ASKED, value_name = "N")]
+    #[arg(value_parser = number(0..=u64::MAX), default_value = "1")]
+    pub seed: u64,
+    /// The protocol (default text; redis:// means resp)
+    #[arg(long = "protocol", short = 'P', help_heading = ASKED, value_name = "NAME")]
+    #[arg(value_parser = PossibleValuesParser::new(SPEECHES.map(Speech::name))
+        .try_map(|name| Speech::named(&name).ok_or("no protocol")))]
+    pub speech: Option<Speech>,
+    /// The servers hold what they are to hold already
+    #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
+    pub populate: bool,
+    /// Compare each value read with what was set
+    #[arg(long, help_heading = ASKED)]
+    pub verify: bool,
+
+    /// Open loop: so many requests a second are due, whatever the server does; without it the loop
+    /// is closed; own: as the workload's gaps say
+    #[arg(long = "rate", short, help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = |text: &str| if text == "own" { Ok(f64::NAN) } else { rate(text) })]
+    pub rate_per_s: Option<f64>,
+    /// Requests under way on a connection, closed loop
+    #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = number(1..=DEPTH_MAX), default_value = "1")]
+    pub depth: u32,
+    /// Driving threads
+    #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
+    pub threads: u32,
+    /// Connections to each server, over all threads
+    #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
+    pub connections: u32,
+    /// Most under way in a thread, open loop
+    #[arg(long = "outstanding", help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = number(1..=OUTSTANDING_MAX), default_value = "8192")]
+    pub outstanding_max: u32,
+    /// CPUs the threads are pinned to, in turn
+    #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
+    #[arg(value_parser = cpus, default_value = "none")]
+    pub cpus: std::vec::Vec<usize>,
+    /// Receive on threads of their own, pinned to these CPUs
+    #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
+    #[arg(value_parser = cpus, default_value = "none")]
+    pub receive_cpus: std::vec::Vec<usize>,
+    /// Give an answer up after this long
+    #[arg(long, help_heading = DRIVEN, value_name = "TIME")]
+    #[arg(value_parser = time, default_value = "1s")]
+    pub timeout: Duration,
+    /// Make a connection anew after so many requests
+    #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
+    #[arg(value_parser = number(1..=u64::MAX))]
+    pub churn_requests: Option<u64>,
+    /// Send UDP requests in bursts (UDP_SEGMENT)
+    #[arg(long, help_heading = DRIVEN)]
+    pub gso: bool,
+    /// Use only IPv4 addresses of a name
+    #[arg(long, short = '4', help_heading = DRIVEN, overrides_with = "ipv6")]
+    pub ipv4: bool,
+    /// Use only IPv6 addresses of a name
+    #[arg(long, short = '6', help_heading = DRIVEN)]
+    pub ipv6: bool,
+
+    /// Settling and reports: 2s+6x10s is two seconds, and then six reports of ten
+    #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
+    pub schedule: Schedule,
+    /// Before the schedule, traffic until the hit ratio has settled, at most so long: in the last
+    /// quarter of the time so far it is what it was in the quarter before, to half a point and to
+    /// a fiftieth of hits or misses, or as near as chance lets it be
+    #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
+    pub warm: Option<Duration>,
+    /// End after so many requests, if the schedule lasts so long
+    #[arg(long, short = 'n', help_heading = MEASURED, value_name = "N")]
+    #[arg(value_parser = number(1..=u64::MAX))]
+    pub requests: Option<u64>,
+    /// An answer later than this, or none, is late
+    #[arg(long, help_heading = MEASURED, value_name = "TIME")]
+    #[arg(value_parser = time, default_value = "1ms")]
+    pub late: Duration,
+    /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
+    /// 'rate>100k'; may be given often
+    #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
+    pub asserts: Vec<Objective>,
+    /// Processes of the servers, if they are not found by themselves
+    #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
+    #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
+    pub server_pids: Vec<u32>,
+    /// What the run is called in reports (default the targets)
+    #[arg(long, help_heading = MEASURED, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Write results there: JSON, CSV, HDR logs
+    #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, help_heading = MEASURED)]
+    pub json: bool,
+    /// Show no progress
+    #[arg(long, short, help_heading = MEASURED)]
+    pub quiet: bool,
+
+    /// The options as they stood on the command line.
+    #[arg(skip)]
+    pub given: Vec<Given>,
+    /// What `capacity` is told beside.
+    #[arg(skip)]
+    pub capacity: Option<Capacity>,
 }
 
-fn target(plan: &mut Plan, word: OsString) -> Result<(), String> {
-    let text = word.into_string().map_err(|word| format!("{}: not UTF-8", word.display()))?;
-    if plan.targets.len() == TARGETS_MAX {
-        return Err(format!("more than {TARGETS_MAX} targets"));
+/// What a search for capacity is told.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "The search")]
+pub struct Capacity {
+    /// How it goes.
+    #[command(flatten)]
+    pub aim: Aim,
+    /// Fill the servers once, not before each trial
+    #[arg(long)]
+    pub populate_once: bool,
+}
+
+/// A search, and what each of its trials is told.
+#[derive(Debug, clap::Args)]
+#[command(before_help = format!("{ABOUT_CAPACITY}\n\n{NUMBERS}"))]
+#[command(mut_arg("schedule", |arg| arg.default_value("1s+1x2s")))]
+#[command(mut_arg("rate_per_s", |arg| arg.hide(true)), mut_arg("depth", |arg| arg.hide(true)))]
+pub struct Search {
+    #[command(flatten)]
+    capacity: Capacity,
+    /// All of it.
+    #[command(flatten)]
+    pub plan: Plan,
+}
+
+impl Plan {
+    /// Makes the workload, and checks what only shows together.
+    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        self.workload =
+            workload(&self.workload_name).map_err(|why| format!("--workload: {why}"))?;
+        let value = |given: &Given| given.value.clone().unwrap_or_default();
+        for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
+            let set = self.workload.set(&one.long, &value(one));
+            // It begins with the setting's name, or a law's within it.
+            set.map_err(|error| match error.to_string() {
+                why if why.starts_with(&format!("{}: ", one.long)) => format!("--{why}"),
+                why => format!("--{}: {why}", one.long),
+            })?;
+        }
+        self.given = given;
+        self.check()
     }
-    plan.targets.push(text);
-    Ok(())
+
+    fn check(&self) -> Result<(), String> {
+        if self.targets.len() > TARGETS_MAX {
+            return Err(format!("more than {TARGETS_MAX} targets"));
+        }
+        self.workload.check().map_err(|error| error.to_string())?;
+        if !self.asks_evenly() && self.workload.own_gap_ns(self.threads).is_none() {
+            return Err("--rate own: the workload has no gaps of its own".to_owned());
+        }
+        let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
+        if self.warm.is_some() && !self.workload.shares().is_none_or(gets) {
+            return Err("--warm: the workload reads nothing, and has no hits".to_owned());
+        }
+        if self.connections < self.threads {
+            let threads = self.threads;
+            return Err(format!(
+                "--threads {threads}: more than --connections; give {threads} of those"
+            ));
+        }
+        if self.is_open() && self.depth != 1 {
+            return Err(
+                "--depth: only of the closed loop; --outstanding is the open loop's".to_owned()
+            );
+        }
+        Ok(())
+    }
+
+    /// Which addresses of a name are wanted.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        }
+    }
 }
 
-/// What holds unless something else is said.
-pub(crate) fn plan(searches: bool) -> Result<Plan, String> {
-    Ok(Plan {
-        targets: Vec::new(),
-        family: Family::Any,
-        speech: None,
-        workload: Workload::preset(WORKLOAD).ok_or("no preset")?,
-        workload_name: WORKLOAD.to_owned(),
-        seed: 1,
-        threads: 1,
-        cpus: Vec::new(),
-        receive_cpus: Vec::new(),
-        connections: 16,
-        depth: 1,
-        rate_per_s: None,
-        outstanding_max: 8192,
-        timeout: Duration::from_secs(1),
-        churn_requests: None,
-        verify: false,
-        gso: false,
-        populate: true,
-        schedule: Schedule {
-            settle: Duration::from_secs(1),
-            reports: if searches { 1 } else { 5 },
-            report: Duration::from_secs(if searches { 2 } else { 1 }),
-        },
-        requests: None,
-        warm: None,
-        late: Duration::from_millis(1),
-        asserts: Vec::new(),
-        label: None,
-        out: None,
-        server_pids: Vec::new(),
-        json: false,
-        quiet: false,
-        given: Vec::new(),
-        capacity: searches.then(|| Capacity { aim: Aim::new(Vec::new()), populate_once: false }),
+impl Search {
+    /// Makes the objectives, and checks what only shows together.
+    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        let mut capacity = self.capacity.clone();
+        if self.plan.rate_per_s.is_some() {
+            return Err("--rate: capacity chooses the rates, see --start".to_owned());
+        }
+        capacity.aim.seed = self.plan.seed;
+        if capacity.aim.goals.is_empty() {
+            let usual = Aim::usual_goals(self.plan.late);
+            capacity.aim.goals = usual.map_err(|error| error.to_string())?;
+        }
+        if capacity.aim.goals.len() > GOALS_MAX {
+            return Err(format!("--objective: more than {GOALS_MAX}"));
+        }
+        self.plan.capacity = Some(capacity);
+        self.plan.finish(given)
+    }
+}
+
+/// A preset by its name, or what a file holds.
+fn workload(text: &str) -> Result<Workload, String> {
+    match Workload::preset(text) {
+        Some(workload) => Ok(workload),
+        None if !Path::new(text).exists() => {
+            let (names, meant) = (presets::listed(), meant(text, presets::names()));
+            Err(format!("neither a preset ({names}) nor a file: {text}{meant}"))
+        }
+        None => Workload::read(Path::new(text)).map_err(|error| error.to_string()),
+    }
+}
+
+fn settings() -> impl Iterator<Item = Arg> {
+    SETTINGS.iter().map(|Setting { name, value, help, .. }| {
+        Arg::new(*name).long(*name).value_name(*value).help(*help).help_heading(SETTING)
     })
 }
 
-/// Checks what only shows together.
-fn finish(mut plan: Plan) -> Result<Asked, Refusal> {
-    if plan.targets.is_empty() {
-        return Err(Refusal("which server? For instance localhost:11211".to_owned()));
-    }
-    plan.workload.check().map_err(|error| Refusal(error.to_string()))?;
-    let is_own = plan.rate_per_s.is_some_and(f64::is_nan);
-    if is_own && plan.workload.own_gap_ns(plan.threads).is_none() {
-        return Err(Refusal("--rate own: the workload has no gaps of its own".to_owned()));
-    }
-    let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
-    if plan.warm.is_some() && !plan.workload.shares().is_none_or(gets) {
-        return Err(Refusal("--warm: the workload reads nothing, and has no hits".to_owned()));
-    }
-    if plan.connections < plan.threads {
-        let threads = plan.threads;
-        let why = format!("--threads {threads}: more than --connections; give {threads} of those");
-        return Err(Refusal(why));
-    }
-    if plan.is_open() && plan.depth != 1 {
-        let why = "--depth: only of the closed loop; --outstanding is the open loop's";
-        return Err(Refusal(why.to_owned()));
-    }
-    if let Some(search) = &mut plan.capacity {
-        if plan.rate_per_s.is_some() {
-            return Err(Refusal("--rate: capacity chooses the rates, see --start".to_owned()));
-        }
-        search.aim.seed = plan.seed;
-        if search.aim.goals.is_empty() {
-            let usual = Aim::usual_goals(plan.late);
-            search.aim.goals = usual.map_err(|error| Refusal(error.to_string()))?;
-        }
-        if search.aim.goals.len() > GOALS_MAX {
-            return Err(Refusal(format!("--objective: more than {GOALS_MAX}")));
-        }
-    }
-    Ok(Asked::Run(Box::new(plan)))
-}
-
-fn search(plan: &mut Plan, change: impl FnOnce(&mut Capacity)) -> Result<(), String> {
-    plan.capacity.as_mut().map(change).ok_or_else(|| "only of capacity".to_owned())
-}
-
-/// `--help`.
-fn usage(searches: bool) -> String {
-    let (about, search, pace) = match searches {
-        true => (ABOUT_CAPACITY, format!("The search:\n{}\n", lines(SEARCHING)), String::new()),
-        false => (ABOUT_RUN, String::new(), lines(PACE)),
-    };
-    format!(
-        "{about}{NUMBERS}\n{search}What is asked:\n{}\nHow it is driven:\n{pace}{}\n\
-         What is measured:\n{}\nWorkloads:\n{}\n\
-         Settings of a workload, behind --workload; in files NAME = VALUE:\n{}",
-        lines(TRAFFIC),
-        lines(DRIVING),
-        lines(MEASURING),
-        help::presets(),
-        help::settings(),
-    )
-}
-
-/// A count as in 500, 20k, 1.5m.
-fn count(text: &str, max: f64) -> Result<f64, String> {
+/// A rate as in 500, 20k, 1.5m.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let number = written_out(text).parse::<f64>().ok();
-    let number = number.filter(|number| number.is_finite() && *number > 0.0 && *number <= max);
+    let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
+}
+
+/// What holds unless something else is said.
+#[cfg(test)]
+pub(crate) fn plan(searches: bool) -> Result<Box<Plan>, String> {
+    tests::planned(if searches { "capacity a" } else { "run a" })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::Verb;
+    use crate::flags::tests::{asked, refused};
 
-    fn asked(words: &str, searches: bool) -> Result<Asked, Refusal> {
-        parse(lexopt::Parser::from_args(words.split_whitespace()), searches)
-    }
-
-    fn planned(words: &str) -> Plan {
-        match asked(words, words.contains("--start")).unwrap() {
-            Asked::Run(plan) => *plan,
+    pub(super) fn planned(words: &str) -> Result<Box<Plan>, String> {
+        asked(words).map(|verb| match verb {
+            Verb::Run(plan) => plan,
+            Verb::Capacity(search) => Box::new(search.plan),
             other => panic!("{other:?}"),
-        }
+        })
     }
 
     #[test]
     fn every_flag_does_what_it_says() {
+        let planned = |words: &str| planned(&format!("run {words}")).unwrap();
         let plan = planned("a:1 b:2 -w etc --keys 5000 --seed 7 -P meta --no-populate --verify");
         assert_eq!((plan.targets.len(), plan.workload.keys(), plan.seed), (2, 5000, 7));
         assert_eq!((plan.speech, plan.populate, plan.verify), (Some(Speech::Meta), false, true));
         let plan = planned("a -r 20k -t 2 -c 8 --outstanding 9 --cpus 0,2-3 --receive-cpus 4 -4");
         assert_eq!((plan.rate_per_s, plan.threads, plan.connections), (Some(20_000.0), 2, 8));
-        assert_eq!((plan.cpus, plan.receive_cpus), (vec![0, 2, 3], vec![4]));
-        assert_eq!((plan.outstanding_max, plan.family), (9, Family::V4));
-        let plan = planned("a -d 3 --timeout 20ms --churn 5 --gso --schedule 1s+2x3s -n 9 -6 -q");
+        assert_eq!((&plan.cpus, &plan.receive_cpus), (&vec![0, 2, 3], &vec![4]));
+        assert_eq!((plan.outstanding_max, plan.family()), (9, Family::V4));
+        let plan =
+            planned("a -d 3 --timeout 20ms --churn 5 --gso --schedule 1s+2x3s -n 9 -4 -6 -q");
         assert_eq!((plan.depth, plan.timeout.as_millis(), plan.churn_requests), (3, 20, Some(5)));
         assert_eq!((plan.schedule.reports, plan.requests, plan.gso), (2, Some(9), true));
-        assert!(plan.quiet && !plan.json && plan.capacity.is_none());
+        assert_eq!((plan.family(), planned("a -w etc -r own").asks_evenly()), (Family::V6, false));
+        assert!(plan.quiet && !plan.json && plan.capacity.is_none() && plan.populate);
         let plan = planned("a --late 2ms -a p99<1ms -a hit>90% --server-pid 4,5 -o dir --json");
         assert_eq!((plan.late.as_millis(), plan.asserts.len()), (2, 2));
         assert_eq!(planned("a --warm 2m").warm, Some(Duration::from_secs(120)));
-        assert_eq!((plan.server_pids, plan.json), (vec![4, 5], true));
+        assert_eq!((&plan.server_pids, plan.json), (&vec![4, 5], true));
         assert!(plan.out.is_some());
         let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
         assert_eq!((plan.requests, plan.churn_requests), (Some(20_000), Some(1500)));
         assert_eq!((plan.outstanding_max, plan.workload_name.as_str()), (1000, "etc-as-printed"));
+        // Of one given twice the last holds, and a workload stands before its settings.
+        let plan = planned("a --keys 5 --keys 6m -t 3 -w etc -t 4 --cpus 1 --cpus none");
+        assert_eq!((plan.workload.keys(), plan.threads, plan.cpus.len()), (6_000_000, 4, 0));
     }
 
     #[test]
     fn a_search_has_goals() {
-        let search = planned("a --start 5k --late 2ms").capacity.unwrap();
-        let goals = |search: &Capacity| {
-            let names = search.aim.goals.iter().map(|goal| goal.name.clone());
-            names.collect::<Vec<_>>().join(" ")
+        let search = |words: &str| planned(&format!("capacity a {words}")).unwrap();
+        let goals = |plan: &Plan| {
+            let names = plan.capacity.iter().flat_map(|search| &search.aim.goals);
+            names.map(|goal| goal.name.clone()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(
-            (search.aim.start_per_s, goals(&search)),
-            (5000.0, "avg p99 p999 max".to_owned())
-        );
-        let more = "a --start 5k -O p95<3ms -O hit>50% --precision 0.1 --votes 5 --repeats 2";
-        let search = planned(more).capacity.unwrap();
-        assert_eq!(goals(&search), "p95 hit");
+        let plan = search("--start 5k --late 2ms");
+        assert_eq!((goals(&plan).as_str(), plan.schedule.reports), ("avg p99 p999 max", 1));
+        assert_eq!(plan.capacity.unwrap().aim.start_per_s, 5000.0);
+        let plan = search("--seed 3 -O p95<3ms -O hit>50% --precision 0.1 --votes 5 --repeats 2");
+        assert_eq!(goals(&plan), "p95 hit");
+        let search = plan.capacity.unwrap();
         assert_eq!((search.aim.votes, search.aim.rounds, search.populate_once), (5, 2, false));
+        assert_eq!((search.aim.seed, search.aim.rate_per_s_max), (3, 1e9));
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        for (words, why) in [
-            ("", "which server"),
-            ("a -r 0", "--rate"),
+        let rows = [
+            ("", "not provided: <TARGET>..."),
+            ("a -r 0", "--rate: a rate as in 500, 20k or 1.5m: 0"),
             ("a -r 1e99", "--rate"),
             ("a -w uniform -r own", "own"),
             ("a -w nosuch.toml", "nosuch.toml"),
-            ("a --keys many", "--keys"),
+            ("a --keys many", "--keys: many: "),
             ("a -t 3 -c 2", "--threads 3"),
             ("a -r 3 -d 2", "--outstanding"),
             ("a -w nosuch", "mix-b"),
@@ -620,29 +387,24 @@ mod tests {
             ("a --start 3", "--start"),
             ("a --mix get=x", "--mix: get=x: "),
             ("a --speed 3", "--speed"),
-            ("a --thread 3", "; do you mean --threads?"),
-            ("a --value-sizes 3", "; do you mean --value-size?"),
+            ("a --thread 3", "a similar argument exists: '--threads'"),
+            ("a --value-sizes 3", "a similar argument exists: '--value-size'"),
             ("a -w mixa", "; do you mean mix-a?"),
+            ("a -P txt", "a similar value exists: 'text'"),
+            ("a -t", "'--threads <N>'"),
             ("a --schedule soon", "--schedule"),
             ("a --warm 10s --mix set", "--warm"),
-        ] {
-            let error = asked(words, false).unwrap_err().to_string();
-            assert!(error.contains(why), "{words}: {error}");
-        }
-        let error = asked("a -r 3", true).unwrap_err().to_string();
-        assert!(error.contains("--start"), "{error}");
+        ];
+        refused("run", &rows);
+        refused("capacity", &[("a -r 3", "--start"), ("a -O p99", "--objective: ")]);
     }
 
     #[test]
-    fn help_has_every_flag_and_fits() {
-        for searches in [false, true] {
-            let Asked::Print(text) = asked("--help", searches).unwrap() else { panic!("no help") };
-            let mut rows = [TRAFFIC, DRIVING, MEASURING].into_iter().flatten();
-            assert!(rows.all(|flag| text.contains(&format!("--{}", flag.long))));
-            assert_eq!(text.contains("--precision"), searches);
-            assert_eq!(text.contains("--rate"), !searches);
-            let wide = text.lines().find(|line| line.chars().count() > 80);
-            assert_eq!(wide, None, "{text}");
+    fn only_a_search_has_its_flags_and_only_a_run_a_rate() {
+        for verb in ["run", "capacity"] {
+            let help = asked(&format!("{verb} --help")).unwrap_err();
+            assert_eq!(help.contains("--precision"), verb == "capacity");
+            assert_eq!(help.contains("--rate"), verb == "run");
         }
     }
 }

@@ -50,7 +50,7 @@ impl Servers {
     /// # Errors
     /// A name is wrong, or nobody answers.
     pub(crate) fn find(plan: &Plan) -> Result<Servers, ServersError> {
-        let parse = |text: &String| target::parse(text, plan.family);
+        let parse = |text: &String| target::parse(text, plan.family());
         let targets: Vec<Target> = plan.targets.iter().map(parse).collect::<Result<_, _>>()?;
         let speech = speech(plan, &targets)?;
         let named = |(target, said): (&Target, io::Result<_>)| {

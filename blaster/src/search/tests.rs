@@ -6,12 +6,11 @@ use super::bracket::Limit;
 use super::curve::Point;
 use super::simulated::{SLOW_S, Simulated};
 use super::{Aim, Capacity, Found, search};
-use std::time::Duration;
 
 const MS: f64 = 1e-3;
 
 fn aim() -> Aim {
-    Aim::new(Aim::usual_goals(Duration::from_millis(1)).unwrap())
+    crate::run::flags::plan(true).unwrap().capacity.unwrap().aim
 }
 
 fn found(aim: &Aim, server: &mut Simulated) -> Found {

@@ -1,24 +1,20 @@
-//! What `--help` tells of workloads: settings, distributions and presets, from their own tables.
+//! What `--help` tells of workloads: distributions and presets, from their own tables.
 //!
 //! Where: the command line. Invariant: nothing is told that is not there, and nothing left out; no
 //! line is longer than 80 columns, but for a long name.
 
 use super::presets::{PRESETS, Preset};
-use super::settings::{SETTINGS, Setting};
 use super::{gaps, law, popularity};
-use crate::words::meant;
+use crate::words::{meant, wrapped};
 
-/// The column in which explanations begin, and their width.
+/// The column in which explanations begin.
 const INDENT: usize = 25;
-const WIDTH: usize = 55;
 
-/// All settings, and how distributions are written.
+/// All presets, and how distributions are written.
 #[must_use]
-pub fn settings() -> String {
-    let mut text = String::new();
-    for Setting { name, value, help, .. } in &SETTINGS {
-        text += &row(&format!("--{name} {value}"), help);
-    }
+pub fn lists() -> String {
+    let mut text = "Workloads:\n".to_owned();
+    text.extend(PRESETS.iter().map(|Preset { name, about, .. }| row(name, about)));
     let parts = [
         ("Popularity", popularity::GRAMMAR),
         ("Gaps", gaps::GRAMMAR),
@@ -29,12 +25,6 @@ pub fn settings() -> String {
         text.extend(entries(grammar).iter().map(|(name, about)| row(name, about)));
     }
     text
-}
-
-/// All presets.
-#[must_use]
-pub fn presets() -> String {
-    PRESETS.iter().map(|Preset { name, about, .. }| row(name, about)).collect()
 }
 
 /// The names of a grammar, each with what is said of it, from lines in two columns.
@@ -74,23 +64,9 @@ pub(super) fn form(grammar: &str, kind: &str) -> String {
 
 /// A name and what it is, side by side.
 fn row(name: &str, about: &str) -> String {
-    let mut text = format!("  {name}");
-    let mut columns = text.len();
-    if columns + 2 > INDENT {
-        text.push('\n');
-        columns = 0;
+    let name = format!("  {name}  ");
+    match name.len() > INDENT {
+        true => format!("{}\n{}", name.trim_end(), wrapped(&" ".repeat(INDENT), about)),
+        false => wrapped(&format!("{name:INDENT$}"), about),
     }
-    text += &" ".repeat(INDENT - columns);
-    let mut width = 0;
-    for word in about.split_whitespace() {
-        if width > 0 && width + word.len() > WIDTH {
-            text += &format!("\n{}", " ".repeat(INDENT));
-            width = 0;
-        } else if width > 0 {
-            text.push(' ');
-        }
-        text += word;
-        width += word.len() + 1;
-    }
-    text + "\n"
 }

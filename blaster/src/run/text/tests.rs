@@ -51,21 +51,20 @@ fn a_search_is_told_whole() {
 
 #[test]
 fn the_commands_to_try_next_keep_every_option() {
-    let parse = |words: &[&str], searches| match crate::run::flags::parse(
-        lexopt::Parser::from_args(words),
-        searches,
-    ) {
-        Ok(crate::flags::Asked::Run(plan)) => plan,
-        other => panic!("{words:?}: {other:?}"),
+    let parse = |words: &str| match crate::flags::tests::asked(words).unwrap() {
+        crate::flags::Verb::Run(plan) => *plan,
+        crate::flags::Verb::Capacity(search) => search.plan,
+        other => panic!("{words}: {other:?}"),
     };
-    let words = ["-w", "etc", "--keys=5m", "-d", "4", "-P", "binary", "--key-prefix", "a$b", "-o"];
-    let words =
-        [&words[..], &["mine", "--no-populate", "-a", "p99<1ms", "a:1/2", "unix:/b"]].concat();
-    let told = super::text(&parse(&words, false), &sample::result("ours", 50));
+    let words = "run -w etc --keys=5m -d 4 -P binary --key-prefix a$b -o mine --no-populate \
+                 -a p99<1ms a:1/2 unix:/b --server-pid 4,5";
+    let told = super::text(&parse(words), &sample::result("ours", 50));
     let commands: Vec<&str> =
         told.lines().filter_map(|line| line.strip_prefix("      kvblaster ")).collect();
     let kept = "--protocol binary --key-prefix 'a$b' --no-populate";
-    let kept = |goal| format!("--workload etc --keys 5m {kept} --{goal} 'p99<1ms' a:1/2 unix:/b");
+    let kept = |goal| {
+        format!("--workload etc --keys 5m {kept} --{goal} 'p99<1ms' --server-pid 4,5 a:1/2 unix:/b")
+    };
     let expected = [
         format!("run --rate 100 {}", kept("assert")),
         format!("capacity {}", kept("objective")),
@@ -73,10 +72,8 @@ fn the_commands_to_try_next_keep_every_option() {
     ];
     assert_eq!(commands, expected, "{told}");
     // A shell gives back what they were.
-    for (command, searches) in [(&expected[0], false), (&expected[1], true)] {
-        let command = command.replace('\'', "");
-        let words: Vec<&str> = command.split(' ').skip(1).collect();
-        let plan = parse(&words, searches);
+    for command in &expected[..2] {
+        let plan = parse(&command.replace('\'', ""));
         assert_eq!(
             (plan.targets.len(), plan.workload.keys(), plan.populate),
             (2, 5_000_000, false)
