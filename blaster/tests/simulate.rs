@@ -100,21 +100,6 @@ fn json_has_the_same_figures_however_many_threads() {
 }
 
 #[test]
-fn the_real_store_misses_about_as_often_as_its_model() {
-    let folder = Folder::new("live");
-    let trace = folder.trace("a.u32.zst", 60_000, 400_000);
-    for policy in ["fifo", "nbq-clock", "s3-fifo", "clock2q"] {
-        let words = format!("simulate --json -i 30/1-200 -s 2m -p {policy},live:{policy}");
-        let out = run(&words, &[&trace]);
-        assert!(out.status.success(), "{}", text(&out.stderr));
-        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        let ratio = |at: usize| json["results"][at]["miss_ratio"].as_f64().unwrap();
-        let (model, real) = (ratio(1), ratio(2));
-        assert!((real / model - 1.0).abs() < 0.06, "{policy}: {model} in the model, {real} live");
-    }
-}
-
-#[test]
 fn what_cannot_be_replayed_is_told_with_its_name() {
     let folder = Folder::new("wrong");
     let whole = std::fs::read(folder.trace("whole.zst", 1000, 9000)).unwrap();

@@ -1,7 +1,8 @@
 //! The server's eviction without the server: segments, queues, ghost and counters over item sizes.
 //!
-//! Where: the simulated cache of each of our policies. It asks `store::policy`, whose code runs in
-//! the server, and does with the answers what the store's `room` does.
+//! Where: the simulated cache of each of our policies. What an append pays, which segment is walked
+//! and what becomes of an item is for `store::policy` to say, whose code runs in the server;
+//! it does as told, as the store's `room` does.
 //! Invariant: what segments take never exceeds the capacity; an item is given up only to make room.
 //! Left out of the store: threads, expiry, the index (its bytes count in each item's size), frames.
 
@@ -12,24 +13,18 @@ use crate::cache::{Cache, Shape};
 use crate::sizes::mix;
 use ghost::Ghost;
 use lane::Lane;
+use store::policy::room::{
+    Deadest, Debt, REWRITTEN_BYTES_MAX, SLICE_BYTES_MIN, VERSION_MAX, either, high, is_too_dead,
+    keep, pay_factor, worth, young_from,
+};
 use store::policy::{CNT_MAX, Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
 
-/// As in the store's `room`: what an append pays, and when compaction comes before eviction.
-const PAY_FACTOR: u64 = 2;
-const PAY_FACTOR_MORE: u64 = 10;
-/// A slice is at least this part of a segment: 2 KiB of 256 KiB.
-const SLICE_PART: u64 = 128;
-const DEAD_PERCENT_MAX: u64 = 5;
-const COMPACT_LIVE_PERCENT_MAX: u64 = 90;
-/// Bytes spared beyond what was freed, as a part of all, over which a policy must let go.
-const DEBT_PART: u64 = 16;
-/// What is freed pays for so much spared.
-const DEBT_PAID: u64 = 3;
-/// The longest item rewritten in place, about, and how often before it is appended anew.
-const REWRITTEN_BYTES_MAX: u64 = 1 << 10;
-const VERSION_MAX: u8 = 7;
-/// Free segments below which appends pay for room, with one column; in tiny stores fewer.
-const HIGH: u64 = 5;
+/// A slice is at least the same part of a segment here as of one of so many bytes there.
+const SLICES_OF_BYTES: u64 = 256 << 10;
+/// Drains at a time: as with one column.
+const DRAINS: u32 = 1;
+/// Of fewer segments than so many times `high`, fewer are kept free.
+const SEGMENTS_PER_FREE: u64 = 16;
 /// No segment.
 const NONE: u32 = u32::MAX;
 
@@ -81,8 +76,8 @@ struct Segment {
     live_bytes: u64,
     /// Its place in the queue.
     ticket: u64,
-    /// Bytes that had been appended to its queue when it was opened.
-    opened_at: u64,
+    /// Segments of its queue that were opened before its items came.
+    birth: u64,
     /// In a queue, not open, not being drained.
     is_sealed: bool,
 }
@@ -110,13 +105,15 @@ pub struct Engine<'w> {
     policy: Eviction,
     budget: Budget,
     has_ghost: bool,
-    window_percent: u64,
+    window_percent: u32,
     /// What probation ought to have.
     share: Share,
     /// Bytes of a segment; where each item has its own, of a mean one.
     segment_bytes: u64,
     is_itemwise: bool,
-    high: u64,
+    /// Free segments below which appends pay, and those that only drains may take.
+    high: u32,
+    keep: u32,
     items: Vec<Item>,
     segments: Vec<Segment>,
     /// Numbers of segments to be used again.
@@ -131,8 +128,7 @@ pub struct Engine<'w> {
     /// Bytes in sealed segments that no item takes.
     dead_bytes: u64,
     drain: Option<Drain>,
-    debt_bytes: u64,
-    is_stuck: bool,
+    debt: Debt,
 }
 
 impl Cache for Engine<'_> {
@@ -163,15 +159,18 @@ impl<'w> Engine<'w> {
         let (mean_bytes, capacity_bytes) = (shape.mean_bytes(), shape.capacity_bytes);
         let capacity_items = (capacity_bytes / mean_bytes).max(1);
         let segments = settings.segments.map_or(capacity_items, u64::from).min(capacity_items);
+        let free = u32::try_from(segments / SEGMENTS_PER_FREE).unwrap_or(u32::MAX);
+        let high = free.clamp(2, high(DRAINS));
         Engine {
             policy,
             budget: settings.budget,
             has_ghost: policy.admit(false) != policy.admit(true),
-            window_percent: policy.window_percent(),
+            window_percent: u32::try_from(policy.window_percent()).unwrap_or(100),
             share: policy.share(),
             segment_bytes: (capacity_bytes / segments).max(1),
             is_itemwise: segments == capacity_items,
-            high: (segments / 16).clamp(2, HIGH),
+            high,
+            keep: keep(DRAINS).min(high - 1),
             items: vec![ABSENT; shape.keys()],
             segments: Vec::new(),
             numbers: Vec::new(),
@@ -183,8 +182,7 @@ impl<'w> Engine<'w> {
             unused_bytes: capacity_bytes,
             dead_bytes: 0,
             drain: None,
-            debt_bytes: 0,
-            is_stuck: false,
+            debt: Debt::default(),
             shape,
         }
     }
@@ -228,15 +226,14 @@ impl<'w> Engine<'w> {
             Queue::Probation => &self.probation,
             Queue::Main => &self.main,
         };
-        let age_bytes = lane.appended_bytes - segment.opened_at;
-        age_bytes * 100 < lane.live_bytes * self.window_percent
+        self.window_percent > 0 && segment.birth >= lane.young_from
     }
 
     fn insert(&mut self, key: u32) {
         let hash = mix(u64::from(key));
         let left = if self.has_ghost { self.ghost.take(hash) } else { None };
         if let Some(from) = left {
-            let (bytes, all_bytes) = (self.shape.bytes_of(key), self.live_bytes());
+            let (bytes, all_bytes) = (self.shape.bytes_of(key), self.shape.capacity_bytes);
             self.share = self.policy.rebalance(self.share, from, bytes, all_bytes);
         }
         let queue = self.policy.admit(left.is_some());
@@ -246,7 +243,7 @@ impl<'w> Engine<'w> {
     /// In place, or else to the young end of the queue it stands in; it keeps its counter.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
-        let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX;
+        let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
         if is_short && item.version < VERSION_MAX {
             self.items[key as usize].version += 1;
             return;
@@ -259,20 +256,15 @@ impl<'w> Engine<'w> {
     /// Pays for room, then appends.
     fn store(&mut self, queue: Queue, key: u32, cnt: u8) {
         let bytes = self.shape.bytes_of(key);
-        if bytes + self.keep() * self.segment_bytes > self.shape.capacity_bytes {
+        if bytes + u64::from(self.keep) * self.segment_bytes > self.shape.capacity_bytes {
             return; // Larger than all there is.
         }
         self.pay(bytes);
-        while !self.append(queue, key, cnt, self.keep()) {
+        while !self.append(queue, key, cnt, self.keep) {
             if !self.step() {
                 return;
             }
         }
-    }
-
-    /// Free segments that only drains may take.
-    fn keep(&self) -> u64 {
-        self.high.min(3) - 1
     }
 
     fn pay(&mut self, bytes: u64) {
@@ -280,29 +272,40 @@ impl<'w> Engine<'w> {
             while self.live_bytes() + bytes > self.shape.capacity_bytes && self.step() {}
             return;
         }
-        let free = self.unused_bytes / self.segment_bytes;
+        let free = u32::try_from(self.unused_bytes / self.segment_bytes).unwrap_or(u32::MAX);
         if free >= self.high {
             return;
         }
-        let factor = PAY_FACTOR + PAY_FACTOR_MORE * (self.high - free) / self.high;
-        let mut budget = (bytes * factor).max(self.segment_bytes / SLICE_PART);
+        // There is a most there; here a segment may be a few items, which it would not pay for.
+        let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
+        let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
             let Some(drain) = self.drain.or_else(|| self.start()) else { return };
             let entry = self.segment(drain.segment).entries.get(drain.entry).copied();
-            let done = entry.map_or(0, |key| self.shape.bytes_of(key));
+            let live_bytes = self.live_bytes();
             self.step();
+            // What was walked past, and what was freed.
+            let done = entry.map_or(0, |key| self.shape.bytes_of(key));
+            let done = done + live_bytes.saturating_sub(self.live_bytes());
             budget = budget.saturating_sub(done.max(1));
         }
     }
 
     /// Puts the item at the young end. False: no segment for it, with `keep` kept free.
-    fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u64) -> bool {
+    fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
         let open = match last {
             Some(open) if self.has_room(open, bytes) => open,
             other => {
                 let Some(opened) = self.open(queue, bytes, keep) else { return false };
+                let window_percent = self.window_percent;
+                let lane = self.lane(queue);
+                let birth = lane.opened;
+                lane.opened += 1;
+                let young_from = young_from(birth, lane.segments, window_percent);
+                lane.young_from = lane.young_from.max(young_from);
+                self.segment(opened).birth = birth;
                 if let Some(full) = other {
                     self.seal(full);
                 }
@@ -310,7 +313,6 @@ impl<'w> Engine<'w> {
                 opened
             }
         };
-        self.lane(queue).appended_bytes += bytes;
         self.put(open, key, cnt);
         true
     }
@@ -333,11 +335,11 @@ impl<'w> Engine<'w> {
         self.items[key as usize] = Item { segment: number, entry, cnt, version: 0 };
     }
 
-    fn open(&mut self, queue: Queue, item_bytes: u64, keep: u64) -> Option<u32> {
+    fn open(&mut self, queue: Queue, item_bytes: u64, keep: u32) -> Option<u32> {
         let least = if self.is_itemwise { 0 } else { self.segment_bytes };
         let room_bytes = least.max(item_bytes);
         if self.budget == Budget::Memory {
-            if self.unused_bytes < room_bytes + keep * self.segment_bytes {
+            if self.unused_bytes < room_bytes + u64::from(keep) * self.segment_bytes {
                 return None;
             }
             self.unused_bytes -= room_bytes;
@@ -346,14 +348,13 @@ impl<'w> Engine<'w> {
             self.segments.push(Segment::default());
             u32::try_from(self.segments.len() - 1).unwrap_or(NONE)
         });
-        let opened_at = self.lane(queue).appended_bytes;
+        self.lane(queue).segments += 1;
         let segment = self.segment(number);
         segment.entries.clear();
         *segment = Segment {
             entries: std::mem::take(&mut segment.entries),
             queue,
             room_bytes,
-            opened_at,
             ..Segment::default()
         };
         Some(number)
@@ -395,6 +396,8 @@ impl<'w> Engine<'w> {
         if self.budget == Budget::Memory {
             self.unused_bytes += self.segment(number).used_bytes;
         }
+        let queue = self.segment(number).queue;
+        self.lane(queue).segments -= 1;
         self.numbers.push(number);
     }
 
@@ -452,31 +455,42 @@ impl<'w> Engine<'w> {
         self.drain
     }
 
-    /// The segment with most dead bytes, when there are too many and it frees enough.
-    fn most_dead(&mut self) -> Option<u32> {
-        if self.budget == Budget::Live
-            || self.dead_bytes * 100 <= self.shape.capacity_bytes * DEAD_PERCENT_MAX
-            || self.unused_bytes < self.segment_bytes
-        {
+    /// The segment that is most worth compacting, when much is dead and there is room to move it.
+    fn most_dead(&self) -> Option<u32> {
+        let all_bytes = self.shape.capacity_bytes;
+        if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
             return None;
         }
-        let sealed = self.probation.sealed.iter().chain(&self.main.sealed);
-        let dead = |number: u32| {
-            let segment = &self.segments[number as usize];
-            (segment.used_bytes - segment.live_bytes, segment.used_bytes)
+        let mut deadest = Deadest::default();
+        for lane in [&self.probation, &self.main] {
+            for (_, number) in &lane.sealed {
+                let segment = &self.segments[*number as usize];
+                let dead_bytes = segment.used_bytes - segment.live_bytes;
+                let age = lane.opened.saturating_sub(segment.birth);
+                deadest.look(*number, worth(dead_bytes, segment.used_bytes, age));
+            }
+        }
+        let is_free = self.unused_bytes >= self.segment_bytes;
+        deadest.best().filter(|best| is_free || self.out_room(*best))
+    }
+
+    /// Is there room for all that is live of a segment in the one that compaction fills?
+    fn out_room(&self, number: u32) -> bool {
+        let segment = &self.segments[number as usize];
+        let out = match segment.queue {
+            Queue::Probation => self.probation.out,
+            Queue::Main => self.main.out,
         };
-        let (_, most) = *sealed.max_by_key(|(_, number)| dead(*number))?;
-        let (dead_bytes, used_bytes) = dead(most);
-        (dead_bytes * 100 >= used_bytes * (100 - COMPACT_LIVE_PERCENT_MAX)).then_some(most)
+        let out = out.map(|out| &self.segments[out as usize]);
+        out.is_some_and(|out| out.used_bytes + segment.live_bytes <= out.room_bytes)
     }
 
     /// The oldest segment of the queue that the policy names, or else of the other.
     fn oldest(&mut self) -> Option<u32> {
         let victim =
             self.policy.victim(self.share, self.probation.live_bytes, self.main.live_bytes);
-        let other = if victim == Queue::Main { Queue::Probation } else { Queue::Main };
         for seal_first in [false, true] {
-            for queue in [victim, other] {
+            for queue in either(victim) {
                 if seal_first {
                     let lane = self.lane(queue);
                     [lane.open.take(), lane.out.take()]
@@ -495,7 +509,7 @@ impl<'w> Engine<'w> {
     /// Moves an item with others of its age.
     fn compact(&mut self, key: u32, from: u32) {
         let (bytes, cnt) = (self.shape.bytes_of(key), self.items[key as usize].cnt);
-        let (queue, ticket) = (self.segment(from).queue, self.segment(from).ticket);
+        let queue = self.segment(from).queue;
         let last = self.lane(queue).out;
         let out = match last {
             Some(out) if self.has_room(out, bytes) => out,
@@ -506,13 +520,10 @@ impl<'w> Engine<'w> {
                 };
                 other.into_iter().for_each(|full| self.seal(full));
                 self.lane(queue).out = Some(opened);
-                self.segment(opened).opened_at = 0;
-                self.segment(opened).ticket = ticket;
+                self.segment(opened).birth = self.segment(from).birth;
                 opened
             }
         };
-        let into = self.segment(out);
-        into.ticket = into.ticket.min(ticket);
         self.unlink(key);
         self.put(out, key, cnt);
     }
@@ -520,37 +531,45 @@ impl<'w> Engine<'w> {
     /// Asks the policy, and does as it says. True: freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
-        let pressure = Pressure {
-            in_debt: self.debt_bytes > self.shape.capacity_bytes / DEBT_PART,
-            stuck: self.is_stuck,
-        };
         let drained = Drained {
             queue: self.segment(drain.segment).queue,
             cnt: self.items[key as usize].cnt,
             bytes: self.shape.item_bytes[key as usize],
             mean_bytes: drain.mean_bytes,
         };
-        let verdict = self.policy.judge(drained, pressure);
+        let verdict = self.policy.judge(drained, self.debt.pressure(self.shape.capacity_bytes));
         self.unlink(key);
-        match verdict {
-            Verdict::Spare(cnt) if self.append(Queue::Main, key, cnt, 0) => {
-                self.debt_bytes += bytes;
-                return false;
-            }
-            Verdict::Evict { remember: true } => {
+        let (is_moved, is_remembered) = match verdict {
+            Verdict::Spare(cnt) => (self.append(Queue::Main, key, cnt, 0), true),
+            Verdict::Evict { remember } => (false, remember),
+        };
+        if !is_moved {
+            if is_remembered {
                 self.ghost.push(drained.queue, mix(u64::from(key)));
             }
-            Verdict::Evict { remember: false } | Verdict::Spare(_) => {}
+            self.debt.freed(bytes);
         }
-        self.debt_bytes = self.debt_bytes.saturating_sub(DEBT_PAID * bytes);
-        self.is_stuck = false;
-        true
+        if matches!(verdict, Verdict::Spare(_)) {
+            self.debt.spared(bytes);
+        }
+        !is_moved
+    }
+
+    /// What a compacted segment's last items went to takes its place, if that is the older one.
+    fn inherit(&mut self, number: u32) {
+        let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
+        if let Some(out) = self.lane(queue).out {
+            let out = self.segment(out);
+            out.ticket = if out.ticket == 0 { ticket } else { out.ticket.min(ticket) };
+        }
     }
 
     /// The walk is through.
     fn finish(&mut self, drain: Drain) {
-        if drain.aim == Aim::Evict && !drain.has_freed {
-            self.is_stuck = true;
+        match drain.aim {
+            Aim::Compact => self.inherit(drain.segment),
+            Aim::Evict if !drain.has_freed => self.debt.in_vain(),
+            Aim::Evict => {}
         }
         self.drain = None;
         self.retire(drain.segment);
@@ -572,7 +591,7 @@ impl Default for Segment {
             used_bytes: 0,
             live_bytes: 0,
             ticket: 0,
-            opened_at: 0,
+            birth: 0,
             is_sealed: false,
         }
     }

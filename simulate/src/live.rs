@@ -203,3 +203,6 @@ impl Cache for Keyed<'_> {
         self.live.store.stats().bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

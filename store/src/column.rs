@@ -5,8 +5,8 @@
 //! `quiesce`, `offline` and everything that may make room take `&mut self`: so no store reference
 //! crosses a quiescent point.
 
-use crate::rewrite::REWRITTEN_BYTES_MAX;
-use crate::room::{Debt, Drain, Full};
+use crate::policy::room::{Debt, REWRITTEN_BYTES_MAX};
+use crate::room::{Drain, Full};
 use crate::stats::Counters;
 use crate::verbs::{
     Around, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet, MetaHit, Put,

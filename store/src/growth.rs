@@ -12,7 +12,7 @@
 
 use crate::Store;
 use crate::column::Local;
-use crate::room::{SLICE_BYTES_MAX, SLICE_BYTES_MIN};
+use crate::policy::room::{SLICE_BYTES_MAX, SLICE_BYTES_MIN};
 use crate::stats::Counters;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;

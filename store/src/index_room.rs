@@ -8,7 +8,7 @@
 use crate::Store;
 use crate::column::Local;
 use crate::index::grow::Step;
-use crate::room::SLICE_BYTES_MAX;
+use crate::policy::room::SLICE_BYTES_MAX;
 use crate::verbs::Refused;
 use memory::segments::State;
 

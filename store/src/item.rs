@@ -29,7 +29,7 @@ mod tests;
 
 pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
-use crate::rewrite::REWRITTEN_BYTES_MAX;
+use crate::policy::room::REWRITTEN_BYTES_MAX;
 use memory::region::Region;
 use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};

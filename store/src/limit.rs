@@ -8,7 +8,7 @@
 //! the page mover to give back.
 
 use crate::column::{Column, Local};
-use crate::room::SLICE_BYTES_MAX;
+use crate::policy::room::{self, SLICE_BYTES_MAX};
 use crate::stats::Counters;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
@@ -99,13 +99,13 @@ impl Store {
     /// Free segments that only drains may take.
     #[inline]
     pub(crate) fn keep(&self) -> u32 {
-        self.tokens_max() + 1
+        room::keep(self.tokens_max())
     }
 
     /// Free segments below which every append pays for room.
     #[inline]
     pub(crate) fn high(&self) -> u32 {
-        2 * self.tokens_max() + 3
+        room::high(self.tokens_max())
     }
 
     pub(crate) fn in_flight_bytes_max(&self) -> usize {

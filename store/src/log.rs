@@ -327,8 +327,8 @@ impl Log {
         // Relaxed, here and below: counts, in no order.
         let birth = count.opened.fetch_add(1, Ordering::Relaxed);
         let segments = count.segments.fetch_add(1, Ordering::Relaxed) + 1;
-        let window = u64::from(segments) * u64::from(self.window_percent) / 100;
-        count.young_from.fetch_max((birth + 1).saturating_sub(window), Ordering::Relaxed);
+        let young_from = policy::room::young_from(birth, segments, self.window_percent);
+        count.young_from.fetch_max(young_from, Ordering::Relaxed);
         self.begin(segment, (birth << ORDER_AT) | kind);
         Some(segment)
     }

@@ -1,7 +1,8 @@
 //! What stays when room is made: eviction policies as pure decisions, one small file each.
 //!
 //! Where: asked for the queue of each new item, and once per live item of a segment being drained.
-//! The offline simulator asks the same code, so that what is simulated is what runs.
+//! The offline simulator asks the same code, so that what is simulated is what runs; so it does for
+//! what `room` says of the work.
 //! Invariant: no state, no memory, no clock: a policy sees what it is shown. Counters only fall
 //! here, and pressure always ends by freeing something. Adding one: a file here, a row in
 //! `Eviction`.
@@ -10,6 +11,7 @@
 mod clock2q;
 mod fifo;
 mod nbq_clock;
+pub mod room;
 mod s3_fifo;
 
 /// The reference counter's highest value.

@@ -27,14 +27,12 @@ use crate::column::Local;
 use crate::index::Locked;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};
+use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::publish::{Fate, Old};
 use crate::verbs::{Appended, Value};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 use std::sync::Arc;
-
-/// The longest value that may be rewritten while others look.
-pub(crate) const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
 
 /// What a reader got of a value.
 pub(crate) enum Taken<'s> {

@@ -13,22 +13,16 @@ mod drain;
 mod verdict;
 
 pub(crate) use drain::{Aim, Drain};
-pub(crate) use verdict::{Debt, Drained, Moved};
+pub(crate) use verdict::{Drained, Moved};
 
 use crate::Store;
 use crate::column::Local;
 use crate::log::Place;
 use crate::policy::Queue;
+use crate::policy::room::{COMPACT_DEAD_PERCENT_MIN, SLICE_BYTES_MAX, SLICE_BYTES_MIN, pay_factor};
 use crate::verbs::Refused;
-use choice::COMPACT_DEAD_PERCENT_MIN;
 use memory::sync::{Ordering, plain_access, spin_loop};
 
-/// A slice is at least and at most so many bytes of records.
-pub(crate) const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
-pub(crate) const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// An append pays this many times its size, and up to ten times more as free segments run out.
-const PAY_FACTOR: u32 = 2;
-const PAY_FACTOR_MORE: u32 = 10;
 /// Appends that do not look for room again after none was to be made.
 const REST_APPENDS: u32 = 64;
 /// Slices of work that an append does where no segment is free; then it is to come again.
@@ -105,9 +99,8 @@ impl Local {
             self.rest = self.rest.saturating_sub(1);
             return;
         }
-        let lacking = high - free;
-        let factor = PAY_FACTOR + PAY_FACTOR_MORE * lacking / high;
-        let budget = bytes.saturating_mul(factor).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
+        let budget = bytes.saturating_mul(pay_factor(free, high));
+        let budget = budget.clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
         if !self.make_room(store, budget) {
             self.rest = REST_APPENDS;
         }

@@ -15,6 +15,9 @@ pub(super) struct Lane {
     /// The segment that compaction fills.
     pub(super) out: Option<u32>,
     pub(super) live_bytes: u64,
-    /// All that was ever appended.
-    pub(super) appended_bytes: u64,
+    /// Segments there are, and those ever opened but for what compaction fills.
+    pub(super) segments: u32,
+    pub(super) opened: u64,
+    /// In those opened from this one on, hits do not count.
+    pub(super) young_from: u64,
 }

@@ -11,6 +11,8 @@
 //! show; `busy` and `ver` belong to rewriting in place (see `rewrite`), which they make visible to
 //! readers that take no lock.
 
+use crate::policy;
+
 const LOC_BITS: u32 = 40;
 pub(super) const TAG_BITS: u32 = 15;
 const CNT_AT: u32 = LOC_BITS + TAG_BITS;
@@ -18,7 +20,7 @@ const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
 pub(super) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 /// Where the reference counter saturates.
-pub(crate) const CNT_MAX: u64 = 3;
+pub(crate) const CNT_MAX: u64 = policy::CNT_MAX as u64;
 /// Fetched since it was stored.
 pub(crate) const FETCHED: u64 = 1 << 57;
 /// Marked stale by `md I` or a stale `ms I`.
@@ -29,7 +31,7 @@ pub(crate) const WON: u64 = 1 << 59;
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
 /// The last version: an item that has it is not rewritten any more.
-pub(crate) const VER_MAX: u64 = 7;
+pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
 /// Which bytes are meant, and of which version.
 const NAME_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS) | BUSY | (VER_MAX << VER_AT);
 /// The bits that go with the item, not with its place.

@@ -4,26 +4,20 @@
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
 //! has one owner; one to be moved only where there is room for all that is live in it.
-//! Source: cost and benefit, see `worth`.
+//! Source: cost and benefit, see `policy::room::worth`.
 
 use super::{Aim, Drain};
 use crate::Store;
 use crate::column::Local;
-use crate::policy::{Policy, Queue};
+use crate::policy::Policy;
+use crate::policy::room::{Deadest, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// Compaction comes before eviction while more than this part of all segments is dead, in percent.
-const DEAD_PERCENT_MAX: u64 = 3;
-/// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
-/// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
-pub(super) const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// A segment is walked for expired items first when this part of it may be such.
 const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// What is dead of a segment is counted in so many parts of it, to tell what is worth most.
-const WORTH_PARTS: u64 = 1 << 10;
 /// Segments looked at to choose one to compact; in larger stores, at random, until so many of them
 /// could be.
 const CANDIDATES_MAX: u32 = 1024;
@@ -40,19 +34,6 @@ struct Choice {
     dead_bytes: u64,
     /// One many of whose items are likely to have expired.
     expired: Option<u32>,
-}
-
-/// How much a segment's compaction is worth, 0 where there is too little dead. By cost and benefit
-/// (Rosenblum and Ousterhout, 1992), `(1 - u) * age / (1 + u)` with `u` live: what has not been
-/// overwritten for long will not be soon, and keeps the room together. But with the third power of
-/// what is dead: the first moves half as much again where all keys are overwritten alike, for there
-/// age tells nothing, and no less where some are hot (`bench store -- overwrite --hot-percent`).
-fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
-    if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
-        return 0;
-    }
-    let dead = dead_bytes * WORTH_PARTS / segment_bytes;
-    dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
 }
 
 impl Local {
@@ -117,7 +98,7 @@ impl Local {
             {
                 return Some((segment, Aim::Sweep, sweep));
             }
-            let much = dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX;
+            let much = is_too_dead(dead_bytes, all_bytes);
             let Some(segment) = best.filter(|_| much || store.config.eviction.is_none()) else {
                 break;
             };
@@ -137,10 +118,7 @@ impl Local {
             return claimed.map(|(segment, sweep)| (segment, Aim::Sweep, sweep));
         };
         let (probation_bytes, main_bytes) = store.live_bytes();
-        let (first, then) = match policy.victim(store.share(), probation_bytes, main_bytes) {
-            Queue::Probation => (Queue::Probation, Queue::Main),
-            Queue::Main => (Queue::Main, Queue::Probation),
-        };
+        let [first, then] = either(policy.victim(store.share(), probation_bytes, main_bytes));
         let oldest = || store.log.take_oldest(first).or_else(|| store.log.take_oldest(then));
         let oldest = oldest().or_else(|| {
             // All items are in open segments, their values perhaps in frames.
@@ -181,7 +159,7 @@ impl Local {
         let count = segments.count();
         // Fresh ones are taken from the first one on: those beyond are mostly such.
         let first = self.random(count.saturating_sub(segments.fresh()).max(1));
-        let (mut best, mut best_worth, mut sealed) = (None, 0, 0);
+        let (mut deadest, mut sealed) = (Deadest::default(), 0);
         for look in 0..count.min(CANDIDATES_MAX) {
             let segment = (first + look) % count;
             let there = segments.get(segment);
@@ -189,17 +167,15 @@ impl Local {
                 continue;
             }
             let dead = store.dead_bytes(there);
-            let worth = store.worth_of(segment, dead);
-            let is_dead = dead * 100 >= u64::from(there.end()) * dead_percent;
-            if is_dead && worth > best_worth {
-                (best, best_worth) = (Some(segment), worth);
+            if dead * 100 >= u64::from(there.end()) * dead_percent {
+                deadest.look(segment, store.worth_of(segment, dead));
             }
             sealed += 1;
             if sealed == CANDIDATES_SAMPLED {
                 break;
             }
         }
-        best
+        deadest.best()
     }
 
     /// A segment with expired items, where nothing may be evicted; each once a second.
@@ -220,7 +196,7 @@ impl Local {
         let segment_bytes = u64::from(store.memory().region.segment_bytes());
         let count = segments.count();
         let all = count <= CANDIDATES_MAX;
-        let (mut best, mut best_worth, mut dead_bytes) = (None, 0, 0);
+        let (mut deadest, mut dead_bytes) = (Deadest::default(), 0);
         let (mut expired, mut most_expired) = (None, segment_bytes / EXPIRED_PART);
         let (mut looks, mut sealed) = (0, 0);
         while looks < count.min(CANDIDATES_MAX) && (all || sealed < CANDIDATES_SAMPLED) {
@@ -233,10 +209,7 @@ impl Local {
             sealed += 1;
             let dead = store.dead_bytes(there);
             dead_bytes += dead;
-            let worth = store.worth_of(segment, dead);
-            if worth > best_worth {
-                (best, best_worth) = (Some(segment), worth);
-            }
+            deadest.look(segment, store.worth_of(segment, dead));
             let bytes = self.expired_bytes(there);
             if bytes > most_expired {
                 (expired, most_expired) = (Some(segment), bytes);
@@ -244,7 +217,7 @@ impl Local {
         }
         self.counters(store).segment_looks.add(looks.into());
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
-        Choice { best, dead_bytes, expired }
+        Choice { best: deadest.best(), dead_bytes, expired }
     }
 
     /// About how many bytes of a segment's linked items have expired, if its items expire evenly

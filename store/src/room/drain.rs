@@ -96,7 +96,7 @@ impl Local {
                 if drain.aim == Aim::Compact {
                     store.log.inherit(drain.token as usize, drain.segment);
                 } else if drain.freed_bytes == 0 {
-                    self.debt.stuck = true;
+                    self.debt.in_vain();
                 }
                 // Its live bytes may still fall: who unlinked an item counts it a moment later.
                 store.log.retire(drain.segment);

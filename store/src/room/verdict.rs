@@ -12,20 +12,9 @@ use crate::column::Local;
 use crate::index::slot::{FETCHED, Slot};
 use crate::item::{CasWidth, Fields, Item};
 use crate::log::Place;
-use crate::policy::{self, Policy, Pressure, Queue, Verdict};
+use crate::policy::{self, Policy, Queue, Verdict};
 use crate::publish::{Fate, item_bytes};
 use memory::plant::{self, Fault};
-
-/// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
-const DEBT_PART: u64 = 16;
-
-/// What a column's drains have spared beyond what they freed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Debt {
-    bytes: u64,
-    /// A whole drain under debt has freed nothing.
-    pub(super) stuck: bool,
-}
 
 /// How an item's drain went.
 #[derive(PartialEq, Eq)]
@@ -91,7 +80,7 @@ impl Local {
                         {
                             self.evict(store, drain, (hash, loc, bytes), true);
                         }
-                        self.debt.bytes += bytes;
+                        self.debt.spared(bytes);
                     }
                 }
                 Drained::Done
@@ -102,14 +91,13 @@ impl Local {
     /// Asks the policy about an item of so many bytes.
     fn judge(&self, store: &Store, drain: &Drain, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = store.config.eviction else { return Verdict::Spare(0) };
-        let in_debt = self.debt.bytes > store.memory_bytes() as u64 / DEBT_PART;
         let item = policy::Drained {
             queue: store.log.queue_of(drain.segment),
             cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             mean_bytes: drain.mean_bytes,
         };
-        policy.judge(item, Pressure { in_debt, stuck: self.debt.stuck })
+        policy.judge(item, self.debt.pressure(store.memory_bytes() as u64))
     }
 
     /// False: it is not dead, or not linked any more.
@@ -129,8 +117,7 @@ impl Local {
 
     pub(crate) fn freed(&mut self, drain: &mut Drain, bytes: u64) {
         drain.freed_bytes += bytes;
-        self.debt.bytes = self.debt.bytes.saturating_sub(3 * bytes);
-        self.debt.stuck = false;
+        self.debt.freed(bytes);
     }
 
     /// Evicts the item at a location, if it is still linked; the ghost may be told to `remember`.

@@ -1,0 +1,200 @@
+//! Room in numbers: what an append pays for it, which segment is compacted, when a policy must let
+//! go.
+//!
+//! Where: the store's `room`, `log` and `rewrite` go by it, and the simulator's model of them does.
+//! Invariant: as in `policy`: no memory, no clock; what is counted is given.
+
+use super::{Pressure, Queue};
+
+/// A slice of work is at least and at most so many bytes of records.
+pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
+/// See `SLICE_BYTES_MIN`.
+pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
+/// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
+/// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
+pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
+/// The longest value that may be rewritten in place, while others look.
+pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
+/// So often an item is rewritten in place before it is appended anew.
+pub const VERSION_MAX: u8 = 7;
+
+/// An append pays this many times its size, and up to ten times more as free segments run out.
+const PAY_FACTOR: u32 = 2;
+const PAY_FACTOR_MORE: u32 = 10;
+/// Compaction comes before eviction while more than this part of all segments is dead, in percent.
+const DEAD_PERCENT_MAX: u64 = 3;
+/// What is dead of a segment is counted in so many parts of it, to tell what is worth most.
+const WORTH_PARTS: u64 = 1 << 10;
+/// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
+const DEBT_PART: u64 = 16;
+/// What is freed pays for so many times as much spared.
+const DEBT_PAID: u64 = 3;
+
+/// Free segments that only drains may take, with so many drains at a time.
+#[inline]
+#[must_use]
+pub fn keep(drains: u32) -> u32 {
+    drains + 1
+}
+
+/// Free segments below which every append pays for room, with so many drains at a time.
+#[inline]
+#[must_use]
+pub fn high(drains: u32) -> u32 {
+    2 * drains + 3
+}
+
+/// How many times its size an append pays where `free` segments are fewer than `high`.
+#[inline]
+#[must_use]
+pub fn pay_factor(free: u32, high: u32) -> u32 {
+    PAY_FACTOR + PAY_FACTOR_MORE * (high - free) / high
+}
+
+/// Is so much dead that compaction comes before eviction?
+#[inline]
+#[must_use]
+pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
+    dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX
+}
+
+/// How much a segment's compaction is worth, 0 where there is too little dead. By cost and benefit
+/// (Rosenblum and Ousterhout, 1992), `(1 - u) * age / (1 + u)` with `u` live: what has not been
+/// overwritten for long will not be soon, and keeps the room together. But with the third power of
+/// what is dead: the first moves half as much again where all keys are overwritten alike, for there
+/// age tells nothing, and no less where some are hot (`bench store -- overwrite --hot-percent`).
+/// `age`: how many segments of its queue were opened since its items were stored.
+#[must_use]
+pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
+    if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
+        return 0;
+    }
+    let dead = dead_bytes * WORTH_PARTS / segment_bytes;
+    dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
+}
+
+/// A look at sealed segments, for the one whose compaction is worth most: the first of equals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deadest {
+    best: Option<u32>,
+    worth: u64,
+}
+
+impl Deadest {
+    /// One more, by its number; what it is `worth`, see there.
+    #[inline]
+    pub fn look(&mut self, segment: u32, worth: u64) {
+        if worth > self.worth {
+            *self = Deadest { best: Some(segment), worth };
+        }
+    }
+
+    /// The best of all looked at, if any is worth it.
+    #[inline]
+    #[must_use]
+    pub fn best(&self) -> Option<u32> {
+        self.best
+    }
+}
+
+/// The queue that is evicted from, and that where it has no sealed segment.
+#[must_use]
+pub fn either(victim: Queue) -> [Queue; 2] {
+    match victim {
+        Queue::Probation => [Queue::Probation, Queue::Main],
+        Queue::Main => [Queue::Main, Queue::Probation],
+    }
+}
+
+/// From which segment on, by the order in which those of a queue are opened, hits do not count:
+/// `birth` is the last one opened, of the `segments` that the queue has.
+#[inline]
+#[must_use]
+pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
+    let window = u64::from(segments) * u64::from(window_percent) / 100;
+    (birth + 1).saturating_sub(window)
+}
+
+/// What drains have spared beyond what they freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Debt {
+    bytes: u64,
+    is_stuck: bool,
+}
+
+impl Debt {
+    /// How hard room is needed, of `all_bytes` of memory.
+    #[inline]
+    #[must_use]
+    pub fn pressure(&self, all_bytes: u64) -> Pressure {
+        Pressure { in_debt: self.bytes > all_bytes / DEBT_PART, stuck: self.is_stuck }
+    }
+
+    /// An item was spared.
+    #[inline]
+    pub fn spared(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// An item was freed.
+    #[inline]
+    pub fn freed(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(DEBT_PAID * bytes);
+        self.is_stuck = false;
+    }
+
+    /// A whole drain freed nothing.
+    #[inline]
+    pub fn in_vain(&mut self) {
+        self.is_stuck = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_most_dead_and_oldest_is_compacted_first() {
+        assert_eq!(worth(2, 100, 9), 0, "too little");
+        assert!(worth(50, 100, 0) > worth(40, 100, 0));
+        assert!(worth(40, 100, 1) > worth(40, 100, 0));
+        assert!(worth(100, 100, 0) > 0);
+        let mut deadest = Deadest::default();
+        assert_eq!(deadest.best(), None);
+        deadest.look(1, 0);
+        assert_eq!(deadest.best(), None, "worth nothing");
+        [(2, 5), (3, 7), (4, 7), (5, 6)].iter().for_each(|(one, worth)| deadest.look(*one, *worth));
+        assert_eq!(deadest.best(), Some(3));
+        assert!(is_too_dead(31, 1000) && !is_too_dead(30, 1000));
+    }
+
+    #[test]
+    fn appends_pay_more_the_fewer_segments_are_free() {
+        assert_eq!((high(1), keep(1)), (5, 2));
+        assert_eq!([5, 4, 1, 0].map(|free| pay_factor(free, 5)), [2, 4, 10, 12]);
+    }
+
+    #[test]
+    fn debt_grows_by_what_is_spared_and_is_paid_threefold() {
+        let mut debt = Debt::default();
+        let of = |debt: &Debt| (debt.pressure(1600).in_debt, debt.pressure(1600).stuck);
+        debt.spared(100);
+        assert_eq!(of(&debt), (false, false));
+        debt.spared(1);
+        debt.in_vain();
+        assert_eq!(of(&debt), (true, true));
+        debt.freed(1);
+        assert_eq!(of(&debt), (false, false));
+        debt.freed(1000);
+        debt.spared(101);
+        assert_eq!(of(&debt), (true, false), "nothing is paid ahead");
+    }
+
+    #[test]
+    fn the_youngest_part_of_a_queue_is_young() {
+        assert_eq!(young_from(99, 40, 15), 94, "six of forty");
+        assert_eq!(young_from(0, 1, 15), 1, "none of one");
+        assert_eq!(young_from(3, 100, 15), 0, "all there ever were");
+    }
+}
