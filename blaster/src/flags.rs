@@ -9,6 +9,8 @@
 //! Where: `main` calls `parse` first. Invariant: a word that means nothing is refused by name,
 //! never passed over; what is given twice holds as given last, what may be given often adds up.
 
+pub mod pages;
+
 use crate::measure::schedule::span;
 use crate::words::written_out;
 use crate::{reflect, report, run, simulate};
@@ -43,7 +45,18 @@ pub enum Verb {
     /// Be a null server: what the generator and the network can do
     Reflect(reflect::Plan),
     /// Replay traces of keys against eviction policies, offline
-    Simulate(simulate::flags::Flags),
+    Simulate(simulate::Plan),
+    /// Print the manual page, of a command if one is named
+    Man {
+        /// As in kvblaster man run
+        #[arg(value_name = "COMMAND", value_parser = pages::verb)]
+        verb: Option<Box<Command>>,
+    },
+    /// Print what a shell reads to complete commands and flags
+    Completions {
+        /// Whose
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Verb {
@@ -52,8 +65,8 @@ impl Verb {
         match self {
             Verb::Run(plan) => plan.finish(given),
             Verb::Capacity(search) => search.finish(given),
-            Verb::Simulate(flags) => flags.check(),
-            Verb::Report(_) | Verb::Reflect(_) => Ok(()),
+            Verb::Simulate(plan) => plan.finish(),
+            _ => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! status is 0 only if all that was asked for was done and what was asserted holds, 64 for a wrong
 //! command line, 1 otherwise.
 
-use blaster::flags::{self, Refusal, Verb};
+use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;
 use blaster::run::{self, capacity};
@@ -45,9 +45,13 @@ fn main() -> ExitCode {
             let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
             done.map(|()| Printed::well(String::new()))
         }
-        Verb::Simulate(flags) => {
-            simulate::run(&flags.plan()).map(Printed::well).map_err(|error| error.to_string())
+        Verb::Simulate(plan) => {
+            simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
         }
+        Verb::Man { verb } => {
+            pages::man(verb).map(Printed::well).map_err(|error| error.to_string())
+        }
+        Verb::Completions { shell } => Ok(Printed::well(pages::completions(shell))),
     };
     let printed = match done {
         Ok(printed) => printed,

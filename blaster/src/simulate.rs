@@ -8,39 +8,12 @@ pub mod flags;
 pub mod plot;
 pub mod report;
 
-use simulate::contestant::Contestant;
-use simulate::engine::Settings;
+pub use flags::Plan;
+
 use simulate::jobs::{self, SimulateError};
-use simulate::size::CacheSize;
-use simulate::sizes::Items;
 use simulate::trace::{Trace, TraceError};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-
-/// All that a simulation is told.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Files to replay.
-    pub traces: Vec<PathBuf>,
-    /// Sizes of the caches.
-    pub sizes: Vec<CacheSize>,
-    /// Whom to simulate; the first is the baseline, LRU.
-    pub contestants: Vec<Contestant>,
-    /// Sizes of the items.
-    pub items: Items,
-    /// How our engine is built.
-    pub settings: Settings,
-    /// How many of a hundred hits rewrite the value.
-    pub set_percent: u64,
-    /// Keys that stand for each key of a trace.
-    pub copies: u32,
-    /// Simulations at a time.
-    pub threads: usize,
-    /// JSON instead of tables.
-    pub json: bool,
-    /// Where to draw the curves.
-    pub svg: Option<PathBuf>,
-}
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +40,7 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
         sizes: plan.sizes.clone(),
         contestants: plan.contestants.clone(),
         items: plan.items.clone(),
-        settings: plan.settings,
+        settings: plan.settings(),
         set_percent: plan.set_percent,
         copies: plan.copies,
         threads: plan.threads,

@@ -3,6 +3,7 @@
 //! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
 //! Invariant: three significant digits where a figure is rounded; units are always written.
 
+use indicatif::HumanCount;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -67,16 +68,7 @@ pub(crate) fn grouped(value: f64) -> String {
     if value > 0.0 && value < 9.995 && (value - value.round()).abs() > 1e-9 {
         return format!("{value:.2}");
     }
-    let digits = format!("{value:.0}");
-    let mut out = String::with_capacity(digits.len() * 4 / 3 + 1);
-    for (at, digit) in digits.chars().enumerate() {
-        let rest = digits.len() - at;
-        if rest.is_multiple_of(3) && at > 0 && digits.as_bytes()[at - 1].is_ascii_digit() {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    HumanCount(whole(value.round())).to_string()
 }
 
 /// A figure with `k`, `m` or `g` behind it, thousands, millions or billions, written out; any
@@ -90,6 +82,7 @@ pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
     };
     let figure = &text[..text.len() - 1];
     let (whole, part) = figure.split_once('.').unwrap_or((figure, ""));
+    let is_digit = |byte: u8| byte.is_ascii_digit();
     let is_figure = !whole.is_empty() && (whole.to_owned() + part).bytes().all(is_digit);
     match part.split_at_checked(zeros) {
         _ if !is_figure => Cow::Borrowed(text),
@@ -97,10 +90,6 @@ pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
         Some((more, rest)) => Cow::Owned(format!("{whole}{more}.{rest}")),
         None => Cow::Owned(format!("{whole}{part:0<zeros$}")),
     }
-}
-
-fn is_digit(byte: u8) -> bool {
-    byte.is_ascii_digit()
 }
 
 /// A word as a shell takes it back.

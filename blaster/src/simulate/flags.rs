@@ -2,13 +2,13 @@
 //!
 //! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells.
 
-use super::Plan;
 use crate::flags::{number, one};
 use simulate::contestant::Contestant;
 use simulate::engine::{Budget, Settings};
 use simulate::size::CacheSize;
 use simulate::sizes::Items;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
 /// More threads than anybody has cores.
 const THREADS_MAX: usize = 1024;
@@ -24,54 +24,56 @@ many misses each policy has, also against LRU.
 Our policies run in a model of the server's store: segments, two queues, ghost,
 counters of two bits, compaction. The others are item by item and exact.";
 
-/// What is simulated, as it is told.
+/// All that a simulation is told.
 #[derive(Debug, clap::Args)]
 #[command(before_help = ABOUT)]
-pub struct Flags {
+pub struct Plan {
     /// Files of u32 key numbers, little endian, compressed with zstd
     #[arg(required = true, value_name = "TRACE")]
-    traces: Vec<PathBuf>,
+    pub traces: Vec<PathBuf>,
     /// Sizes of the caches: 1% of the distinct keys, 5000 objects, or bytes as in 64m
     #[arg(long, short, value_name = "LIST", default_value = "0.3%,1%,3%,10%,30%")]
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
-    sizes: Vec<CacheSize>,
+    pub sizes: Vec<CacheSize>,
     /// Whom to simulate (default all but live:): lru, memcached, clock, sieve, arc, lirs, belady;
     /// ours: fifo, nbq-clock, s3-fifo, clock2q; ours in the real store, by bytes: live:fifo and so
     /// on
-    #[arg(long, short, value_name = "LIST", hide_default_value = true)]
+    #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
     #[arg(value_parser = one::<Contestant>, value_delimiter = ',', action = clap::ArgAction::Set)]
     #[arg(default_values_t = Contestant::all())]
-    policies: Vec<Contestant>,
+    pub contestants: Vec<Contestant>,
     /// Sizes of items, drawn from hash(id): equal, KEY/VALUE in bytes as 20/20 or 30/1-100, or etc
     /// for Facebook's ETC
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
-    items: Items,
+    pub items: Items,
     /// Segments of our stores, or item for one an item
     #[arg(long, value_name = "N", value_parser = segments, default_value = "256")]
-    segments: std::option::Option<u32>,
+    pub segments: std::option::Option<u32>,
     /// Memory: whole segments count, free ones too, as in the server; live: only live items, the
     /// policy by itself
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
-    budget: Budget,
+    pub budget: Budget,
     /// Keys our ghosts remember for each item
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
-    ghost: f64,
+    pub ghost: f64,
     /// So many of the hits rewrite the value
-    #[arg(long, value_name = "PART", value_parser = number(0.0..=1.0), default_value = "0")]
-    set_ratio: f64,
+    #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
+    pub set_percent: u64,
     /// Each key stands for so many, asked for one by one
     #[arg(long, value_name = "N", value_parser = number(1..=COPIES_MAX), default_value = "1")]
-    copies: u32,
+    pub copies: u32,
     /// Simulations at a time (default: as many as there are cores)
     #[arg(long, short, value_name = "N", value_parser = number(1..=THREADS_MAX))]
-    threads: Option<usize>,
+    #[arg(default_value_t = available_parallelism().map_or(1, usize::from))]
+    #[arg(hide_default_value = true)]
+    pub threads: usize,
     /// Print JSON instead of tables
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Draw miss ratio against size, a panel for each trace
     #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    pub svg: Option<PathBuf>,
 }
 
 fn segments(text: &str) -> Result<Option<u32>, String> {
@@ -86,9 +88,17 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
-impl Flags {
-    /// Checks what only shows together.
-    pub(crate) fn check(&self) -> Result<(), String> {
+/// A part, in whole percent.
+fn percent(text: &str) -> Result<u64, String> {
+    let least = number(0.0..=1.0)(text)? * 100.0 - 0.5;
+    Ok((0..100_u8).find(|whole| f64::from(*whole) >= least).map_or(100, u64::from))
+}
+
+impl Plan {
+    /// Has the baseline first, whoever else is asked for, and checks what only shows together.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        self.contestants.retain(|contestant| *contestant != Contestant::BASELINE);
+        self.contestants.insert(0, Contestant::BASELINE);
         if !self.items.is_equal() {
             return Ok(());
         }
@@ -96,7 +106,7 @@ impl Flags {
             return Err(format!("--sizes {size}: bytes need sizes of items, see --items"));
         }
         let is_live = |contestant: &&Contestant| matches!(contestant, Contestant::Live(_));
-        match self.policies.iter().find(is_live) {
+        match self.contestants.iter().find(is_live) {
             Some(live) => {
                 Err(format!("--policies {live}: the real store needs sizes, see --items"))
             }
@@ -104,28 +114,10 @@ impl Flags {
         }
     }
 
-    /// What is to be done.
+    /// How our engine is built.
     #[must_use]
-    pub fn plan(self) -> Plan {
-        // The baseline stands first, whoever else is asked for.
-        let mut contestants = self.policies;
-        contestants.retain(|contestant| *contestant != Contestant::BASELINE);
-        contestants.insert(0, Contestant::BASELINE);
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let percent = self.set_ratio * 100.0 - 0.5;
-        let percent = (0..=100_u8).find(|whole| f64::from(*whole) >= percent);
-        Plan {
-            traces: self.traces,
-            sizes: self.sizes,
-            contestants,
-            items: self.items,
-            settings: Settings { segments: self.segments, budget: self.budget, ghost: self.ghost },
-            set_percent: percent.map_or(100, u64::from),
-            copies: self.copies,
-            threads: self.threads.unwrap_or_else(cores),
-            json: self.json,
-            svg: self.svg,
-        }
+    pub fn settings(&self) -> Settings {
+        Settings { segments: self.segments, budget: self.budget, ghost: self.ghost }
     }
 }
 
@@ -143,7 +135,7 @@ mod tests {
 
     pub(super) fn planned(words: &str) -> Plan {
         match asked(&format!("simulate {words}")).unwrap() {
-            Verb::Simulate(flags) => flags.plan(),
+            Verb::Simulate(plan) => plan,
             other => panic!("{other:?}"),
         }
     }
@@ -153,11 +145,11 @@ mod tests {
         let plan = planned("a.zst -s 1%,64m -i etc --segments item --budget live --ghost 1 b.zst");
         assert_eq!(plan.traces.len(), 2);
         assert_eq!((plan.items, plan.sizes.len()), (Items::Etc, 2));
-        assert_eq!((plan.settings.segments, plan.settings.budget), (None, Budget::Live));
+        assert_eq!((plan.segments, plan.budget), (None, Budget::Live));
         let plan = planned("a --set-ratio 0.3 --copies 7 -t 3 --json --svg b.svg --segments 64");
         assert_eq!((plan.set_percent, plan.copies, plan.threads), (30, 7, 3));
         assert!(plan.json && plan.svg.is_some());
-        assert_eq!(plan.settings.segments, Some(64));
+        assert_eq!(plan.segments, Some(64));
     }
 
     #[test]

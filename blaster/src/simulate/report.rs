@@ -40,16 +40,16 @@ fn settings(plan: &Plan) -> String {
     format!(
         "Items: {}.\nOurs: {segments}, a budget of {budget}, a ghost of {} keys an item.\n\
          References: item by item, without overhead. Every miss is refilled{sets}{copies}.",
-        plan.items, plan.settings.ghost
+        plan.items, plan.ghost
     )
 }
 
 fn engine(plan: &Plan) -> (String, &'static str) {
-    let segments = match plan.settings.segments {
+    let segments = match plan.segments {
         Some(segments) => format!("{segments} segments"),
         None => "a segment an item".to_owned(),
     };
-    let budget = match plan.settings.budget {
+    let budget = match plan.budget {
         Budget::Memory => "whole segments, the free ones too",
         Budget::Live => "live items alone",
     };
@@ -130,7 +130,7 @@ pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
         "items": plan.items.to_string(),
         "segments": segments,
         "budget": budget,
-        "ghost": plan.settings.ghost,
+        "ghost": plan.ghost,
         "set_percent": plan.set_percent,
         "copies": plan.copies,
         "traces": traces,

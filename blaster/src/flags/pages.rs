@@ -1,0 +1,101 @@
+//! The manual pages and the shells' completions, from the same command as `--help`.
+//!
+//! Where: `main` prints them. Invariant: what is parsed is what they tell.
+
+use super::command;
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io;
+
+/// The verb of this name.
+pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
+    let mut whole = command();
+    whole.build();
+    let verb = whole.find_subcommand(name).cloned().map(Box::new);
+    verb.ok_or_else(|| format!("no such command: {name}"))
+}
+
+/// The manual page of a verb, or of the whole.
+///
+/// # Errors
+/// None: it goes to memory.
+pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
+    let mut page = verb.map_or_else(command, |verb| *verb);
+    page.build();
+    let told = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
+    let mut out = Vec::new();
+    Man::new(page.long_about(told)).render(&mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// What this shell reads to complete verbs and flags.
+#[must_use]
+pub fn completions(shell: Shell) -> String {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut command(), "kvblaster", &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{self, Output, Stdio};
+
+    /// What a program makes of a text; none where it is not installed.
+    fn piped(words: &[&str], text: &str) -> Option<Output> {
+        let mut command = process::Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut child) = command.stderr(Stdio::piped()).spawn() else {
+            eprintln!("skipped: no {}", words[0]);
+            return None;
+        };
+        let mut stdin = child.stdin.take().unwrap();
+        let text = text.to_owned();
+        let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        writing.join().unwrap().unwrap();
+        Some(output)
+    }
+
+    #[test]
+    fn completions_have_every_verb_and_flag_and_are_scripts() {
+        for (shell, word) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
+            let text = completions(shell);
+            for verb in command().get_subcommands() {
+                assert!(text.contains(verb.get_name()), "{shell}: {}", verb.get_name());
+                for long in verb.get_arguments().filter_map(|arg| arg.get_long()) {
+                    assert!(text.contains(long), "{shell}: {long}");
+                }
+            }
+            if let Some(output) = piped(&[word, "-n", "/dev/stdin"], &text) {
+                assert!(output.status.success(), "{shell}: {output:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn manual_pages_have_every_verb_and_flag_and_are_roff() {
+        let whole = man(None).unwrap();
+        for verb in command().get_subcommands() {
+            let name = verb.get_name();
+            assert!(whole.contains(&format!("kvblaster\\-{name}(1)")), "{name}: {whole}");
+            let page = man(Some(super::verb(name).unwrap())).unwrap();
+            let plain = page.replace("\\-", "-");
+            for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let word = arg.get_long().unwrap_or(arg.get_id().as_str());
+                assert!(plain.contains(word) || arg.is_positional(), "{name}, {word}: {page}");
+            }
+            let known = [".TH", ".SH", ".TP", ".IP", ".PP", ".RS", ".RE", ".br", ".ie", ".el"];
+            let odd = page.lines().find(|line| {
+                line.starts_with('.') && !known.iter().any(|macro_| line.starts_with(macro_))
+            });
+            assert_eq!(odd, None, "{name}");
+            if let Some(output) = piped(&["man", "-l", "-"], &page) {
+                let told = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success() && told.contains("SYNOPSIS"), "{output:?}");
+            }
+        }
+    }
+}
