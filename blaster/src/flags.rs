@@ -1,10 +1,10 @@
 //! The command line: one enum of verbs, each with its struct of flags.
 //!
 //! A flag is a field of its verb's struct: the doc comment is its help, `value_parser` reads and
-//! bounds its value (`number`, `time`, `list` and so on below). A verb is a variant of `Verb`, its
-//! doc comment the line in `--help`, and an arm in `main`, which does it; what shows only when all
-//! flags are known is checked in an arm of `Verb::finish`. Help, manual page, completions and the
-//! commands of `next:` come of those.
+//! bounds its value (`number`, `time` and so on below); `long` and `short` without a name are the
+//! field's. A verb is a variant of `Verb`, its doc comment the line in `--help`, and an arm in
+//! `main`, which does it; what shows only when all flags are known is checked in an arm of
+//! `Verb::finish`. Help, manual page, completions and the commands of `next:` come of those.
 //!
 //! Where: `main` calls `parse` first. Invariant: a word that means nothing is refused by name,
 //! never passed over; what is given twice holds as given last, what may be given often adds up.
@@ -181,6 +181,15 @@ where
     }
 }
 
+/// A value that a word stands for, or that another parser reads.
+pub(crate) fn or<T: Clone + Send + Sync + 'static>(
+    word: &'static str,
+    value: T,
+    other: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| if text == word { Ok(value.clone()) } else { other(text) }
+}
+
 /// One of what is written between commas.
 pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     text.trim().parse()
@@ -195,7 +204,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 /// CPUs as in 0,2-5.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     let mut cpus = Vec::new();
-    for range in text.split(',').filter(|_| text != "none") {
+    for range in text.split(',') {
         let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
         let first = number(0..=CPU_MAX)(first)?;
         cpus.extend(first..=number(first..=CPU_MAX)(last)?);

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use net::{Datagrams, Listener, PortHold, Waker};
 
-use crate::flags::{cpus, number};
+use crate::flags::{cpus, number, or, time};
 use crate::target::Place;
 pub use faults::Faults;
 
@@ -50,14 +50,16 @@ pub struct Plan {
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: usize,
     /// CPUs the threads are pinned to, one after the other
-    #[arg(long, value_name = "LIST", value_parser = cpus, default_value = "none")]
+    #[arg(long, value_name = "LIST")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
     /// Bytes of every value
     #[arg(long, value_name = "N")]
     #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
     /// Send every reply so much later
-    #[arg(long, value_name = "TIME", value_parser = flags::delay, default_value = "none")]
+    #[arg(long, value_name = "TIME")]
+    #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
     /// Do nothing for a while, every so often, as in 1s,100ms
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]

@@ -20,11 +20,28 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 const PATIENCE: &str = "--timeout 60s";
 
 fn server() -> (Running, String) {
-    let place = Place::Tcp("127.0.0.1:0".parse().unwrap());
-    let plan = reflect::Plan { places: vec![place], value_bytes: 64, ..Default::default() };
+    serving_at(Place::Tcp("127.0.0.1:0".parse().unwrap()), reflect::Faults::default())
+}
+
+/// A null server over UDP that does so much wrong.
+fn udp_server(faults: reflect::Faults) -> (Running, String) {
+    serving_at(Place::Udp("127.0.0.1:0".parse().unwrap()), faults)
+}
+
+fn serving_at(place: Place, faults: reflect::Faults) -> (Running, String) {
+    let plan = reflect::Plan { places: vec![place], value_bytes: 64, faults, ..Default::default() };
     let running = reflect::serve(&plan).expect("a port");
-    let Place::Tcp(address) = running.addresses()[0].clone() else { panic!("not TCP") };
-    (running, address.to_string())
+    let target = match &running.addresses()[0] {
+        Place::Tcp(address) => address.to_string(),
+        Place::Udp(address) => format!("udp://{address}"),
+        Place::Unix(path) => panic!("{}", path.display()),
+    };
+    (running, target)
+}
+
+/// Requests that it has answered.
+fn answers(running: &Running) -> u64 {
+    running.counts().answers.load(Ordering::Relaxed)
 }
 
 fn kvblaster(words: &str, target: &str) -> Command {
@@ -83,9 +100,8 @@ fn so_many_requests_and_no_more() {
         format!("run -q --no-populate --keys 1000 -n 500 -t 2 --schedule 1h+1x1h {PATIENCE}");
     let (output, out, err) = output(&words, &target);
     assert!(output.status.success(), "{out}{err}");
-    let answers = running.counts().answers.load(std::sync::atomic::Ordering::Relaxed);
     // Two more: it is asked for its version and its stats.
-    assert_eq!(answers, 502);
+    assert_eq!(answers(&running), 502);
 }
 
 /// Ctrl-C.
@@ -101,7 +117,7 @@ fn ctrl_c_keeps_what_was_measured() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    while running.counts().answers.load(std::sync::atomic::Ordering::Relaxed) < 100 {
+    while answers(&running) < 100 {
         std::thread::yield_now();
     }
     interrupt(&child);
@@ -130,7 +146,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
         let name = option.split(' ').next().unwrap();
         assert!(err.contains(&format!("{name}: kvblaster may not run on CPU ")), "{err}");
     }
-    assert_eq!(running.counts().answers.load(Ordering::Relaxed), 0);
+    assert_eq!(answers(&running), 0);
 }
 
 #[test]
@@ -176,13 +192,10 @@ fn servers_that_never_answer_are_told_within_seconds_whether_filled_or_driven() 
 
 #[test]
 fn of_several_servers_the_one_that_never_answers_is_named() {
-    let place = Place::Udp("127.0.0.1:0".parse().unwrap());
-    let plan = reflect::Plan { places: vec![place], ..Default::default() };
-    let running = reflect::serve(&plan).expect("a port");
-    let Place::Udp(address) = running.addresses()[0].clone() else { panic!("not UDP") };
+    let (_running, answering) = udp_server(reflect::Faults::default());
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = format!("udp://{}", silent.local_addr().unwrap());
-    let words = format!("run -q --timeout 500ms udp://{address}");
+    let words = format!("run -q --timeout 500ms {answering}");
     let err = refused(&words, &target);
     let told = format!("kvblaster: {target}: filling was given up after ");
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
@@ -255,14 +268,11 @@ fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
 
 #[test]
 fn what_was_not_stored_before_the_traffic_is_told() {
-    let place = Place::Udp("127.0.0.1:0".parse().unwrap());
     // Each that is lost holds its connection up for the timeout: few, and in parallel.
     let faults = reflect::Faults { drop_every: 50, ..Default::default() };
-    let plan = reflect::Plan { places: vec![place], faults, ..Default::default() };
-    let running = reflect::serve(&plan).expect("a port");
-    let Place::Udp(address) = running.addresses()[0].clone() else { panic!("not UDP") };
+    let (_running, target) = udp_server(faults);
     let words = "run -q --keys 200 -n 200 --schedule 1h+1x1h --timeout 3s";
-    let (output, out, err) = output(words, &format!("udp://{address}"));
+    let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("of 200 keys could not be stored: "), "{out}");
@@ -425,7 +435,7 @@ fn where_no_result_can_be_written_it_says_so_at_once() {
     let (output, _, err) = output("run -q -o /dev/null/results", &target);
     assert_eq!(output.status.code(), Some(1));
     assert!(err.contains("--out: /dev/null/results: "), "{err}");
-    assert_eq!(running.counts().answers.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(answers(&running), 0);
 }
 
 #[test]
@@ -447,6 +457,19 @@ fn a_wrong_word_says_where_to_look() {
         let (output, _, err) = output(words, "localhost");
         assert_eq!(output.status.code(), Some(64), "{words}: {err}");
         assert!(err.trim_end().ends_with(hint), "{words}: {err}");
+    }
+}
+
+#[test]
+fn help_manual_and_completions_go_to_stdout() {
+    for (words, last, told) in [
+        ("run", "--help", "What is asked:"),
+        ("man", "run", ".TH kvblaster-run 1"),
+        ("completions", "bash", "complete -F _kvblaster"),
+    ] {
+        let (output, out, err) = output(words, last);
+        assert!(output.status.success() && err.is_empty(), "{words}: {err}");
+        assert!(out.contains(told), "{words}: {out}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where: before a reply over UDP is sent. Invariant: what happens depends on the number of the
 //! reply alone, and what has happened is counted; at most one message is held back at a time.
 
-use crate::flags::number;
+use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Every so many messages, from the first: one in `drop_every` is dropped, and so on; 0 for never.
@@ -11,18 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Faults {
     /// UDP: drop one reply in N
-    #[arg(long = "drop", value_name = "N", value_parser = every, default_value = "never")]
+    #[arg(long = "drop", value_name = "N", default_value = "never")]
+    #[arg(value_parser = or("never", 0, number(1..=u64::MAX)))]
     pub drop_every: u64,
     /// UDP: send one reply in N twice
-    #[arg(long = "duplicate", value_name = "N", value_parser = every, default_value = "never")]
+    #[arg(long = "duplicate", value_name = "N", default_value = "never")]
+    #[arg(value_parser = or("never", 0, number(1..=u64::MAX)))]
     pub duplicate_every: u64,
     /// UDP: send one reply in N behind the next one
-    #[arg(long = "reorder", value_name = "N", value_parser = every, default_value = "never")]
+    #[arg(long = "reorder", value_name = "N", default_value = "never")]
+    #[arg(value_parser = or("never", 0, number(1..=u64::MAX)))]
     pub reorder_every: u64,
-}
-
-fn every(text: &str) -> Result<u64, String> {
-    if text == "never" { Ok(0) } else { number(1..=u64::MAX)(text) }
 }
 
 /// What happens to a message.

@@ -20,11 +20,6 @@ A null server: answers every request of every protocol without looking. No
 server can be faster here, and no generator is that cannot fill it. With faults
 by plan it shows whether they are measured right. Ends with Ctrl-C.";
 
-/// How much later replies go out.
-pub(super) fn delay(text: &str) -> Result<Duration, String> {
-    if text == "none" { Ok(Duration::ZERO) } else { time(text) }
-}
-
 /// How often, and how long.
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, length) = text.split_once(',').ok_or("two times, as in 1s,100ms")?;

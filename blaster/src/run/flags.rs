@@ -3,7 +3,7 @@
 //! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells. A
 //! workload's settings are its own table's, applied to what `--workload` names in their order.
 
-use crate::flags::{Given, NUMBERS, cpus, number, time};
+use crate::flags::{Given, NUMBERS, cpus, number, or, time};
 use crate::measure::objective::Objective;
 use crate::measure::schedule::Schedule;
 use crate::search::{Aim, GOALS_MAX};
@@ -89,7 +89,7 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     /// Open loop: so many requests a second are due, whatever the server does; without it the loop
     /// is closed; own: as the workload's gaps say
     #[arg(long = "rate", short, help_heading = DRIVEN, value_name = "N")]
-    #[arg(value_parser = |text: &str| if text == "own" { Ok(f64::NAN) } else { rate(text) })]
+    #[arg(value_parser = or("own", f64::NAN, rate))]
     pub rate_per_s: Option<f64>,
     /// Requests under way on a connection, closed loop
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
@@ -109,11 +109,11 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     pub outstanding_max: u32,
     /// CPUs the threads are pinned to, in turn
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
-    #[arg(value_parser = cpus, default_value = "none")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
     /// Receive on threads of their own, pinned to these CPUs
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
-    #[arg(value_parser = cpus, default_value = "none")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
     /// Give an answer up after this long
     #[arg(long, help_heading = DRIVEN, value_name = "TIME")]

@@ -2,7 +2,7 @@
 //!
 //! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells.
 
-use crate::flags::{number, one};
+use crate::flags::{number, one, or};
 use simulate::contestant::Contestant;
 use simulate::engine::{Budget, Settings};
 use simulate::size::CacheSize;
@@ -47,7 +47,8 @@ pub struct Plan {
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
     /// Segments of our stores, or item for one an item
-    #[arg(long, value_name = "N", value_parser = segments, default_value = "256")]
+    #[arg(long, value_name = "N", default_value = "256")]
+    #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
     /// Memory: whole segments count, free ones too, as in the server; live: only live items, the
     /// policy by itself
@@ -77,7 +78,7 @@ pub struct Plan {
 }
 
 fn segments(text: &str) -> Result<Option<u32>, String> {
-    if text == "item" { Ok(None) } else { number(1..=SEGMENTS_MAX)(text).map(Some) }
+    number(1..=SEGMENTS_MAX)(text).map(Some)
 }
 
 fn budget(text: &str) -> Result<Budget, String> {

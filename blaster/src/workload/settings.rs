@@ -71,7 +71,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "keys",
         value: "N",
-        help: "how many keys there are, 1 to 2^40",
+        help: "How many keys there are, 1 to 2^40",
         set: |to, text, _| {
             let keys = count("keys", text, 1, KEYS_MAX)?;
             let drawn = to.listed.as_ref().map_or(keys, |listed| listed.keys());
@@ -84,7 +84,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "key-file",
         value: "PATH",
-        help: "the keys themselves, one a line, the most popular first, as many as there are; \
+        help: "The keys themselves, one a line, the most popular first, as many as there are; \
                keys, key-size and key-prefix are not asked then",
         set: |to, text, base| {
             let listed = Listed::read(&base.join(text))?;
@@ -98,7 +98,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "population-seed",
         value: "N",
-        help: "which keys are popular, and the sizes and bytes of each key and value (default 1); \
+        help: "Which keys are popular, and the sizes and bytes of each key and value (default 1); \
                with another --seed the requests are another sample of the same population",
         set: |to, text, _| {
             to.population_seed = count("population-seed", text, 0, u64::MAX)?;
@@ -109,7 +109,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "popularity",
         value: "WHICH",
-        help: "how often each key is asked for (below)",
+        help: "How often each key is asked for (below)",
         set: |to, text, base| {
             let popularity = Popularity::parse(text, base)?;
             let table = popularity.table(to.drawn_keys());
@@ -122,7 +122,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "key-size",
         value: "HOW",
-        help: "bytes of a key, 1 to 250 (below); longer where its number does not fit in",
+        help: "Bytes of a key, 1 to 250 (below); longer where its number does not fit in",
         set: |to, text, base| {
             to.key_size = Drawn::parse(text, &KEY_SIZE, base)?;
             Ok(())
@@ -132,7 +132,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "key-prefix",
         value: "TEXT",
-        help: "what every key begins with; it counts as part of the size",
+        help: "What every key begins with; it counts as part of the size",
         set: |to, text, _| {
             let is_fit = |byte: u8| (0x21..=0x7e).contains(&byte);
             if text.len() > PREFIX_BYTES_MAX || !text.bytes().all(is_fit) {
@@ -147,7 +147,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "value-size",
         value: "HOW",
-        help: "bytes of a value, 0 to 2^27 (below)",
+        help: "Bytes of a value, 0 to 2^27 (below)",
         set: |to, text, base| {
             to.value_size = Drawn::parse(text, &VALUE_SIZE, base)?;
             Ok(())
@@ -157,7 +157,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "value-size-per",
         value: "key|request",
-        help: "is a value's size drawn once for its key, or anew for each request?",
+        help: "Is a value's size drawn once for its key, or anew for each request?",
         set: |to, text, _| {
             to.size_per_request = either("value-size-per", text, ["key", "request"])?;
             Ok(())
@@ -167,7 +167,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "mix",
         value: "VERB=SHARE,...",
-        help: "shares of get, set, delete and append; a multiget counts as its keys. Or file:PATH",
+        help: "Shares of get, set, delete and append; a multiget counts as its keys. Or file:PATH",
         set: |to, text, base| {
             to.mix = Mix::parse(text, base)?;
             Ok(())
@@ -177,7 +177,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "mix-order",
         value: "drawn|dealt",
-        help: "are verbs drawn at random, or dealt in turn as evenly as their shares allow?",
+        help: "Are verbs drawn at random, or dealt in turn as evenly as their shares allow?",
         set: |to, text, _| {
             to.is_dealt = either("mix-order", text, ["drawn", "dealt"])?;
             Ok(())
@@ -187,7 +187,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "batch",
         value: "HOW",
-        help: "keys that one get asks for, 1 to 1024 (below)",
+        help: "Keys that one get asks for, 1 to 1024 (below)",
         set: |to, text, base| {
             to.batch = Drawn::parse(text, &BATCH, base)?;
             Ok(())
@@ -197,7 +197,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "gap",
         value: "HOW",
-        help: "the shape of the times between requests, in an open loop (below)",
+        help: "The shape of the times between requests, in an open loop (below)",
         set: |to, text, base| {
             let gap = Gap::parse(text, base)?;
             let pace = Pace::new(&gap).ok_or_else(|| no_table("gap", text))?;
@@ -209,7 +209,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "ttl",
         value: "HOW",
-        help: "seconds that what is written lives, 0 (for ever) to 30 days (below)",
+        help: "Seconds that what is written lives, 0 (for ever) to 30 days (below)",
         set: |to, text, base| {
             to.ttl = Drawn::parse(text, &TTL, base)?;
             Ok(())
@@ -219,7 +219,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "cache-aside",
         value: "yes|no",
-        help: "is a get that misses followed by a set of that key, as applications do?",
+        help: "Is a get that misses followed by a set of that key, as applications do?",
         set: |to, text, _| {
             let text = match text {
                 "true" => "yes",
@@ -234,7 +234,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "trace",
         value: "PATH",
-        help: "replays a trace: numbers of keys (.u32.zst), to which the mix, sizes and ttl \
+        help: "Replays a trace: numbers of keys (.u32.zst), to which the mix, sizes and ttl \
                of this workload are added; or a cache-trace CSV (timestamp, key, key size, value \
                size, client, operation, ttl; plain or .zst), which has its own",
         set: |to, text, base| {
@@ -247,7 +247,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "trace-requests",
         value: "N",
-        help: "takes only so many requests from the beginning of the trace; 0: all",
+        help: "Takes only so many requests from the beginning of the trace; 0: all",
         set: |to, text, _| {
             let requests = count("trace-requests", text, 0, u64::MAX)?;
             if let Some(trace) = &to.trace {
@@ -261,7 +261,7 @@ pub const SETTINGS: [Setting; 17] = [
     Setting {
         name: "trace-loops",
         value: "N",
-        help: "replays the trace so many times; 0: until the run ends (default 1)",
+        help: "Replays the trace so many times; 0: until the run ends (default 1)",
         set: |to, text, _| {
             to.trace_loops = count("trace-loops", text, 0, LOOPS_MAX)?;
             Ok(())
