@@ -57,6 +57,7 @@ pub struct Plan {
     #[arg(
         required = true,
         value_name = "TARGET",
+        help_heading = None::<&str>,
         help = "\
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH or redis://HOST:PORT; the port may be left \
 out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequally"
@@ -405,6 +406,7 @@ mod tests {
             let help = asked(&format!("{verb} --help")).unwrap_err();
             assert_eq!(help.contains("--precision"), verb == "capacity");
             assert_eq!(help.contains("--rate"), verb == "run");
+            assert!(help.contains("Arguments:\n  <TARGET>...  HOST:PORT"), "{help}");
         }
     }
 }
