@@ -31,7 +31,7 @@ use words::escaped;
 /// Results on one page.
 pub const RESULTS_MAX: usize = 64;
 
-const STYLE: &str = include_str!("report/page.css");
+const STYLE: &str = concat!(include_str!("report/chart.css"), include_str!("report/page.css"));
 const SCRIPT: &str = include_str!("report/page.js");
 
 /// A result on the page.

@@ -36,21 +36,13 @@ pub enum ReportError {
 pub fn run(plan: &Plan) -> Result<String, ReportError> {
     let traces = plan.traces.iter().map(|path| Trace::read(path));
     let traces = traces.collect::<Result<Vec<Trace>, TraceError>>()?;
-    let asked = jobs::Plan {
-        sizes: plan.sizes.clone(),
-        contestants: plan.contestants.clone(),
-        items: plan.items.clone(),
-        settings: plan.settings(),
-        set_percent: plan.set_percent,
-        copies: plan.copies,
-        threads: plan.threads,
-    };
+    let asked = plan.asked();
     let outcomes = jobs::run(&asked, traces, tell)?;
     if let Some(path) = &plan.svg {
-        std::fs::write(path, plot::svg(plan, &outcomes))
+        std::fs::write(path, plot::svg(&asked, &outcomes))
             .map_err(|error| ReportError::Plot(path.clone(), error))?;
     }
-    Ok(if plan.json { report::json(plan, &outcomes) } else { report::text(plan, &outcomes) })
+    Ok(if plan.json { report::json(&asked, &outcomes) } else { report::text(&asked, &outcomes) })
 }
 
 /// How far it is: one line that stays where it is on a terminal, every tenth of it elsewhere.

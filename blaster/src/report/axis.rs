@@ -14,6 +14,8 @@ const TICKS: f64 = 5.0;
 pub enum Spread {
     /// Evenly, from zero.
     Linear,
+    /// Evenly, from the least to the greatest.
+    Within,
     /// By their logarithm; what is not above zero is not drawn.
     Log,
 }
@@ -31,30 +33,26 @@ impl Axis {
     #[must_use]
     pub fn of(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
-        let figures = figures.filter(|figure| spread == Spread::Linear || *figure > 0.0);
+        let figures = figures.filter(|figure| spread != Spread::Log || *figure > 0.0);
         let (least, most) = figures.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), figure| {
             (l.min(figure), m.max(figure))
         });
         let (from, to) = match spread {
             _ if least > most => (1.0, 10.0),
             Spread::Linear => (least.min(0.0), if most > least.min(0.0) { most } else { 1.0 }),
+            Spread::Within if most > least => (least, most),
+            Spread::Within => (least - 0.5, most + 0.5),
             Spread::Log if most / least < 2.0 => (least / 1.5, most * 1.5),
             Spread::Log => (least, most),
         };
         Axis { spread, from, to }
     }
 
-    /// One between two figures.
-    #[must_use]
-    pub fn between(spread: Spread, from: f64, to: f64) -> Axis {
-        Axis::of(spread, [from, to].into_iter())
-    }
-
     /// Where a figure lies: 0 at the beginning, 1 at the end; none if it cannot be shown.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
-            Spread::Linear => (figure - self.from) / (self.to - self.from),
+            Spread::Linear | Spread::Within => (figure - self.from) / (self.to - self.from),
             Spread::Log => (figure.ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
         };
         place.is_finite().then_some(place)
@@ -64,7 +62,7 @@ impl Axis {
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
         let ticks = match self.spread {
-            Spread::Linear => self.linear(),
+            Spread::Linear | Spread::Within => self.linear(),
             Spread::Log => {
                 let all = self.log(&[1.0, 2.0, 5.0], 1);
                 if all.len() <= usize::from(TICKS_MAX) {
@@ -124,7 +122,7 @@ mod tests {
 
     #[test]
     fn anything_has_a_scale() {
-        for spread in [Spread::Linear, Spread::Log] {
+        for spread in [Spread::Linear, Spread::Within, Spread::Log] {
             for figures in [vec![], vec![0.0], vec![5.0], vec![f64::NAN, -1.0], vec![1e-300, 1e300]]
             {
                 let axis = Axis::of(spread, figures.iter().copied());

@@ -3,6 +3,7 @@
 //! Where: one figure of the page. Invariant: a bar's parts are its shares, to scale; each says its
 //! name and figure in words. Source: the thesis's section 3.1.2.
 
+use super::chart::Figure;
 use super::table::Table;
 use super::words::{escaped, number, shortened};
 use std::fmt::Write;
@@ -25,22 +26,16 @@ const BAR: f64 = 20.0;
 #[must_use]
 pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
     let Some(first) = bars.first() else { return String::new() };
-    let height = ROW * bars.len() as f64;
-    let (title, caption) = (escaped(title), escaped(caption));
-    let mut out = format!(
-        "<figure id=\"{id}\"><h3>{title}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-labelledby=\"{id}-title {id}-text\"><title id=\"{id}-title\">{title}</title>\
-         <desc id=\"{id}-text\">{caption} The figures are in the table below.</desc>\n"
-    );
+    let mut drawing = String::new();
     for (nth, bar) in bars.iter().enumerate() {
         let top = ROW * nth as f64;
         let name = escaped(&shortened(&bar.name, 50));
-        let _ = writeln!(out, "<text x=\"0\" y=\"{:.1}\">{name}</text>", top + 14.0);
+        let _ = writeln!(drawing, "<text x=\"0\" y=\"{:.1}\">{name}</text>", top + 14.0);
         let mut left = 0.0;
         for (name, share) in &bar.parts {
             let width = share.clamp(0.0, 1.0) * WIDTH;
             let _ = writeln!(
-                out,
+                drawing,
                 "<rect class=\"part {name}\" x=\"{left:.2}\" y=\"{:.1}\" width=\"{width:.2}\" \
                  height=\"{BAR}\"><title>{}: {name} {:.1} %</title></rect>",
                 top + 20.0,
@@ -50,14 +45,6 @@ pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
             left += width;
         }
     }
-    out.push_str("</svg>\n<ul class=\"legend\">");
-    for (name, _) in &first.parts {
-        let _ = write!(
-            out,
-            "<li><svg viewBox=\"0 0 12 12\" width=\"12\" height=\"12\" aria-hidden=\"true\">\
-             <rect class=\"part {name}\" width=\"12\" height=\"12\"/></svg>{name}</li>"
-        );
-    }
     let head: Vec<&str> =
         std::iter::once("run").chain(first.parts.iter().map(|(name, _)| *name)).collect();
     let mut table = Table::new(&head);
@@ -66,11 +53,8 @@ pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
         let cells: Vec<String> = std::iter::once(bar.name.clone()).chain(shares).collect();
         table.row(&cells);
     }
-    let _ = write!(
-        out,
-        "</ul>\n<figcaption>{caption}</figcaption>\n<details><summary>Figures, in %</summary>{}\
-         </details>\n</figure>\n",
-        table.html(&title)
-    );
-    out
+    let sample = |name| format!("<rect class=\"part {name}\" width=\"34\" height=\"12\"/>");
+    let legend = first.parts.iter().map(|(name, _)| (sample(name), (*name).to_owned())).collect();
+    let size = (WIDTH, ROW * bars.len() as f64);
+    Figure { id, title, caption, size, drawing, legend, table: ("Figures, in %", table) }.html()
 }

@@ -1,7 +1,9 @@
-//! Lines in a frame, as SVG that grows with the page, with the same figures as a table below.
+//! Lines in a frame, as SVG that grows with the page, with the same figures as a table below; or
+//! several frames on a sheet of their own.
 //!
-//! Where: each figure of the page but the bars. Invariant: a line is told from the others by its
-//! marks and dashes as well as by its colour; what is drawn can be read as text.
+//! Where: each figure of the page, and the sheet that `simulate` draws. Invariant: a line is told
+//! from the others by its marks and dashes as well as by its colour; what is drawn can be read as
+//! text; there is no script, and no font of its own.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
 use super::axis::{Axis, Spread};
@@ -19,7 +21,14 @@ const BOTTOM: f64 = 44.0;
 /// The width of a letter of a label, where they are largest: on a phone.
 const LETTER: f64 = 9.0;
 /// Kinds of lines in the style sheet.
-const KINDS: usize = 8;
+pub const KINDS: usize = 8;
+/// Of a sheet: above a frame, beside it, and from one line's name to the next.
+const TITLE: f64 = 24.0;
+const NAMES: f64 = 130.0;
+const NAME: f64 = 17.0;
+const STYLE: &str = include_str!("chart.css");
+/// Where the colours stand that the style sheet names.
+const COLOURS: &str = include_str!("page.css");
 /// Points of one line that are drawn.
 const POINTS_MAX: usize = 2000;
 
@@ -63,8 +72,8 @@ pub struct Chart {
     pub x: (&'static str, Spread, Words),
     /// Up.
     pub y: (&'static str, Spread, Words),
-    /// Ticks across where they are not round figures.
-    pub x_ticks: Option<Vec<f64>>,
+    /// Ticks across with their labels, where they are not round figures.
+    pub x_ticks: Option<Vec<(f64, String)>>,
     /// All lines.
     pub lines: Vec<Line>,
 }
@@ -76,14 +85,28 @@ impl Chart {
         if self.lines.iter().all(|line| line.points.is_empty()) {
             return String::new();
         }
-        let (id, title) = (self.id, escaped(&self.title));
-        let caption = escaped(&self.caption);
-        let mut out = format!(
-            "<figure id=\"{id}\"><h3>{title}</h3>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             role=\"img\" aria-labelledby=\"{id}-title {id}-text\"><title id=\"{id}-title\">\
-             {title}</title><desc id=\"{id}-text\">{caption} The figures are in the table \
-             below.</desc>\n"
-        );
+        let mut table = Table::new(&["line", self.x.0, self.y.0]);
+        for line in &self.lines {
+            for dot in line.points.iter().take(POINTS_MAX) {
+                table.row(&[line.name.clone(), (self.x.2)(dot.x), (self.y.2)(dot.y)]);
+            }
+        }
+        let legend = self.lines.iter().map(|line| (sample(line), line.name.clone()));
+        Figure {
+            id: self.id,
+            title: &self.title,
+            caption: &self.caption,
+            size: (WIDTH, HEIGHT),
+            drawing: self.drawing(),
+            legend: legend.collect(),
+            table: ("Figures", table),
+        }
+        .html()
+    }
+
+    /// What is in the frame, and around it.
+    fn drawing(&self) -> String {
+        let mut out = String::new();
         let dots = || self.lines.iter().flat_map(|line| &line.points);
         let x = Axis::of(self.x.1, dots().map(|dot| dot.x));
         let y = Axis::of(self.y.1, dots().map(|dot| dot.y));
@@ -91,9 +114,6 @@ impl Chart {
         for line in &self.lines {
             draw(&mut out, line, &x, &y, (self.x.2, self.y.2));
         }
-        out.push_str("</svg>\n");
-        self.legend(&mut out);
-        let _ = write!(out, "<figcaption>{caption}</figcaption>\n{}</figure>\n", self.table());
         out
     }
 
@@ -111,9 +131,10 @@ impl Chart {
                 escaped(&(self.y.2)(tick))
             );
         }
-        let ticks = self.x_ticks.clone().unwrap_or_else(|| x.ticks());
-        let ticks = ticks.into_iter().filter_map(|tick| Some((across(x, tick)?, (self.x.2)(tick))));
-        let ticks: Vec<(f64, String)> = ticks.collect();
+        let round = || x.ticks().into_iter().map(|tick| (tick, (self.x.2)(tick))).collect();
+        let ticks = self.x_ticks.clone().unwrap_or_else(round).into_iter();
+        let ticks: Vec<(f64, String)> =
+            ticks.filter_map(|(tick, label)| Some((across(x, tick)?, label))).collect();
         let every = label_every(&ticks);
         for (nth, (at, label)) in ticks.iter().rev().enumerate() {
             let _ = writeln!(
@@ -143,34 +164,94 @@ impl Chart {
             escaped(self.y.0)
         );
     }
+}
 
-    fn legend(&self, out: &mut String) {
-        out.push_str("<ul class=\"legend\">");
-        for line in &self.lines {
-            let mark =
-                if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
+/// A drawing on the page, told for who does not see it, with its legend and its figures.
+pub(super) struct Figure<'a> {
+    pub(super) id: &'a str,
+    pub(super) title: &'a str,
+    /// How to read it.
+    pub(super) caption: &'a str,
+    /// Of the drawing, in its units.
+    pub(super) size: (f64, f64),
+    pub(super) drawing: String,
+    /// A sample of 34 by 12, and what it stands for.
+    pub(super) legend: Vec<(String, String)>,
+    /// The same as text, and what that is called.
+    pub(super) table: (&'static str, Table),
+}
+
+impl Figure<'_> {
+    pub(super) fn html(&self) -> String {
+        let Figure { id, size: (width, height), drawing, .. } = self;
+        let (title, caption) = (escaped(self.title), escaped(self.caption));
+        let mut out = format!(
+            "<figure id=\"{id}\"><h3>{title}</h3>\n<svg viewBox=\"0 0 {width} {height}\" \
+             role=\"img\" aria-labelledby=\"{id}-title {id}-text\"><title id=\"{id}-title\">\
+             {title}</title><desc id=\"{id}-text\">{caption} The figures are in the table \
+             below.</desc>\n{drawing}</svg>\n<ul class=\"legend\">"
+        );
+        for (sample, name) in &self.legend {
             let _ = write!(
                 out,
-                "<li><svg viewBox=\"0 0 34 12\" width=\"34\" height=\"12\" aria-hidden=\"true\">\
-                 <path class=\"line {}\" d=\"M0 6H34\"/>{}</svg>{}</li>",
-                class(line),
-                mark,
+                "<li><svg viewBox=\"0 0 34 12\" width=\"34\" height=\"12\" \
+                 aria-hidden=\"true\">{sample}</svg>{}</li>",
+                escaped(name)
+            );
+        }
+        let (summary, table) = (self.table.0, self.table.1.html(self.title));
+        let _ = write!(
+            out,
+            "</ul>\n<figcaption>{caption}</figcaption>\n<details><summary>{summary}</summary>\
+             {table}</details>\n</figure>\n"
+        );
+        out
+    }
+}
+
+/// Charts side by side, two in a row, as an SVG that stands for itself: light, with its colours in
+/// it, for not only browsers show it.
+#[must_use]
+pub fn sheet(charts: &[Chart]) -> String {
+    let mut style = STYLE.to_owned();
+    let light = COLOURS.split_once('}').map_or("", |(light, _)| light);
+    for (name, colour) in light.split([';', '{']).filter_map(|one| one.trim().split_once(": ")) {
+        style = style.replace(&format!("var({name})"), colour);
+    }
+    let (across, down) = (WIDTH + NAMES, HEIGHT + TITLE);
+    let (width, height) = (2.0 * across, charts.len().div_ceil(2).max(1) as f64 * down);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n\
+         <style>{style}</style>\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for (at, chart) in charts.iter().enumerate() {
+        let (x, y) = ((at % 2) as f64 * across, (at / 2) as f64 * down);
+        let _ = writeln!(
+            out,
+            "<g transform=\"translate({x} {y})\"><text x=\"{LEFT}\" y=\"18\">{}</text>\n\
+             <g transform=\"translate(0 {TITLE})\">{}",
+            escaped(&chart.title),
+            chart.drawing()
+        );
+        for (nth, line) in chart.lines.iter().enumerate() {
+            let (x, y) = (WIDTH - RIGHT + 12.0, TOP + NAME * nth as f64);
+            let _ = writeln!(
+                out,
+                "<g transform=\"translate({x} {y})\">{}<text x=\"40\" y=\"10\">{}</text></g>",
+                sample(line),
                 escaped(&line.name)
             );
         }
-        out.push_str("</ul>\n");
+        out.push_str("</g></g>\n");
     }
+    out.push_str("</svg>\n");
+    out
+}
 
-    /// All points, a row each.
-    fn table(&self) -> String {
-        let mut table = Table::new(&["line", self.x.0, self.y.0]);
-        for line in &self.lines {
-            for dot in line.points.iter().take(POINTS_MAX) {
-                table.row(&[line.name.clone(), (self.x.2)(dot.x), (self.y.2)(dot.y)]);
-            }
-        }
-        format!("<details><summary>Figures</summary>{}</details>\n", table.html(&self.title))
-    }
+/// What a line looks like, 34 by 12.
+fn sample(line: &Line) -> String {
+    let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
+    format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
 /// Every how manieth tick has room for its label, the last one having it in any case.

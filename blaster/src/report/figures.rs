@@ -114,7 +114,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     let mut ticks = Vec::new();
     let mut tick = 0.0;
     while tick <= decades {
-        ticks.push(tick);
+        ticks.push((tick, percent(tick)));
         tick += 1.0;
     }
     Chart {

@@ -4,9 +4,8 @@
 //! Invariant: no line is longer than `COLUMNS`, whatever the names and figures; a curve passes
 //! within half a row of each of its points. Where several pass, their letters take turns.
 
-use super::Plan;
 use crate::letters::{COLUMNS, Frame, place, span};
-use simulate::jobs::Outcome;
+use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
 /// Before the frame: a ratio and a space.
@@ -141,7 +140,7 @@ mod tests {
     use simulate::contestant::Contestant;
 
     fn drawn(sizes: &[&str], bytes: &[u64], misses: &[&[u64]]) -> String {
-        let mut plan = plan();
+        let mut plan = plan().asked();
         plan.sizes = sizes.iter().map(|size| size.parse().unwrap()).collect();
         plan.contestants = Contestant::all();
         plan.contestants.truncate(misses[0].len());

@@ -5,6 +5,7 @@
 use crate::flags::{number, one, or};
 use simulate::contestant::Contestant;
 use simulate::engine::{Budget, Settings};
+use simulate::jobs;
 use simulate::size::CacheSize;
 use simulate::sizes::Items;
 use std::path::PathBuf;
@@ -115,10 +116,18 @@ impl Plan {
         }
     }
 
-    /// How our engine is built.
+    /// What is to be simulated.
     #[must_use]
-    pub fn settings(&self) -> Settings {
-        Settings { segments: self.segments, budget: self.budget, ghost: self.ghost }
+    pub fn asked(&self) -> jobs::Plan {
+        jobs::Plan {
+            sizes: self.sizes.clone(),
+            contestants: self.contestants.clone(),
+            items: self.items.clone(),
+            settings: Settings { segments: self.segments, budget: self.budget, ghost: self.ghost },
+            set_percent: self.set_percent,
+            copies: self.copies,
+            threads: self.threads,
+        }
     }
 }
 

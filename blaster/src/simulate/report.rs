@@ -3,12 +3,12 @@
 //! Where: last. Invariant: both say how sizes were drawn and what the budget counts, for traces
 //! record neither.
 
-use super::{Plan, chart};
+use super::chart;
 use serde_json::{Value, json};
 use simulate::Eviction;
 use simulate::contestant::Contestant;
 use simulate::engine::Budget;
-use simulate::jobs::Outcome;
+use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
 /// Bytes of a column of figures.
@@ -40,16 +40,16 @@ fn settings(plan: &Plan) -> String {
     format!(
         "Items: {}.\nOurs: {segments}, a budget of {budget}, a ghost of {} keys an item.\n\
          References: item by item, without overhead. Every miss is refilled{sets}{copies}.",
-        plan.items, plan.ghost
+        plan.items, plan.settings.ghost
     )
 }
 
 fn engine(plan: &Plan) -> (String, &'static str) {
-    let segments = match plan.segments {
+    let segments = match plan.settings.segments {
         Some(segments) => format!("{segments} segments"),
         None => "a segment an item".to_owned(),
     };
-    let budget = match plan.budget {
+    let budget = match plan.settings.budget {
         Budget::Memory => "whole segments, the free ones too",
         Budget::Live => "live items alone",
     };
@@ -130,7 +130,7 @@ pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
         "items": plan.items.to_string(),
         "segments": segments,
         "budget": budget,
-        "ghost": plan.ghost,
+        "ghost": plan.settings.ghost,
         "set_percent": plan.set_percent,
         "copies": plan.copies,
         "traces": traces,
