@@ -7,6 +7,7 @@
 //! Where: below the tables of `simulate` and `capacity`, for who has a terminal and no browser.
 //! Invariant: no line is longer than `COLUMNS`, as long as what stands at the left fits its margin.
 
+use crate::axis::Axis;
 use std::fmt::Write;
 
 /// What every terminal has.
@@ -80,6 +81,46 @@ impl Frame {
             }
         }
         let _ = writeln!(out, "{:w$} {line}", "", w = self.left);
+    }
+}
+
+/// Where figures lie in a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// What it is drawn in.
+    pub frame: Frame,
+    /// To the right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+}
+
+impl Plot {
+    /// The column of a figure.
+    #[must_use]
+    pub fn column(&self, x: f64) -> Option<usize> {
+        Some(place(self.x.place(x)?, self.frame.width))
+    }
+
+    /// The row of a figure, the highest first.
+    #[must_use]
+    pub fn row(&self, y: f64) -> Option<usize> {
+        Some(place(1.0 - self.y.place(y)?, self.frame.height))
+    }
+
+    /// Appends it: beside each of `every` rows what lies in its middle, and below names of figures.
+    pub fn draw(
+        &self,
+        out: &mut String,
+        (every, words): (usize, impl Fn(f64) -> String),
+        cell: impl Fn(usize, usize) -> char,
+        names: &[(f64, String)],
+    ) {
+        let last = self.frame.height.saturating_sub(1).max(1) as f64;
+        let middle = |row: usize| self.y.at(1.0 - row as f64 / last);
+        self.frame.draw(out, |row| row.is_multiple_of(every).then(|| words(middle(row))), cell);
+        let names = names.iter().filter_map(|(x, name)| Some((self.column(*x)?, name.clone())));
+        self.frame.below(out, &names.collect::<Vec<_>>());
     }
 }
 

@@ -9,6 +9,7 @@
 //! comes back, is not.
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
+pub mod axis;
 pub mod drive;
 pub mod flags;
 pub mod letters;

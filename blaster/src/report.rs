@@ -5,7 +5,6 @@
 //! Source: what no generator had (a side-by-side report across servers); WCAG 2.2 for contrast and
 //! text alternatives.
 
-pub mod axis;
 pub mod bars;
 #[cfg(test)]
 mod browser;

@@ -6,9 +6,9 @@
 //! text; there is no script, and no font of its own.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
-use super::axis::{Axis, Spread};
 use super::table::Table;
 use super::words::escaped;
+use crate::axis::{Axis, Spread};
 use std::fmt::Write;
 
 /// The frame, in units that are pixels on a small phone.

@@ -4,10 +4,10 @@
 //! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
-use super::axis::Spread;
 use super::bars::{self, Bar};
 use super::chart::{Chart, Dot, Line};
 use super::words;
+use crate::axis::Spread;
 use crate::measure::steady::UNSTEADY;
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};

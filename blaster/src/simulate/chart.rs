@@ -4,7 +4,8 @@
 //! Invariant: no line is longer than `COLUMNS`, whatever the names and figures; a curve passes
 //! within half a row of each of its points. Where several pass, their letters take turns.
 
-use crate::letters::{COLUMNS, Frame, place, span};
+use crate::axis::{Axis, Spread};
+use crate::letters::{COLUMNS, Frame, Plot, span};
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
@@ -22,75 +23,58 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// Appends a plot of all contestants, where there are sizes enough for one.
 pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
-    let Some(scale) = Scale::of(outcome) else { return };
+    let Some(plot) = plot(outcome) else { return };
     let curves: Vec<Curve> =
-        (0..plan.contestants.len()).map(|at| curve(outcome, &scale, at)).collect();
-    let frame = Frame { left: LEFT, width: WIDTH, height: HEIGHT };
-    let told =
-        |row: usize| row.is_multiple_of(TICK_ROWS).then(|| format!("{:.4}", scale.ratio_at(row)));
-    frame.draw(out, told, |row, column| cell(&curves, row, column));
-    frame.below(out, &sizes(plan, outcome, &scale));
+        (0..plan.contestants.len()).map(|at| curve(outcome, &plot, at)).collect();
+    let mut names: Vec<(f64, String)> = plan
+        .sizes
+        .iter()
+        .zip(&outcome.sizes)
+        .map(|(size, one)| (bytes(one), size.to_string()))
+        .collect();
+    names.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let told = (TICK_ROWS, |ratio| format!("{ratio:.4}"));
+    plot.draw(out, told, |row, column| cell(&curves, row, column), &names);
     legend(out, plan);
 }
 
-/// Where figures lie in the frame.
-struct Scale {
-    log_bytes: (f64, f64),
-    ratio: (f64, f64),
-    requests: f64,
+/// `None`: a single size, or no misses to tell apart.
+fn plot(outcome: &Outcome) -> Option<Plot> {
+    let sizes = || outcome.sizes.iter().map(bytes);
+    let misses = || outcome.sizes.iter().flat_map(|(_, misses)| misses);
+    let ratios = || misses().map(|misses| ratio(outcome, *misses));
+    let is_wide = |(least, most)| most > least;
+    let is_drawn = is_wide(span(sizes())) && is_wide(span(ratios()));
+    let frame = Frame { left: LEFT, width: WIDTH, height: HEIGHT };
+    let (x, y) = (Axis::of(Spread::Log, sizes()), Axis::of(Spread::Within, ratios()));
+    is_drawn.then_some(Plot { frame, x, y })
 }
 
-impl Scale {
-    /// `None`: a single size, or no misses to tell apart.
-    fn of(outcome: &Outcome) -> Option<Scale> {
-        let requests = (outcome.requests as f64).max(1.0);
-        let bytes = outcome.sizes.iter().map(|(bytes, _)| (*bytes as f64).max(1.0).ln());
-        let ratios = outcome.sizes.iter().flat_map(|(_, misses)| misses);
-        let ratios = ratios.map(|misses| *misses as f64 / requests);
-        let (log_bytes, ratio) = (span(bytes), span(ratios));
-        let told_apart = log_bytes.1 > log_bytes.0 && ratio.1 > ratio.0;
-        told_apart.then_some(Scale { log_bytes, ratio, requests })
-    }
-
-    /// The column of a size.
-    fn column(&self, bytes: u64) -> usize {
-        let (from, to) = self.log_bytes;
-        place(((bytes as f64).max(1.0).ln() - from) / (to - from), WIDTH)
-    }
-
-    /// The row of a ratio, the highest first.
-    fn row(&self, ratio: f64) -> usize {
-        let (from, to) = self.ratio;
-        place((to - ratio) / (to - from), HEIGHT)
-    }
-
-    /// The ratio in the middle of a row.
-    fn ratio_at(&self, row: usize) -> f64 {
-        let (from, to) = self.ratio;
-        to - (to - from) * row as f64 / (HEIGHT - 1) as f64
-    }
+fn bytes((bytes, _): &(u64, Vec<u64>)) -> f64 {
+    (*bytes as f64).max(1.0)
 }
 
-/// A contestant's sizes and ratios, by size.
-fn points(outcome: &Outcome, scale: &Scale, at: usize) -> Vec<(usize, f64)> {
-    let mut points: Vec<(u64, u64)> =
-        outcome.sizes.iter().map(|(bytes, misses)| (*bytes, misses[at])).collect();
-    points.sort_unstable();
-    let shown = |(bytes, misses)| (scale.column(bytes), misses as f64 / scale.requests);
-    points.into_iter().map(shown).collect()
+fn ratio(outcome: &Outcome, misses: u64) -> f64 {
+    misses as f64 / (outcome.requests as f64).max(1.0)
 }
 
-/// The row of a curve in each column.
-type Curve = [usize; WIDTH];
+/// The row of a curve in each column that it passes.
+type Curve = [Option<usize>; WIDTH];
 
-/// One curve, straight from point to point; sizes span all columns.
-fn curve(outcome: &Outcome, scale: &Scale, at: usize) -> Curve {
-    let mut rows = [0; WIDTH];
-    for pair in points(outcome, scale, at).windows(2) {
+/// One curve, straight from point to point.
+fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
+    let mut points: Vec<(usize, f64)> = outcome
+        .sizes
+        .iter()
+        .filter_map(|size| Some((plot.column(bytes(size))?, ratio(outcome, size.1[at]))))
+        .collect();
+    points.sort_by_key(|(column, _)| *column);
+    let mut rows = [None; WIDTH];
+    for pair in points.windows(2) {
         let ((from, first), (to, last)) = (pair[0], pair[1]);
         for (column, row) in rows.iter_mut().enumerate().take(to + 1).skip(from) {
             let part = (column - from) as f64 / (to - from).max(1) as f64;
-            *row = scale.row(first + (last - first) * part);
+            *row = plot.row(first + (last - first) * part);
         }
     }
     rows
@@ -98,25 +82,14 @@ fn curve(outcome: &Outcome, scale: &Scale, at: usize) -> Curve {
 
 /// What stands in a cell: of the curves that pass there, the one whose turn it is.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
-    let passing: Vec<usize> = (0..curves.len()).filter(|at| curves[*at][column] == row).collect();
+    let passing: Vec<usize> =
+        (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();
     let turn = passing.get(column % passing.len().max(1));
     turn.map_or(' ', |at| letter(*at))
 }
 
 fn letter(at: usize) -> char {
     char::from(LETTERS[at.min(LETTERS.len() - 1)])
-}
-
-/// The sizes with their columns, the least first.
-fn sizes(plan: &Plan, outcome: &Outcome, scale: &Scale) -> Vec<(usize, String)> {
-    let mut names: Vec<(u64, String)> = plan
-        .sizes
-        .iter()
-        .zip(&outcome.sizes)
-        .map(|(size, (b, _))| (*b, size.to_string()))
-        .collect();
-    names.sort();
-    names.into_iter().map(|(bytes, name)| (scale.column(bytes), name)).collect()
 }
 
 /// Whose letter is whose.

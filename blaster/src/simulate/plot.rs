@@ -2,7 +2,7 @@
 //!
 //! Where: beside the table. Invariant: as for the charts of a report.
 
-use crate::report::axis::Spread;
+use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};
 use crate::report::words;
 use simulate::jobs::{Outcome, Plan};

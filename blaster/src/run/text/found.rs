@@ -5,7 +5,8 @@
 //! Source: the paper's section 6.1; what users expect of a saturation test: the knee of the curve.
 
 use super::Plan;
-use crate::letters::{Frame, place, span};
+use crate::axis::{Axis, Spread};
+use crate::letters::{Frame, Plot, span};
 use crate::measure::check::ACHIEVED_SHARE_MIN;
 use crate::measure::objective::share;
 use crate::result::RunResult;
@@ -114,35 +115,34 @@ fn plot(out: &mut String, plan: &Plan, found: &Found) {
             marks.extend(rate.zip(median(row, of)).map(|(rate, ns)| (letter, rate, ns.max(1.0))));
         }
     }
-    let most = span(marks.iter().map(|(_, rate, _)| *rate)).1;
-    let (from, to) = span(marks.iter().map(|(_, _, ns)| ns.ln()));
-    let is_drawn = rows.len() > 1 && most > 0.0 && to > from;
+    let rates = || marks.iter().map(|(_, rate, _)| *rate);
+    let times = || marks.iter().map(|(_, _, ns)| *ns);
+    let (most, (shortest, longest)) = (span(rates()).1, span(times()));
+    let is_drawn = rows.len() > 1 && most > 0.0 && longest > shortest;
     if !is_drawn {
         return;
     }
-    let line = |ns: f64| place((to - ns.ln()) / (to - from), FRAME.height);
+    let (x, y) = (Axis::of(Spread::Linear, rates()), Axis::of(Spread::Log, times()));
+    let plot = Plot { frame: FRAME, x, y };
     let late_ns = plan.late.as_nanos() as f64;
-    let late = (from..=to).contains(&late_ns.ln()).then(|| line(late_ns));
+    let is_inside = y.place(late_ns).is_some_and(|place| (0.0..=1.0).contains(&place));
+    let late = plot.row(late_ns).filter(|_| is_inside);
     let mut cells = vec![[' '; FRAME.width]; FRAME.height];
     if let Some(late) = late {
         cells[late] = ['.'; FRAME.width];
     }
     for (letter, rate, ns) in marks {
-        cells[line(ns)][place(rate / most, FRAME.width)] = letter;
+        if let (Some(row), Some(column)) = (plot.row(ns), plot.column(rate)) {
+            cells[row][column] = letter;
+        }
     }
-    let told = |row: usize| {
-        let ns = (to - (to - from) * row as f64 / (FRAME.height - 1) as f64).exp();
-        row.is_multiple_of(TICK_ROWS).then(|| time(whole(ns)))
-    };
     let legend: Vec<String> = CURVES.map(|(letter, name, _)| format!("{letter} {name}")).to_vec();
     let late = late.map_or(String::new(), |_| format!("  . {}", time(whole(late_ns))));
     let _ = writeln!(out, "response time against answered requests/s: {}{late}", legend.join("  "));
-    FRAME.draw(out, told, |row, column| cells[row][column]);
-    let rate = |nth: u32| {
-        let part = f64::from(nth) / f64::from(RATES);
-        (place(part, FRAME.width), grouped((part * most).round()))
-    };
-    FRAME.below(out, &(0..=RATES).map(rate).collect::<Vec<_>>());
+    let names = (0..=RATES).map(|nth| f64::from(nth) / f64::from(RATES) * most);
+    let names: Vec<(f64, String)> = names.map(|rate| (rate, grouped(rate.round()))).collect();
+    let told = (TICK_ROWS, |ns| time(whole(ns)));
+    plot.draw(out, told, |row, column| cells[row][column], &names);
     out.push('\n');
 }
 

@@ -1,7 +1,7 @@
-//! A scale: from figures to places on the page, with ticks at round ones.
+//! A scale: from figures to places in a plot, with ticks at round ones.
 //!
-//! Where: two a chart. Invariant: a scale has an extent, even of one figure or none; every tick
-//! lies inside of it, and there are at most `TICKS_MAX`.
+//! Where: two a plot, on pages and on terminals. Invariant: a scale has an extent, even of one
+//! figure or none; every tick lies inside of it, and there are at most `TICKS_MAX`.
 //! Source: the usual 1, 2, 5 steps.
 
 /// Ticks of one axis.
@@ -56,6 +56,15 @@ impl Axis {
             Spread::Log => (figure.ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
         };
         place.is_finite().then_some(place)
+    }
+
+    /// The figure that lies there: what `place` undoes.
+    #[must_use]
+    pub fn at(&self, place: f64) -> f64 {
+        match self.spread {
+            Spread::Linear | Spread::Within => self.from + (self.to - self.from) * place,
+            Spread::Log => (self.from.ln() + (self.to.ln() - self.from.ln()) * place).exp(),
+        }
     }
 
     /// Round figures inside.
@@ -136,5 +145,9 @@ mod tests {
         let log = Axis::of(Spread::Log, [10.0, 1000.0].into_iter());
         assert!((log.place(100.0).unwrap() - 0.5).abs() < 1e-9);
         assert_eq!((log.place(0.0), log.place(-1.0)), (None, None));
+        let within = Axis::of(Spread::Within, [10.0, 1000.0].into_iter());
+        let linear = Axis::of(Spread::Linear, [10.0, 1000.0].into_iter());
+        let middles = [log, within, linear].map(|axis| axis.at(0.5).round());
+        assert_eq!(middles, [100.0, 505.0, 500.0]);
     }
 }
