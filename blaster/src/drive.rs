@@ -207,12 +207,7 @@ impl Drive {
     /// The keys that this thread stores when it populates.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
-        let (keys, threads) = (u128::from(self.workload.keys()), u128::from(self.threads.max(1)));
-        let edge = |thread: u32| {
-            let edge = keys * u128::from(thread.min(self.threads)) / threads;
-            u64::try_from(edge).unwrap_or(u64::MAX)
-        };
-        edge(self.thread)..edge(self.thread.saturating_add(1))
+        self.workload.share(self.thread, self.threads)
     }
 
     fn check(&self) -> Result<(), DriveError> {
@@ -234,6 +229,12 @@ impl Drive {
         if !is_right || !(1..=CONNECTIONS_MAX).contains(&connections) {
             return Err(DriveError::Plan(
                 "rate, connections, depth or outstanding requests out of range",
+            ));
+        }
+        let (from, to) = (self.share().start, self.share().end);
+        if self.workload.per_connection() && to - from < connections.into() {
+            return Err(DriveError::Plan(
+                "fewer keys than connections, and each is to have its own",
             ));
         }
         if self.timeout.is_zero() {

@@ -34,6 +34,7 @@ use mix::Mix;
 use popularity::{Popularity, Table};
 use replay::Replay;
 use settings::{Drawn, SETTINGS};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -123,6 +124,8 @@ pub struct Workload {
     size_per_request: bool,
     mix: Mix,
     is_dealt: bool,
+    sets_oldest: bool,
+    per_connection: bool,
     batch: Drawn,
     gap: Gap,
     pace: Pace,
@@ -148,6 +151,8 @@ impl Default for Workload {
             size_per_request: false,
             mix: Mix([9.0, 1.0, 0.0, 0.0]),
             is_dealt: false,
+            sets_oldest: false,
+            per_connection: false,
             batch: Drawn::fixed(1),
             gap: Gap::Exponential,
             pace: Pace::Exponential,
@@ -213,9 +218,15 @@ impl Workload {
             let why = "gap: trace: there is no trace, or it does not record times";
             return Err(WorkloadError(why.to_owned()));
         }
-        if self.listed.is_some() && self.trace.is_some() {
-            let why = "key-file: a trace has keys of its own; only one of them can be replayed";
-            return Err(WorkloadError(why.to_owned()));
+        let chosen = [
+            ("key-file", self.listed.is_some()),
+            ("keys-per", self.per_connection),
+            ("set-order", self.sets_oldest),
+        ];
+        if let Some((name, _)) = chosen.iter().find(|(_, is)| *is && self.trace.is_some()) {
+            let why =
+                format!("{name}: the trace says which keys are asked for, and in which order");
+            return Err(WorkloadError(why));
         }
         Ok(())
     }
@@ -235,6 +246,26 @@ impl Workload {
     /// How many keys there are to be drawn from.
     fn drawn_keys(&self) -> u64 {
         self.listed.as_ref().map_or(self.keys, |listed| listed.keys())
+    }
+
+    /// The keys that a thread stores when the cache is filled.
+    pub(crate) fn share(&self, thread: u32, threads: u32) -> Range<u64> {
+        let (keys, threads) = (u128::from(self.keys()), u128::from(threads.max(1)));
+        // Below the number of keys, which is at most 2^40.
+        let edge = |thread: u32| keys * u128::from(thread).min(threads) / threads;
+        let [from, to] = [thread, thread.saturating_add(1)].map(edge);
+        u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
+    }
+
+    /// What decides which key has which rank of popularity; those of a file have their lines'.
+    fn order_seed(&self) -> Option<u64> {
+        self.listed.is_none().then_some(self.population_seed)
+    }
+
+    /// Has each connection a part of the keys to itself?
+    #[must_use]
+    pub fn per_connection(&self) -> bool {
+        self.per_connection
     }
 
     /// Is a miss followed by a SET of what was missed?

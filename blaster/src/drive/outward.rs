@@ -71,6 +71,9 @@ pub(super) struct Outward {
     ask: Ask,
     picks: Picks,
     drawn: Drawn,
+    /// Each connection has keys of its own: the line whose keys `ask` has (of several targets, any
+    /// line of that place).
+    own: Option<u32>,
     departures: Departures,
     is_open: bool,
     /// Lines whose tokens wait to be used, and how many.
@@ -107,12 +110,10 @@ impl Outward {
         };
         let lines_each = (connections as usize).max(1);
         let source = match drive.mode {
-            Mode::Traffic => Source::Stream(Box::new(Stream::new(
-                &drive.workload,
-                drive.seed,
-                drive.thread,
-                drive.threads,
-            ))),
+            Mode::Traffic => Source::Stream(Box::new(
+                Stream::new(&drive.workload, drive.seed, drive.thread, drive.threads)
+                    .over(connections),
+            )),
             Mode::Populate => Source::Fill(drive.share(), drive.names.clone()),
         };
         let epoll = Epoll::new(EVENTS_MAX)?;
@@ -145,6 +146,7 @@ impl Outward {
             ask: Ask::new(),
             picks: Picks::new(),
             drawn: Drawn::No,
+            own: drive.workload.per_connection().then_some(0),
             departures: Departures::new(mean_ns, now_ns),
             is_open: depth == 0,
             outstanding_max: outstanding_max.max(1).into(),
@@ -259,7 +261,7 @@ impl Outward {
         for _ in 0..TURN_MAX / BURST_MAX {
             let now_ns = clock.now_ns();
             for _ in 0..BURST_MAX {
-                if self.drawn == Drawn::No && !self.draw() {
+                if self.drawn == Drawn::No && !self.draw(None) {
                     return Ok(());
                 }
                 let due_ns = self.departures.due_ns();
@@ -310,7 +312,11 @@ impl Outward {
                     burst += made;
                     continue;
                 }
-                if self.drawn == Drawn::No && !self.draw() {
+                // What is drawn for a line that takes nothing would be in the others' way.
+                if self.own.is_some() && !self.lines[line as usize].takes() {
+                    break;
+                }
+                if self.drawn == Drawn::No && !self.draw(Some(line)) {
                     left = 0;
                     break;
                 }
@@ -333,15 +339,20 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws the next request into `ask`.
+    /// Draws the next request into `ask`, for a line or for whichever has its turn.
     #[inline]
-    fn draw(&mut self) -> bool {
+    fn draw(&mut self, hint: Option<u32>) -> bool {
         if self.is_ended || self.requests_left == 0 {
             self.is_ended = true;
             return false;
         }
+        if self.own.is_some() {
+            let turn = u32::try_from(self.turns[0]).unwrap_or(0);
+            self.own = Some(hint.or_else(|| self.choose(0, None)).unwrap_or(turn));
+        }
+        let connection = self.own.unwrap_or(0) as usize % self.lines_each;
         let is_there = match &mut self.source {
-            Source::Stream(stream) => stream.next(&mut self.ask),
+            Source::Stream(stream) => stream.next_on(connection, &mut self.ask),
             Source::Fill(keys, names) => keys.next().is_some_and(|key| {
                 self.ask.keys.clear();
                 self.ask.keys.push(key);
@@ -379,7 +390,7 @@ impl Outward {
         hears: &mut impl Listen,
     ) -> Result<bool, DriveError> {
         let cause = if hint.is_some() { Cause::Token } else { Cause::Due };
-        let times = (intended_ns, now_ns);
+        let (hint, times) = (self.own.or(hint), (intended_ns, now_ns));
         let verb = self.ask.verb;
         let keys = self.ask.keys.len();
         if self.targets.len() > 1 && keys > 1 {

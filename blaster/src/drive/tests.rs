@@ -399,6 +399,64 @@ fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     }
 }
 
+/// Serves connections until they close: each one's keys, gets and sets apart, as they come.
+fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 2]> {
+    use std::io::{BufRead, BufReader, Write};
+    let serve = |stream: std::net::TcpStream| {
+        let (mut seen, mut line) = ([vec![], vec![]], vec![]);
+        let mut source = BufReader::new(&stream);
+        while source.read_until(b'\n', &mut line).unwrap() > 0 {
+            let key = line.trim_ascii_end().split(|byte| *byte == b' ').nth(1).unwrap().to_vec();
+            let is_set = line.starts_with(b"set ");
+            if is_set {
+                source.read_until(b'\n', &mut line).unwrap();
+            }
+            seen[usize::from(is_set)].push(key);
+            (&stream).write_all(if is_set { b"STORED\r\n" } else { b"END\r\n" }).unwrap();
+            line.clear();
+        }
+        seen
+    };
+    std::thread::scope(|scope| {
+        let streams = (0..connections).map(|_| listener.accept().unwrap().0);
+        let threads: Vec<_> = streams.map(|stream| scope.spawn(move || serve(stream))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
+    let settings = [("keys-per", "connection"), ("set-order", "oldest"), ("mix", "get=3,set=1")];
+    let workload = workload(&[&settings[..], &[("keys", "40"), ("key-size", "2")]].concat());
+    let open = Pace::Open { rate_per_s: 1e6, connections: 4, outstanding_max: 1000 };
+    for pace in [Pace::Closed { connections: 4, depth: 3 }, open] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::Tcp(listener.local_addr().unwrap());
+        let drive = Drive { pace, ..drive(&workload, &[place], Speech::Text) };
+        let all = std::thread::scope(|scope| {
+            let server = scope.spawn(|| heard(&listener, 4));
+            ran(drive);
+            server.join().unwrap()
+        });
+        let mut parts: Vec<u8> = Vec::new();
+        for [gets, sets] in all {
+            // Two digits of which the first is the connection's.
+            let part = gets[0][0];
+            assert!(gets.iter().all(|key| key[0] == part), "{gets:?}");
+            let turn = (0..10).map(|last| vec![part, b'0' + last]).cycle();
+            assert!(sets.len() > 10 && sets.iter().cloned().eq(turn.take(sets.len())), "{sets:?}");
+            parts.push(part);
+        }
+        parts.sort_unstable();
+        assert_eq!(parts, b"0123", "{pace:?}");
+    }
+    let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
+    let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Speech::Text))
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("fewer keys than connections"), "{error}");
+}
+
 #[test]
 fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
     let running = server(&[tcp()], plan());

@@ -94,7 +94,8 @@ pub const PRESETS: [Preset; 10] = [
     Preset {
         name: "solarflare-48",
         about: "OpenOnload's test: gets of 48 keys at once, each followed by 5 or 6 sets (9 keys \
-                read to one written); 983040 keys and values of 20 bytes",
+                read to one written), the oldest first; 983040 keys and values of 20 bytes, of \
+                which each connection has its own",
         settings: &[
             ("keys", "983040"),
             ("key-size", "20"),
@@ -102,6 +103,8 @@ pub const PRESETS: [Preset; 10] = [
             ("batch", "48"),
             ("mix", "get=9,set=1"),
             ("mix-order", "dealt"),
+            ("keys-per", "connection"),
+            ("set-order", "oldest"),
             FIXED_GAP,
         ],
     },

@@ -67,7 +67,7 @@ const TTL: Usage = Usage {
 };
 
 /// All settings.
-pub const SETTINGS: [Setting; 17] = [
+pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "keys",
         value: "N",
@@ -118,6 +118,16 @@ pub const SETTINGS: [Setting; 17] = [
             Ok(())
         },
         get: |of| Some(of.popularity.to_string()),
+    },
+    Setting {
+        name: "keys-per",
+        value: "run|connection",
+        help: "do all connections ask for all keys, or each for an equal part of its own?",
+        set: |to, text, _| {
+            to.per_connection = either("keys-per", text, ["run", "connection"])?;
+            Ok(())
+        },
+        get: |of| Some(if of.per_connection { "connection" } else { "run" }.to_owned()),
     },
     Setting {
         name: "key-size",
@@ -183,6 +193,17 @@ pub const SETTINGS: [Setting; 17] = [
             Ok(())
         },
         get: |of| Some(if of.is_dealt { "dealt" } else { "drawn" }.to_owned()),
+    },
+    Setting {
+        name: "set-order",
+        value: "drawn|oldest",
+        help: "are the keys of sets drawn like those of gets, or is it the turn of the one that was \
+               set longest ago?",
+        set: |to, text, _| {
+            to.sets_oldest = either("set-order", text, ["drawn", "oldest"])?;
+            Ok(())
+        },
+        get: |of| Some(if of.sets_oldest { "oldest" } else { "drawn" }.to_owned()),
     },
     Setting {
         name: "batch",

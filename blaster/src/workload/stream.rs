@@ -3,16 +3,18 @@
 //! Where: the drive asks for the next request, and for when it is due.
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; with
 //! another seed it is another sample of the same population. The threads of a run draw from
-//! disjoint parts of one random sequence, and share a trace.
+//! disjoint parts of one random sequence, and share a trace. Where the oldest key is set, sets go
+//! round over what the thread, or the connection, has filled: in that order, and nobody else.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::Choice;
-use super::popularity::Picks;
+use super::popularity::{Picks, Table};
 use super::random::{hash, seed_for, usage};
 use super::replay::Replay;
 use super::{Ask, Verb, Workload};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The requests of one thread, one after the other.
@@ -26,9 +28,25 @@ pub struct Stream {
     /// The gap that the first request waits besides, so that threads with equal gaps take turns.
     turn: f64,
     choice: Choice,
-    picks: Picks,
+    /// Of all keys, or of each connection's.
+    table: Arc<Table>,
+    /// One for all connections, or one for each.
+    parts: Vec<Part>,
     value_size_seed: u64,
     replaying: Option<Replaying>,
+    /// Nothing but a number is drawn for a key, and each request has one.
+    is_plain: bool,
+}
+
+/// The keys that a connection asks for.
+#[derive(Debug)]
+struct Part {
+    picks: Picks,
+    /// What is added to those.
+    from: u64,
+    /// The keys that are set in turn, and how far that is.
+    filled: Range<u64>,
+    oldest: u64,
 }
 
 /// Where in a trace a thread is.
@@ -58,6 +76,10 @@ impl Stream {
             random
         };
         let shares = workload.mix.shares(workload.keys_per_get());
+        let share = workload.share(thread, threads);
+        // More threads than keys: some have filled nothing.
+        let filled = if share.is_empty() { 0..workload.keys() } else { share };
+        let has_order = workload.sets_oldest || workload.per_connection;
         Stream {
             workload: Arc::clone(workload),
             random: random(usage::REQUEST),
@@ -65,22 +87,53 @@ impl Stream {
             rounding: Rounding::default(),
             turn: f64::from(thread) / f64::from(threads),
             choice: Choice::new(shares, workload.is_dealt),
-            picks: Picks::new(
-                workload.keys(),
-                workload.listed.is_none().then_some(workload.population_seed),
-                thread,
-                threads,
-            ),
+            table: Arc::clone(&workload.table),
+            parts: vec![Part {
+                picks: Picks::new(workload.keys(), workload.order_seed(), thread, threads),
+                from: 0,
+                oldest: filled.start,
+                filled,
+            }],
             value_size_seed: seed_for(workload.population_seed, usage::VALUE_SIZE),
             replaying: workload
                 .trace
                 .as_ref()
                 .map(|trace| Replaying::new(trace, workload.trace_loops, thread, threads)),
+            is_plain: workload.batch.whole.fixed() == Some(1)
+                && workload.trace.is_none()
+                && !has_order,
         }
+    }
+
+    /// The same for a thread of so many connections, each of which has a part of the keys to itself
+    /// if the workload says so. Keys that are left over are not asked for.
+    #[must_use]
+    pub fn over(mut self, connections: u32) -> Stream {
+        if self.workload.per_connection
+            && let Some(all) = self.parts.pop()
+        {
+            let count = u64::from(connections.max(1));
+            let keys = ((all.filled.end - all.filled.start) / count).max(1);
+            let picks = Picks::new(keys, self.workload.order_seed(), 0, 1);
+            let part =
+                |from| Part { picks: picks.clone(), from, filled: from..from + keys, oldest: from };
+            let last = self.workload.keys() - keys;
+            let froms = (0..count).map(|n| (all.filled.start + n * keys).min(last));
+            self.parts = froms.map(part).collect();
+            let table = self.workload.popularity.table(keys);
+            self.table = table.map_or(self.table, Arc::new);
+        }
+        self
     }
 
     /// Makes `ask` the next request; false: there is none, for a replayed trace has ended.
     pub fn next(&mut self, ask: &mut Ask) -> bool {
+        self.next_on(0, ask)
+    }
+
+    /// The same for a connection of the thread: it matters where each has keys of its own.
+    pub fn next_on(&mut self, connection: usize, ask: &mut Ask) -> bool {
+        let connection = connection.min(self.parts.len() - 1);
         ask.keys.clear();
         (ask.value_bytes, ask.exptime_s) = (0, 0);
         let recorded = match &mut self.replaying {
@@ -104,10 +157,15 @@ impl Stream {
         }
         ask.verb = self.choice.next(self.random.next_u64());
         match ask.verb {
-            Verb::Get => self.fill(ask),
-            Verb::Delete => self.first(ask),
+            Verb::Get => self.fill(connection, ask),
+            Verb::Delete => self.first(connection, ask),
+            Verb::Set if self.workload.sets_oldest => {
+                let key = self.parts.get_mut(connection).map_or(0, Part::in_turn);
+                ask.keys.push(key);
+                (ask.value_bytes, ask.exptime_s) = self.sizes(key);
+            }
             Verb::Set | Verb::Append => {
-                self.first(ask);
+                self.first(connection, ask);
                 let key = ask.keys.first().copied().unwrap_or(0);
                 (ask.value_bytes, ask.exptime_s) = self.sizes(key);
             }
@@ -119,22 +177,29 @@ impl Stream {
     /// `next` would have made it. Size and time to live of what is written are for `sizes`.
     #[inline(always)]
     pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
-        if self.replaying.is_some() || self.workload.batch.whole.fixed() != Some(1) {
+        if !self.is_plain {
             return None;
         }
         let verb = self.choice.next(self.random.next_u64());
-        Some((verb, self.picks.draw(&self.workload.table, &mut self.random)))
+        Some((verb, self.draw(0)))
+    }
+
+    /// Draws a key for a connection.
+    #[inline(always)]
+    fn draw(&mut self, connection: usize) -> u64 {
+        let Some(part) = self.parts.get_mut(connection) else { return 0 };
+        part.from + part.picks.draw(&self.table, &mut self.random)
     }
 
     /// The key of a request that has one, if a trace has not given it.
-    fn first(&mut self, ask: &mut Ask) {
+    fn first(&mut self, connection: usize, ask: &mut Ask) {
         if ask.keys.is_empty() {
-            ask.keys.push(self.picks.draw(&self.workload.table, &mut self.random));
+            ask.keys.push(self.draw(connection));
         }
     }
 
     /// The keys of a get; where a trace has given the first, its next ones.
-    fn fill(&mut self, ask: &mut Ask) {
+    fn fill(&mut self, connection: usize, ask: &mut Ask) {
         let batch = &self.workload.batch.whole;
         let count = match batch.fixed() {
             Some(count) => count as usize,
@@ -142,7 +207,7 @@ impl Stream {
         };
         while ask.keys.len() < count {
             let key = match &mut self.replaying {
-                None => self.picks.draw(&self.workload.table, &mut self.random),
+                None => self.draw(connection),
                 Some(replaying) => match replaying.advance() {
                     None => return,
                     Some(at) => u64::from(replaying.trace.requests[at]),
@@ -184,6 +249,15 @@ impl Stream {
         let gap_ns = self.workload.pace.draw(mean_ns, &mut self.gap_random);
         let turn_ns = if self.workload.gap == Gap::Fixed { turn * mean_ns } else { 0.0 };
         self.rounding.whole(gap_ns + turn_ns)
+    }
+}
+
+impl Part {
+    /// The key that was set longest ago.
+    fn in_turn(&mut self) -> u64 {
+        let key = self.oldest;
+        self.oldest = if key + 1 < self.filled.end { key + 1 } else { self.filled.start };
+        key
     }
 }
 

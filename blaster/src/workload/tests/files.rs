@@ -39,12 +39,14 @@ fn every_setting_is_printed_as_it_is_read() {
         ("key-file", keys.to_str().unwrap()),
         ("population-seed", "7"),
         ("popularity", "gaussian:0.1,0.25"),
+        ("keys-per", "connection"),
         ("key-size", &sizes),
         ("key-prefix", "\"007\\"),
         ("value-size", "list:0=1,9=2.5"),
         ("value-size-per", "request"),
         ("mix", "get=70,append=30"),
         ("mix-order", "dealt"),
+        ("set-order", "oldest"),
         ("batch", "uniform:1,9"),
         ("gap", "trace"),
         ("ttl", "exponential:60,1,3600"),
@@ -60,10 +62,16 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
-    // What replays a trace has its keys.
-    let why = "key-file: a trace has keys of its own; only one of them can be replayed";
-    assert_eq!(parse(&workload.to_toml()).err(), Some((1, why.to_owned())));
-    workload.listed = None;
+    // What replays a trace has its keys, in its order.
+    for name in ["key-file", "keys-per", "set-order"] {
+        let why = format!("{name}: the trace says which keys are asked for, and in which order");
+        assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
+        match name {
+            "key-file" => workload.listed = None,
+            "keys-per" => workload.set(name, "run").unwrap(),
+            _ => workload.set(name, "drawn").unwrap(),
+        }
+    }
     let text = workload.to_toml();
     assert_eq!(parse(&text).unwrap().to_toml(), text, "{text}");
     assert_eq!(workload.keys(), 1, "the trace's");

@@ -5,11 +5,14 @@
 use super::super::popularity::{Picks, Popularity, power_law};
 use super::super::random;
 use super::super::zipf::Zipf;
+use super::super::{Ask, Stream, Workload};
 use super::{DISTANCE_MAX, distance, made};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use statrs::distribution::{ContinuousCDF, Normal};
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 
 fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     let table = Popularity::parse(text, Path::new("")).unwrap().table(keys).unwrap();
@@ -245,6 +248,63 @@ fn sequential_threads_share_the_keys_out() {
         keys.iter().for_each(|key| seen[usize::try_from(*key).unwrap()] += 1);
     }
     assert_eq!(seen, [3; 10]);
+}
+
+/// Keys of the verb, as connections get them in turn.
+fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
+    let mut seen = vec![Vec::new(); connections as usize];
+    for thread in 0..2 {
+        let mut stream = Stream::new(workload, 1, thread, 2).over(connections / 2);
+        let (mut ask, each) = (Ask::new(), connections as usize / 2);
+        for n in 0..4000 {
+            assert!(stream.next_on(n % each, &mut ask));
+            if ask.verb.name() == verb {
+                seen[thread as usize * each + n % each].extend(&ask.keys);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn each_connection_has_keys_of_its_own() {
+    for popularity in ["uniform", "zipf:1", "sequential", "gaussian"] {
+        let settings = [("keys", "403"), ("keys-per", "connection"), ("popularity", popularity)];
+        let workload = made("uniform", &settings);
+        // Two threads fill 0..201 and 201..403: a fourth of that is 50 keys, and what is left over
+        // is nobody's.
+        for (n, keys) in of_verb(&workload, 8, "get").into_iter().enumerate() {
+            let from = [0, 50, 100, 150, 201, 251, 301, 351][n];
+            let is_own = |key: &u64| (from..from + 50).contains(key);
+            assert!(keys.iter().all(is_own), "{popularity}, connection {n}: {keys:?}");
+            let all: HashSet<u64> = keys.iter().copied().collect();
+            assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
+        }
+    }
+    // More connections than keys share them.
+    let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
+    for keys in of_verb(&made("uniform", &settings), 16, "get") {
+        assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
+    }
+}
+
+#[test]
+fn sets_overwrite_the_oldest() {
+    let settings = [("keys", "100"), ("set-order", "oldest"), ("mix", "get=9,set=1")];
+    let own = [&settings[..], &[("keys-per", "connection"), ("batch", "1-3")]].concat();
+    for (settings, connections, each) in [(&settings[..], 2, 50), (&own, 4, 25)] {
+        let workload = made("uniform", settings);
+        for (n, keys) in of_verb(&workload, connections, "set").into_iter().enumerate() {
+            // As they were filled, round by round.
+            let from = n as u64 * each;
+            let expected: Vec<u64> =
+                (0..keys.len() as u64).map(|turn| from + turn % each).collect();
+            assert!(keys.len() as u64 > each && keys == expected, "{n}: {keys:?}");
+        }
+        // Gets are drawn from all of them.
+        let gets = of_verb(&workload, connections, "get").concat();
+        assert_eq!(gets.iter().collect::<HashSet<_>>().len(), 100);
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn the_same_seed_gives_the_same_bytes() {
         ("etc-as-printed", 7_911_043_678_014_776_939),
         ("facebook", 14_382_267_610_295_152_102),
         ("thesis", 12_701_436_919_633_218_846),
-        ("solarflare-48", 5_585_107_855_326_596_419),
+        ("solarflare-48", 1_651_383_779_117_886_561),
     ];
     let made = presets::PRESETS.map(|preset| (preset.name, digest(&made(preset.name, &[]), 1)));
     assert_eq!(made.as_slice(), expected);
