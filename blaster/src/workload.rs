@@ -171,7 +171,7 @@ impl Workload {
     pub fn preset(name: &str) -> Option<Workload> {
         let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
         let mut workload = Workload::default();
-        let mut rows = preset.settings.iter();
+        let mut rows = preset.settings();
         rows.try_for_each(|(name, value)| workload.set(name, value)).ok()?;
         Some(workload)
     }

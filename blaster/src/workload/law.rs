@@ -61,6 +61,13 @@ pub(crate) struct Usage {
     pub(crate) etc: Option<[&'static str; 2]>,
 }
 
+impl Usage {
+    /// For whole numbers, and none of the paper's rows.
+    pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
+        Usage { name, unit, min, max, is_whole: true, etc: None }
+    }
+}
+
 impl Law {
     /// Reads a law. Files are looked for from `base`.
     pub(crate) fn parse(text: &str, usage: &Usage, base: &Path) -> Result<Law, WorkloadError> {

@@ -12,102 +12,78 @@ pub struct Preset {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
-    /// The settings in which it is not the default.
-    pub settings: &'static [(&'static str, &'static str)],
+    /// The settings in which it is not the default, as `NAME=VALUE`, with spaces between them.
+    settings: &'static str,
 }
 
-/// The power law of the paper's four traffic generators, each with its own quarter of the keys.
-const POWER_LAW: (&str, &str) = ("popularity", "power-law:0.01,0.001,10000,4");
-const ETC_KEYS: (&str, &str) = ("key-size", "etc");
-const MIX_C: (&str, &str) = ("mix", "get=70,set=25,delete=5");
-const FIXED_GAP: (&str, &str) = ("gap", "fixed");
-const SMALL: (&str, &str) = ("value-size", "64");
+impl Preset {
+    /// The names and values of its settings.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.settings.split(' ').filter_map(|row| row.split_once('='))
+    }
+}
 
-/// All of them.
+const fn preset(name: &'static str, about: &'static str, settings: &'static str) -> Preset {
+    Preset { name, about, settings }
+}
+
+/// All of them. The paper has four traffic generators, each with its own quarter of the keys.
 pub const PRESETS: [Preset; 10] = [
-    Preset {
-        name: "uniform",
-        about: "a million keys of 32 bytes asked for equally, values of 128 bytes, 9 gets to a set",
-        settings: &[("popularity", "uniform")],
-    },
-    Preset {
-        name: "zipf",
-        about: "the same with popularity by Zipf's law, exponent 0.99",
-        settings: &[("popularity", "zipf:0.99")],
-    },
-    Preset {
-        name: "mix-a",
-        about: "KV-Cache's mix A: gets only; ETC's key sizes, power-law keys, values of 64 bytes",
-        settings: &[("mix", "get=100"), POWER_LAW, ETC_KEYS, SMALL, FIXED_GAP],
-    },
-    Preset {
-        name: "mix-b",
-        about: "KV-Cache's mix B: the same with 30 gets to a set",
-        settings: &[("mix", "get=96.77,set=3.23"), POWER_LAW, ETC_KEYS, SMALL, FIXED_GAP],
-    },
-    Preset {
-        name: "mix-c",
-        about: "KV-Cache's mix C: the same with 70 % gets, 25 % sets, 5 % deletes",
-        settings: &[MIX_C, POWER_LAW, ETC_KEYS, SMALL, FIXED_GAP],
-    },
-    Preset {
-        name: "etc",
-        about: "KV-Cache's realistic load: mix C with values of 64 to 1024 bytes and gaps by the \
-                Pareto laws of its table 2, corrected where scale and shape stand in each other's \
-                place",
-        settings: &[MIX_C, POWER_LAW, ETC_KEYS, ("value-size", "etc"), ("gap", "etc")],
-    },
-    Preset {
-        name: "etc-as-printed",
-        about: "the same with the Pareto laws as they are printed",
-        settings: &[
-            MIX_C,
-            POWER_LAW,
-            ETC_KEYS,
-            ("value-size", "etc-as-printed"),
-            ("gap", "etc-as-printed"),
-        ],
-    },
-    Preset {
-        name: "facebook",
-        about: "Facebook's ETC pool: its key and value sizes, 30 gets to a set, Zipf 0.99",
-        settings: &[
-            ("popularity", "zipf:0.99"),
-            ETC_KEYS,
-            ("value-size", "facebook"),
-            ("mix", "get=30,set=1"),
-        ],
-    },
-    Preset {
-        name: "thesis",
-        about: "memtier as in the thesis: ten gets to a set in turn, a hundred million keys asked \
-                for equally, values of 64 bytes",
-        settings: &[
-            ("keys", "100000000"),
-            ("key-size", "16"),
-            SMALL,
-            ("mix", "get=10,set=1"),
-            ("mix-order", "dealt"),
-            FIXED_GAP,
-        ],
-    },
-    Preset {
-        name: "solarflare-48",
-        about: "OpenOnload's test: gets of 48 keys at once, each followed by 5 or 6 sets (9 keys \
-                read to one written), the oldest first; 983040 keys and values of 20 bytes, of \
-                which each connection has its own",
-        settings: &[
-            ("keys", "983040"),
-            ("key-size", "20"),
-            ("value-size", "20"),
-            ("batch", "48"),
-            ("mix", "get=9,set=1"),
-            ("mix-order", "dealt"),
-            ("keys-per", "connection"),
-            ("set-order", "oldest"),
-            FIXED_GAP,
-        ],
-    },
+    preset(
+        "uniform",
+        "a million keys of 32 bytes asked for equally, values of 128 bytes, 9 gets to a set",
+        "popularity=uniform",
+    ),
+    preset("zipf", "the same with popularity by Zipf's law, exponent 0.99", "popularity=zipf:0.99"),
+    preset(
+        "mix-a",
+        "KV-Cache's mix A: gets only; ETC's key sizes, power-law keys, values of 64 bytes",
+        "mix=get=100 popularity=power-law:0.01,0.001,10000,4 key-size=etc value-size=64 gap=fixed",
+    ),
+    preset(
+        "mix-b",
+        "KV-Cache's mix B: the same with 30 gets to a set",
+        "mix=get=96.77,set=3.23 popularity=power-law:0.01,0.001,10000,4 key-size=etc \
+         value-size=64 gap=fixed",
+    ),
+    preset(
+        "mix-c",
+        "KV-Cache's mix C: the same with 70 % gets, 25 % sets, 5 % deletes",
+        "mix=get=70,set=25,delete=5 popularity=power-law:0.01,0.001,10000,4 key-size=etc \
+         value-size=64 gap=fixed",
+    ),
+    preset(
+        "etc",
+        "KV-Cache's realistic load: mix C with values of 64 to 1024 bytes and gaps by the Pareto \
+         laws of its table 2, corrected where scale and shape stand in each other's place",
+        "mix=get=70,set=25,delete=5 popularity=power-law:0.01,0.001,10000,4 key-size=etc \
+         value-size=etc gap=etc",
+    ),
+    preset(
+        "etc-as-printed",
+        "the same with the Pareto laws as they are printed",
+        "mix=get=70,set=25,delete=5 popularity=power-law:0.01,0.001,10000,4 key-size=etc \
+         value-size=etc-as-printed gap=etc-as-printed",
+    ),
+    preset(
+        "facebook",
+        "Facebook's ETC pool: its key and value sizes, 30 gets to a set, Zipf 0.99",
+        "popularity=zipf:0.99 key-size=etc value-size=facebook mix=get=30,set=1",
+    ),
+    preset(
+        "thesis",
+        "memtier as in the thesis: ten gets to a set in turn, a hundred million keys asked for \
+         equally, values of 64 bytes",
+        "keys=100000000 key-size=16 value-size=64 mix=get=10,set=1 mix-order=dealt gap=fixed",
+    ),
+    preset(
+        "solarflare-48",
+        "OpenOnload's test: gets of 48 keys at once, each followed by 5 or 6 sets (9 keys read to \
+         one written), the oldest first; 983040 keys and values of 20 bytes, of which each \
+         connection has its own",
+        "keys=983040 key-size=20 value-size=20 batch=48 mix=get=9,set=1 mix-order=dealt \
+         keys-per=connection set-order=oldest gap=fixed",
+    ),
 ];
 
 /// The names.

@@ -7,7 +7,7 @@ use super::gaps::{Gap, Pace};
 use super::law::{Law, Usage};
 use super::listed::Listed;
 use super::mix::Mix;
-use super::popularity::Popularity;
+use super::popularity::{Popularity, Table};
 use super::replay::Replay;
 use super::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, Workload, WorkloadError};
 use crate::words::written_out;
@@ -34,37 +34,41 @@ const LOOPS_MAX: u64 = 1 << 32;
 const PREFIX_BYTES_MAX: usize = 200;
 
 pub(crate) const KEY_SIZE: Usage = Usage {
-    name: "key-size",
-    unit: "bytes",
-    min: 1.0,
-    max: 250.0,
-    is_whole: true,
     etc: Some(["gev:30.7984,8.20449,0.078688,1,250"; 2]),
+    ..Usage::whole("key-size", "bytes", 1.0, 250.0)
 };
 pub(crate) const VALUE_SIZE: Usage = Usage {
-    name: "value-size",
-    unit: "bytes",
-    min: 0.0,
-    max: VALUE_BYTES_MAX as f64,
-    is_whole: true,
     etc: Some(["pareto:214.476,0.348238,64,1024", "pareto:0.348238,214.476,64,1024"]),
+    ..Usage::whole("value-size", "bytes", 0.0, VALUE_BYTES_MAX as f64)
 };
-const BATCH: Usage = Usage {
-    name: "batch",
-    unit: "keys",
-    min: 1.0,
-    max: BATCH_MAX as f64,
-    is_whole: true,
-    etc: None,
-};
-const TTL: Usage = Usage {
-    name: "ttl",
-    unit: "seconds",
-    min: 0.0,
-    max: EXPTIME_S_MAX as f64,
-    is_whole: true,
-    etc: None,
-};
+const BATCH: Usage = Usage::whole("batch", "keys", 1.0, BATCH_MAX as f64);
+const TTL: Usage = Usage::whole("ttl", "seconds", 0.0, EXPTIME_S_MAX as f64);
+
+/// A row of a distribution.
+macro_rules! drawn {
+    ($usage:expr, $field:ident, $help:expr) => {
+        Setting {
+            name: $usage.name,
+            value: "HOW",
+            help: $help,
+            set: |to, text, base| Drawn::parse(text, &$usage, base).map(|law| to.$field = law),
+            get: |of| Some(of.$field.law.to_string()),
+        }
+    };
+}
+
+/// A row of two words, of which the first is the default.
+macro_rules! either {
+    ($name:literal, $no:literal, $yes:literal, $field:ident, $help:expr) => {
+        Setting {
+            name: $name,
+            value: concat!($no, "|", $yes),
+            help: $help,
+            set: |to, text, _| either($name, text, [$no, $yes]).map(|is| to.$field = is),
+            get: |of| Some([$no, $yes][usize::from(of.$field)].to_owned()),
+        }
+    };
+}
 
 /// All settings.
 pub const SETTINGS: [Setting; 19] = [
@@ -75,7 +79,7 @@ pub const SETTINGS: [Setting; 19] = [
         set: |to, text, _| {
             let keys = count("keys", text, 1, KEYS_MAX)?;
             let drawn = to.listed.as_ref().map_or(keys, |listed| listed.keys());
-            to.table = to.popularity.table(drawn).ok_or_else(|| no_table("keys", text))?.into();
+            to.table = table("keys", text, &to.popularity, drawn)?;
             to.keys = keys;
             Ok(())
         },
@@ -88,8 +92,7 @@ pub const SETTINGS: [Setting; 19] = [
                keys, key-size and key-prefix are not asked then",
         set: |to, text, base| {
             let listed = Listed::read(&base.join(text))?;
-            let table = to.popularity.table(listed.keys());
-            to.table = table.ok_or_else(|| no_table("key-file", text))?.into();
+            to.table = table("key-file", text, &to.popularity, listed.keys())?;
             to.listed = Some(Arc::new(listed));
             Ok(())
         },
@@ -101,8 +104,7 @@ pub const SETTINGS: [Setting; 19] = [
         help: "Which keys are popular, and the sizes and bytes of each key and value (default 1); \
                with another --seed the requests are another sample of the same population",
         set: |to, text, _| {
-            to.population_seed = count("population-seed", text, 0, u64::MAX)?;
-            Ok(())
+            count("population-seed", text, 0, u64::MAX).map(|seed| to.population_seed = seed)
         },
         get: |of| Some(of.population_seed.to_string()),
     },
@@ -112,33 +114,24 @@ pub const SETTINGS: [Setting; 19] = [
         help: "How often each key is asked for (below)",
         set: |to, text, base| {
             let popularity = Popularity::parse(text, base)?;
-            let table = popularity.table(to.drawn_keys());
-            let table = table.ok_or_else(|| no_table("popularity", text))?;
-            (to.popularity, to.table) = (popularity, Arc::new(table));
+            to.table = table("popularity", text, &popularity, to.drawn_keys())?;
+            to.popularity = popularity;
             Ok(())
         },
         get: |of| Some(of.popularity.to_string()),
     },
-    Setting {
-        name: "keys-per",
-        value: "run|connection",
-        help: "do all connections ask for all keys, or each for an equal part of its own?",
-        set: |to, text, _| {
-            to.per_connection = either("keys-per", text, ["run", "connection"])?;
-            Ok(())
-        },
-        get: |of| Some(if of.per_connection { "connection" } else { "run" }.to_owned()),
-    },
-    Setting {
-        name: "key-size",
-        value: "HOW",
-        help: "Bytes of a key, 1 to 250 (below); longer where its number does not fit in",
-        set: |to, text, base| {
-            to.key_size = Drawn::parse(text, &KEY_SIZE, base)?;
-            Ok(())
-        },
-        get: |of| Some(of.key_size.law.to_string()),
-    },
+    either!(
+        "keys-per",
+        "run",
+        "connection",
+        per_connection,
+        "Do all connections ask for all keys, or each for an equal part of its own?"
+    ),
+    drawn!(
+        KEY_SIZE,
+        key_size,
+        "Bytes of a key, 1 to 250 (below); longer where its number does not fit in"
+    ),
     Setting {
         name: "key-prefix",
         value: "TEXT",
@@ -154,67 +147,37 @@ pub const SETTINGS: [Setting; 19] = [
         },
         get: |of| (!of.key_prefix.is_empty()).then(|| of.key_prefix.clone()),
     },
-    Setting {
-        name: "value-size",
-        value: "HOW",
-        help: "Bytes of a value, 0 to 2^27 (below)",
-        set: |to, text, base| {
-            to.value_size = Drawn::parse(text, &VALUE_SIZE, base)?;
-            Ok(())
-        },
-        get: |of| Some(of.value_size.law.to_string()),
-    },
-    Setting {
-        name: "value-size-per",
-        value: "key|request",
-        help: "Is a value's size drawn once for its key, or anew for each request?",
-        set: |to, text, _| {
-            to.size_per_request = either("value-size-per", text, ["key", "request"])?;
-            Ok(())
-        },
-        get: |of| Some(if of.size_per_request { "request" } else { "key" }.to_owned()),
-    },
+    drawn!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (below)"),
+    either!(
+        "value-size-per",
+        "key",
+        "request",
+        size_per_request,
+        "Is a value's size drawn once for its key, or anew for each request?"
+    ),
     Setting {
         name: "mix",
         value: "VERB=SHARE,...",
         help: "Shares of get, set, delete and append; a multiget counts as its keys. Or file:PATH",
-        set: |to, text, base| {
-            to.mix = Mix::parse(text, base)?;
-            Ok(())
-        },
+        set: |to, text, base| Mix::parse(text, base).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },
-    Setting {
-        name: "mix-order",
-        value: "drawn|dealt",
-        help: "Are verbs drawn at random, or dealt in turn as evenly as their shares allow?",
-        set: |to, text, _| {
-            to.is_dealt = either("mix-order", text, ["drawn", "dealt"])?;
-            Ok(())
-        },
-        get: |of| Some(if of.is_dealt { "dealt" } else { "drawn" }.to_owned()),
-    },
-    Setting {
-        name: "set-order",
-        value: "drawn|oldest",
-        help: "are the keys of sets drawn like those of gets, or is it the turn of the one that was \
-               set longest ago?",
-        set: |to, text, _| {
-            to.sets_oldest = either("set-order", text, ["drawn", "oldest"])?;
-            Ok(())
-        },
-        get: |of| Some(if of.sets_oldest { "oldest" } else { "drawn" }.to_owned()),
-    },
-    Setting {
-        name: "batch",
-        value: "HOW",
-        help: "Keys that one get asks for, 1 to 1024 (below)",
-        set: |to, text, base| {
-            to.batch = Drawn::parse(text, &BATCH, base)?;
-            Ok(())
-        },
-        get: |of| Some(of.batch.law.to_string()),
-    },
+    either!(
+        "mix-order",
+        "drawn",
+        "dealt",
+        is_dealt,
+        "Are verbs drawn at random, or dealt in turn as evenly as their shares allow?"
+    ),
+    either!(
+        "set-order",
+        "drawn",
+        "oldest",
+        sets_oldest,
+        "Are the keys of sets drawn like those of gets, or is it the turn of the one that was set \
+         longest ago?"
+    ),
+    drawn!(BATCH, batch, "Keys that one get asks for, 1 to 1024 (below)"),
     Setting {
         name: "gap",
         value: "HOW",
@@ -227,28 +190,14 @@ pub const SETTINGS: [Setting; 19] = [
         },
         get: |of| Some(of.gap.to_string()),
     },
-    Setting {
-        name: "ttl",
-        value: "HOW",
-        help: "Seconds that what is written lives, 0 (for ever) to 30 days (below)",
-        set: |to, text, base| {
-            to.ttl = Drawn::parse(text, &TTL, base)?;
-            Ok(())
-        },
-        get: |of| Some(of.ttl.law.to_string()),
-    },
+    drawn!(TTL, ttl, "Seconds that what is written lives, 0 (for ever) to 30 days (below)"),
     Setting {
         name: "cache-aside",
         value: "yes|no",
         help: "Is a get that misses followed by a set of that key, as applications do?",
         set: |to, text, _| {
-            let text = match text {
-                "true" => "yes",
-                "false" => "no",
-                _ => text,
-            };
-            to.cache_aside = either("cache-aside", text, ["no", "yes"])?;
-            Ok(())
+            let text = text.replace("true", "yes").replace("false", "no");
+            either("cache-aside", &text, ["no", "yes"]).map(|is| to.cache_aside = is)
         },
         get: |of| Some(of.cache_aside.to_string()),
     },
@@ -259,9 +208,8 @@ pub const SETTINGS: [Setting; 19] = [
                of this workload are added; or a cache-trace CSV (timestamp, key, key size, value \
                size, client, operation, ttl; plain or .zst), which has its own",
         set: |to, text, base| {
-            let replay = Replay::read(&base.join(text), to.trace_requests)?;
-            to.trace = Some(Arc::new(replay));
-            Ok(())
+            let replay = Replay::read(&base.join(text), to.trace_requests);
+            replay.map(|replay| to.trace = Some(Arc::new(replay)))
         },
         get: |of| of.trace.as_ref().map(|trace| trace.path.display().to_string()),
     },
@@ -284,8 +232,7 @@ pub const SETTINGS: [Setting; 19] = [
         value: "N",
         help: "Replays the trace so many times; 0: until the run ends (default 1)",
         set: |to, text, _| {
-            to.trace_loops = count("trace-loops", text, 0, LOOPS_MAX)?;
-            Ok(())
+            count("trace-loops", text, 0, LOOPS_MAX).map(|loops| to.trace_loops = loops)
         },
         get: |of| of.trace.is_some().then(|| of.trace_loops.to_string()),
     },
@@ -331,6 +278,15 @@ fn either(name: &str, text: &str, words: [&str; 2]) -> Result<bool, WorkloadErro
     let at = words.iter().position(|word| *word == text);
     let wrong = || WorkloadError(format!("{name}: {text}: must be {} or {}", words[0], words[1]));
     at.map(|at| at == 1).ok_or_else(wrong)
+}
+
+fn table(
+    name: &str,
+    text: &str,
+    popularity: &Popularity,
+    keys: u64,
+) -> Result<Arc<Table>, WorkloadError> {
+    popularity.table(keys).map(Arc::new).ok_or_else(|| no_table(name, text))
 }
 
 fn no_table(name: &str, text: &str) -> WorkloadError {

@@ -11,53 +11,11 @@ use super::super::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// What values are put together from.
-const WORDS: [&str; 44] = [
-    "uniform",
-    "zipf:",
-    "gaussian",
-    "gaussian:",
-    "sequential",
-    "power-law:",
-    "pareto:",
-    "gev:",
-    "exponential:",
-    "exponential",
-    "facebook",
-    "facebook:",
-    "etc",
-    "etc-as-printed",
-    "list:",
-    "fixed",
-    "fixed:",
-    "file:",
-    "trace",
-    "uniform:",
-    "get",
-    "set",
-    "delete",
-    "append",
-    "=",
-    ",",
-    ",",
-    ",",
-    "-",
-    ":",
-    "0",
-    "1",
-    "2",
-    "0.5",
-    "0.001",
-    "10",
-    "64",
-    "250",
-    "1000",
-    "1e6",
-    "1e300",
-    "nan",
-    "inf",
-    " ",
-];
+/// What values are put together from, besides spaces.
+const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
+    exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
+    trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
+    inf run connection oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
 /// Values are made up to this size; greater ones would only take time.
@@ -78,7 +36,8 @@ fn random_workload(numbers: &mut Numbers) -> (Workload, u64) {
     let (mut workload, mut accepted) = (Workload::default(), 0);
     for _ in 0..SETTINGS_EACH {
         let name = SETTINGS[numbers.below(SETTINGS.len())].name;
-        let words = (0..=numbers.below(9)).map(|_| WORDS[numbers.below(WORDS.len())]);
+        let words: Vec<&str> = WORDS.split_whitespace().chain([" "]).collect();
+        let words = (0..=numbers.below(9)).map(|_| words[numbers.below(words.len())]);
         let value: String = words.collect();
         let before = workload.to_toml();
         match workload.set(name, &value) {
