@@ -48,6 +48,7 @@ pub mod sizes;
 mod spread;
 pub mod stream;
 pub mod trace;
+pub mod unpacked;
 
 pub use store::policy::Eviction;
 pub use store::{MakeError, Stats, Store};

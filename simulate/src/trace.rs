@@ -3,14 +3,12 @@
 //! Where: first of all. Invariant: a trace has at least one request, and its keys are numbered
 //! without gaps in order of first appearance, whatever numbers the file uses.
 
+use crate::unpacked::Unpacked;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// What a file of zstd begins with; a skippable frame has 0x50 to 0x5f in the first place.
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const SKIPPABLE_MAGIC: [u8; 3] = [0x2a, 0x4d, 0x18];
 /// More requests are not taken, so that a small file cannot fill the memory.
 pub const REQUESTS_MAX: usize = 1 << 28;
 /// Bytes decoded at a time; a multiple of 4.
@@ -76,40 +74,33 @@ impl Trace {
         Trace::decode(path, name, BufReader::new(File::open(path).map_err(io)?))
     }
 
-    fn decode(path: &Path, name: &str, mut source: impl Read) -> Result<Trace, TraceError> {
-        let io = |error| TraceError::Io(path.to_owned(), error);
-        let mut magic = [0; 4];
-        let got = read_all(&mut source, &mut magic).map_err(io)?;
-        if got == 0 {
+    fn decode(path: &Path, name: &str, mut source: impl BufRead) -> Result<Trace, TraceError> {
+        let mut requests = Vec::new();
+        let damaged = |requests: &Vec<u32>, why: io::Error| {
+            TraceError::Damaged(path.to_owned(), requests.len(), why.to_string())
+        };
+        let is_empty = source.fill_buf().map_err(|error| TraceError::Io(path.to_owned(), error));
+        if is_empty?.is_empty() {
             return Err(TraceError::Empty(path.to_owned()));
         }
-        if magic != ZSTD_MAGIC && !(magic[1..] == SKIPPABLE_MAGIC && magic[0] & 0xf0 == 0x50) {
+        let mut source = Unpacked::new(source).map_err(|error| damaged(&requests, error))?;
+        if matches!(source, Unpacked::Plain(_)) {
             return Err(TraceError::NotZstd(path.to_owned()));
         }
-        let mut source = BufReader::new(magic.chain(source));
-        let mut requests = Vec::new();
-        let damaged = |requests: &Vec<u32>, why: String| {
-            TraceError::Damaged(path.to_owned(), requests.len(), why)
-        };
         let mut piece = vec![0; PIECE_BYTES];
-        // A file may be several frames, one behind the other.
-        while has_more(&mut source).map_err(io)? {
-            let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut source)
-                .map_err(|error| damaged(&requests, error.to_string()))?;
-            loop {
-                let got = read_all(&mut frame, &mut piece)
-                    .map_err(|error| damaged(&requests, error.to_string()))?;
-                let (words, rest) = piece[..got].as_chunks::<4>();
-                requests.extend(words.iter().map(|word| u32::from_le_bytes(*word)));
-                if requests.len() > REQUESTS_MAX {
-                    return Err(TraceError::Long(path.to_owned()));
-                }
-                if !rest.is_empty() {
-                    return Err(TraceError::Odd(path.to_owned(), rest.len()));
-                }
-                if got < piece.len() {
-                    break;
-                }
+        loop {
+            let got =
+                read_all(&mut source, &mut piece).map_err(|error| damaged(&requests, error))?;
+            let (words, rest) = piece[..got].as_chunks::<4>();
+            requests.extend(words.iter().map(|word| u32::from_le_bytes(*word)));
+            if requests.len() > REQUESTS_MAX {
+                return Err(TraceError::Long(path.to_owned()));
+            }
+            if !rest.is_empty() {
+                return Err(TraceError::Odd(path.to_owned(), rest.len()));
+            }
+            if got < piece.len() {
+                break;
             }
         }
         if requests.is_empty() {
@@ -132,10 +123,6 @@ impl Trace {
         let requests = self.requests.iter().flat_map(of).collect();
         Ok(Trace { name: self.name, requests, keys: self.keys * copies })
     }
-}
-
-fn has_more(source: &mut impl io::BufRead) -> io::Result<bool> {
-    Ok(!source.fill_buf()?.is_empty())
 }
 
 /// Fills `bytes` as far as the source goes.

@@ -5,14 +5,12 @@
 //! at most `REQUESTS_MAX`.
 //! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
-mod unpacked;
-
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
 use simulate::trace::Trace;
+use simulate::unpacked::Unpacked;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use unpacked::Unpacked;
 
 /// More requests are not taken, so that a small file cannot fill the memory.
 pub(crate) const REQUESTS_MAX: usize = 1 << 26;

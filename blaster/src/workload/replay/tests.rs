@@ -53,19 +53,6 @@ fn a_cache_trace_is_read() {
 }
 
 #[test]
-fn packed_and_plain_files_are_the_same() {
-    let packed = |text: &str| compress_to_vec(text.as_bytes(), CompressionLevel::Fastest);
-    let frames = [packed(&ROWS[..80]), packed(""), packed(&ROWS[80..])].concat();
-    for bytes in [ROWS.as_bytes().to_vec(), packed(ROWS), frames.clone()] {
-        let mut text = String::new();
-        Unpacked::new(bytes.as_slice()).unwrap().read_to_string(&mut text).unwrap();
-        assert_eq!(text, ROWS);
-    }
-    let cut = &frames[..frames.len() - 20];
-    assert!(Unpacked::new(cut).unwrap().read_to_end(&mut Vec::new()).is_err());
-}
-
-#[test]
 fn what_is_no_trace_is_refused_with_its_line() {
     for row in [
         "x,k,1,1,1,get,0",

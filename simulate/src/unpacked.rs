@@ -1,6 +1,6 @@
 //! A file's bytes, unpacked if they are packed with zstd.
 //!
-//! Where: under a trace's lines. Invariant: several frames, one behind the other, are read as one;
+//! Where: under a trace's numbers or lines. Invariant: several frames, one behind the other, are read as one;
 //! what is damaged is an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
@@ -10,7 +10,8 @@ use std::io::{self, BufRead, Read};
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A reader of what is in a file.
-pub(super) enum Unpacked<R: BufRead> {
+#[derive(Debug)]
+pub enum Unpacked<R: BufRead> {
     /// As it is.
     Plain(R),
     /// In a frame.
@@ -21,7 +22,10 @@ pub(super) enum Unpacked<R: BufRead> {
 
 impl<R: BufRead> Unpacked<R> {
     /// Looks at the first bytes.
-    pub(super) fn new(mut source: R) -> io::Result<Unpacked<R>> {
+    ///
+    /// # Errors
+    /// They cannot be read, or begin a frame that is damaged.
+    pub fn new(mut source: R) -> io::Result<Unpacked<R>> {
         if source.fill_buf()?.starts_with(&ZSTD_MAGIC) {
             Unpacked::frame(source)
         } else {
@@ -55,5 +59,25 @@ impl<R: BufRead> Read for Unpacked<R> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    #[test]
+    fn packed_and_plain_files_are_the_same() {
+        let text: String = (0..5000).map(|line| format!("{line},key-{}\n", line * line)).collect();
+        let packed = |text: &str| compress_to_vec(text.as_bytes(), CompressionLevel::Fastest);
+        let frames = [packed(&text[..80]), packed(""), packed(&text[80..])].concat();
+        for bytes in [text.as_bytes().to_vec(), packed(&text), frames.clone()] {
+            let mut read = String::new();
+            Unpacked::new(bytes.as_slice()).unwrap().read_to_string(&mut read).unwrap();
+            assert_eq!(read, text);
+        }
+        let cut = &frames[..frames.len() - 20];
+        assert!(Unpacked::new(cut).unwrap().read_to_end(&mut Vec::new()).is_err());
     }
 }
