@@ -159,6 +159,8 @@ impl Said<'_> {
             Said::Count(0) if verb == Verb::Delete => Answer::NotDone,
             Said::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
             Said::NotDone => Answer::NotDone,
+            // SET with NX or XX.
+            Said::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
             // A value, or an end, where neither was asked for.
             _ => Answer::Refused,
         }

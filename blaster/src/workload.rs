@@ -60,10 +60,15 @@ pub enum Verb {
     Delete,
     /// Writes behind what an item holds.
     Append,
+    /// Writes a value where there is none.
+    Add,
+    /// Writes a value where there is one.
+    Replace,
 }
 
 /// All verbs, in the order of their numbers (`verb as usize`).
-pub const VERBS: [Verb; 4] = [Verb::Get, Verb::Set, Verb::Delete, Verb::Append];
+pub const VERBS: [Verb; 6] =
+    [Verb::Get, Verb::Set, Verb::Delete, Verb::Append, Verb::Add, Verb::Replace];
 
 impl Verb {
     /// As it is called in workload files and reports.
@@ -74,7 +79,19 @@ impl Verb {
             Verb::Set => "set",
             Verb::Delete => "delete",
             Verb::Append => "append",
+            Verb::Add => "add",
+            Verb::Replace => "replace",
         }
+    }
+
+    /// Does it carry a value?
+    pub(crate) fn writes(self) -> bool {
+        !matches!(self, Verb::Get | Verb::Delete)
+    }
+
+    /// Does it make an item, which has a time to live?
+    pub(crate) fn makes(self) -> bool {
+        self.writes() && self != Verb::Append
     }
 }
 
@@ -149,7 +166,7 @@ impl Default for Workload {
             key_prefix: String::new(),
             value_size: Drawn::fixed(128),
             size_per_request: false,
-            mix: Mix([9.0, 1.0, 0.0, 0.0]),
+            mix: Mix([9.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
             is_dealt: false,
             sets_oldest: false,
             per_connection: false,

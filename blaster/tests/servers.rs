@@ -268,6 +268,7 @@ fn check(server: &Server, speeches: &[Speech]) {
             every_verb(&drive, &prefix, &what);
             listed(&drive, &prefix, &server.folder, &what);
             not_found(&drive, &prefix, &what);
+            conditional(&drive, &prefix, &what);
         }
     }
 }
@@ -308,6 +309,27 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     // Redis makes the item that is appended to, memcached does not.
     let is_redis = drive.speech == Speech::Resp;
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
+}
+
+/// What is stored, and what is not, by ADD and REPLACE: each answered, and no error and no miss.
+fn conditional(drive: &Drive, prefix: &str, what: &str) {
+    let prefix = format!("{prefix}-anew");
+    let each = |mix: &str, verify| {
+        // Four rounds over the keys.
+        let popularity = ("popularity", "sequential");
+        let settings =
+            [("mix", mix), popularity, ("key-prefix", &prefix), ("ttl", "1000"), ("batch", "1")];
+        let workload = workload(&settings);
+        let seen = run(Drive { names: Names::new(&workload), workload, verify, ..drive.clone() });
+        let total = seen.total();
+        assert_eq!((total.answered, total.errors, total.corrupt), (2000, 0, 0), "{what}: {mix}");
+        (total.not_done, total.hits, total.misses)
+    };
+    assert_eq!(each("replace", false), (2000, 0, 0), "{what}: nothing there to replace");
+    assert_eq!(each("add", false), (1500, 0, 0), "{what}: each key is added once");
+    assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was added is there");
+    assert_eq!(each("replace", false), (0, 0, 0), "{what}: all are replaced");
+    assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was replaced is there");
 }
 
 /// The paper's mix of gets, sets and deletes: whatever is asked for was written last by one of 25

@@ -1,7 +1,7 @@
 //! A file's bytes, unpacked if they are packed with zstd.
 //!
-//! Where: under a trace's numbers or lines. Invariant: several frames, one behind the other, are read as one;
-//! what is damaged is an error.
+//! Where: under a trace's numbers or lines. Invariant: several frames, one behind the other, are
+//! read as one; what is damaged is an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
@@ -10,7 +10,6 @@ use std::io::{self, BufRead, Read};
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A reader of what is in a file.
-#[derive(Debug)]
 pub enum Unpacked<R: BufRead> {
     /// As it is.
     Plain(R),

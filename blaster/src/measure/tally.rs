@@ -301,8 +301,8 @@ impl Tally {
         for (verb, tally) in VERBS.iter().zip(&self.verbs) {
             let (missing, keys) = match verb {
                 Verb::Get => (tally.misses, tally.hits + tally.misses),
-                Verb::Set => (0, 0),
-                Verb::Delete | Verb::Append => {
+                Verb::Set | Verb::Add => (0, 0),
+                Verb::Delete | Verb::Append | Verb::Replace => {
                     (tally.not_done, tally.answered.saturating_sub(tally.errors))
                 }
             };
@@ -436,6 +436,8 @@ mod tests {
             (Verb::Set, Finding::NotDone),
             (Verb::Delete, Finding::NotDone),
             (Verb::Append, Finding::Done),
+            (Verb::Add, Finding::NotDone),
+            (Verb::Replace, Finding::NotDone),
         ];
         for (verb, finding) in said {
             tally.found(verb, finding);
@@ -444,7 +446,7 @@ mod tests {
         // What was refused, or never answered, says neither.
         tally.answered(Verb::Delete, true, 0, 0, 1);
         tally.timed_out(Verb::Delete);
-        assert_eq!((tally.not_found(), tally.not_found_ratio()), ((2, 4), Some(0.5)));
+        assert_eq!((tally.not_found(), tally.not_found_ratio()), ((3, 5), Some(0.6)));
     }
 
     #[test]

@@ -246,9 +246,12 @@ fn keys(out: &mut String, all: &Interval) {
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
         let keys = grouped(looked_for as f64);
+        let _ = writeln!(out, "not found  {percent:.3} % of {keys} keys looked for");
+    }
+    if total.not_done > 0 {
         let _ = writeln!(
             out,
-            "not found  {percent:.3} % of {keys} keys looked for; {} deletes and appends not done",
+            "not done   {} requests: not stored, or nothing to delete",
             total.not_done
         );
     }

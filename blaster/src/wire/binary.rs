@@ -12,6 +12,8 @@ use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
 use crate::workload::{Names, Verb};
 
 pub(super) const SET: u8 = 0x01;
+pub(super) const ADD: u8 = 0x02;
+pub(super) const REPLACE: u8 = 0x03;
 pub(super) const DELETE: u8 = 0x04;
 const NOOP: u8 = 0x0a;
 pub(super) const GETK: u8 = 0x0c;
@@ -39,6 +41,8 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places
         Verb::Set => SET,
         Verb::Delete => DELETE,
         Verb::Append => APPEND,
+        Verb::Add => ADD,
+        Verb::Replace => REPLACE,
     };
     for (index, &key) in part.keys.iter().enumerate() {
         let tag = Tag::new(part.number, index, several);
@@ -64,7 +68,7 @@ fn frame(
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let mut extras_bytes = 0;
-    if opcode == SET {
+    if matches!(opcode, SET | ADD | REPLACE) {
         let exptime_s = part.exptime_s.min(EXPTIME_RELATIVE_MAX);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&exptime_s.to_be_bytes());
@@ -77,7 +81,7 @@ fn frame(
         names.key(key, out);
         key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
         key_end = out.len() - start;
-        if matches!(opcode, SET | APPEND) {
+        if matches!(opcode, SET | ADD | REPLACE | APPEND) {
             names.value(key, part.value_bytes, out);
         }
     }
@@ -106,10 +110,12 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
     let said = match (frame.header.opcode, frame.header.status) {
         (GETK | GETKQ, FOUND) => Said::Value(Some(frame.key), frame.value),
         (GETK | GETKQ, NOT_FOUND) => Said::Absent,
-        (SET | APPEND | DELETE, FOUND) => Said::Done,
-        (SET | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => Said::NotDone,
+        (SET | ADD | REPLACE | APPEND | DELETE, FOUND) => Said::Done,
+        (SET | ADD | REPLACE | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => Said::NotDone,
         (NOOP, FOUND) => Said::End,
-        (GETK | GETKQ | SET | APPEND | DELETE | NOOP, status) => Said::Refused(words(status)),
+        (GETK | GETKQ | SET | ADD | REPLACE | APPEND | DELETE | NOOP, status) => {
+            Said::Refused(words(status))
+        }
         _ => return Found::Broken,
     };
     Found::Piece(Piece { tag: Some(tag), said, ends: !tag.is_of_several() }, used)

@@ -22,7 +22,7 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places
         let verb = match part.verb {
             Verb::Get => b"mg ",
             Verb::Delete => b"md ",
-            Verb::Set | Verb::Append => b"ms ",
+            Verb::Set | Verb::Append | Verb::Add | Verb::Replace => b"ms ",
         };
         out.extend_from_slice(verb);
         names.key(key, out);
@@ -31,23 +31,28 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places
             Verb::Get if several => b" v q O",
             Verb::Get => b" v O",
             Verb::Delete => b" O",
-            Verb::Set | Verb::Append => {
+            Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
                 out.push(b' ');
                 number(out, part.value_bytes);
-                if part.verb == Verb::Append { b" MA O" } else { b" O" }
+                match part.verb {
+                    Verb::Append => b" MA O",
+                    Verb::Add => b" ME O",
+                    Verb::Replace => b" MR O",
+                    _ => b" O",
+                }
             }
         };
         out.extend_from_slice(mode);
         let tag_at = out.len() - start;
         number(out, Tag::new(part.number, index, several).0);
         places.tag = TagPlace::Digits(tag_at, out.len() - start);
-        if part.verb == Verb::Set && part.exptime_s > 0 {
+        if part.verb.makes() && part.exptime_s > 0 {
             out.extend_from_slice(b" T");
             number(out, part.exptime_s);
         }
         out.extend_from_slice(b"\r\n");
         places.value_at = out.len() - start;
-        if matches!(part.verb, Verb::Set | Verb::Append) {
+        if part.verb.writes() {
             names.value(key, part.value_bytes, out);
             out.extend_from_slice(b"\r\n");
         }

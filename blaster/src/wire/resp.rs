@@ -1,4 +1,4 @@
-//! Redis's protocol, from the client's side: GET, MGET, SET, DEL, APPEND.
+//! Redis's protocol, from the client's side: GET, MGET, SET (also NX and XX), DEL, APPEND.
 //!
 //! Where: `Writer` and `Reader` come here. Invariant: answers come in the order of the requests, so
 //! none has a tag; the elements of an array are pieces, the last of which ends its request.
@@ -27,6 +27,7 @@ pub(super) fn write(
         Verb::Delete => (b"DEL", 2),
         Verb::Append => (b"APPEND", 3),
         Verb::Set => (b"SET", if expires { 5 } else { 3 }),
+        Verb::Add | Verb::Replace => (b"SET", if expires { 6 } else { 4 }),
     };
     command(words, out);
     bulk(name, out);
@@ -37,16 +38,21 @@ pub(super) fn write(
     }
     let key_end = out.len() - start - LINE_END.len();
     let mut places = Places { key_end, tag: TagPlace::Absent, value_at: out.len() - start };
-    let ([key, ..], Verb::Set | Verb::Append) = (part.keys, part.verb) else { return places };
+    let ([key, ..], true) = (part.keys, part.verb.writes()) else { return places };
     bulk_head(part.value_bytes as usize, out);
     places.value_at = out.len() - start;
     names.value(*key, part.value_bytes, out);
     out.extend_from_slice(LINE_END);
-    if part.verb == Verb::Set && expires {
+    if part.verb.makes() && expires {
         bulk(b"EX", out);
         scratch.clear();
         number(scratch, part.exptime_s);
         bulk(scratch, out);
+    }
+    match part.verb {
+        Verb::Add => bulk(b"NX", out),
+        Verb::Replace => bulk(b"XX", out),
+        _ => {}
     }
     places
 }

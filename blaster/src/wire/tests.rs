@@ -83,6 +83,8 @@ fn a_server_understands_what_is_written() {
     assert_eq!(two(Speech::Text), [format!("get {a}"), format!("get {b}")]);
     assert_eq!(one(Speech::Text, Verb::Set), [format!("Set {a} 60 {stored}")]);
     assert_eq!(one(Speech::Text, Verb::Append), [format!("Append {a} 60 {stored}")]);
+    assert_eq!(one(Speech::Text, Verb::Add), [format!("Add {a} 60 {stored}")]);
+    assert_eq!(one(Speech::Text, Verb::Replace), [format!("Replace {a} 60 {stored}")]);
     assert_eq!(one(Speech::Text, Verb::Delete), [format!("delete {a}")]);
     let tag = |index, several| Tag::new(0x1234, index, several).0;
     let (only, first, second) = (tag(0, false), tag(0, true), tag(1, true));
@@ -93,6 +95,8 @@ fn a_server_understands_what_is_written() {
     );
     assert_eq!(one(Speech::Meta, Verb::Set), [format!("Set {a} O{only} T60 {stored}")]);
     assert_eq!(one(Speech::Meta, Verb::Append), [format!("Set {a} MA O{only} {stored}")]);
+    assert_eq!(one(Speech::Meta, Verb::Add), [format!("Set {a} ME O{only} T60 {stored}")]);
+    assert_eq!(one(Speech::Meta, Verb::Replace), [format!("Set {a} MR O{only} T60 {stored}")]);
     assert_eq!(one(Speech::Meta, Verb::Delete), [format!("Delete {a} O{only} ")]);
     assert_eq!(one(Speech::Binary, Verb::Get), [format!("get {a} #{only:x}")]);
     assert_eq!(
@@ -101,6 +105,8 @@ fn a_server_understands_what_is_written() {
     );
     assert_eq!(one(Speech::Binary, Verb::Set), [format!("Set {a} 60 {stored} #{only:x}")]);
     assert_eq!(one(Speech::Binary, Verb::Append), [format!("Append {a} 0 {stored} #{only:x}")]);
+    assert_eq!(one(Speech::Binary, Verb::Add), [format!("Add {a} 60 {stored} #{only:x}")]);
+    assert_eq!(one(Speech::Binary, Verb::Replace), [format!("Replace {a} 60 {stored} #{only:x}")]);
     assert_eq!(one(Speech::Binary, Verb::Delete), [format!("delete {a} #{only:x}")]);
 }
 
@@ -122,6 +128,8 @@ fn redis_understands_what_is_written() {
     assert_eq!(words(Verb::Append, &[7]), [b"APPEND".to_vec(), a.clone(), stored.clone()]);
     let set = [b"SET".to_vec(), a, stored, b"EX".to_vec(), b"60".to_vec()];
     assert_eq!(words(Verb::Set, &[7]), set);
+    assert_eq!(words(Verb::Add, &[7]), [&set[..], &[b"NX".to_vec()]].concat());
+    assert_eq!(words(Verb::Replace, &[7]), [&set[..], &[b"XX".to_vec()]].concat());
 }
 
 /// All pieces of a stream, in words; none if it is broken.

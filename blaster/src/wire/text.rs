@@ -31,8 +31,9 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places
             names.key(key, out);
             places.key_end = out.len() - start;
         }
-        Verb::Set | Verb::Append => {
-            out.extend_from_slice(if part.verb == Verb::Set { b"set " } else { b"append " });
+        Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
+            out.extend_from_slice(part.verb.name().as_bytes());
+            out.push(b' ');
             names.key(key, out);
             places.key_end = out.len() - start;
             out.extend_from_slice(b" 0 ");

@@ -149,7 +149,7 @@ pub(super) fn meta(input: &[u8]) -> Option<Quick> {
     }
 }
 
-/// A frame that answers GETK, SET, APPEND or DELETE.
+/// A frame that answers GETK, SET, ADD, REPLACE, APPEND or DELETE.
 #[inline(always)]
 pub(super) fn binary(input: &[u8]) -> Option<Quick> {
     let header = input.first_chunk::<HEADER_BYTES>()?;
@@ -163,7 +163,10 @@ pub(super) fn binary(input: &[u8]) -> Option<Quick> {
     let said = match (opcode, u16::from_be_bytes([s0, s1])) {
         (binary::GETK, binary::FOUND) => Usual::Hit,
         (binary::GETK, binary::NOT_FOUND) => Usual::Miss,
-        (binary::SET | binary::APPEND | binary::DELETE, binary::FOUND) => Usual::Done,
+        (
+            binary::SET | binary::ADD | binary::REPLACE | binary::APPEND | binary::DELETE,
+            binary::FOUND,
+        ) => Usual::Done,
         _ => return None,
     };
     Quick::tagged(said, u32::from_be_bytes([o0, o1, o2, o3]), used)

@@ -138,15 +138,15 @@ mod tests {
     #[test]
     fn verbs_are_drawn_by_their_shares() {
         let drawn = counts("get=70,set=25,delete=5", 1.0, false, 1_000_000);
-        for (count, share) in drawn.iter().zip([70, 25, 5, 0]) {
+        for (count, share) in drawn.iter().zip([70, 25, 5, 0, 0, 0]) {
             assert!(count.abs_diff(share * 10_000) < 2_000, "{drawn:?}");
         }
-        assert_eq!(counts("append", 1.0, false, 1000), [0, 0, 0, 1000]);
+        assert_eq!(counts("append", 1.0, false, 1000), [0, 0, 0, 1000, 0, 0]);
     }
 
     #[test]
     fn dealt_verbs_come_in_turn() {
-        assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0]);
+        assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
         let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
         // 48 keys read at once to 5 or 6 writes.
         let mut choice = Choice::new(mix.shares(48.0), true);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_mix_is_printed_as_it_is_read() {
-        for text in ["get=9,set=1", "get=70.5,set=25,delete=4.5", "set=1"] {
+        for text in ["get=9,set=1", "get=70.5,set=25,delete=4.5", "set=1,add=2,replace=0.5"] {
             assert_eq!(Mix::parse(text, Path::new("")).unwrap().to_string(), text);
         }
         for text in ["", "get=0", "put=1", "get=-1", "get=x", "get=1,,set=2", "get=inf"] {

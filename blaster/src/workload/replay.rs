@@ -148,8 +148,7 @@ impl Details {
         let Fields { second, key_bytes, value_bytes, exptime_s, .. } = *fields;
         let (verb, is_exact) = fields.verb;
         self.replaced += u64::from(!is_exact);
-        let writes = matches!(verb, Verb::Set | Verb::Append);
-        let bytes = if writes { value_bytes } else { 0 };
+        let bytes = if verb.writes() { value_bytes } else { 0 };
         self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
         // A clock that is set back stands still instead.
         let second = second.max(self.seconds.last().map_or(0, |last| last.0));
@@ -211,7 +210,9 @@ fn verb_of(name: &str) -> Option<(Verb, bool)> {
         "get" => Some((Verb::Get, true)),
         "gets" => Some((Verb::Get, false)),
         "set" => Some((Verb::Set, true)),
-        "add" | "replace" | "cas" | "incr" | "decr" => Some((Verb::Set, false)),
+        "add" => Some((Verb::Add, true)),
+        "replace" => Some((Verb::Replace, true)),
+        "cas" | "incr" | "decr" => Some((Verb::Set, false)),
         "append" => Some((Verb::Append, true)),
         "prepend" => Some((Verb::Append, false)),
         "delete" => Some((Verb::Delete, true)),

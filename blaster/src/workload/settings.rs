@@ -158,7 +158,8 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "mix",
         value: "VERB=SHARE,...",
-        help: "Shares of get, set, delete and append; a multiget counts as its keys. Or file:PATH",
+        help: "Shares of get, set, delete, append, add and replace; a multiget counts as its keys. \
+               Or file:PATH",
         set: |to, text, base| Mix::parse(text, base).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },

@@ -164,7 +164,7 @@ impl Stream {
                 ask.keys.push(key);
                 (ask.value_bytes, ask.exptime_s) = self.sizes(key);
             }
-            Verb::Set | Verb::Append => {
+            Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
                 self.first(connection, ask);
                 let key = ask.keys.first().copied().unwrap_or(0);
                 (ask.value_bytes, ask.exptime_s) = self.sizes(key);

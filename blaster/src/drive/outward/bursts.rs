@@ -60,8 +60,7 @@ impl Outward {
                 break;
             }
             let Some((verb, key)) = stream.pick() else { break };
-            let is_written = matches!(verb, Verb::Set | Verb::Append);
-            let (value_bytes, exptime_s) = if is_written { stream.sizes(key) } else { (0, 0) };
+            let (value_bytes, exptime_s) = if verb.writes() { stream.sizes(key) } else { (0, 0) };
             let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
             self.writer.write(&part, out.begin(number));
             if !out.end() {

@@ -105,13 +105,12 @@ fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         for request in 0..400_u32 {
             let key = random.next_u64() % 3_000_000_000;
-            let verb = VERBS[usize::try_from(request % 4).unwrap()];
-            let is_written = matches!(verb, Verb::Set | Verb::Append);
+            let verb = VERBS[request as usize % VERBS.len()];
             // Sizes that change now and then, and at last with each request.
             let value_bytes =
                 if request < 300 { [0, 5, 70][request as usize / 100] } else { request };
-            let value_bytes = if is_written { value_bytes } else { 0 };
-            let exptime_s = if verb == Verb::Set { request / 200 } else { 0 };
+            let value_bytes = if verb.writes() { value_bytes } else { 0 };
+            let exptime_s = if verb.makes() { request / 200 } else { 0 };
             let number = u16::try_from(random.next_u64() % 65_536).unwrap();
             let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
             let (mut short, mut long) = (b"before".to_vec(), b"before".to_vec());

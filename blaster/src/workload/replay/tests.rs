@@ -14,6 +14,8 @@ timestamp,anonymized key,key size,value size,client id,operation,TTL
 13,c,d,5,7,1,delete,0
 12,e,300,4294967297,1,incr,0
 14,e,300,1,1,prepend,0
+14,a:b,3,9,1,add,7
+14,c,d,5,8,2,replace,0
 ";
 
 fn decode(text: &str, most: u64) -> Result<Replay, (u64, String)> {
@@ -23,7 +25,7 @@ fn decode(text: &str, most: u64) -> Result<Replay, (u64, String)> {
 #[test]
 fn a_cache_trace_is_read() {
     let replay = decode(ROWS, 0).unwrap();
-    assert_eq!((replay.keys, replay.requests.as_slice()), (3, &[0, 0, 1, 0, 1, 2, 2][..]));
+    assert_eq!((replay.keys, replay.requests.as_slice()), (3, &[0, 0, 1, 0, 1, 2, 2, 0, 1][..]));
     let details = replay.details.as_ref().unwrap();
     let operations: Vec<_> = details
         .operations
@@ -38,6 +40,8 @@ fn a_cache_trace_is_read() {
         ("delete", 0, 0),
         ("set", VALUE_BYTES_MAX, 0),
         ("append", 1, 0),
+        ("add", 9, 7),
+        ("replace", 8, 0),
     ];
     assert_eq!(operations, expected);
     assert_eq!(details.replaced, 3);
@@ -45,8 +49,8 @@ fn a_cache_trace_is_read() {
     assert_eq!(details.value_bytes, [100, 7, VALUE_BYTES_MAX]);
     // Four in the first second, then a pause; the clock that went back stood still.
     let mut cursor = 0;
-    let due: Vec<_> = (0..7).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
-    assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000]);
+    let due: Vec<_> = (0..9).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
+    assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000, 4333, 4666]);
     assert_eq!(replay.due_ns(1, &mut cursor), Some(250_000_000));
     assert_eq!(replay.length_ns(), Some(5_000_000_000));
     assert_eq!(decode(ROWS, 2).unwrap().requests, [0, 0]);
