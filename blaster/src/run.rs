@@ -5,6 +5,7 @@
 //! left with what was stored, as any client leaves them.
 //! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
 
+mod asked;
 pub mod capacity;
 mod course;
 mod crew;
@@ -138,13 +139,17 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     Ok(done)
 }
 
-/// What is there before the first request: servers, names, and an ear for Ctrl-C.
+/// What is there before the first request: servers, names, and an ear for Ctrl-C and for who asks
+/// for a report.
 fn ground(plan: &Plan) -> Result<Ground, RunError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (signal, second) = (signal_hook::consts::SIGINT, Arc::clone(&stop));
     // The second Ctrl-C ends the program at once.
     signal_hook::flag::register_conditional_default(signal, second).map_err(RunError::Signals)?;
     signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(RunError::Signals)?;
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&asked))
+        .map_err(RunError::Signals)?;
     has_cpus(plan)?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);
@@ -156,7 +161,7 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     if let Some(told) = too_small {
         live::tell(plan, &format!("before filling: {told}"));
     }
-    Ok(Ground { servers, workload, names, stop })
+    Ok(Ground { servers, workload, names, stop, asked })
 }
 
 /// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.

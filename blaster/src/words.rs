@@ -18,6 +18,11 @@ pub(crate) fn time(ns: u64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
+/// The same of what may not be known.
+pub(crate) fn some_time(ns: Option<f64>) -> String {
+    ns.map_or("-".to_owned(), |ns| time(whole(ns)))
+}
+
 /// A long time, as on a clock.
 pub(crate) fn clock(left: Duration) -> String {
     match left.as_secs() + u64::from(left.subsec_nanos() > 0) {

@@ -106,8 +106,12 @@ fn so_many_requests_and_no_more() {
 
 /// Ctrl-C.
 fn interrupt(child: &Child) {
+    signal(child, rustix::process::Signal::INT);
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 #[test]
@@ -126,6 +130,41 @@ fn ctrl_c_keeps_what_was_measured() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let out = lines.join("\n");
     assert!(out.contains("p99.99") && out.contains("stopped by Ctrl-C"), "{out}");
+}
+
+#[test]
+fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
+    let (_running, target) = server();
+    let folder = std::env::temp_dir().join(format!("kvblaster-asked-{}", std::process::id()));
+    let words = format!("run --keys 1000 -r 1000 --schedule 0s+2x1h -o {}", folder.display());
+    let mut command = kvblaster(&words, &target);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // It listens from before it fills the server.
+    assert!(told.any(|line| line.starts_with("populated ")));
+    // Of each: when it begins, and the requests of all types that were sent.
+    let reports = [(); 2].map(|()| {
+        signal(&child, rustix::process::Signal::USR1);
+        let head = told.find(|line| line.starts_with("asked for: ")).expect("a report");
+        let all = told.find(|line| line.starts_with("all ")).expect("a line of all types");
+        let from = head.split(' ').nth(5).unwrap().parse::<f64>().unwrap();
+        (from, all.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
+    });
+    let [(first_s, first), (second_s, second)] = reports;
+    assert!(first_s == 0.0 && second_s >= 0.9 && first > 0 && second > 0, "{reports:?}");
+    interrupt(&child);
+    told.for_each(drop);
+    child.wait().unwrap();
+    let asked = std::fs::read_to_string(folder.join("asked.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = asked.lines().map(|line| line.split(',').collect()).collect();
+    let all = |row: &&Vec<&str>| row[4] == "all";
+    let kept: Vec<(&str, &str)> = rows.iter().filter(all).map(|row| (row[1], row[7])).collect();
+    assert_eq!(kept, [("1", &first.to_string()[..]), ("2", &second.to_string())], "{asked}");
+    // The report that they parted is whole.
+    let result = blaster::result::RunResult::read(&folder).unwrap();
+    let sent: u64 = result.reports[0].tally.verbs.iter().map(|verb| verb.sent).sum();
+    assert!(result.reports.len() == 1 && sent >= first + second, "{sent} of {reports:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

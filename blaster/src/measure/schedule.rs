@@ -157,6 +157,16 @@ impl Merged {
     }
 }
 
+impl Merged {
+    /// Adds another part of the same threads' time. Nobody was busier in both than this says.
+    pub(crate) fn join(&mut self, other: &Merged) {
+        let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
+        let all = (ours + theirs).max(1.0);
+        self.busiest = (self.busiest * ours + other.busiest * theirs) / all;
+        self.tally.merge(&other.tally);
+    }
+}
+
 impl Collector {
     /// One for `threads` threads, each of which hands over each epoch once.
     #[must_use]

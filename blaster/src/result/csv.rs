@@ -10,11 +10,11 @@ use crate::workload::VERBS;
 use std::fmt::Write;
 
 /// Columns of `reports.csv`: times in microseconds, CPU in CPUs.
-const REPORTS: &str = "run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,\
-answered_per_s,keys,hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,\
-p90_us,p95_us,p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,\
-service_max_us,server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,\
-machine_softirq";
+pub(crate) const REPORTS: &str = "\
+run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,answered_per_s,keys,\
+hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,p90_us,p95_us,\
+p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,service_max_us,\
+server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq\r\n";
 
 /// Columns of `cpus.csv`: shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
@@ -25,18 +25,21 @@ p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest
 min_us,sd_us";
 
 /// Each report.
-#[must_use]
-pub fn reports(reports: &[Interval]) -> String {
-    let mut out = format!("{REPORTS}\r\n");
-    for (nth, report) in reports.iter().enumerate() {
-        for verb in VERBS {
-            let tally = report.tally.verb(verb);
-            if tally.sent > 0 || tally.answered > 0 {
-                row(&mut out, nth, report, verb.name(), tally);
-            }
+pub(crate) fn reports(reports: &[Interval]) -> String {
+    let rows = reports.iter().enumerate().map(|(nth, report)| rows(nth, report));
+    std::iter::once(REPORTS.to_owned()).chain(rows).collect()
+}
+
+/// One report: a row a type of request.
+pub(crate) fn rows(nth: usize, report: &Interval) -> String {
+    let mut out = String::new();
+    for verb in VERBS {
+        let tally = report.tally.verb(verb);
+        if tally.sent > 0 || tally.answered > 0 {
+            row(&mut out, nth, report, verb.name(), tally);
         }
-        row(&mut out, nth, report, "all", &report.tally.total());
     }
+    row(&mut out, nth, report, "all", &report.tally.total());
     out
 }
 
@@ -87,8 +90,7 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
 }
 
 /// This machine's CPUs, report by report: all of them, then each.
-#[must_use]
-pub fn cpus(reports: &[Interval]) -> String {
+pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
         let Some(machine) = &report.usage.machine else { continue };
@@ -106,8 +108,7 @@ pub fn cpus(reports: &[Interval]) -> String {
 }
 
 /// Latency against throughput, trial by trial.
-#[must_use]
-pub fn curve(curve: &[Point]) -> String {
+pub(crate) fn curve(curve: &[Point]) -> String {
     let mut out = format!("{CURVE}\r\n");
     for (nth, point) in curve.iter().enumerate() {
         let us = |ns: Option<u64>| cell(ns.map(|ns| ns as f64 / 1000.0), 3);

@@ -5,6 +5,7 @@
 //! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
+use super::asked::Asked;
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
 use super::patience::{Hopeless, Patience, silence_max};
@@ -163,25 +164,25 @@ pub(crate) fn drive(
     };
     let is_cold = plan.warm.is_some() && !is_on(plan, ground, &crew);
     let mut marks = Marks::new(watch, plan.schedule);
-    let mut mail = Collector::new(crew.reporters);
-    let mut merged = Vec::new();
-    let mut take = |handed: Handed, live: &Live| {
-        if let Some((epoch, all)) = mail.take(handed.epoch, &handed.tally) {
-            live.reported(epoch, &all.tally);
-            merged.push((epoch, all));
-        }
-    };
+    let mut books = Books::new(crew.reporters, Asked::new(watch, rate_of(pace)));
+    // No part of an epoch is so short that a thread may not see it.
+    let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
     while epoch <= plan.schedule.reports && is_on(plan, ground, &crew) {
         let left = plan.schedule.end_of(epoch).saturating_sub(crew.start.elapsed());
         if left.is_zero() {
             epoch += 1;
-            crew.move_on(epoch);
+            crew.move_on(books.asked.number(epoch));
             marks.mark(watch, crew.start.elapsed());
             continue;
         }
         if let Some(handed) = crew.next(left.min(TICK)) {
-            take(handed, live);
+            books.take(handed, plan, live);
+        }
+        let (now, ends) = (crew.start.elapsed(), plan.schedule.end_of(epoch));
+        let is_inside = marks.last_end() + part_min < now && now + part_min < ends;
+        if is_inside && books.asked.is_cut(ground, watch, (epoch, now)) {
+            crew.move_on(books.asked.number(epoch));
         }
         live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
     }
@@ -200,15 +201,59 @@ pub(crate) fn drive(
         marks.mark(watch, elapsed);
     }
     let (rest, failed) = crew.end();
-    rest.into_iter().for_each(|handed| take(handed, live));
-    merged.extend(mail.rest());
+    rest.into_iter().for_each(|handed| books.take(handed, plan, live));
     let cut_short = failed.map(|error| error.to_string());
     let stopped = || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C".to_owned());
     Ok(Course {
-        intervals: marks.intervals(merged, rate_of(pace)),
+        intervals: marks.intervals(books.close(), rate_of(pace)),
         cut_short: cut_short.or_else(stopped),
         unsettled,
     })
+}
+
+/// What is put together of what threads hand over.
+struct Books {
+    mail: Collector,
+    /// Epochs of which a part is whole.
+    merged: Vec<(u32, Merged)>,
+    asked: Asked,
+}
+
+impl Books {
+    fn new(reporters: u32, asked: Asked) -> Books {
+        Books { mail: Collector::new(reporters), merged: Vec::new(), asked }
+    }
+
+    fn take(&mut self, handed: Handed, plan: &Plan, live: &Live) {
+        let Some((number, all)) = self.mail.take(handed.epoch, &handed.tally) else { return };
+        let (epoch, report) = self.asked.take(number, &all);
+        let all = self.join(epoch, all);
+        match report {
+            Some(report) => report.tell(live, plan.out.as_deref()),
+            None => live.reported(epoch, &all.tally),
+        }
+    }
+
+    /// The part of an epoch, with those before it.
+    fn join(&mut self, epoch: u32, part: Merged) -> &Merged {
+        let at = self.merged.iter().position(|(other, _)| *other == epoch);
+        let at = at.unwrap_or_else(|| {
+            self.merged.push((epoch, Merged::default()));
+            self.merged.len() - 1
+        });
+        let all = &mut self.merged[at].1;
+        all.join(&part);
+        all
+    }
+
+    /// All epochs.
+    fn close(mut self) -> Vec<(u32, Merged)> {
+        for (number, part) in std::mem::replace(&mut self.mail, Collector::new(0)).rest() {
+            let (epoch, _) = self.asked.take(number, &part);
+            self.join(epoch, part);
+        }
+        self.merged
+    }
 }
 
 /// Is there any reason to go on?
@@ -273,6 +318,11 @@ struct Marks {
 impl Marks {
     fn new(watch: &Watch, schedule: Schedule) -> Marks {
         Marks { schedule, ends: Vec::new(), last: watch.moment() }
+    }
+
+    /// When the last epoch ended.
+    fn last_end(&self) -> Duration {
+        self.ends.last().map_or(Duration::ZERO, |(end, _)| *end)
     }
 
     /// An epoch has ended.

@@ -33,12 +33,20 @@ pub(crate) struct Ground {
     pub(crate) names: Names,
     /// Ctrl-C was pressed.
     pub(crate) stop: Arc<AtomicBool>,
+    /// A report was asked for.
+    pub(crate) asked: Arc<AtomicBool>,
 }
 
 impl Ground {
     pub(crate) fn is_stopped(&self) -> bool {
         // Relaxed: a flag by itself, in no order to anything.
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Was a report asked for since this was called?
+    pub(crate) fn takes_question(&self) -> bool {
+        // Relaxed: a flag by itself, in no order to anything.
+        self.asked.swap(false, Ordering::Relaxed)
     }
 }
 

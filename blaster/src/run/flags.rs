@@ -37,7 +37,8 @@ libmemcached does.
   kvblaster run localhost:11211                        a first look
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    does it bear this rate?
   kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
-                                                       to compare with others";
+                                                       to compare with others
+  kill -USR1 PID        what it saw so far, while it goes on; Ctrl-C ends it";
 
 const ABOUT_CAPACITY: &str = "\
 Finds the highest rate at which the servers answer 99 % of what is asked, with
@@ -134,7 +135,8 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     #[arg(long, short = '6', help_heading = DRIVEN)]
     pub ipv6: bool,
 
-    /// Settling and reports: 2s+6x10s is two seconds, and then six reports of ten
+    /// Settling and reports: 2s+6x10s is two seconds, and then six reports of ten; paper is
+    /// 100s+6x10s, as the KV-Cache paper measured
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
     /// Before the schedule, traffic until the hit ratio has settled, at most so long: in the last

@@ -1,0 +1,211 @@
+//! Reports on demand: SIGUSR1 asks what was seen since the last one, or since the traffic began.
+//!
+//! ```text
+//! schedule's epochs   |--- 0 ---|-------- 1 --------|-------- 2 --------|
+//! what threads count  |--- 0 ---|-- 1 --|---- 2 ----|-------- 3 --------|
+//!                                       ^ asked for: a cut
+//! ```
+//!
+//! Where: `course` asks it at each turn. Invariant: the schedule's reports are what they would be
+//! without: their parts are put together again. One in `SPACING` at most; asked for sooner, it
+//! waits. Source: the paper's section 5.2.2: counts, throughput, RTT, late responses by type.
+
+use super::crew::Ground;
+use super::live::Live;
+use crate::measure::Interval;
+use crate::measure::schedule::Merged;
+use crate::measure::watch::{Moment, Watch};
+use crate::result::csv;
+use crate::words::some_time;
+use crate::workload::VERBS;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// Between two reports on demand, at least.
+const SPACING: Duration = Duration::from_secs(1);
+/// The file they are appended to, in the folder of a result.
+const FILE: &str = "asked.csv";
+
+/// What was asked for during one stretch of traffic.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The number, of those that threads count, that each report ended; and the report, but for
+    /// what the threads saw.
+    cuts: Vec<(u32, Interval)>,
+    asked_per_s: Option<f64>,
+    /// What was seen since the last one that is told.
+    seen: Merged,
+    from: Duration,
+    moment: Moment,
+}
+
+impl Asked {
+    /// Nothing yet, of traffic that begins at a rate, if at one.
+    pub(crate) fn new(watch: &Watch, asked_per_s: Option<f64>) -> Asked {
+        let (seen, from, moment) = (Merged::default(), Duration::ZERO, watch.moment());
+        Asked { asked_per_s, cuts: Vec::new(), seen, from, moment }
+    }
+
+    /// The number by which threads know an epoch from now on.
+    pub(crate) fn number(&self, epoch: u32) -> u32 {
+        epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// If a report is asked for, and the last one is long enough ago, it ends now: threads are to
+    /// go on to the next number.
+    pub(crate) fn is_cut(
+        &mut self,
+        ground: &Ground,
+        watch: &Watch,
+        (epoch, elapsed): (u32, Duration),
+    ) -> bool {
+        let is_cut = elapsed.saturating_sub(self.from) >= SPACING && ground.takes_question();
+        if is_cut {
+            self.cut(watch, (epoch, elapsed));
+        }
+        is_cut
+    }
+
+    fn cut(&mut self, watch: &Watch, (epoch, elapsed): (u32, Duration)) {
+        let now = watch.moment();
+        let (start_s, end_s) = (self.from.as_secs_f64(), elapsed.as_secs_f64());
+        let usage = now.since(&self.moment);
+        let interval = Interval::new(Merged::default(), start_s, end_s - start_s, usage);
+        let interval = Interval { asked_per_s: self.asked_per_s, ..interval };
+        self.cuts.push((self.number(epoch), interval));
+        (self.from, self.moment) = (elapsed, now);
+    }
+
+    /// Takes what all threads saw of a number. Gives the epoch that it is a part of, and the report
+    /// if one ended there; else it is the epoch's last part.
+    pub(crate) fn take(&mut self, number: u32, all: &Merged) -> (u32, Option<Report>) {
+        self.seen.join(all);
+        let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
+        let report = self.cuts.get(before).filter(|(cut, _)| *cut == number).map(|(_, report)| {
+            let Merged { tally, busiest } = std::mem::take(&mut self.seen);
+            Report { nth: before, interval: Interval { tally, busiest, ..report.clone() } }
+        });
+        (number - u32::try_from(before).unwrap_or(number), report)
+    }
+}
+
+/// A report that was asked for.
+#[derive(Debug)]
+pub(crate) struct Report {
+    nth: usize,
+    interval: Interval,
+}
+
+impl Report {
+    /// Tells it, and appends it to the file in a result's folder, if there is one.
+    pub(crate) fn tell(&self, live: &Live, folder: Option<&Path>) {
+        live.note(&told(&self.interval));
+        if let Some(Err(error)) = folder.map(|folder| self.keep(folder)) {
+            live.note(&format!("{FILE} cannot be written: {error}"));
+        }
+    }
+
+    fn keep(&self, folder: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(folder.join(FILE))?;
+        let head = if self.nth == 0 { csv::REPORTS } else { "" };
+        file.write_all((head.to_owned() + &csv::rows(self.nth, &self.interval)).as_bytes())
+    }
+}
+
+/// A report for people: a line a type of request, as wide as a terminal.
+fn told(report: &Interval) -> String {
+    let mut out = format!(
+        "asked for: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
+        report.seconds,
+        report.start_s,
+        "",
+        "sent",
+        "answered",
+        "failed",
+        "sent/s",
+        "answ./s",
+        "min",
+        "mean",
+        "max",
+        "late"
+    );
+    let total = report.tally.total();
+    let named = VERBS.iter().map(|verb| (verb.name(), report.tally.verb(*verb)));
+    for (name, tally) in named.chain([("all", &total)]) {
+        if tally.sent + tally.answered + tally.timeouts == 0 && name != "all" {
+            continue;
+        }
+        let times = &tally.response_ns;
+        let _ = write!(
+            out,
+            "\n{name:<8}{:>9}{:>9}{:>8}{:>8.0}{:>8.0}{:>8}{:>8}{:>8}{:>6}",
+            tally.sent,
+            tally.answered,
+            tally.failed(),
+            report.per_s(tally.sent),
+            report.per_s(tally.answered),
+            some_time(times.min_ns().map(|ns| ns as f64)),
+            some_time(times.mean_ns()),
+            some_time(times.max_ns().map(|ns| ns as f64)),
+            tally.late_or_lost()
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Tally;
+    use crate::workload::Verb;
+
+    fn merged(gets: u64, busiest: f64, wall_ns: u64) -> Merged {
+        let mut tally = Tally { wall_ns, ..Tally::new(1) };
+        (0..gets).for_each(|_| tally.sent(Verb::Get, 1, 0, 0));
+        tally.answered_n(Verb::Get, 60_000, None, gets);
+        Merged { tally, busiest }
+    }
+
+    #[test]
+    fn a_cut_parts_an_epoch_and_its_parts_are_the_whole() {
+        let watch = Watch::new(std::iter::empty(), &[]);
+        let mut asked = Asked::new(&watch, None);
+        let mut cut = |epoch, at_s| {
+            let number = asked.number(epoch);
+            asked.cut(&watch, (epoch, Duration::from_secs(at_s)));
+            number
+        };
+        // Two in the second epoch, one in the fourth.
+        assert_eq!([cut(1, 15), cut(1, 17), cut(3, 33)], [1, 2, 5]);
+        assert_eq!(asked.number(4), 7);
+        let mut seen = |number| {
+            let (epoch, report) = asked.take(number, &merged(1 << number, 0.5, 10));
+            let sent = |one: Report| one.interval.tally.verb(Verb::Get).sent;
+            (epoch, report.map(sent))
+        };
+        let all: Vec<_> = (0..8).map(&mut seen).collect();
+        let expected =
+            [(0, None), (1, Some(3)), (1, Some(4)), (1, None), (2, None), (3, Some(56)), (3, None)];
+        assert_eq!(all, [&expected[..], &[(4, None)]].concat());
+        // A thread that was busy for a tenth of the time was not busy all of it.
+        let mut parts = merged(1, 0.2, 90);
+        parts.join(&merged(2, 1.0, 10));
+        assert!((parts.busiest - 0.28).abs() < 1e-9 && parts.tally == merged(3, 0.0, 100).tally);
+    }
+
+    #[test]
+    fn a_report_is_told_by_type_in_lines_that_fit() {
+        let interval = Interval { start_s: 1.0, seconds: 2.0, ..Interval::default() };
+        let text = told(&Interval { tally: merged(10, 0.0, 0).tally, ..interval });
+        let expected = "\
+asked for: 2.0 s from 1.0 s on
+             sent answered  failed  sent/s answ./s     min    mean     max  late
+get            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10
+all            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10";
+        assert_eq!(text, expected);
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+    }
+}
