@@ -99,10 +99,7 @@ pub struct Aim {
 impl Aim {
     /// The capacities of the paper and of the thesis: `avg` (the mean is below the target), `p99`,
     /// `p999`, and `max`: no request is answered later than the target, or lost.
-    ///
-    /// # Errors
-    /// None that a duration could cause.
-    pub fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
+    pub(crate) fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
         let ns = target.as_nanos();
         let (time, unit) = match ns {
             ns if ns.is_multiple_of(1_000_000) => (ns / 1_000_000, "ms"),
@@ -151,8 +148,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// With the verdict of the self-check.
-    #[must_use]
-    pub fn new(interval: Interval) -> Outcome {
+    pub(crate) fn new(interval: Interval) -> Outcome {
         let client_bound = check(&interval, Loop::Open).own_fault().cloned();
         Outcome { interval, client_bound }
     }
@@ -202,16 +198,14 @@ pub struct Found {
 
 impl Capacity {
     /// Rounds in which it held at no rate.
-    #[must_use]
-    pub fn rounds_of_none(&self) -> usize {
+    pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
 }
 
 impl Found {
     /// What the generator has to do with what did not hold; without one, nothing.
-    #[must_use]
-    pub fn remark(&self) -> Option<Remark> {
+    pub(crate) fn remark(&self) -> Option<Remark> {
         let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
         let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
         let is_spoilt = |point: &&Point| point.met.len() < self.capacities.len();
@@ -226,10 +220,7 @@ impl Found {
 }
 
 /// Searches for the capacities. `tell` is called after each trial, with its point.
-///
-/// # Errors
-/// A trial could not be made.
-pub fn search<T: Trial>(
+pub(crate) fn search<T: Trial>(
     aim: &Aim,
     trial: &mut T,
     mut tell: impl FnMut(&Point),

@@ -68,8 +68,7 @@ impl Interval {
     }
 
     /// A count as a rate.
-    #[must_use]
-    pub fn per_s(&self, count: u64) -> f64 {
+    pub(crate) fn per_s(&self, count: u64) -> f64 {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
@@ -87,16 +86,14 @@ impl Interval {
     }
 
     /// Whether as many requests fell due as were asked for, but for the chance in their gaps.
-    #[must_use]
-    pub fn is_offered_in_full(&self) -> bool {
+    pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;
         self.tally.offered as f64 >= ACHIEVED_SHARE_MIN * due - GAP_DEVIATIONS * due.sqrt()
     }
 
     /// What an objective is judged by.
-    #[must_use]
-    pub fn judged(&self) -> Judged<'_> {
+    pub(crate) fn judged(&self) -> Judged<'_> {
         Judged { tally: &self.tally, seconds: self.seconds }
     }
 }

@@ -83,14 +83,12 @@ pub struct Judgement {
 
 impl Objective {
     /// As it was written.
-    #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The figure that is asked for.
-    #[must_use]
-    pub fn value(&self, judged: Judged<'_>) -> Option<f64> {
+    pub(crate) fn value(&self, judged: Judged<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {
             Some(verb) => judged.tally.verb(verb),
@@ -121,15 +119,13 @@ impl Objective {
     }
 
     /// Whether it is met.
-    #[must_use]
-    pub fn is_met(&self, judged: Judged<'_>) -> bool {
+    pub(crate) fn is_met(&self, judged: Judged<'_>) -> bool {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
     /// Whether a generator that is late can only make it harder to meet: it adds to each response
     /// time, and has no part in what was found. From the sending, or at least so much, is easier.
-    #[must_use]
-    pub fn is_harder_when_late(&self) -> bool {
+    pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
             Figure::Mean | Figure::Min | Figure::Max | Figure::Quantile(_) | Figure::Late => {
@@ -141,15 +137,13 @@ impl Objective {
     }
 
     /// Whether it asks that something never happens: then no failure is borne beside it.
-    #[must_use]
-    pub fn asks_for_none(&self) -> bool {
+    pub(crate) fn asks_for_none(&self) -> bool {
         let is_share = matches!(self.figure, Figure::Late | Figure::Errors | Figure::Timeouts);
         is_share && self.order == Order::AtMost && self.bound <= 0.0
     }
 
     /// Whether it is met, by what, in words.
-    #[must_use]
-    pub fn judge(&self, judged: Judged<'_>) -> Judgement {
+    pub(crate) fn judge(&self, judged: Judged<'_>) -> Judgement {
         let value = self.value(judged);
         let is_met = value.is_some_and(|value| self.accepts(value));
         let was = match value {
@@ -318,43 +312,16 @@ mod tests {
 
     #[test]
     fn what_holds_is_met_and_what_does_not_is_not() {
-        let met = [
-            "get:p99<1ms",
-            "get:mean<510us",
-            "get:mean>0.49ms",
-            "p50 < 600 us",
-            "max>=10ms",
-            "service:max<6ms",
-            "set:service:min>4ms",
-            "get:late<=1%",
-            "errors<0.1%",
-            "set:errors>=10%",
-            "hit>=90%",
-            "hit>0.89",
-            "rate>100k",
-            "rate<0.11M/s",
-            "timeouts<=0",
-            "p99.9>9ms",
-            "get:p999<=1001us",
-            "sd>1us",
-            "delete:rate<=0",
-        ];
-        for objective in met {
+        let met = "get:p99<1ms, get:mean<510us, get:mean>0.49ms, p50 < 600 us, max>=10ms, \
+             service:max<6ms, set:service:min>4ms, get:late<=1%, errors<0.1%, \
+             set:errors>=10%, hit>=90%, hit>0.89, rate>100k, rate<0.11M/s, timeouts<=0, \
+             p99.9>9ms, get:p999<=1001us, sd>1us, delete:rate<=0";
+        for objective in met.split(", ") {
             assert!(is_met(objective), "{objective}");
         }
-        let unmet = [
-            "get:p99<900us",
-            "mean<500us",
-            "max<10ms",
-            "service:max<4ms",
-            "late<=0",
-            "errors<=0",
-            "hit>95%",
-            "rate>200k",
-            "append:p99<1s",
-            "delete:hit>=0",
-        ];
-        for objective in unmet {
+        let unmet = "get:p99<900us, mean<500us, max<10ms, service:max<4ms, late<=0, errors<=0, \
+             hit>95%, rate>200k, append:p99<1s, delete:hit>=0";
+        for objective in unmet.split(", ") {
             assert!(!is_met(objective), "{objective}");
         }
     }
@@ -372,34 +339,11 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let wrong = [
-            "",
-            "p99",
-            "p99<",
-            "p99<1",
-            "p99<1%",
-            "p99=1ms",
-            "p101<1ms",
-            "pp<1ms",
-            "p<1ms",
-            "p-1<1ms",
-            "hit>1ms",
-            "hit>101%",
-            "hit>-1",
-            "rate>1s",
-            "rate>k",
-            "rate>",
-            "x:p99<1ms",
-            "get:set:p99<1ms",
-            "service:service:p99<1ms",
-            "mean<1ms<2ms",
-            "pnan<1ms",
-            "hit>NaN",
-            "errors<1e-3",
-            "rate>inf",
-            "rate>é",
-        ];
-        for text in wrong {
+        let wrong = ", p99, p99<, p99<1, p99<1%, p99=1ms, p101<1ms, pp<1ms, p<1ms, p-1<1ms, \
+             hit>1ms, hit>101%, hit>-1, rate>1s, rate>k, rate>, x:p99<1ms, \
+             get:set:p99<1ms, service:service:p99<1ms, mean<1ms<2ms, pnan<1ms, hit>NaN, \
+             errors<1e-3, rate>inf, rate>é";
+        for text in wrong.split(", ") {
             let error = text.parse::<Objective>().expect_err(text);
             assert!(error.to_string().contains("p99<1ms"), "{error}");
         }

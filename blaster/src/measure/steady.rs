@@ -7,7 +7,7 @@
 
 use super::check::{Remark, Severity};
 use super::{Interval, Times};
-use crate::words::{grouped, time};
+use crate::words::{grouped, time, whole};
 
 /// The rule that reports agree.
 pub const UNSTEADY: &str = "unsteady";
@@ -24,8 +24,7 @@ const BEYOND_MIN: f64 = 10.0;
 const NAMED_MAX: usize = 4;
 
 /// The middle one; of an even number the mean of both.
-#[must_use]
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;
     let lower = values.get((values.len() - 1) / 2)?;
@@ -33,15 +32,17 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// A percentile of times, if enough of them are beyond it.
-#[must_use]
-pub fn told_ns(times: &Times, quantile: f64) -> Option<f64> {
+pub(crate) fn told_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
 /// Which reports stand apart by a figure. A factor of `near` is never apart, its square always.
-#[must_use]
-pub fn apart(reports: &[Interval], near: f64, of: impl Fn(&Interval) -> Option<f64>) -> Vec<usize> {
+pub(crate) fn apart(
+    reports: &[Interval],
+    near: f64,
+    of: impl Fn(&Interval) -> Option<f64>,
+) -> Vec<usize> {
     let log = |report| of(report).filter(|value| *value > 0.0).map(f64::ln);
     let logs: Vec<Option<f64>> = reports.iter().map(log).collect();
     let middle = median(logs.iter().flatten().copied().collect()).unwrap_or_default();
@@ -61,9 +62,8 @@ const FIGURES: [Figure; 3] = [
     ("rate", RATES_NEAR, |report| Some(report.achieved_per_s()), |rate| grouped(rate) + "/s"),
 ];
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn time_of(ns: f64) -> String {
-    time(ns as u64)
+    time(whole(ns))
 }
 
 fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
@@ -71,14 +71,12 @@ fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
 }
 
 /// Which reports stand apart by any figure. `is_even`: as much is asked for in each.
-#[must_use]
-pub fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
+pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
 /// Names the reports that stand apart, and by what. `is_even`: as much is asked for in each.
-#[must_use]
-pub fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
+pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
     let sentence = format!(

@@ -9,6 +9,11 @@ use super::{Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
+/// Adds these counts of another's to ours.
+macro_rules! add {
+    ($ours:expr, $theirs:expr, $($count:ident)+) => { $($ours.$count += $theirs.$count;)+ };
+}
+
 /// What came of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
@@ -114,11 +119,7 @@ impl Refusals {
 
     /// Adds all of another's.
     pub fn merge(&mut self, other: &Refusals) {
-        self.out_of_memory += other.out_of_memory;
-        self.too_large += other.too_large;
-        self.not_understood += other.not_understood;
-        self.not_allowed += other.not_allowed;
-        self.other += other.other;
+        add!(self, other, out_of_memory too_large not_understood not_allowed other);
         if self.first.is_none() {
             self.first.clone_from(&other.first);
         }
@@ -265,8 +266,7 @@ impl Tally {
             ours.timeouts += theirs.timeouts;
         }
         self.cut_off += other.cut_off;
-        self.udp.lost += other.udp.lost;
-        self.udp.timeouts += other.udp.timeouts;
+        add!(self.udp, other.udp, lost timeouts);
     }
 
     /// Adds all of another's.
@@ -275,21 +275,10 @@ impl Tally {
             ours.merge(theirs);
         }
         self.lateness_ns.merge(&other.lateness_ns);
-        self.busy_ns += other.busy_ns;
-        self.wall_ns += other.wall_ns;
-        self.offered += other.offered;
-        self.connects += other.connects;
-        self.disconnects += other.disconnects;
-        self.cut_off += other.cut_off;
         self.refusals.merge(&other.refusals);
-        self.udp.lost += other.udp.lost;
-        self.udp.reordered += other.udp.reordered;
-        self.udp.duplicate += other.udp.duplicate;
-        self.udp.timeouts += other.udp.timeouts;
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self.broken += other.broken;
-        self.held_back += other.held_back;
+        add!(self, other, busy_ns wall_ns offered connects disconnects cut_off);
+        add!(self, other, sent_bytes received_bytes broken held_back);
+        add!(self.udp, other.udp, lost reordered duplicate timeouts);
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
@@ -330,16 +319,7 @@ impl Tally {
 impl VerbTally {
     /// Adds all of another's.
     pub fn merge(&mut self, other: &VerbTally) {
-        self.sent += other.sent;
-        self.answered += other.answered;
-        self.keys += other.keys;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.not_done += other.not_done;
-        self.errors += other.errors;
-        self.corrupt += other.corrupt;
-        self.late += other.late;
-        self.timeouts += other.timeouts;
+        add!(self, other, sent answered keys hits misses not_done errors corrupt late timeouts);
         self.response_ns.merge(&other.response_ns);
         self.service_ns.merge(&other.service_ns);
     }

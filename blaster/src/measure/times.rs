@@ -17,8 +17,7 @@ pub struct Times(Option<Histogram<u64>>);
 
 impl Times {
     /// Takes a histogram that was read back.
-    #[must_use]
-    pub fn from_histogram(histogram: Histogram<u64>) -> Times {
+    pub(crate) fn from_histogram(histogram: Histogram<u64>) -> Times {
         Times(Some(histogram))
     }
 

@@ -42,22 +42,20 @@ impl Default for Warm {
 
 impl Warm {
     /// Until `at`, so many more of so many more keys were hits.
-    pub fn add(&mut self, at: Duration, hits: u64, keys: u64) {
+    pub(crate) fn add(&mut self, at: Duration, hits: u64, keys: u64) {
         let last = self.seen.last().copied().unwrap_or_default();
         self.seen.push(Seen { at, hits: last.hits + hits, keys: last.keys + keys });
     }
 
     /// The hit ratio of the last quarter of the time so far, and of the quarter before; none where
     /// nothing was looked up in one of them.
-    #[must_use]
-    pub fn ratios(&self) -> Option<[f64; 2]> {
+    pub(crate) fn ratios(&self) -> Option<[f64; 2]> {
         let [last, before] = self.quarters();
         Some([last.0?, before.0?])
     }
 
     /// Has it settled?
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let [(Some(last), keys), (Some(before), keys_before)] = self.quarters() else {
             return false;
         };

@@ -25,10 +25,7 @@ pub enum Kind {
 }
 
 /// A log of all reports.
-///
-/// # Errors
-/// A histogram cannot be encoded.
-pub fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
+pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
     let failed = |error: &dyn std::fmt::Debug| ResultError::Histogram(format!("{error:?}"));
     let mut bytes = Vec::new();
     let mut encoder = V2DeflateSerializer::new();

@@ -20,7 +20,6 @@ use explained::Advice;
 use std::fmt::Write;
 
 /// The whole text.
-#[must_use]
 pub fn text(plan: &Plan, done: &RunResult) -> String {
     let mut out = String::new();
     head(&mut out, plan, &done.manifest);

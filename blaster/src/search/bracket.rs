@@ -55,16 +55,20 @@ pub struct Bracket {
 impl Bracket {
     /// One that starts at a rate and steps out of it by a factor at first; rates stay in `range`.
     /// Only a server that fails leads it below `floor`.
-    #[must_use]
-    pub fn new(start: f64, floor: f64, step: f64, range: (f64, f64), precision: f64) -> Bracket {
+    pub(crate) fn new(
+        start: f64,
+        floor: f64,
+        step: f64,
+        range: (f64, f64),
+        precision: f64,
+    ) -> Bracket {
         let start = start.clamp(range.0, range.1);
         let (floor, low, high, is_client_bound) = (floor.min(start), None, None, false);
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
     /// What to try next.
-    #[must_use]
-    pub fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> Next {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };
         match (self.low, self.high) {
@@ -86,8 +90,7 @@ impl Bracket {
     }
 
     /// Whether a rate would tell this bracket anything.
-    #[must_use]
-    pub fn is_open_at(&self, rate: f64) -> bool {
+    pub(crate) fn is_open_at(&self, rate: f64) -> bool {
         let is_begun = self.low.is_some() || self.high.is_some();
         (is_begun || rate >= self.floor)
             && self.low.is_none_or(|low| rate > low)
@@ -96,13 +99,13 @@ impl Bracket {
     }
 
     /// It held at a rate.
-    pub fn passed(&mut self, rate: f64) {
+    pub(crate) fn passed(&mut self, rate: f64) {
         self.low = Some(rate);
         self.grow();
     }
 
     /// It did not hold at a rate; whether because of the generator.
-    pub fn failed(&mut self, rate: f64, is_client_bound: bool) {
+    pub(crate) fn failed(&mut self, rate: f64, is_client_bound: bool) {
         self.high = Some(rate);
         self.is_client_bound = is_client_bound;
         self.grow();
@@ -114,8 +117,7 @@ impl Bracket {
     }
 
     /// What stands in the way of more.
-    #[must_use]
-    pub fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> Limit {
         if self.next() != Next::Done {
             return Limit::Unknown;
         }

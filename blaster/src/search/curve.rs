@@ -50,8 +50,11 @@ pub struct Point {
 
 impl Point {
     /// What a trial at a rate saw.
-    #[must_use]
-    pub fn new(asked_per_s: f64, interval: &Interval, client_bound: Option<String>) -> Point {
+    pub(crate) fn new(
+        asked_per_s: f64,
+        interval: &Interval,
+        client_bound: Option<String>,
+    ) -> Point {
         let total = interval.tally.total();
         let times = &total.response_ns;
         Point {
@@ -83,8 +86,7 @@ pub type Row<'f> = Vec<&'f Point>;
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
 /// All trials by rate, in no more than `rows_max` rows if any width of theirs does that.
-#[must_use]
-pub fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
+pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
     let grouped = |width: f64| {
@@ -103,6 +105,6 @@ pub fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
 }
 
 /// The middle of what is known of a row.
-pub fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
+pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -13,7 +13,7 @@ use crate::result::RunResult;
 use crate::search::bracket::Limit;
 use crate::search::curve::{Point, Row, median, rows};
 use crate::search::{Capacity, Found};
-use crate::words::{grouped, percent, sentence, time, whole, wrapped};
+use crate::words::{grouped, percent, sentence, some_time, time, whole, wrapped};
 use std::fmt::Write;
 
 /// Rows of the table.
@@ -37,7 +37,6 @@ const CURVES: [Curve; 3] = [
 ];
 
 /// The whole text.
-#[must_use]
 pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     let mut out = String::new();
     super::head(&mut out, plan, &done.manifest);
@@ -64,9 +63,7 @@ fn table(out: &mut String, found: &Found) {
     for row in rows(&found.curve, ROWS_MAX) {
         let held = holds(found, &row);
         is_marked |= held.ends_with(MARK);
-        let shown = |of: fn(&Point) -> Option<f64>| {
-            median(&row, of).map_or("-".to_owned(), |ns| time(whole(ns)))
-        };
+        let shown = |of: fn(&Point) -> Option<f64>| some_time(median(&row, of));
         let _ = writeln!(
             out,
             "{:>9.0}{:>7}{:>11.0}{:>9}{:>9}{:>9}{:>9}{:>7.2}  {}",
@@ -207,13 +204,12 @@ fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
             format!("{} of the requests failed", percent(point.failure_ratio))
         }
         _ => {
-            let told = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| time(whole(ns)));
             format!(
                 "the mean was {}, p99 {}, p99.9 {}, the longest {}",
-                told(point.mean_ns),
-                told(CURVES[1].2(point)),
-                told(CURVES[0].2(point)),
-                told(point.max_ns.map(|ns| ns as f64))
+                some_time(point.mean_ns),
+                some_time(CURVES[1].2(point)),
+                some_time(CURVES[0].2(point)),
+                some_time(point.max_ns.map(|ns| ns as f64))
             )
         }
     };
