@@ -21,6 +21,7 @@ pub mod result;
 pub mod run;
 pub mod search;
 pub mod simulate;
+mod size;
 pub mod target;
 pub mod wire;
 mod words;

@@ -305,6 +305,22 @@ impl Workload {
         draw::mean(&self.batch.law).max(1.0)
     }
 
+    /// The longest time that what is written lives, in seconds; 0: for ever.
+    #[must_use]
+    pub fn exptime_s_max(&self) -> u32 {
+        let recorded = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
+        let recorded = recorded.into_iter().flat_map(|details| &details.operations);
+        let longest = recorded.map(|operation| operation.exptime_s).max().unwrap_or(0);
+        longest.max(draw::greatest(&self.ttl.law))
+    }
+
+    /// How many requests a trace has, all its loops together; none without a trace, or an end.
+    #[must_use]
+    pub fn trace_requests(&self) -> Option<f64> {
+        let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
+        Some(trace.requests.len() as f64 * self.trace_loops as f64)
+    }
+
     /// The mean of the values' sizes in bytes, as they are drawn.
     #[must_use]
     pub fn value_bytes_mean(&self) -> f64 {

@@ -8,6 +8,7 @@
 use crate::live::{Answer, Live};
 use crate::sizes::{Size, mix};
 use crate::spread::spread;
+use std::ops::Range;
 use store::policy::Eviction;
 use store::{MakeError, Stats};
 
@@ -42,15 +43,23 @@ pub struct Request {
     pub at_ns: u64,
 }
 
+/// Lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Keys looked up.
+    pub gets: u64,
+    /// Of these, found.
+    pub hits: u64,
+}
+
 /// What came of a sequence in one store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// The store's memory.
     pub memory_bytes: u64,
-    /// Keys looked up in the time that counts.
-    pub gets: u64,
-    /// Of these, found.
-    pub hits: u64,
+    /// What was looked up in the first and in the second half of the time that counts: where they
+    /// differ by more than chance, nothing had settled.
+    pub halves: [Looked; 2],
     /// Items that a `Set` did not store in that time, for they are too large.
     pub refused: u64,
     /// The store's counters in the end, from the beginning on: items and their bytes, evictions,
@@ -59,33 +68,42 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// All that was looked up in the time that counts.
+    #[must_use]
+    pub fn looked(&self) -> Looked {
+        let [first, second] = self.halves;
+        Looked { gets: first.gets + second.gets, hits: first.hits + second.hits }
+    }
+
     /// Of keys looked up; 0 if there were none.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
-        self.hits as f64 / self.gets.max(1) as f64
+        self.looked().hits as f64 / self.looked().gets.max(1) as f64
     }
 }
 
-/// Asks a store of `memory_bytes` for all requests; those before `counted_from_ns` only fill it.
+/// Asks a store of `memory_bytes` for all requests; only those of the time `counted_ns` count.
 ///
 /// # Errors
 /// The store cannot be made: it is from 1 MiB to 1 TiB.
 pub fn run(
     memory_bytes: u64,
     policy: Eviction,
-    counted_from_ns: u64,
+    counted_ns: Range<u64>,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Counted, MakeError> {
+    let middle_ns = u64::midpoint(counted_ns.start, counted_ns.end);
     let mut live = Live::new(memory_bytes, policy)?;
     let mut counted = Counted { memory_bytes, ..Counted::default() };
     for request in requests {
         let answer = live.ask(&request);
-        if request.at_ns < counted_from_ns {
+        if !counted_ns.contains(&request.at_ns) {
             continue;
         }
         if matches!(request.operation, Operation::Get | Operation::Fetch) {
-            counted.gets += 1;
-            counted.hits += u64::from(answer == Answer::Hit);
+            let half = &mut counted.halves[usize::from(request.at_ns >= middle_ns)];
+            half.gets += 1;
+            half.hits += u64::from(answer == Answer::Hit);
         }
         counted.refused += u64::from(answer == Answer::Refused);
     }
@@ -102,10 +120,10 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     memory_bytes: &[u64],
     policy: Eviction,
     threads: usize,
-    counted_from_ns: u64,
+    counted_ns: Range<u64>,
     requests: impl Fn() -> R + Sync,
 ) -> Result<Vec<Counted>, MakeError> {
-    let one = |at: usize| run(memory_bytes[at], policy, counted_from_ns, requests());
+    let one = |at: usize| run(memory_bytes[at], policy, counted_ns.clone(), requests());
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 

@@ -86,6 +86,11 @@ impl Whole {
     }
 }
 
+/// The greatest number of a law, whole.
+pub(crate) fn greatest(law: &Law) -> u32 {
+    whole(law.bounds().1)
+}
+
 /// The mean of a law.
 pub(crate) fn mean(law: &Law) -> f64 {
     let weighted = |pairs: &[(f64, f64)]| {

@@ -82,6 +82,8 @@ struct Made {
     key_size_seed: u64,
     value_size: Whole,
     value_size_seed: u64,
+    ttl: Whole,
+    ttl_seed: u64,
     value_seed: u64,
     /// Is a value's size that of its key?
     is_sized_by_key: bool,
@@ -113,6 +115,8 @@ impl Names {
             key_size_seed: seed_for(seed, usage::KEY_SIZE),
             value_size: workload.value_size.whole.clone(),
             value_size_seed: seed_for(seed, usage::VALUE_SIZE),
+            ttl: workload.ttl.whole.clone(),
+            ttl_seed: seed_for(seed, usage::TTL),
             value_seed: seed_for(seed, usage::VALUE),
             is_sized_by_key: !workload.size_per_request && recorded.is_none(),
             appends: appends > 0.0,
@@ -197,6 +201,13 @@ impl Names {
             Some(trace) => recorded(trace, key).map_or(0, |(_, value_bytes)| value_bytes),
             None => made.value_size.draw(hash(made.value_size_seed, key)),
         }
+    }
+
+    /// Seconds that the key's value lives when the cache is filled with it, or after a miss; 0: for
+    /// ever. It is drawn once for each key: what is asked must not depend on what was answered.
+    #[must_use]
+    pub fn exptime_s(&self, key: u64) -> u32 {
+        self.0.ttl.draw(hash(self.0.ttl_seed, key))
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) mod usage {
     pub(crate) const POOL: u64 = 5;
     pub(crate) const REQUEST: u64 = 6;
     pub(crate) const GAP: u64 = 7;
+    pub(crate) const TTL: u64 = 8;
 }
 
 /// Rounds of a shuffle: with fewer, neighbours stay near each other.

@@ -69,10 +69,11 @@ fn hit_ratios_with_ttls_are_those_of_the_formula() {
     // Seconds are whole: half a one less.
     for (ttl_s, lives_s) in [(30, 29.5), (5, 4.5)] {
         let requests = even(1000, 300_000, 100, ttl_s);
-        let counted = run(8 << 20, Eviction::default(), 100 * SECOND_NS, requests).unwrap();
+        let counted =
+            run(8 << 20, Eviction::default(), 100 * SECOND_NS..u64::MAX, requests).unwrap();
         let expected = 0.1 * lives_s / (1.0 + 0.1 * lives_s);
         assert!((counted.hit_ratio() - expected).abs() < 0.01, "{counted:?}, not {expected}");
-        assert_eq!(counted.gets, 300_000 - 10_000);
+        assert_eq!(counted.looked().gets, 300_000 - 10_000);
         assert_eq!((counted.refused, counted.stats.evictions), (0, 0));
     }
 }
@@ -81,7 +82,7 @@ fn hit_ratios_with_ttls_are_those_of_the_formula() {
 fn more_memory_gives_more_hits_up_to_all() {
     let requests = || even(6000, 60_000, 1000, 0);
     let sizes = [2 << 20, 4 << 20, 16 << 20];
-    let curve = curve(&sizes, Eviction::default(), 3, 30 * SECOND_NS, requests).unwrap();
+    let curve = curve(&sizes, Eviction::default(), 3, 30 * SECOND_NS..u64::MAX, requests).unwrap();
     assert_eq!(curve.iter().map(|one| one.memory_bytes).collect::<Vec<_>>(), sizes);
     // As much of the keys as there is room for; all when all have been there once.
     for (counted, mib) in curve.iter().zip([2.0, 4.0]) {
@@ -91,7 +92,7 @@ fn more_memory_gives_more_hits_up_to_all() {
     }
     assert!(curve[2].hit_ratio() > 0.995, "{:?}", curve[2]);
     assert!(matches!(
-        super::curve(&[1 << 30, 1], Eviction::default(), 2, 0, requests),
+        super::curve(&[1 << 30, 1], Eviction::default(), 2, 0..1, requests),
         Err(MakeError::Map(1, _))
     ));
 }
@@ -99,10 +100,10 @@ fn more_memory_gives_more_hits_up_to_all() {
 #[test]
 fn a_sample_of_the_keys_says_what_all_would() {
     let requests = || even(40_000, 400_000, 1000, 0);
-    let whole = run(16 << 20, Eviction::Fifo, 200 * SECOND_NS, requests()).unwrap();
+    let whole = run(16 << 20, Eviction::Fifo, 200 * SECOND_NS..u64::MAX, requests()).unwrap();
     let part = requests().filter(sampled(4));
-    let part = run(4 << 20, Eviction::Fifo, 200 * SECOND_NS, part).unwrap();
-    assert!((part.gets as f64 / whole.gets as f64 - 0.25).abs() < 0.01);
+    let part = run(4 << 20, Eviction::Fifo, 200 * SECOND_NS..u64::MAX, part).unwrap();
+    assert!((part.looked().gets as f64 / whole.looked().gets as f64 - 0.25).abs() < 0.01);
     let (whole, part) = (whole.hit_ratio(), part.hit_ratio());
     assert!((part / whole - 1.0).abs() < 0.05, "{part} of a sample, {whole} of all");
 }

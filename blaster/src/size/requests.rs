@@ -1,0 +1,96 @@
+//! A workload as requests of an offline cache: what `run` would send, one key at a time.
+//!
+//! Where: between a workload and the store in process. Invariant: the same workload, seed and rate
+//! give the same requests; those of a sample of keys come at the times that they have among all.
+
+use crate::workload::{Ask, Names, Stream, Verb, Workload};
+use simulate::sizes::Size;
+use simulate::stream::{Operation, Request, sampled};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is asked, and of which keys.
+#[derive(Debug)]
+pub(crate) struct Requests<'p> {
+    pub(crate) workload: &'p Arc<Workload>,
+    pub(crate) names: &'p Names,
+    pub(crate) seed: u64,
+    /// Requests a second; not a number: as the workload's gaps say.
+    pub(crate) rate_per_s: f64,
+    /// Is every key stored once, before the first request?
+    pub(crate) populates: bool,
+    /// Keys that each key of the sample stands for.
+    pub(crate) one_in: u64,
+    /// When there are no more.
+    pub(crate) span_ns: u64,
+}
+
+impl Requests<'_> {
+    /// Those of the sample. Keys looked up in the time `counted_ns` are counted in `gets`, those
+    /// outside of the sample as well.
+    pub(crate) fn of_sample<'r>(
+        &'r self,
+        counted_ns: Range<u64>,
+        gets: &'r AtomicU64,
+    ) -> impl Iterator<Item = Request> + 'r {
+        let is_sampled = sampled(self.one_in);
+        let filled = 0..if self.populates { self.workload.keys() } else { 0 };
+        let filled = filled.map(|key| self.stored(key));
+        let mut stream = Stream::new(self.workload, self.seed, 0, 1);
+        let (mut ask, mut at_ns, mut key) = (Ask::new(), 0, 0);
+        let mean_ns = 1e9 / self.rate_per_s;
+        let asked = std::iter::from_fn(move || {
+            while key >= ask.keys.len() {
+                if !stream.next(&mut ask) {
+                    return None;
+                }
+                at_ns += stream.gap_ns(mean_ns);
+                key = 0;
+                if at_ns >= self.span_ns {
+                    return None;
+                }
+                if ask.verb == Verb::Get && counted_ns.contains(&at_ns) {
+                    // Relaxed: a count, read when those who count have ended.
+                    gets.fetch_add(ask.keys.len() as u64, Ordering::Relaxed);
+                }
+            }
+            key += 1;
+            Some(self.asked(&ask, ask.keys[key - 1], at_ns))
+        });
+        filled.chain(asked).filter(is_sampled).map(|request| self.named(request))
+    }
+
+    /// What filling the cache does.
+    fn stored(&self, key: u64) -> Request {
+        let size = Size { key: 0, value: self.names.value_bytes(key) };
+        let ttl_s = self.names.exptime_s(key);
+        Request { key, size, ttl_s, operation: Operation::Set, at_ns: 0 }
+    }
+
+    fn asked(&self, ask: &Ask, key: u64, at_ns: u64) -> Request {
+        let written = Request {
+            size: Size { key: 0, value: ask.value_bytes },
+            ttl_s: ask.exptime_s,
+            ..self.stored(key)
+        };
+        let request = match ask.verb {
+            Verb::Get if self.workload.cache_aside() => {
+                Request { operation: Operation::Fetch, ..self.stored(key) }
+            }
+            Verb::Get => Request { operation: Operation::Get, ..written },
+            Verb::Delete => Request { operation: Operation::Delete, ..written },
+            // What is appended counts as a value: an item then has the size of its last piece.
+            Verb::Set | Verb::Append => written,
+        };
+        Request { at_ns, ..request }
+    }
+
+    /// With the length of its key, which takes time to find out: for those of the sample only.
+    fn named(&self, request: Request) -> Request {
+        let mut name = Vec::with_capacity(64);
+        self.names.key(request.key, &mut name);
+        let key = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        Request { size: Size { key, ..request.size }, ..request }
+    }
+}
