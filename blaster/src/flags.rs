@@ -13,7 +13,7 @@ pub mod pages;
 
 use crate::measure::schedule::span;
 use crate::words::written_out;
-use crate::{reflect, report, run, simulate};
+use crate::{reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -40,6 +40,8 @@ pub enum Verb {
     Run(Box<run::Plan>),
     /// Find the highest rate at which an objective is met
     Capacity(Box<run::Search>),
+    /// Find out how much memory, and how many CPUs, a workload needs
+    Size(Box<size::flags::Sizing>),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
     /// Be a null server: what the generator and the network can do
@@ -65,6 +67,7 @@ impl Verb {
         match self {
             Verb::Run(plan) => plan.finish(given),
             Verb::Capacity(search) => search.finish(given),
+            Verb::Size(sizing) => sizing.finish(given),
             Verb::Simulate(plan) => plan.finish(),
             _ => Ok(()),
         }

@@ -12,6 +12,7 @@
 pub mod axis;
 pub mod drive;
 pub mod flags;
+pub mod launch;
 pub mod letters;
 pub mod line;
 pub mod measure;
@@ -21,7 +22,7 @@ pub mod result;
 pub mod run;
 pub mod search;
 pub mod simulate;
-mod size;
+pub mod size;
 pub mod target;
 pub mod wire;
 mod words;

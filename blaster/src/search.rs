@@ -49,7 +49,7 @@ pub struct Goal {
 }
 
 /// The objective that these words name, called by what it compares.
-fn goal(text: &str) -> Result<Goal, ObjectiveError> {
+pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
     let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
     Ok(Goal { name, objective: text.parse()? })
 }

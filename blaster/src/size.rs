@@ -10,10 +10,12 @@
 //! and Optimization using Miniature Simulations" (USENIX ATC 2017) and "Efficient MRC Construction
 //! with SHARDS" (FAST 2015).
 
+pub mod flags;
 mod requests;
+mod servers;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
+mod text;
 
 use crate::words::{clock, whole};
 use crate::workload::{Names, Workload};
@@ -51,6 +53,9 @@ const OPEN_BYTES: u64 = 2 << 20;
 const APART_MAX: f64 = 0.005;
 /// or by so many standard errors.
 const ERRORS: f64 = 3.0;
+
+/// As much of the hits of all memory is enough.
+const ENOUGH: f64 = 0.99;
 
 /// What is to be found out.
 #[derive(Debug)]

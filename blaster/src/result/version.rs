@@ -39,18 +39,30 @@ pub struct Said {
 /// # Errors
 /// Nobody takes connections there. Over UDP that is not always to be seen.
 pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
-    let question: &[u8] = if is_resp { b"*1\r\n$4\r\nINFO\r\n" } else { b"version\r\nstats\r\n" };
+    let question = match (&target.place, is_resp) {
+        (Place::Udp(_), _) => "version\r\n",
+        (_, true) => "*1\r\n$4\r\nINFO\r\n",
+        (_, false) => "version\r\nstats\r\n",
+    };
+    let answer = answer(target, question)?;
+    Ok(Said { version: version(&answer), limit_bytes: limit_bytes(&answer) })
+}
+
+/// What is answered to a question, `is_whole` or as much as came in time.
+///
+/// # Errors
+/// As `ask`.
+pub(crate) fn answer(target: &Target, question: &str) -> io::Result<String> {
+    let question = question.as_bytes();
     let answer = match &target.place {
         Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
         Place::Unix(path) => said(unix(path)?, question),
-        Place::Udp(address) => match udp(*address, b"version\r\n") {
+        Place::Udp(address) => match udp(*address, question) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             answer => answer,
         },
     };
-    let answer = answer.unwrap_or_default();
-    let answer = String::from_utf8_lossy(&answer);
-    Ok(Said { version: version(&answer), limit_bytes: limit_bytes(&answer) })
+    Ok(String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
 }
 
 /// A connection to a Unix socket, which without a limit would wait for ever where the server's

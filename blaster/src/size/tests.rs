@@ -39,8 +39,15 @@ fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
     assert!(found.points.is_sorted_by(|one, next| one.hit_ratio < next.hit_ratio + 0.003));
     assert!((found.keys_per_s / 2000.0 - 1.0).abs() < 0.02 && found.one_in == 1);
     assert!(found.doubts.is_empty(), "{found:#?}");
-    let text = text::text(&found);
-    assert!(text.contains("is enough for 99.00 % of the hits that -m"), "{text}");
+    let answer = text::Answer {
+        rate_per_s: 2000.0,
+        objective: String::new(),
+        memory: found,
+        driven: Vec::new(),
+        said: Vec::new(),
+    };
+    let text = text::text(&question(&settings, 2000.0).workload, &answer);
+    assert!(text.contains(" gives 99 % of the hits that -m "), "{text}");
 }
 
 #[test]

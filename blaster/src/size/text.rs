@@ -1,68 +1,173 @@
-//! What was found out of memory, for people.
+//! What was found out, for people.
 //!
-//! Where: printed by `kvblaster size`. Invariant: `-m` as a server takes it; every figure is of the
-//! simulation, and what it does not know stands below.
+//! Where: printed by `kvblaster size`. Invariant: memory is in megabytes, as `-m` takes it; below
+//! the figures stands what they do not know.
 
-use super::{Memory, Point};
-use crate::words::{clock, grouped, percent, size};
+use super::servers::{Driven, MEMORY, Said};
+use super::{ENOUGH, Memory, Point};
+use crate::words::{clock, grouped, percent, size, time};
+use crate::workload::Workload;
+use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
 /// Parts of the hits of the largest memory for which the memory is told.
-const PARTS: [f64; 3] = [0.99, 0.95, 0.9];
+const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
-pub(crate) fn text(memory: &Memory) -> String {
-    let mut out = String::new();
-    let time = clock(Duration::from_secs_f64(memory.span_s));
-    let sample = match memory.one_in {
-        1 => String::new(),
-        one_in => format!(", one key in {}", grouped(one_in as f64)),
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    /// What was asked for; not a number, and null in JSON, where the workload decides.
+    pub(crate) rate_per_s: f64,
+    pub(crate) objective: String,
+    pub(crate) memory: Memory,
+    pub(crate) driven: Vec<Driven>,
+    /// By target.
+    pub(crate) said: Vec<(String, Said)>,
+}
+
+pub(crate) fn text(workload: &Workload, answer: &Answer) -> String {
+    let mut out = memory(&answer.memory);
+    for driven in &answer.driven {
+        out.push_str(&server(answer, driven));
+    }
+    for (place, said) in &answer.said {
+        let _ = write!(out, "\n{place}, by its own statistics\n{}", statistics(said));
+    }
+    out.push_str("\nnot known\n");
+    for doubt in unknown(workload, answer) {
+        let _ = writeln!(out, "  - {doubt}");
+    }
+    out
+}
+
+fn memory(memory: &Memory) -> String {
+    let span = clock(Duration::from_secs_f64(memory.span_s));
+    let of = match memory.one_in {
+        1 => "all keys".to_owned(),
+        one_in => format!("one key in {}", grouped(one_in as f64)),
     };
-    let _ = writeln!(
-        out,
-        "memory: the store in process, {time} of traffic on its own clock, the second half counted{sample}"
+    let mut out = format!(
+        "memory, by the store in process: {span} of traffic on its own clock, {of}, the second \
+         half counted\n"
     );
-    let head = ["-m", "hits", "misses/s", "items", "of bytes", "evicted/s"];
-    let rows = memory.points.iter().map(row);
-    for row in std::iter::once(head.map(str::to_owned)).chain(rows) {
-        let [memory, rest @ ..] = row;
-        let _ = write!(out, "{memory:>10}");
-        rest.iter().for_each(|cell| {
-            let _ = write!(out, " {cell:>12}");
-        });
+    let head = ["-m", "hits", "misses/s", "items", "of bytes", "evicted/s"].map(str::to_owned);
+    for row in std::iter::once(head).chain(memory.points.iter().map(row)) {
+        for cell in row {
+            let _ = write!(out, "{cell:>12}");
+        }
         out.push('\n');
     }
-    if let Some(all) = memory.points.last() {
-        for part in PARTS {
-            if let Some(point) = memory.enough_for(part) {
-                let _ = writeln!(
-                    out,
-                    "-m {} is enough for {} of the hits that -m {} gives",
-                    mib(point),
-                    percent(part),
-                    mib(all)
-                );
-            }
+    let Some(all) = memory.points.last() else { return out };
+    for part in PARTS {
+        if let Some(point) = memory.enough_for(part) {
+            let part = format!("{:.0} %", part * 100.0);
+            let _ = writeln!(
+                out,
+                "-m {} gives {part} of the hits that -m {} gives",
+                mb(point),
+                mb(all)
+            );
         }
-    }
-    for doubt in &memory.doubts {
-        let _ = writeln!(out, "not known: {doubt}");
     }
     out
 }
 
 fn row(point: &Point) -> [String; 6] {
     [
-        mib(point),
+        mb(point),
         percent(point.hit_ratio),
-        grouped(point.misses_per_s),
+        grouped(point.misses_per_s.round()),
         grouped(point.items as f64),
         size(point.items_bytes as f64),
-        grouped(point.evictions_per_s),
+        grouped(point.evictions_per_s.round()),
     ]
 }
 
-/// As `-m` takes it.
-fn mib(point: &Point) -> String {
+fn mb(point: &Point) -> String {
     (point.memory_bytes >> 20).to_string()
+}
+
+fn server(answer: &Answer, driven: &Driven) -> String {
+    let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), time);
+    let mut out = format!("\n{}\n", driven.name);
+    let _ = write!(
+        out,
+        "  {}/s answered: p50 {}, p99 {}, p99.9 {}",
+        grouped(driven.answered_per_s),
+        shown(driven.p50_ns),
+        shown(driven.p99_ns),
+        shown(driven.p999_ns)
+    );
+    if let Some(hits) = driven.hit_ratio {
+        let _ = write!(out, ", hits {} so far", percent(hits));
+    }
+    if let Some(cpus) = driven.cpus {
+        let _ = write!(out, ", {cpus:.2} CPUs");
+    }
+    out.push('\n');
+    for remark in &driven.remarks {
+        let _ = writeln!(out, "  marked: {remark}");
+    }
+    let objective = &answer.objective;
+    match driven.capacity_per_s {
+        Some(capacity) => {
+            let bound = if driven.is_at_least { "at least " } else { "about " };
+            let _ = write!(out, "  keeps {objective} up to {bound}{}/s", grouped(capacity.round()));
+            if let Some(cpus) = driven.capacity_cpus {
+                let _ = write!(out, " with {cpus:.2} CPUs");
+            }
+            if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
+                let _ = write!(out, ": {cpus:.0} for {}/s", grouped(answer.rate_per_s));
+            }
+            out.push('\n');
+        }
+        None => {
+            let _ = writeln!(out, "  keeps {objective} at no rate that was tried");
+        }
+    }
+    out + &driven.said.as_ref().map_or(String::new(), statistics)
+}
+
+fn statistics(said: &Said) -> String {
+    let mut out = String::new();
+    if let (Some(hits), Some(bytes)) = (said.hit_ratio, said.memory_bytes) {
+        let _ = writeln!(out, "  hits {} with -m {} so far", percent(hits), bytes >> 20);
+    }
+    if !said.estimates.is_empty() {
+        let estimate =
+            |(bytes, ratio): &(u64, f64)| format!("-m {} {}", bytes >> 20, percent(*ratio));
+        let estimates: Vec<_> = said.estimates.iter().map(estimate).collect();
+        let _ = writeln!(out, "  hits by stats mrc: {}", estimates.join(", "));
+    }
+    out
+}
+
+/// What the figures do not know.
+fn unknown(workload: &Workload, answer: &Answer) -> Vec<String> {
+    let mut unknown = answer.memory.doubts.clone();
+    if workload.trace_requests().is_none() {
+        unknown.push(
+            "which keys are asked for how often: --popularity supposes it; a --trace of yours knows"
+                .to_owned(),
+        );
+    }
+    unknown.push(
+        "hits of other servers in as much memory: the store that is simulated is Hypostyle's; \
+         kvblaster compare has servers do the same work"
+            .to_owned(),
+    );
+    if answer.driven.is_empty() {
+        unknown.push(format!(
+            "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' has a server driven, as often as \
+             it is given"
+        ));
+    } else {
+        unknown.push(
+            "more CPUs than were busy: a server may not bear twice the rate with twice as many; the \
+             network and other clients of yours"
+                .to_owned(),
+        );
+    }
+    unknown
 }

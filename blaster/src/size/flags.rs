@@ -1,0 +1,104 @@
+//! The flags of `size`, and the command itself.
+//!
+//! Where: a part of `flags`; called by `main`. Invariant: without a server nothing is sent to
+//! anybody; one that is only asked for its statistics gets no other request.
+
+use super::servers::{Driven, Said, usual};
+use super::text::{Answer, text};
+use super::{Question, memory};
+use crate::flags::{Given, NUMBERS, number, time};
+use crate::launch::{PORT, SOCKET};
+use crate::run::Plan;
+use crate::search::{Goal, goal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Megabytes of a simulated store.
+const MB_MAX: u64 = 1 << 20;
+const SIZES_MAX: usize = 64;
+const SIZED: &str = "What is sized";
+
+const ABOUT: &str = "\
+Finds out how much memory gives which hits at this rate: the real store is run
+in process, on the clock of the requests, so that an hour of traffic takes
+seconds. Servers that are named or started are then driven at the rate, and at
+the highest one that keeps the objective: what p99 is, how many CPUs it takes.
+
+  kvblaster size -r 40k --mix get=95,set=5 --value-size 5000 --ttl 60-300
+  kvblaster size -r 40k -w mine.toml -O 'p99<1ms' \\
+                 --start 'memcached -m {mb} -p {port}'
+  kvblaster size -r 40k -w mine.toml --stats cache:11211";
+
+/// What is to be found out, and of whom.
+#[derive(Debug, clap::Args)]
+#[command(before_help = format!("{ABOUT}\n\n{NUMBERS}"))]
+#[command(mut_arg("targets", |arg| arg.required(false)))]
+#[command(mut_arg("rate_per_s", |arg| arg.required(true)))]
+#[command(mut_arg("out", |arg| arg.hide(true)), mut_arg("asserts", |arg| arg.hide(true)))]
+#[group(skip)]
+pub struct Sizing {
+    /// Memory of the stores that are simulated, in megabytes as of -m (default: parts of what lives)
+    #[arg(long = "memory", short = 'm', help_heading = SIZED, value_name = "MB,...")]
+    #[arg(value_delimiter = ',', value_parser = number(1..=MB_MAX))]
+    memory_mb: Vec<u64>,
+    /// Time that is simulated (default: until each key was asked for 16 times, and each TTL has
+    /// passed 4 times)
+    #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
+    span: Option<Duration>,
+    /// Start a server with these words, as a shell reads them, {mb} being the memory that was found,
+    /// {port} or {socket} its place; drive it, and stop it; may be given often
+    #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
+    starts: Vec<String>,
+    /// What a server must keep at its highest rate (default p99<1ms)
+    #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
+    objective: Option<Goal>,
+    /// Ask this server for its hits, and what it estimates of more memory and less; it gets no other
+    /// request; may be given often
+    #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
+    stats: Vec<String>,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+impl Sizing {
+    /// Checks what only shows together.
+    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        if self.memory_mb.len() > SIZES_MAX {
+            return Err(format!("--memory: more than {SIZES_MAX}"));
+        }
+        let is_placed = |words: &&String| [PORT, SOCKET].iter().any(|place| words.contains(place));
+        if let Some(words) = self.starts.iter().find(|words| !is_placed(words)) {
+            return Err(format!("--start: where is it to listen? Write {PORT} in it: {words}"));
+        }
+        self.plan.finish(given)
+    }
+
+    /// Finds it out.
+    ///
+    /// # Errors
+    /// A store cannot be made, or a server not be started or driven.
+    pub fn run(mut self) -> Result<String, String> {
+        let rate_per_s = self.plan.rate_per_s.unwrap_or(f64::NAN);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let question = Question {
+            workload: Arc::new(self.plan.workload.clone()),
+            seed: self.plan.seed,
+            rate_per_s,
+            populates: self.plan.populate,
+            memory_bytes: self.memory_mb.iter().map(|mb| mb << 20).collect(),
+            span: self.span,
+            threads,
+        };
+        let memory = memory(&question).map_err(|error| error.to_string())?;
+        let goal = self.objective.take().map_or_else(usual, Ok)?;
+        let driven = Driven::all(&mut self.plan, &self.starts, (&goal, &memory))?;
+        let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
+        let said = said.collect::<Result<Vec<_>, String>>()?;
+        let objective = goal.objective.to_string();
+        let answer = Answer { rate_per_s, objective, memory, driven, said };
+        match self.plan.json {
+            true => serde_json::to_string_pretty(&answer).map_err(|error| error.to_string()),
+            false => Ok(text(&question.workload, &answer)),
+        }
+    }
+}

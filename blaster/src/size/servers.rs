@@ -1,0 +1,217 @@
+//! What servers make of the rate: times and CPU at it, the highest one that they bear, and what they
+//! say themselves of more memory and less.
+//!
+//! Where: behind the simulation, for servers that are named or started. Invariant: each is driven
+//! alone; what only says something of the generator is marked. A server that is only asked for its
+//! statistics is not driven.
+
+use super::Memory;
+use crate::launch::{self, Server};
+use crate::measure::Interval;
+use crate::measure::objective::Objective;
+use crate::result::version;
+use crate::run::{self, Plan, RunError, capacity};
+use crate::search::bracket::Limit;
+use crate::search::{Aim, Goal};
+use crate::target::{self, Family};
+use serde::Serialize;
+
+/// What stands in a server's words for the memory that was found, in megabytes.
+pub(crate) const MEMORY: &str = "{mb}";
+/// The capacity is found to this part of it: how many CPUs are needed is a whole number.
+const PRECISION: f64 = 0.1;
+
+/// What a server did.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Driven {
+    /// Its words or its target, and its version.
+    pub(crate) name: String,
+    /// At the rate: answered a second, response times in ns, hits, CPUs busy.
+    pub(crate) answered_per_s: f64,
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    pub(crate) p999_ns: Option<u64>,
+    pub(crate) hit_ratio: Option<f64>,
+    pub(crate) cpus: Option<f64>,
+    /// Why these figures are not the server's, or not only.
+    pub(crate) remarks: Vec<String>,
+    /// The highest rate at which the objective held; none where it never did.
+    pub(crate) capacity_per_s: Option<f64>,
+    /// The generator stood in the way of more.
+    pub(crate) is_at_least: bool,
+    /// CPUs busy at the trial nearest to that.
+    pub(crate) capacity_cpus: Option<f64>,
+    /// What it says of memory.
+    pub(crate) said: Option<Said>,
+}
+
+/// What a server's own statistics tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Said {
+    /// Of all lookups since it was started, or its statistics were reset.
+    pub(crate) hit_ratio: Option<f64>,
+    /// What it may hold.
+    pub(crate) memory_bytes: Option<u64>,
+    /// What it estimates for other sizes, in bytes: `stats mrc`, which only Hypostyle has.
+    pub(crate) estimates: Vec<(u64, f64)>,
+}
+
+impl Said {
+    /// Asks a server.
+    ///
+    /// # Errors
+    /// It is no target, nobody is there, or no statistics are told.
+    pub(crate) fn by(place: &str) -> Result<Said, String> {
+        let target = target::parse(place, Family::Any).map_err(|error| error.to_string())?;
+        let answer = |question| version::answer(&target, question);
+        let answers = answer("stats\r\n").and_then(|all| Ok(all + &answer("stats mrc\r\n")?));
+        let said = Said::read(&answers.map_err(|error| format!("{place}: {error}"))?);
+        match said.memory_bytes {
+            Some(_) => Ok(said),
+            None => Err(format!("{place}: it tells no statistics as memcached does")),
+        }
+    }
+
+    fn read(answer: &str) -> Said {
+        let rows = || {
+            let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
+            lines.filter_map(|row| row.split_once(' '))
+        };
+        let number = |name: &str| {
+            let value = rows().find(|(row, _)| *row == name)?.1;
+            value.trim().parse::<u64>().ok()
+        };
+        let (hits, misses) = (number("get_hits").unwrap_or(0), number("get_misses").unwrap_or(0));
+        let estimate = |(name, ratio): (&str, &str)| {
+            let bytes = name.strip_prefix("mrc:")?.strip_suffix(":miss_ratio")?;
+            Some((bytes.parse().ok()?, 1.0 - ratio.trim().parse::<f64>().ok()?))
+        };
+        Said {
+            hit_ratio: (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64),
+            memory_bytes: number("limit_maxbytes"),
+            estimates: rows().filter_map(estimate).collect(),
+        }
+    }
+}
+
+impl Driven {
+    /// Drives each server that the plan names, and each of `starts` with the memory found in it.
+    ///
+    /// # Errors
+    /// One cannot be started, or nothing be measured of it.
+    pub(crate) fn all(
+        plan: &mut Plan,
+        starts: &[String],
+        (objective, memory): (&Goal, &Memory),
+    ) -> Result<Vec<Driven>, String> {
+        let mut driven = Vec::new();
+        for target in std::mem::take(&mut plan.targets) {
+            driven.push(Driven::one(plan, target, objective)?);
+        }
+        for words in starts {
+            let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
+            let words = words.replace(MEMORY, &mb.to_string());
+            let server = launch::start(&launch::shell(&words), &[]);
+            let server: Server = server.map_err(|error| error.to_string())?;
+            plan.server_pids = vec![server.pid()];
+            let done = Driven::one(plan, server.target.clone(), objective)?;
+            let version = server.version.as_deref().unwrap_or("no version");
+            driven.push(Driven { name: format!("{words} ({version})"), ..done });
+        }
+        Ok(driven)
+    }
+
+    fn one(plan: &mut Plan, target: String, goal: &Goal) -> Result<Driven, String> {
+        plan.targets = vec![target.clone()];
+        let failed = |error: RunError| format!("{target}: {error}");
+        let at_rate = run::run(plan).map_err(failed)?;
+        let mut driven = Driven { name: target.clone(), ..Driven::default() };
+        let told = at_rate.verdict.remarks.iter().map(|remark| remark.sentence.clone());
+        driven.remarks = told.collect();
+        if let Some(all) = &at_rate.merged {
+            driven.at(all);
+        }
+        driven.said = Said::by(&target).ok();
+        let start_per_s = plan.rate_per_s.filter(|rate| !rate.is_nan());
+        let aim = Aim {
+            goals: vec![goal.clone()],
+            start_per_s: start_per_s.unwrap_or(10_000.0),
+            rate_per_s_min: 10.0,
+            rate_per_s_max: 1e9,
+            precision: PRECISION,
+            votes: 3,
+            rounds: 1,
+            trials_max: 100,
+            errors_max: 0.001,
+            confidence: 0.95,
+            seed: plan.seed,
+        };
+        let rate_per_s = plan.rate_per_s.take();
+        let searched = capacity::run(plan, &aim);
+        plan.rate_per_s = rate_per_s;
+        let searched = searched.map_err(failed)?;
+        let found = searched.search.as_ref().and_then(|found| found.capacities.first());
+        driven.capacity_per_s = found.and_then(|found| found.rate_per_s);
+        driven.is_at_least = found.is_some_and(|found| found.limit == Limit::Generator);
+        driven.capacity_cpus = driven.capacity_per_s.and_then(|capacity| {
+            let off = |one: &&Interval| (one.asked_per_s.unwrap_or(0.0) - capacity).abs();
+            let nearest = searched.reports.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+            Some(nearest.usage.server?.cpus())
+        });
+        Ok(driven)
+    }
+
+    /// What was seen at the rate.
+    fn at(&mut self, all: &Interval) {
+        let total = all.tally.total();
+        self.answered_per_s = all.achieved_per_s();
+        let quantile = |share| total.response_ns.quantile_ns(share);
+        [self.p50_ns, self.p99_ns, self.p999_ns] = [0.5, 0.99, 0.999].map(quantile);
+        self.hit_ratio = total.hit_ratio();
+        self.cpus = all.usage.server.map(|server| server.cpus());
+    }
+
+    /// CPUs for so many requests a second, as busy as at the capacity.
+    pub(crate) fn cpus_for(&self, rate_per_s: f64) -> Option<f64> {
+        Some((self.capacity_cpus? * rate_per_s / self.capacity_per_s?).ceil().max(1.0))
+    }
+}
+
+/// The objective of those who name none.
+pub(crate) fn usual() -> Result<Goal, String> {
+    let text = "p99<1ms";
+    let objective: Objective = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(Goal { name: "p99".to_owned(), objective })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_read_from_either_server() {
+        let memcached = "STAT get_hits 75\r\nSTAT get_misses 25\r\nSTAT limit_maxbytes 67108864\r\n\
+                         END\r\nERROR\r\n";
+        let said = Said::read(memcached);
+        assert_eq!((said.hit_ratio, said.memory_bytes), (Some(0.75), Some(64 << 20)));
+        assert!(said.estimates.is_empty());
+        let ours = "STAT limit_maxbytes 1048576\r\nEND\r\nSTAT mrc:sampled_one_in 64\r\n\
+                    STAT mrc:131072:miss_ratio 0.7500\r\nSTAT mrc:1048576:miss_ratio 0.2500\r\nEND\r\n";
+        let said = Said::read(ours);
+        assert_eq!(said.estimates, [(131_072, 0.25), (1 << 20, 0.75)]);
+        assert_eq!(said.hit_ratio, None);
+        assert_eq!(Said::read("-ERR unknown command\r\n"), Said::default());
+    }
+
+    #[test]
+    fn as_many_cpus_as_at_the_capacity_and_one_at_least() {
+        let driven = |capacity: f64, cpus: f64| Driven {
+            capacity_per_s: Some(capacity),
+            capacity_cpus: Some(cpus),
+            ..Driven::default()
+        };
+        assert_eq!(driven(100_000.0, 0.9).cpus_for(40_000.0), Some(1.0));
+        assert_eq!(driven(100_000.0, 1.9).cpus_for(160_000.0), Some(4.0));
+        assert_eq!(Driven::default().cpus_for(1.0), None);
+    }
+}
