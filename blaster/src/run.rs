@@ -10,7 +10,7 @@ pub mod capacity;
 mod course;
 mod crew;
 pub mod flags;
-mod live;
+pub(crate) mod live;
 mod patience;
 mod record;
 mod servers;

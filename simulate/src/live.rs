@@ -34,9 +34,11 @@ pub enum Answer {
     Hit,
     /// It was not.
     Miss,
-    /// A SET stored its item.
+    /// Its item is stored.
     Stored,
-    /// A SET did not: its item is larger than the store takes. The key's old item is gone.
+    /// It is not: there is one, or none, as the operation does not want it.
+    NotStored,
+    /// Nor is it: its item is larger than the store takes. The key's old item is gone.
     Refused,
 }
 
@@ -92,10 +94,13 @@ impl Live {
                 }
                 Answer::Miss
             }
-            Operation::Set => match self.set(request) {
-                Ok(_) => Answer::Stored,
-                Err(_) => Answer::Refused,
-            },
+            Operation::Set | Operation::Add | Operation::Replace | Operation::Append => {
+                match self.set(request) {
+                    Ok(Stored::Stored { .. }) => Answer::Stored,
+                    Ok(_) => Answer::NotStored,
+                    Err(_) => Answer::Refused,
+                }
+            }
             Operation::Delete if self.column.delete(&self.key) => Answer::Hit,
             Operation::Delete => Answer::Miss,
         }
@@ -132,7 +137,13 @@ impl Live {
 
     /// Stores a value under `self.key`.
     fn set(&mut self, request: &Request) -> Result<Stored, Refused> {
-        let mut put = Put::new(Verb::Set, &self.key);
+        let verb = match request.operation {
+            Operation::Add => Verb::Add,
+            Operation::Replace => Verb::Replace,
+            Operation::Append => Verb::Append,
+            _ => Verb::Set,
+        };
+        let mut put = Put::new(verb, &self.key);
         if request.ttl_s > 0 {
             put.exptime = self.now_s.saturating_add(request.ttl_s);
         }

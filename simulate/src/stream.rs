@@ -24,6 +24,12 @@ pub enum Operation {
     Fetch,
     /// Stores its item.
     Set,
+    /// Stores its item if there is none.
+    Add,
+    /// Stores its item if there is one.
+    Replace,
+    /// Writes its value behind that of the item that is there.
+    Append,
     /// Deletes it.
     Delete,
 }
@@ -33,7 +39,7 @@ pub enum Operation {
 pub struct Request {
     /// The number of its key, below 2^62.
     pub key: u64,
-    /// Bytes of the key and of the value that a `Fetch` or `Set` stores.
+    /// Bytes of the key and of the value that is stored.
     pub size: Size,
     /// Seconds that what is stored lives; 0: until it is evicted.
     pub ttl_s: u32,
@@ -60,7 +66,7 @@ pub struct Counted {
     /// What was looked up in the first and in the second half of the time that counts: where they
     /// differ by more than chance, nothing had settled.
     pub halves: [Looked; 2],
-    /// Items that a `Set` did not store in that time, for they are too large.
+    /// Items that were not stored in that time, for they are too large.
     pub refused: u64,
     /// The store's counters in the end, from the beginning on: items and their bytes, evictions,
     /// what expired.

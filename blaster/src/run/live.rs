@@ -335,7 +335,7 @@ fn draw(bar: &ProgressBar, view: &View) {
 }
 
 /// A line before anything goes on.
-pub(super) fn tell(plan: &Plan, text: &str) {
+pub(crate) fn tell(plan: &Plan, text: &str) {
     if !plan.quiet {
         write(text);
     }

@@ -9,6 +9,7 @@ use super::{Question, memory};
 use crate::flags::{Given, NUMBERS, number, time};
 use crate::launch::{PORT, SOCKET};
 use crate::run::Plan;
+use crate::run::live::tell;
 use crate::search::{Goal, goal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +90,7 @@ impl Sizing {
             span: self.span,
             threads,
         };
+        tell(&self.plan, "simulating the store at several sizes of memory: some seconds");
         let memory = memory(&question).map_err(|error| error.to_string())?;
         let goal = self.objective.take().map_or_else(usual, Ok)?;
         let driven = Driven::all(&mut self.plan, &self.starts, (&goal, &memory))?;

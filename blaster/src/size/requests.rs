@@ -79,9 +79,11 @@ impl Requests<'_> {
                 Request { operation: Operation::Fetch, ..self.stored(key) }
             }
             Verb::Get => Request { operation: Operation::Get, ..written },
+            Verb::Set => written,
+            Verb::Add => Request { operation: Operation::Add, ..written },
+            Verb::Replace => Request { operation: Operation::Replace, ..written },
+            Verb::Append => Request { operation: Operation::Append, ..written },
             Verb::Delete => Request { operation: Operation::Delete, ..written },
-            // What is appended counts as a value: an item then has the size of its last piece.
-            Verb::Set | Verb::Append => written,
         };
         Request { at_ns, ..request }
     }
