@@ -6,9 +6,8 @@
 //!
 //! Where: behind `kvblaster size`, before any server is asked. Invariant: no figure of a time that
 //! was not simulated; what the span or the sample is too small for is said.
-//! Source: miniature simulation and its correction for hot keys: Waldspurger et al., "Cache Modeling
-//! and Optimization using Miniature Simulations" (USENIX ATC 2017) and "Efficient MRC Construction
-//! with SHARDS" (FAST 2015).
+//! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
+//! for hot keys, "Efficient MRC Construction with SHARDS".
 
 pub mod flags;
 mod requests;

@@ -26,7 +26,8 @@
 //!     at_ns: at * 1_000_000,
 //! });
 //! let memory_bytes = [1 << 20, 4 << 20];
-//! let by_size = curve(&memory_bytes, Eviction::default(), 2, 10_000_000_000..20_000_000_000, requests)?;
+//! let counted_ns = 10_000_000_000..20_000_000_000;
+//! let by_size = curve(&memory_bytes, Eviction::default(), 2, counted_ns, requests)?;
 //! assert!(by_size[0].hit_ratio() < by_size[1].hit_ratio());
 //! # Ok::<(), MakeError>(())
 //! ```

@@ -216,9 +216,9 @@ impl Outward {
             }
             return;
         }
-        let value_bytes = self.names.value_bytes(key);
+        let (value_bytes, exptime_s) = (self.names.value_bytes(key), self.names.exptime_s(key));
         let cause = Cause::Fill { token };
-        let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s: 0, number: 0 };
+        let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s, number: 0 };
         let times = (now_ns, now_ns);
         let sent = self.lines[line as usize].send(part, cause, 1, times, &mut self.writer);
         let Some((sent, bytes)) = sent else {
@@ -358,7 +358,7 @@ impl Outward {
                 self.ask.keys.push(key);
                 self.ask.verb = Verb::Set;
                 self.ask.value_bytes = names.value_bytes(key);
-                self.ask.exptime_s = 0;
+                self.ask.exptime_s = names.exptime_s(key);
                 true
             }),
         };

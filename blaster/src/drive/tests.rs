@@ -8,6 +8,7 @@ use crate::reflect::{self, Faults, Plan, Running};
 use crate::target;
 use crate::wire::SPEECHES;
 use crate::workload::Verb;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -399,16 +400,19 @@ fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     }
 }
 
-/// Serves connections until they close: each one's keys, gets and sets apart, as they come.
-fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 2]> {
+/// Serves connections until they close: each one's keys, gets and sets apart, as they come, and the
+/// exptimes of the sets.
+fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 3]> {
     use std::io::{BufRead, BufReader, Write};
     let serve = |stream: std::net::TcpStream| {
-        let (mut seen, mut line) = ([vec![], vec![]], vec![]);
+        let (mut seen, mut line) = ([vec![], vec![], vec![]], vec![]);
         let mut source = BufReader::new(&stream);
         while source.read_until(b'\n', &mut line).unwrap() > 0 {
-            let key = line.trim_ascii_end().split(|byte| *byte == b' ').nth(1).unwrap().to_vec();
-            let is_set = line.starts_with(b"set ");
+            let word =
+                |nth| line.trim_ascii_end().split(|byte| *byte == b' ').nth(nth).unwrap().to_vec();
+            let (key, is_set) = (word(1), line.starts_with(b"set "));
             if is_set {
+                seen[2].push(word(3));
                 source.read_until(b'\n', &mut line).unwrap();
             }
             seen[usize::from(is_set)].push(key);
@@ -439,7 +443,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
             server.join().unwrap()
         });
         let mut parts: Vec<u8> = Vec::new();
-        for [gets, sets] in all {
+        for [gets, sets, _] in all {
             // Two digits of which the first is the connection's.
             let part = gets[0][0];
             assert!(gets.iter().all(|key| key[0] == part), "{gets:?}");
@@ -455,6 +459,30 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("fewer keys than connections"), "{error}");
+}
+
+#[test]
+fn what_fills_the_cache_lives_as_long_as_what_is_set() {
+    let workload = workload(&[("keys", "100"), ("ttl", "60-300"), ("mix", "get=1")]);
+    let exptimes = |mode, fill_on_miss| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::Tcp(listener.local_addr().unwrap());
+        let drive = Drive { mode, fill_on_miss, ..drive(&workload, &[place], Speech::Text) };
+        let all = std::thread::scope(|scope| {
+            let server = scope.spawn(|| heard(&listener, 2));
+            ran(drive);
+            server.join().unwrap()
+        });
+        let seconds = |word: Vec<u8>| String::from_utf8(word).unwrap().parse::<u32>().unwrap();
+        let of_keys =
+            all.into_iter().flat_map(|[_, keys, exptimes]| keys.into_iter().zip(exptimes));
+        of_keys.map(|(key, exptime)| (key, seconds(exptime))).collect::<BTreeSet<_>>()
+    };
+    // One of each key, drawn from the law, whichever way the key is stored.
+    let filled = exptimes(Mode::Populate, false);
+    assert!(filled.len() == 100 && filled.iter().all(|(_, ttl)| (60..=300).contains(ttl)));
+    assert!(filled.iter().map(|(_, ttl)| ttl).collect::<BTreeSet<_>>().len() > 50);
+    assert_eq!(exptimes(Mode::Traffic, true), filled);
 }
 
 #[test]

@@ -38,7 +38,7 @@ the highest one that keeps the objective: what p99 is, how many CPUs it takes.
 #[command(mut_arg("out", |arg| arg.hide(true)), mut_arg("asserts", |arg| arg.hide(true)))]
 #[group(skip)]
 pub struct Sizing {
-    /// Memory of the stores that are simulated, in megabytes as of -m (default: parts of what lives)
+    /// Memory of the stores simulated, in megabytes as of -m (default: parts of what lives)
     #[arg(long = "memory", short = 'm', help_heading = SIZED, value_name = "MB,...")]
     #[arg(value_delimiter = ',', value_parser = number(1..=MB_MAX))]
     memory_mb: Vec<u64>,
@@ -46,15 +46,15 @@ pub struct Sizing {
     /// passed 4 times)
     #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
     span: Option<Duration>,
-    /// Start a server with these words, as a shell reads them, {mb} being the memory that was found,
-    /// {port} or {socket} its place; drive it, and stop it; may be given often
+    /// Drive the server a shell starts with these words, {mb} being the memory found, {port} or
+    /// {socket} its place; may be given often
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
     starts: Vec<String>,
     /// What a server must keep at its highest rate (default p99<1ms)
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     objective: Option<Goal>,
-    /// Ask this server for its hits, and what it estimates of more memory and less; it gets no other
-    /// request; may be given often
+    /// Ask this server for its hits, and what it estimates of more memory and less: it gets no
+    /// other request; may be given often
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
     stats: Vec<String>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! What servers make of the rate: times and CPU at it, the highest one that they bear, and what they
-//! say themselves of more memory and less.
+//! What servers make of the rate: times and CPU at it, the highest one that they bear, and what
+//! they say themselves of more memory and less.
 //!
 //! Where: behind the simulation, for servers that are named or started. Invariant: each is driven
 //! alone; what only says something of the generator is marked. A server that is only asked for its
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!((said.hit_ratio, said.memory_bytes), (Some(0.75), Some(64 << 20)));
         assert!(said.estimates.is_empty());
         let ours = "STAT limit_maxbytes 1048576\r\nEND\r\nSTAT mrc:sampled_one_in 64\r\n\
-                    STAT mrc:131072:miss_ratio 0.7500\r\nSTAT mrc:1048576:miss_ratio 0.2500\r\nEND\r\n";
+                    STAT mrc:131072:miss_ratio 0.75\r\nSTAT mrc:1048576:miss_ratio 0.25\r\nEND\r\n";
         let said = Said::read(ours);
         assert_eq!(said.estimates, [(131_072, 0.25), (1 << 20, 0.75)]);
         assert_eq!(said.hit_ratio, None);

@@ -164,8 +164,8 @@ fn unknown(workload: &Workload, answer: &Answer) -> Vec<String> {
         ));
     } else {
         unknown.push(
-            "more CPUs than were busy: a server may not bear twice the rate with twice as many; the \
-             network and other clients of yours"
+            "more CPUs than were busy: a server may not bear twice the rate with twice as many; \
+             the network and other clients of yours"
                 .to_owned(),
         );
     }
