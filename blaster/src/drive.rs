@@ -25,9 +25,9 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::measure::Tally;
@@ -35,6 +35,7 @@ use crate::target::{Place, Ring, Target};
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
 use pulse::Pulse;
+use serde::{Deserialize, Serialize};
 
 /// Events one look at the sockets reports at most.
 const EVENTS_MAX: usize = 256;
@@ -102,14 +103,37 @@ pub struct Signs {
     pub heard: AtomicBool,
     /// A request was given up.
     pub lost: AtomicBool,
+    /// Threads that are ready do not begin while this is so.
+    is_held: Mutex<bool>,
+    is_free: Condvar,
+}
+
+impl Signs {
+    /// Signs of threads that wait for a word when they are ready, so that all begin together.
+    #[must_use]
+    pub fn held() -> Signs {
+        Signs { is_held: Mutex::new(true), ..Signs::default() }
+    }
+
+    /// The word.
+    pub fn let_go(&self) {
+        *self.is_held.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.is_free.notify_all();
+    }
+
+    fn await_word(&self) {
+        let held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.is_free.wait_while(held, |is_held| *is_held));
+    }
 }
 
 /// When requests are sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
     /// By a schedule, whatever comes back.
     Open {
         /// Of this thread. NaN: when the workload itself says.
+        #[serde(with = "bits")]
         rate_per_s: f64,
         /// To each target.
         connections: u32,
@@ -125,8 +149,21 @@ pub enum Pace {
     },
 }
 
+/// A rate in JSON, which knows no NaN.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rate: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        rate.to_bits().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        u64::deserialize(from).map(f64::from_bits)
+    }
+}
+
 /// What is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// The workload's requests.
     Traffic,

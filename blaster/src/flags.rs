@@ -42,6 +42,8 @@ pub enum Verb {
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
+    /// Drive for a run or a search elsewhere, over standard input and output
+    Agent(run::agents::Place),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
     /// Be a null server: what the generator and the network can do

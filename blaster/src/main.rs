@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     let done = match verb {
         Verb::Run(plan) => drive(&plan),
         Verb::Capacity(search) => drive(&search.plan),
+        Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
         Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
         Verb::Reflect(plan) => {
             let done = reflect::flags::run(&plan).map_err(|error| error.to_string());

@@ -5,6 +5,7 @@
 //! half understood. The fields are described in RESULTS.md, all of them, as a test says.
 //! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
 
+pub mod agent;
 pub mod csv;
 pub mod logs;
 pub mod machine;
@@ -19,6 +20,7 @@ use crate::measure::Interval;
 use crate::measure::check::Verdict;
 use crate::measure::objective::Judgement;
 use crate::search::Found;
+use agent::AgentPart;
 use manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -50,6 +52,9 @@ pub struct RunResult {
     pub merged: Option<Interval>,
     /// Each report, in the order of time.
     pub reports: Vec<Interval>,
+    /// What each agent did; empty where none drove.
+    #[serde(default)]
+    pub agents: Vec<AgentPart>,
     /// What a search for capacities found, if it was one.
     pub search: Option<Found>,
 }

@@ -5,6 +5,7 @@
 //! left with what was stored, as any client leaves them.
 //! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
 
+pub mod agents;
 mod asked;
 pub mod capacity;
 mod course;
@@ -23,7 +24,7 @@ pub use servers::ServersError;
 use crate::drive::{DriveError, Pace};
 use crate::flags::Given;
 use crate::measure::Interval;
-use crate::measure::check::{self, Loop, Severity};
+use crate::measure::check::{self, Loop, Remark, Severity};
 use crate::measure::objective::Objective;
 use crate::measure::owner::Served;
 use crate::measure::steady;
@@ -33,6 +34,7 @@ use crate::result::{RunResult, SCHEMA};
 use crate::target::{Place, Target};
 use crate::words::quoted;
 use crate::workload::Names;
+use agents::{Agents, parts};
 use crew::Ground;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -86,6 +88,9 @@ pub enum RunError {
     /// A driving thread failed.
     #[error(transparent)]
     Drive(DriveError),
+    /// An agent cannot do its share.
+    #[error("{0}: {1}")]
+    Agent(String, String),
     /// Ctrl-C before anything was measured.
     #[error("stopped by Ctrl-C before anything was measured")]
     Stopped,
@@ -150,25 +155,31 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&asked))
         .map_err(RunError::Signals)?;
-    has_cpus(plan)?;
+    has_cpus(&plan.cpus, &plan.receive_cpus)?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);
     if plan.verify && !names.verifies() {
         return Err(RunError::Unverifiable);
     }
-    let servers = Servers::find(plan)?;
+    let (agents, servers) = match plan.agents.is_empty() {
+        true => (None, Servers::find(&plan.targets, plan.family(), plan.speech)?),
+        false => {
+            let (agents, servers) = Agents::gather(plan, &stop)?;
+            (Some(agents), servers)
+        }
+    };
     let too_small = servers.too_small(workload.items_bytes()).filter(|_| plan.populate);
     if let Some(told) = too_small {
         live::tell(plan, &format!("before filling: {told}"));
     }
-    Ok(Ground { servers, workload, names, stop, asked })
+    Ok(Ground { servers, workload, names, agents, stop, asked })
 }
 
 /// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.
-fn has_cpus(plan: &Plan) -> Result<(), RunError> {
+fn has_cpus(cpus: &[usize], receive_cpus: &[usize]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
-    for (name, cpus) in [("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)] {
+    for (name, cpus) in [("cpus", cpus), ("receive-cpus", receive_cpus)] {
         if let Some(cpu) = cpus.iter().find(|cpu| !is_there(**cpu)) {
             let may = record::cpus(std::process::id()).unwrap_or_default();
             return Err(RunError::Cpu(name, *cpu, may));
@@ -178,7 +189,9 @@ fn has_cpus(plan: &Plan) -> Result<(), RunError> {
 }
 
 fn watch(plan: &Plan, ground: &Ground) -> Watch {
-    Watch::new(ground.servers.targets.iter().map(served), &plan.server_pids)
+    // What agents call localhost is not ours.
+    let targets = if ground.agents.is_some() { &[] } else { &*ground.servers.targets };
+    Watch::new(targets.iter().map(served), &plan.server_pids)
 }
 
 fn served(target: &Target) -> Served<'_> {
@@ -224,10 +237,17 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
     };
     let judgements = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
+    let faults: Vec<Remark> = parts::faults(&course.agents).collect();
+    // Whose they are says more.
+    verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
+    verdict.remarks.extend(faults);
     verdict.remarks.extend(steady::remark(&course.intervals, plan.asks_evenly()));
     if let Some(why) = &course.cut_short {
         let sentence = format!("the run ended before its schedule: {why}");
         verdict.add("cut-short", Severity::Warning, sentence);
+    }
+    if let Some((severity, told)) = course.lost {
+        verdict.add("agent-lost", severity, told.to_owned());
     }
     let silent = || course.intervals.iter().filter(|one| one.achieved_per_s() <= 0.0);
     let (silent, silent_s) = (silent().count(), silent().map(|one| one.seconds).sum::<f64>());
@@ -254,6 +274,7 @@ fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult 
         judgements,
         merged,
         reports: course.intervals,
+        agents: course.agents,
         search: None,
     }
 }

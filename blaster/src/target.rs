@@ -8,6 +8,7 @@ pub mod ring;
 
 pub use ring::{Ketama, Ring};
 
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +29,7 @@ const ADDRESSES_MAX: usize = 16;
 const TRY_MAX: Duration = Duration::from_millis(500);
 
 /// An address and how it is spoken to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Place {
     /// A TCP server.
     Tcp(SocketAddr),
@@ -39,7 +40,7 @@ pub enum Place {
 }
 
 /// A server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// As it was named, for reports.
     pub name: String,
@@ -54,7 +55,7 @@ pub struct Target {
 }
 
 /// Which addresses of a name are wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
     /// Whichever answers.
     #[default]

@@ -21,6 +21,7 @@ mod usual;
 mod tests;
 
 use crate::workload::{Names, VERBS, Verb};
+use serde::{Deserialize, Serialize};
 use template::{TagPlace, Template};
 use usual::Memo;
 pub use usual::{Quick, Usual};
@@ -29,7 +30,7 @@ pub use usual::{Quick, Usual};
 pub const KEYS_MAX: usize = 1 << 15;
 
 /// Which protocol is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Speech {
     /// memcached's classic text protocol.
     Text,

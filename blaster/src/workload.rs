@@ -202,6 +202,14 @@ impl Workload {
         file::read(path)
     }
 
+    /// Reads what `to_toml` gave, files that it names included.
+    ///
+    /// # Errors
+    /// A file is not there, or not what it was to be.
+    pub(crate) fn of_toml(text: &str) -> Result<Workload, WorkloadError> {
+        file::parse(text, Path::new("/")).map_err(|(_, why)| WorkloadError(why))
+    }
+
     /// Changes one setting, as a flag `--name value` does. Paths are relative to the working
     /// directory.
     ///

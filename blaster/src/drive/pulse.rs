@@ -9,6 +9,7 @@
 //! exact, all together as of about the same moment.
 //! Source: HdrHistogram's log-linear buckets, with four binary digits.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,7 +118,7 @@ fn upper_ns(bucket: usize) -> u64 {
 }
 
 /// What pulses showed at a moment, or between two.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     counts: [u64; COUNTS],
     /// Responses later than the target, and requests given up.
@@ -151,6 +152,16 @@ impl Sight {
             sight.longest_ns = sight.longest_ns.max(longest);
         }
         sight
+    }
+
+    /// Adds what others show.
+    pub(crate) fn add(&mut self, other: &Sight) {
+        let counts = self.counts.iter_mut().zip(&other.counts);
+        for (sum, count) in counts.chain(self.times.iter_mut().zip(&other.times)) {
+            *sum += count;
+        }
+        self.late += other.late;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
     /// What came since an earlier sight. The longest is this one's.

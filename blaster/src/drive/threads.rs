@@ -138,6 +138,7 @@ pub(super) fn run(
     outward.establish(&clock, &mut books, &mut notes)?;
     // Relaxed: a count by itself.
     drive.signs.ready.fetch_add(1, Ordering::Relaxed);
+    drive.signs.await_word();
     outward.begin(clock.now_ns());
     match drive.receive_apart {
         None => together(&mut watch, outward, inward, books, notes),

@@ -80,9 +80,14 @@ impl Watch {
 }
 
 impl Moment {
+    /// Seconds since an earlier moment.
+    pub(crate) fn seconds_since(&self, before: &Moment) -> f64 {
+        self.at.saturating_duration_since(before.at).as_secs_f64()
+    }
+
     /// What was taken since an earlier moment.
     pub(crate) fn since(&self, before: &Moment) -> Usage {
-        let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
+        let seconds = self.seconds_since(before);
         let taken = self.servers.iter().filter_map(|(pid, now)| {
             let (_, then) = before.servers.iter().find(|(other, _)| other == pid)?;
             Some(now.since(then, seconds))
@@ -96,7 +101,7 @@ impl Moment {
 }
 
 /// Two processes at the same time.
-fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
+pub(crate) fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
     let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
     ProcessUse {
         usr_cpus: one.usr_cpus + other.usr_cpus,

@@ -2,6 +2,8 @@
 //!
 //! Where: tests. Invariant: the same at every call. Source: none.
 
+use super::agent::AgentPart;
+use super::machine::Machine;
 use super::manifest::{Manifest, TargetRecord};
 use super::{RunResult, SCHEMA};
 use crate::measure::check::{Loop, check};
@@ -21,8 +23,19 @@ pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let judgement = judged.map(|judged| {
         "p99<1ms".parse::<crate::measure::objective::Objective>().unwrap().judge(judged)
     });
+    let agent = AgentPart {
+        name: "ssh a kvblaster agent".to_owned(),
+        machine: Machine::here(),
+        threads: 2,
+        connections: 50,
+        round_trip_ns: Some(400_000),
+        lost: None,
+        verdict: verdict.clone(),
+        merged: merged.clone(),
+    };
     RunResult {
         schema: SCHEMA,
+        agents: vec![agent],
         manifest: manifest(label),
         is_interrupted: false,
         verdict,

@@ -7,6 +7,7 @@
 use crate::target::{Place, Target};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -26,7 +27,7 @@ const VERSION_CHARS_MAX: usize = 100;
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
 /// What a server says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// Its version.
     pub version: Option<String>,

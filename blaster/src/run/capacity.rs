@@ -6,13 +6,16 @@
 //! Source: the paper's section 6: the highest rate that keeps the objective, populated anew for
 //! each run.
 
+use super::agents::parts;
 use super::course;
 use super::crew::Ground;
 use super::live::Live;
 use super::{Plan, RunError, ground, record, watch};
 use crate::drive::Pace;
 use crate::measure::Interval;
+use crate::measure::check::{Severity, Verdict};
 use crate::measure::watch::Watch;
+use crate::result::agent::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
 use crate::search::{Aim, Outcome, Trial, search};
@@ -25,6 +28,9 @@ struct Trials<'p> {
     watch: Watch,
     live: &'p Live,
     intervals: Vec<Interval>,
+    agents: Vec<AgentPart>,
+    /// What is to be told of an agent that was lost.
+    lost: Option<String>,
 }
 
 /// Searches as `plan` asks.
@@ -35,13 +41,27 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
     let live = Live::new(plan);
     let watch = watch(plan, &ground);
-    let mut trials = Trials { plan, ground: &ground, watch, live: &live, intervals: Vec::new() };
+    let mut trials = Trials {
+        plan,
+        ground: &ground,
+        watch,
+        live: &live,
+        intervals: Vec::new(),
+        agents: Vec::new(),
+        lost: None,
+    };
     let found = search(aim, &mut trials, |point| live.note(&noted(point, aim.goals.len())))?;
+    let mut verdict = Verdict::default();
+    if let Some(lost) = trials.lost {
+        verdict.add("agent-lost", Severity::Warning, format!("the search ended early: {lost}"));
+    }
     Ok(RunResult {
         schema: SCHEMA,
+        verdict,
         manifest: record::manifest(plan, &ground),
         is_interrupted: !found.is_complete,
         reports: trials.intervals,
+        agents: trials.agents,
         search: Some(found),
         ..RunResult::default()
     })
@@ -59,6 +79,10 @@ impl Trial for Trials<'_> {
             let live = (&self.watch, self.live);
             let not_stored = match course::populate(self.plan, self.ground, live) {
                 Err(RunError::Stopped) => return Ok(None),
+                Err(lost @ RunError::Agent(..)) if !self.intervals.is_empty() => {
+                    self.lost = Some(lost.to_string());
+                    return Ok(None);
+                }
                 populated => populated?,
             };
             if let Some(told) = not_stored {
@@ -76,6 +100,10 @@ impl Trial for Trials<'_> {
         let course = course::drive(self.plan, self.ground, pace, live);
         self.live.done();
         let course = course?;
+        if course.lost.is_some() {
+            self.lost = course.cut_short;
+            return Ok(None);
+        }
         if self.ground.is_stopped() {
             return Ok(None);
         }
@@ -83,7 +111,24 @@ impl Trial for Trials<'_> {
             return Err(RunError::CutShort(course.cut_short.unwrap_or_default()));
         };
         self.intervals.push(interval.clone());
-        Ok(Some(Outcome::new(interval)))
+        let outcome = Outcome::new(interval);
+        let fault = parts::faults(&course.agents).next();
+        self.add(course.agents);
+        Ok(Some(Outcome { client_bound: fault.or(outcome.client_bound), ..outcome }))
+    }
+}
+
+impl Trials<'_> {
+    /// Adds what agents did in a trial to what they did in those before.
+    fn add(&mut self, trial: Vec<AgentPart>) {
+        let before = std::mem::take(&mut self.agents);
+        let mut before = before.into_iter().map(|part| part.merged);
+        let part = |part: AgentPart| {
+            let both: Vec<Interval> =
+                before.next().flatten().into_iter().chain(part.merged).collect();
+            AgentPart { merged: Interval::merged(&both), verdict: Verdict::default(), ..part }
+        };
+        self.agents = trial.into_iter().map(part).collect();
     }
 }
 

@@ -5,6 +5,7 @@
 //! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
+use super::agents::Parts;
 use super::asked::Asked;
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
@@ -12,10 +13,12 @@ use super::patience::{Hopeless, Patience, silence_max};
 use super::unstored::Stored;
 use super::{Plan, RunError};
 use crate::drive::{Mode, Pace};
+use crate::measure::check::Severity;
 use crate::measure::schedule::{Collector, Merged, Schedule};
 use crate::measure::warm::Warm;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
+use crate::result::agent::AgentPart;
 use crate::target::Place;
 use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
@@ -37,6 +40,10 @@ pub(crate) struct Course {
     pub(crate) cut_short: Option<String>,
     /// That the hit ratio had not settled when it began.
     pub(crate) unsettled: Option<String>,
+    /// What each agent did, if such drove.
+    pub(crate) agents: Vec<AgentPart>,
+    /// What is to be told of reports in which an agent was lost.
+    pub(crate) lost: Option<(Severity, &'static str)>,
 }
 
 /// Stores every key once; what is to be told if some were not.
@@ -51,16 +58,15 @@ pub(crate) fn populate(
     let depth = if has_udp(ground) { 1 } else { POPULATE_DEPTH };
     let pace = Pace::Closed { connections: plan.connections, depth };
     live.populating(ground.workload.keys());
-    let crew = Crew::start(plan, ground, Mode::Populate, pace, live.is_watched());
-    let crew = crew.map_err(RunError::Threads)?;
+    let crew = Crew::start(plan, ground, (Mode::Populate, pace), live.is_watched())?;
     let start = crew.start;
     // It may be over before it is looked at again.
-    live.tick(start.elapsed(), 0, || crew.sight(), Some(watch));
+    live.tick(start.elapsed(), 0, || crew.hands.sight(), Some(watch));
     let mut stored = Stored::default();
     let mut patience = Patience::new(plan.timeout, ground.workload.keys());
     let mut hopeless = None;
     let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
-    while hopeless.is_none() && !crew.is_over() && !ground.is_stopped() {
+    while hopeless.is_none() && !crew.hands.is_over() && !ground.is_stopped() {
         if let Some(handed) = crew.next(TICK) {
             stored.add(&handed.tally);
             let (answered, lost) = stored.over();
@@ -71,7 +77,7 @@ pub(crate) fn populate(
             ends += POPULATE_EPOCH;
             crew.move_on(epoch);
         }
-        live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
+        live.tick(crew.start.elapsed(), epoch, || crew.hands.sight(), Some(watch));
     }
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(|handed| stored.add(&handed.tally));
@@ -80,7 +86,7 @@ pub(crate) fn populate(
         live.populated(stored.keys(), start.elapsed());
     }
     match failed {
-        Some(error) => Err(RunError::Drive(error)),
+        Some(error) => Err(error),
         None if ground.is_stopped() => Err(RunError::Stopped),
         None if stored.keys() == 0 && stored.is_broken() => {
             Err(RunError::Speechless(ground.servers.speech.name()))
@@ -156,15 +162,15 @@ pub(crate) fn drive(
     pace: Pace,
     (watch, live): (&Watch, &Live),
 ) -> Result<Course, RunError> {
-    let crew = Crew::start(plan, ground, Mode::Traffic, pace, live.is_watched());
-    let mut crew = crew.map_err(RunError::Threads)?;
+    let mut crew = Crew::start(plan, ground, (Mode::Traffic, pace), live.is_watched())?;
     let unsettled = match plan.warm {
         Some(limit) => warm(plan, ground, &mut crew, limit, (watch, live)),
         None => None,
     };
     let is_cold = plan.warm.is_some() && !is_on(plan, ground, &crew);
-    let mut marks = Marks::new(watch, plan.schedule);
-    let mut books = Books::new(crew.reporters, Asked::new(watch, rate_of(pace)));
+    let (agents, asked) = (ground.agents.as_ref(), Asked::new(watch, rate_of(pace)));
+    let reporters = (crew.hands.reporters(), Parts::new(agents));
+    let mut books = Books::new(watch, plan.schedule, asked, reporters);
     // No part of an epoch is so short that a thread may not see it.
     let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
@@ -173,18 +179,18 @@ pub(crate) fn drive(
         if left.is_zero() {
             epoch += 1;
             crew.move_on(books.asked.number(epoch));
-            marks.mark(watch, crew.start.elapsed());
+            books.mark(watch, crew.start.elapsed());
             continue;
         }
         if let Some(handed) = crew.next(left.min(TICK)) {
             books.take(handed, plan, live);
         }
         let (now, ends) = (crew.start.elapsed(), plan.schedule.end_of(epoch));
-        let is_inside = marks.last_end() + part_min < now && now + part_min < ends;
+        let is_inside = books.last_end() + part_min < now && now + part_min < ends;
         if is_inside && books.asked.is_cut(ground, watch, (epoch, now)) {
             crew.move_on(books.asked.number(epoch));
         }
-        live.tick(crew.start.elapsed(), epoch, || crew.sight(), Some(watch));
+        live.tick(crew.start.elapsed(), epoch, || crew.hands.sight(), Some(watch));
     }
     if let Some(silence) = silence(plan, &crew) {
         // Why a thread ended does not matter beside that.
@@ -198,73 +204,32 @@ pub(crate) fn drive(
     }
     let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
     if early {
-        marks.mark(watch, elapsed);
+        books.mark(watch, elapsed);
     }
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(|handed| books.take(handed, plan, live));
     let cut_short = failed.map(|error| error.to_string());
     let stopped = || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C".to_owned());
+    let lost = agents.filter(|all| all.is_one_lost()).map(|_| books.lose());
+    let (intervals, parts) = books.close(rate_of(pace));
     Ok(Course {
-        intervals: marks.intervals(books.close(), rate_of(pace)),
+        intervals,
         cut_short: cut_short.or_else(stopped),
         unsettled,
+        agents: agents.map(|all| all.told(parts, plan, rate_of(pace))).unwrap_or_default(),
+        lost,
     })
 }
 
-/// What is put together of what threads hand over.
-struct Books {
-    mail: Collector,
-    /// Epochs of which a part is whole.
-    merged: Vec<(u32, Merged)>,
-    asked: Asked,
-}
-
-impl Books {
-    fn new(reporters: u32, asked: Asked) -> Books {
-        Books { mail: Collector::new(reporters), merged: Vec::new(), asked }
-    }
-
-    fn take(&mut self, handed: Handed, plan: &Plan, live: &Live) {
-        let Some((number, all)) = self.mail.take(handed.epoch, &handed.tally) else { return };
-        let (epoch, report) = self.asked.take(number, &all);
-        let all = self.join(epoch, all);
-        match report {
-            Some(report) => report.tell(live, plan.out.as_deref()),
-            None => live.reported(epoch, &all.tally),
-        }
-    }
-
-    /// The part of an epoch, with those before it.
-    fn join(&mut self, epoch: u32, part: Merged) -> &Merged {
-        let at = self.merged.iter().position(|(other, _)| *other == epoch);
-        let at = at.unwrap_or_else(|| {
-            self.merged.push((epoch, Merged::default()));
-            self.merged.len() - 1
-        });
-        let all = &mut self.merged[at].1;
-        all.join(&part);
-        all
-    }
-
-    /// All epochs.
-    fn close(mut self) -> Vec<(u32, Merged)> {
-        for (number, part) in std::mem::replace(&mut self.mail, Collector::new(0)).rest() {
-            let (epoch, _) = self.asked.take(number, &part);
-            self.join(epoch, part);
-        }
-        self.merged
-    }
-}
-
 /// Is there any reason to go on?
-fn is_on(plan: &Plan, ground: &Ground, crew: &Crew) -> bool {
-    !crew.is_over() && !ground.is_stopped() && silence(plan, crew).is_none()
+fn is_on(plan: &Plan, ground: &Ground, crew: &Crew<'_>) -> bool {
+    !crew.hands.is_over() && !ground.is_stopped() && silence(plan, crew).is_none()
 }
 
 /// How long nothing was heard, where that is too long.
-fn silence(plan: &Plan, crew: &Crew) -> Option<Duration> {
+fn silence(plan: &Plan, crew: &Crew<'_>) -> Option<Duration> {
     let silence = crew.born.elapsed();
-    (silence >= silence_max(plan.timeout) && crew.is_unheard()).then_some(silence)
+    (silence >= silence_max(plan.timeout) && crew.hands.is_unheard()).then_some(silence)
 }
 
 /// Traffic until the hit ratio has settled, for `limit` at most; then the crew's epochs and time
@@ -272,12 +237,12 @@ fn silence(plan: &Plan, crew: &Crew) -> Option<Duration> {
 fn warm(
     plan: &Plan,
     ground: &Ground,
-    crew: &mut Crew,
+    crew: &mut Crew<'_>,
     limit: Duration,
     (watch, live): (&Watch, &Live),
 ) -> Option<String> {
     live.warming(Some(limit));
-    let (mut mail, mut warm) = (Collector::new(crew.reporters), Warm::default());
+    let (mut mail, mut warm) = (Collector::new(crew.hands.reporters()), Warm::default());
     let (mut epoch, mut ends) = (0, WARM_EPOCH);
     while crew.start.elapsed() < limit && !warm.is_settled() && is_on(plan, ground, crew) {
         if crew.start.elapsed() >= ends {
@@ -291,7 +256,7 @@ fn warm(
             let total = all.tally.total();
             warm.add(WARM_EPOCH * (epoch + 1), total.hits, total.hits + total.misses);
         }
-        live.tick(crew.start.elapsed(), 0, || crew.sight(), Some(watch));
+        live.tick(crew.start.elapsed(), 0, || crew.hands.sight(), Some(watch));
     }
     let took = clock(crew.start.elapsed());
     live.warming(None);
@@ -307,17 +272,31 @@ fn warm(
     (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {told}"))
 }
 
-/// The ends of the epochs: when, and what had been taken until then.
-struct Marks {
+/// What is put together of a stretch of traffic.
+struct Books {
     schedule: Schedule,
-    /// The end of each epoch, in their order.
+    /// The end of each epoch, in their order: when, and what had been taken since the one before.
     ends: Vec<(Duration, Usage)>,
     last: Moment,
+    mail: Collector,
+    asked: Asked,
+    /// Epochs of which a part is whole.
+    merged: Vec<(u32, Merged)>,
+    /// The last that is whole.
+    whole: u32,
+    parts: Parts,
 }
 
-impl Marks {
-    fn new(watch: &Watch, schedule: Schedule) -> Marks {
-        Marks { schedule, ends: Vec::new(), last: watch.moment() }
+impl Books {
+    fn new(
+        watch: &Watch,
+        schedule: Schedule,
+        asked: Asked,
+        (reporters, parts): (u32, Parts),
+    ) -> Books {
+        let (last, mail) = (watch.moment(), Collector::new(reporters));
+        let (ends, merged) = (Vec::new(), Vec::new());
+        Books { schedule, ends, last, mail, asked, merged, whole: 0, parts }
     }
 
     /// When the last epoch ended.
@@ -332,32 +311,105 @@ impl Marks {
         self.last = now;
     }
 
-    /// The reports among the epochs. Where even the settling was cut short, it is the report. An
-    /// epoch that no thread so much as saw, on a machine that gave them no CPU, is an empty report.
-    fn intervals(self, mut merged: Vec<(u32, Merged)>, asked_per_s: Option<f64>) -> Vec<Interval> {
-        let Some((_, any)) = merged.first() else { return Vec::new() };
+    fn take(&mut self, handed: Handed, plan: &Plan, live: &Live) {
+        let Handed { epoch: number, tally, part } = handed;
+        let whole = self.mail.take(number, &tally);
+        if let Some(part) = part {
+            self.parts.keep(number, tally, part);
+        }
+        let Some((number, all)) = whole else { return };
+        let (epoch, report) = self.asked.take(number, &all);
+        self.parts.number(number, epoch);
+        let all = self.join(epoch, all);
+        if let Some(report) = report {
+            return report.tell(live, plan.out.as_deref());
+        }
+        live.reported(epoch, &all.tally);
+        self.whole = self.whole.max(epoch);
+        // Threads that are done hand over before the epoch has ended. Of what comes before the
+        // first report it is yet to be seen whether it is the only one.
+        if epoch > 0 && (epoch as usize) < self.ends.len() {
+            self.add_parts(epoch);
+        }
+    }
+
+    /// The part of an epoch, with those before it.
+    fn join(&mut self, epoch: u32, part: Merged) -> &Merged {
+        let at = self.merged.iter().position(|(other, _)| *other == epoch);
+        let at = at.unwrap_or_else(|| {
+            self.merged.push((epoch, Merged::default()));
+            self.merged.len() - 1
+        });
+        let all = &mut self.merged[at].1;
+        all.join(&part);
+        all
+    }
+
+    fn add_parts(&mut self, epoch: u32) {
+        if let Some((_, whole)) = self.merged.iter_mut().find(|(of, _)| *of == epoch) {
+            self.parts.add((epoch, whole), span(&mut self.ends, epoch));
+        }
+    }
+
+    /// What an agent that is lost did in the report under way is not known. What is to be told?
+    fn lose(&mut self) -> (Severity, &'static str) {
+        if self.whole == 0 {
+            let told = "what the agent did that was lost is not known and missing in the figures: \
+                        fewer requests were made than were asked for";
+            return (Severity::Invalid, told);
+        }
+        self.ends.truncate(self.whole as usize + 1);
+        self.mail = Collector::new(0);
+        let told =
+            "all reports end before an agent was lost: the one that was under way is left out";
+        (Severity::Warning, told)
+    }
+
+    /// The reports among the epochs, and what agents did in them. Where even the settling was cut
+    /// short, it is the report. An epoch that no thread so much as saw, on a machine that gave them
+    /// no CPU, is an empty report.
+    fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
+        let mail = std::mem::replace(&mut self.mail, Collector::new(0));
+        for (number, part) in mail.rest() {
+            let (epoch, _) = self.asked.take(number, &part);
+            self.parts.number(number, epoch);
+            self.join(epoch, part);
+        }
+        let Some((_, any)) = self.merged.first() else { return (Vec::new(), self.parts) };
         let late_limit_ns = any.tally.late_limit_ns;
         let only = self.ends.len() == 1;
         let mut intervals = Vec::new();
-        let mut from = Duration::ZERO;
-        for (epoch, (end, usage)) in (0_u32..).zip(self.ends) {
-            if self.schedule.is_reported(epoch) || (only && epoch == 0) {
-                let at = merged.iter().position(|(other, _)| *other == epoch);
-                let nothing = || Merged { tally: Tally::new(late_limit_ns), busiest: 0.0 };
-                let merged = at.map_or_else(nothing, |at| merged.swap_remove(at).1);
-                let seconds = end.saturating_sub(from).as_secs_f64();
-                let interval = Interval::new(merged, from.as_secs_f64(), seconds, usage);
-                intervals.push(Interval { asked_per_s, ..interval });
+        for epoch in (0..).take(self.ends.len()) {
+            let is_report = self.schedule.is_reported(epoch) || (only && epoch == 0);
+            if !is_report {
+                continue;
             }
-            from = end;
+            self.add_parts(epoch);
+            let at = self.merged.iter().position(|(other, _)| *other == epoch);
+            let nothing = || Merged { tally: Tally::new(late_limit_ns), busiest: 0.0 };
+            let merged = at.map_or_else(nothing, |at| self.merged.swap_remove(at).1);
+            let Some((from, seconds, usage)) = span(&mut self.ends, epoch) else { continue };
+            let interval = Interval::new(merged, from, seconds, std::mem::take(usage));
+            intervals.push(Interval { asked_per_s, ..interval });
         }
         // After the last report the threads only wait for answers to what they sent in it.
-        let after = merged.iter().find(|(epoch, _)| *epoch == self.schedule.reports + 1);
+        let after = self.schedule.reports + 1;
+        self.add_parts(after);
+        let after = self.merged.iter().find(|(epoch, _)| *epoch == after);
         if let (Some(last), Some((_, after))) = (intervals.last_mut(), after) {
             last.tally.give_up(&after.tally);
         }
-        intervals
+        (intervals, self.parts)
     }
+}
+
+/// When an epoch began and how long it took, in seconds, and what was taken in it; none if it has
+/// not ended.
+fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Usage)> {
+    let before = epoch.checked_sub(1).and_then(|before| ends.get(before as usize));
+    let from = before.map_or(Duration::ZERO, |(end, _)| *end);
+    let (end, usage) = ends.get_mut(epoch as usize)?;
+    Some((from.as_secs_f64(), end.saturating_sub(from).as_secs_f64(), usage))
 }
 
 fn rate_of(pace: Pace) -> Option<f64> {
@@ -376,8 +428,10 @@ mod tests {
     #[test]
     fn what_is_given_up_after_the_last_report_counts_in_it() {
         let schedule = Schedule { reports: 2, ..Schedule::default() };
-        let mut marks = Marks::new(&Watch::new(std::iter::empty(), &[]), schedule);
-        marks.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
+        let watch = Watch::new(std::iter::empty(), &[]);
+        let asked = Asked::new(&watch, None);
+        let mut books = Books::new(&watch, schedule, asked, (1, Parts::new(None)));
+        books.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
         let epoch = |epoch: u32| {
             let mut tally = Tally::new(0);
             tally.answered(Verb::Get, false, 0, 0, 1);
@@ -385,7 +439,8 @@ mod tests {
             (tally.cut_off, tally.udp.lost) = (epoch.into(), epoch.into());
             (epoch, Merged { tally, busiest: 0.0 })
         };
-        let intervals = marks.intervals((0..4).map(epoch).collect(), None);
+        books.merged = (0..4).map(epoch).collect();
+        let (intervals, _) = books.close(None);
         let seen = |one: &Interval| {
             let get = one.tally.verb(Verb::Get);
             (get.answered, get.timeouts, one.tally.cut_off, one.tally.udp.lost)

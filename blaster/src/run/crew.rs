@@ -1,28 +1,95 @@
-//! The driving threads of one stretch of traffic, and the mailbox their tallies arrive in.
+//! Those that make one stretch of traffic: the threads of this process, or agents.
 //!
 //! Where: between `course`, which decides when an epoch ends, and `drive`, one thread of it.
-//! Invariant: every thread that was started is joined, whatever comes of it; what threads hand over
-//! after they were told to stop is still taken.
+//! Invariant: agents together make the requests that one process with as many threads would.
 
-use super::Plan;
+mod threads;
+
+pub(crate) use threads::Threads;
+
+use super::agents::{Agents, Part};
 use super::servers::Servers;
-use crate::drive::pulse::{Pulse, Sight};
-use crate::drive::{self, Drive, DriveError, Mode, Pace, Signs, Until};
+use super::{Plan, RunError};
+use crate::drive::pulse::Sight;
+use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
+use crate::target::Family;
+use crate::wire::Speech;
 use crate::workload::{Names, Workload};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether all have connected.
 const READY_TICK: Duration = Duration::from_millis(1);
 
-/// What one thread handed over of one epoch.
+/// What one process drives with: all of it, or an agent's share of the threads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) targets: Vec<String>,
+    pub(crate) family: Family,
+    pub(crate) speech: Option<Speech>,
+    pub(crate) seed: u64,
+    /// Threads of the whole run, and which of them are this process's.
+    pub(crate) threads: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) receive_cpus: Vec<usize>,
+    pub(crate) timeout: Duration,
+    pub(crate) churn_requests: Option<u64>,
+    pub(crate) verify: bool,
+    pub(crate) gso: bool,
+    pub(crate) late: Duration,
+    pub(crate) requests: Option<u64>,
+}
+
+impl Task {
+    /// All that `plan` asks for.
+    pub(crate) fn of(plan: &Plan) -> Task {
+        Task {
+            targets: plan.targets.clone(),
+            family: plan.family(),
+            speech: plan.speech,
+            seed: plan.seed,
+            threads: plan.threads,
+            first: 0,
+            count: plan.threads,
+            cpus: plan.cpus.clone(),
+            receive_cpus: plan.receive_cpus.clone(),
+            timeout: plan.timeout,
+            churn_requests: plan.churn_requests,
+            verify: plan.verify,
+            gso: plan.gso,
+            late: plan.late,
+            requests: plan.requests,
+        }
+    }
+
+    /// The share of agent `nth` of `agents`.
+    pub(crate) fn share(&self, nth: u32, agents: u32) -> Task {
+        let edge = |nth: u32| {
+            let edge = u64::from(self.threads) * u64::from(nth) / u64::from(agents.max(1));
+            u32::try_from(edge).unwrap_or(self.threads)
+        };
+        Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
+    }
+
+    /// What one thread has of `all`.
+    pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {
+        all / self.threads + u32::from(thread < all % self.threads)
+    }
+}
+
+/// What a thread, or an agent, handed over of one epoch.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) epoch: u32,
     pub(crate) tally: Tally,
+    /// What an agent says beside.
+    pub(crate) part: Option<Part>,
 }
 
 /// What all stretches of one run share.
@@ -31,6 +98,8 @@ pub(crate) struct Ground {
     pub(crate) servers: Servers,
     pub(crate) workload: Arc<Workload>,
     pub(crate) names: Names,
+    /// Who drives in place of this process.
+    pub(crate) agents: Option<Agents>,
     /// Ctrl-C was pressed.
     pub(crate) stop: Arc<AtomicBool>,
     /// A report was asked for.
@@ -50,140 +119,70 @@ impl Ground {
     }
 }
 
-/// The threads at work.
+/// Who does the work. Epochs are counted from its start.
+pub(crate) trait Hands: Debug {
+    /// How many hand over something of each epoch.
+    fn reporters(&self) -> u32;
+    /// From now on all are in `epoch`.
+    fn move_on(&self, epoch: u32);
+    /// What is handed over within `patience`.
+    fn next(&self, patience: Duration) -> Option<Handed>;
+    /// What all show at this moment.
+    fn sight(&self) -> Sight;
+    /// Were requests given up, and nothing heard of any server since the start?
+    fn is_unheard(&self) -> bool;
+    /// Have all ended by themselves, or is an agent lost?
+    fn is_over(&self) -> bool;
+    /// Stops all, takes what they still hand over, and tells why the first failed.
+    fn end(&mut self) -> (Vec<Handed>, Option<RunError>);
+}
+
+/// Those at work, and since when.
 #[derive(Debug)]
-pub(crate) struct Crew {
-    /// When it had connected.
+pub(crate) struct Crew<'g> {
+    /// When it was let go.
     pub(crate) born: Instant,
     /// When the traffic that is looked at began.
     pub(crate) start: Instant,
-    /// The threads' epoch that is epoch 0 of that traffic.
+    /// The hands' epoch that is epoch 0 of that traffic.
     first: u32,
-    threads: Vec<JoinHandle<Result<(), DriveError>>>,
-    /// Tallies that come of each epoch.
-    pub(crate) reporters: u32,
-    epoch: Arc<AtomicU32>,
-    over: Arc<AtomicBool>,
-    signs: Arc<Signs>,
-    /// What can be seen of each; nothing where nobody looks.
-    pulses: Vec<[Arc<Pulse>; 2]>,
-    tallies: mpsc::Receiver<(u32, u32, Tally)>,
+    pub(crate) hands: Box<dyn Hands + 'g>,
 }
 
-impl Crew {
-    /// Starts the threads that `plan` asks for, at `pace`; watched, they can be seen at work.
+impl<'g> Crew<'g> {
+    /// Starts those that `plan` asks for, at `pace`, once all have connected; or one has failed, or
+    /// Ctrl-C. Watched, they can be seen at work.
     ///
     /// # Errors
     /// There is no thread to be had; those there were are gone again.
     pub(crate) fn start(
         plan: &Plan,
-        ground: &Ground,
-        mode: Mode,
-        pace: Pace,
+        ground: &'g Ground,
+        (mode, pace): (Mode, Pace),
         is_watched: bool,
-    ) -> std::io::Result<Crew> {
-        let (sender, tallies) = mpsc::channel();
-        let mut crew = Crew {
-            born: Instant::now(),
-            start: Instant::now(),
-            first: 0,
-            threads: Vec::new(),
-            reporters: 0,
-            epoch: Arc::default(),
-            over: Arc::default(),
-            signs: Arc::default(),
-            pulses: Vec::new(),
-            tallies,
-        };
-        for thread in 0..plan.threads {
-            let mut drive = crew.drive(plan, ground, (thread, mode, pace));
-            if is_watched {
-                let pulses = [Arc::default(), Arc::default()];
-                crew.pulses.push(pulses.clone());
-                drive.pulses = Some(pulses);
+    ) -> Result<Crew<'g>, RunError> {
+        let hands: Box<dyn Hands + 'g> = match &ground.agents {
+            Some(agents) => {
+                agents.start((mode, pace), is_watched, &ground.stop);
+                Box::new(agents)
             }
-            crew.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
-            let (epoch, sender, start) = (Arc::clone(&crew.epoch), sender.clone(), crew.start);
-            let run = move || drive::run(drive, start, &epoch, &sender);
-            let name = format!("drive {thread}");
-            match std::thread::Builder::new().name(name).spawn(run) {
-                Ok(handle) => crew.threads.push(handle),
-                Err(error) => {
-                    // Why those that run ended does not matter any more.
-                    let _ = crew.end();
-                    return Err(error);
+            None => {
+                let threads = Threads::start(&Task::of(plan), ground, (mode, pace), is_watched);
+                let threads = threads.map_err(RunError::Threads)?;
+                while !threads.is_ready() && !ground.is_stopped() {
+                    std::thread::sleep(READY_TICK);
                 }
-            }
-        }
-        crew.wait(ground);
-        Ok(crew)
-    }
-
-    /// Waits until all have connected, so that no time of connecting is time of traffic; or one has
-    /// failed, or Ctrl-C. From then on the crew's time counts.
-    fn wait(&mut self, ground: &Ground) {
-        let is_one_over = |crew: &Crew| crew.threads.iter().any(JoinHandle::is_finished);
-        // Relaxed: a count by itself.
-        while (self.signs.ready.load(Ordering::Relaxed) as usize) < self.threads.len()
-            && !is_one_over(self)
-            && !ground.is_stopped()
-        {
-            std::thread::sleep(READY_TICK);
-        }
-        self.born = Instant::now();
-        self.start = self.born;
-    }
-
-    fn drive(&self, plan: &Plan, ground: &Ground, what: (u32, Mode, Pace)) -> Drive {
-        let (thread, mode, pace) = what;
-        let of = |cpus: &[usize]| cpus.get(thread as usize % cpus.len().max(1)).copied();
-        let part = |all: u32| all / plan.threads + u32::from(thread < all % plan.threads);
-        let share = |all: u64| {
-            let (threads, thread) = (u64::from(plan.threads), u64::from(thread));
-            all / threads + u64::from(thread < all % threads)
-        };
-        let pace = match pace {
-            Pace::Open { rate_per_s, connections, outstanding_max } => Pace::Open {
-                rate_per_s: rate_per_s / f64::from(plan.threads),
-                connections: part(connections),
-                outstanding_max,
-            },
-            Pace::Closed { connections, depth } => {
-                Pace::Closed { connections: part(connections), depth }
+                threads.go();
+                Box::new(threads)
             }
         };
-        Drive {
-            workload: Arc::clone(&ground.workload),
-            names: ground.names.clone(),
-            seed: plan.seed,
-            thread,
-            threads: plan.threads,
-            targets: Arc::clone(&ground.servers.targets),
-            ring: Arc::clone(&ground.servers.ring),
-            speech: ground.servers.speech,
-            cpu: of(&plan.cpus),
-            receive_apart: of(&plan.receive_cpus),
-            pace,
-            timeout: plan.timeout,
-            churn_requests: plan.churn_requests,
-            verify: plan.verify,
-            fill_on_miss: ground.workload.cache_aside(),
-            gso: plan.gso,
-            late_limit: plan.late,
-            mode,
-            pulses: None,
-            signs: Arc::clone(&self.signs),
-            until: Until {
-                stop: Arc::clone(&self.over),
-                deadline: None,
-                requests: plan.requests.filter(|_| mode == Mode::Traffic).map(share),
-            },
-        }
+        let now = Instant::now();
+        Ok(Crew { born: now, start: now, first: 0, hands })
     }
 
-    /// From now on the threads are in `epoch`.
+    /// From now on all are in `epoch`.
     pub(crate) fn move_on(&self, epoch: u32) {
-        self.epoch.store(self.first + epoch, Ordering::Relaxed); // a number to look at
+        self.hands.move_on(self.first + epoch);
     }
 
     /// Time and epochs are counted from now on: what was epoch `first` is epoch 0.
@@ -193,42 +192,19 @@ impl Crew {
         self.move_on(0);
     }
 
-    /// What a thread hands over within `patience`.
+    /// What is handed over within `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
-        let (_, epoch, tally) = self.tallies.recv_timeout(patience).ok()?;
-        Some(Handed { epoch: epoch.checked_sub(self.first)?, tally })
+        self.counted(self.hands.next(patience)?)
     }
 
-    /// What all threads show at this moment.
-    pub(crate) fn sight(&self) -> Sight {
-        Sight::of(self.pulses.iter().flatten().map(Arc::as_ref))
+    /// Stops all, takes what they still hand over, and tells why the first failed.
+    pub(crate) fn end(mut self) -> (Vec<Handed>, Option<RunError>) {
+        let (handed, failed) = self.hands.end();
+        (handed.into_iter().filter_map(|handed| self.counted(handed)).collect(), failed)
     }
 
-    /// Were requests given up, and nothing heard of any server since the start?
-    pub(crate) fn is_unheard(&self) -> bool {
-        // Relaxed, both: as `Signs` says.
-        self.signs.lost.load(Ordering::Relaxed) && !self.signs.heard.load(Ordering::Relaxed)
-    }
-
-    /// Have all threads ended by themselves?
-    pub(crate) fn is_over(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
-    }
-
-    /// Stops the threads, takes what they still hand over, and tells why the first failed.
-    pub(crate) fn end(mut self) -> (Vec<Handed>, Option<DriveError>) {
-        self.over.store(true, Ordering::Relaxed); // a flag by itself
-        let mut why = None;
-        for thread in self.threads.drain(..) {
-            let failed = match thread.join() {
-                Ok(ended) => ended.err(),
-                Err(_) => Some(DriveError::Plan("a driving thread panicked")),
-            };
-            why = why.or(failed);
-        }
-        let handed = self.tallies.try_iter().filter_map(|(_, epoch, tally)| {
-            Some(Handed { epoch: epoch.checked_sub(self.first)?, tally })
-        });
-        (handed.collect(), why)
+    /// With its epoch as it is counted here; nothing if it ended before.
+    fn counted(&self, handed: Handed) -> Option<Handed> {
+        Some(Handed { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
     }
 }

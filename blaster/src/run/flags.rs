@@ -3,6 +3,7 @@
 //! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells. A
 //! workload's settings are its own table's, applied to what `--workload` names in their order.
 
+use super::agents;
 use crate::flags::{Given, NUMBERS, cpus, number, or, time};
 use crate::measure::objective::Objective;
 use crate::measure::schedule::Schedule;
@@ -101,6 +102,11 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: u32,
+    /// Another process drives, and this one does not: a command whose standard input and output are
+    /// those of 'kvblaster agent', as in 'ssh HOST kvblaster agent'; may be given often. Threads,
+    /// connections and rates are divided among all
+    #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
+    pub agents: Vec<String>,
     /// Connections to each server, over all threads
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
@@ -224,7 +230,8 @@ impl Plan {
         self.check()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
+        agents::check(self)?;
         if self.targets.len() > TARGETS_MAX {
             return Err(format!("more than {TARGETS_MAX} targets"));
         }

@@ -19,7 +19,7 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     let servers = &ground.servers;
     let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();
     let targets = servers.targets.iter().zip(&servers.said);
-    let record = |(target, said): (&Target, &Said)| record(plan, target, &said.version);
+    let record = |(target, said): (&Target, &Said)| record(plan, ground, (target, &said.version));
     let mut manifest = Manifest {
         label: plan.label.clone().unwrap_or_else(|| names.join(" ")),
         seed: plan.seed,
@@ -69,13 +69,17 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     manifest
 }
 
-fn record(plan: &Plan, target: &Target, version: &Option<String>) -> TargetRecord {
+fn record(
+    plan: &Plan,
+    ground: &Ground,
+    (target, version): (&Target, &Option<String>),
+) -> TargetRecord {
     let place = match &target.place {
         Place::Tcp(address) => format!("tcp {address}"),
         Place::Udp(address) => format!("udp {address}"),
         Place::Unix(path) => format!("unix {}", path.display()),
     };
-    let pids = match plan.server_pids.is_empty() {
+    let pids = match plan.server_pids.is_empty() && ground.agents.is_none() {
         true => owner::owners(super::served(target)),
         false => plan.server_pids.clone(),
     };

@@ -3,9 +3,8 @@
 //! Where: first of all, before a byte is sent. Invariant: what is refused here is refused with what
 //! to do about it: nothing listens, or the protocol is another.
 
-use super::Plan;
 use crate::result::version::{self, Said};
-use crate::target::{self, Place, Ring, Target, TargetError};
+use crate::target::{self, Family, Place, Ring, Target, TargetError};
 use crate::wire::Speech;
 use crate::words::size;
 use std::io;
@@ -45,21 +44,29 @@ pub enum ServersError {
 }
 
 impl Servers {
-    /// Resolves what the plan names, and sees that somebody is there.
+    /// Resolves names, and sees that somebody is there.
     ///
     /// # Errors
     /// A name is wrong, or nobody answers.
-    pub(crate) fn find(plan: &Plan) -> Result<Servers, ServersError> {
-        let parse = |text: &String| target::parse(text, plan.family());
-        let targets: Vec<Target> = plan.targets.iter().map(parse).collect::<Result<_, _>>()?;
-        let speech = speech(plan, &targets)?;
+    pub(crate) fn find(
+        names: &[String],
+        family: Family,
+        asked: Option<Speech>,
+    ) -> Result<Servers, ServersError> {
+        let parse = |text: &String| target::parse(text, family);
+        let targets: Vec<Target> = names.iter().map(parse).collect::<Result<_, _>>()?;
+        let speech = speech(asked, &targets)?;
         let named = |(target, said): (&Target, io::Result<_>)| {
             said.map_err(|error| ServersError::Unreachable(target.name.clone(), error))
         };
         let said =
             targets.iter().zip(ask(&targets, speech)).map(named).collect::<Result<_, _>>()?;
-        let ring = Ring::new(&targets);
-        Ok(Servers { ring: Arc::new(ring), targets: targets.into(), speech, said })
+        Ok(Servers::known(targets, said, speech))
+    }
+
+    /// Those that somebody else has found.
+    pub(crate) fn known(targets: Vec<Target>, said: Vec<Said>, speech: Speech) -> Servers {
+        Servers { ring: Arc::new(Ring::new(&targets)), targets: targets.into(), speech, said }
     }
 
     /// The first that may not hold its share of `bytes`, in words.
@@ -99,9 +106,9 @@ impl Servers {
 }
 
 /// The one protocol of all.
-fn speech(plan: &Plan, targets: &[Target]) -> Result<Speech, ServersError> {
+fn speech(asked: Option<Speech>, targets: &[Target]) -> Result<Speech, ServersError> {
     let first = targets.first().is_some_and(|target| target.is_redis);
-    let speech = plan.speech.unwrap_or(if first { Speech::Resp } else { Speech::Text });
+    let speech = asked.unwrap_or(if first { Speech::Resp } else { Speech::Text });
     for target in targets {
         if target.is_redis != first || (target.is_redis && speech != Speech::Resp) {
             return Err(ServersError::Mixed(target.name.clone()));

@@ -13,6 +13,7 @@ use crate::measure::check::{Remark, Severity};
 use crate::measure::steady::{self, UNSTEADY};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
+use crate::result::agent::AgentPart;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::words::{grouped, sentence, wrapped};
 use crate::workload::VERBS;
@@ -28,6 +29,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
             reports(&mut out, plan, &done.reports);
             times(&mut out, plan, all);
             keys(&mut out, all);
+            agents(&mut out, &done.agents);
             cpu(&mut out, all);
             out.push('\n');
             out.push_str(&wrapped("", &explained::paragraph(plan, done, all)));
@@ -292,6 +294,42 @@ fn cpu(out: &mut String, all: &Interval) {
         }
         out.push('\n');
     }
+}
+
+/// What each of several generators did.
+pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
+    if parts.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n{:5} {:>7} {:>10} {:>8} {:>8} {:>5} {:>7}  command",
+        "agent", "threads", "answered/s", "p50 us", "p99 us", "CPUs", "began"
+    );
+    for (number, part) in (1..).zip(parts) {
+        let total = part.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();
+        let at = |share| us(total.response_ns.quantile_ns(share).map(|ns| ns as f64));
+        let merged = part.merged.as_ref();
+        let cpus = merged.and_then(|merged| merged.usage.client).map(|used| used.cpus());
+        let began = part.round_trip_ns.map(crate::words::time);
+        let state = match (&part.lost, part.verdict.own_fault()) {
+            (Some(_), _) => " (lost)".to_owned(),
+            (None, Some(fault)) => format!(" ({})", fault.rule),
+            (None, None) => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "{number:>5} {:>7} {:>10.0} {:>8} {:>8} {:>5} {:>7}  {}{state}",
+            part.threads,
+            merged.map_or(0.0, Interval::achieved_per_s),
+            at(0.5),
+            at(0.99),
+            cpus.map_or("-".to_owned(), |cpus| format!("{cpus:.2}")),
+            began.unwrap_or_else(|| "-".to_owned()),
+            part.name,
+        );
+    }
+    out.push_str("began: so long after the word to begin at most: its answer was back by then\n\n");
 }
 
 /// Nanoseconds as microseconds, three digits or more.

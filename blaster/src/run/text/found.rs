@@ -42,12 +42,14 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     super::head(&mut out, plan, &done.manifest);
     table(&mut out, found);
     plot(&mut out, plan, found);
+    super::agents(&mut out, &done.agents);
     for capacity in &found.capacities {
         out.push_str(&told(found, capacity));
     }
     if !found.is_complete {
         out.push_str("The search was ended before it was done.\n");
     }
+    out.extend(done.verdict.remarks.iter().map(super::remarked));
     out.extend(found.remark().map(|remark| super::remarked(&remark)));
     out
 }

@@ -4,7 +4,8 @@
 //! one are read, and changed, by people. Source: none.
 
 use super::found;
-use crate::result::sample;
+use crate::measure::check::Verdict;
+use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 
 /// Compares; what is there instead is printed whole.
@@ -14,11 +15,16 @@ fn same(text: &str, expected: &str) {
     assert_eq!(wide, None);
 }
 
+/// One that this process measured itself.
+fn alone(label: &str, us: u64) -> RunResult {
+    RunResult { agents: Vec::new(), ..sample::result(label, us) }
+}
+
 #[test]
 fn a_closed_loop_is_told_whole() {
     let mut plan = plan(false).unwrap();
     plan.targets = vec!["localhost:11211".to_owned()];
-    same(&super::text(&plan, &sample::result("ours", 50)), include_str!("closed.txt"));
+    same(&super::text(&plan, &alone("ours", 50)), include_str!("closed.txt"));
 }
 
 #[test]
@@ -36,15 +42,17 @@ fn an_open_loop_is_told_whole() {
 #[test]
 fn a_search_is_told_whole() {
     let plan = plan(true).unwrap();
-    let mut done = sample::result("ours", 50);
+    let mut done = alone("ours", 50);
+    done.verdict = Verdict::default();
+    let made = done.clone();
     let found = done.search.as_mut().unwrap();
     // The objective fails above, once by what was answered and once by its time.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
-    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let told = found::text(&plan, &made, found);
     same(&told, include_str!("found.txt"));
     found.curve[4].achieved_per_s = 40_000.0;
-    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let told = found::text(&plan, &made, found);
     let expected = "at 50,000 asked it no longer held; only 80.00 % were answered";
     assert!(told.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected), "{told}");
 }
@@ -84,14 +92,16 @@ fn the_commands_to_try_next_keep_every_option() {
 #[test]
 fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_told() {
     let plan = plan(true).unwrap();
-    let mut done = sample::result("ours", 50);
+    let mut done = alone("ours", 50);
+    done.verdict = Verdict::default();
+    let made = done.clone();
     let found = done.search.as_mut().unwrap();
     found.capacities[0].rounds_per_s = vec![44_000.0, 0.0];
     for point in &mut found.curve[..2] {
         point.client_bound = Some("it was late".to_owned());
     }
     found.curve[1].met = found.capacities.iter().map(|one| one.name.clone()).collect();
-    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let told = found::text(&plan, &made, found);
     let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = "(2 rounds; in 1 of them no rate tried held, which counts as 0)";
     assert!(words.contains(expected), "{told}");
@@ -101,7 +111,9 @@ fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_to
 
 #[test]
 fn many_trials_are_few_rows() {
-    let mut done = sample::result("ours", 50);
+    let mut done = alone("ours", 50);
+    done.verdict = Verdict::default();
+    let made = done.clone();
     let found = done.search.as_mut().unwrap();
     let point = found.curve[0].clone();
     found.curve = (0..300_u32)
@@ -111,7 +123,7 @@ fn many_trials_are_few_rows() {
         })
         .collect();
     let plan = plan(true).unwrap();
-    let told = found::text(&plan, &sample::result("ours", 50), found);
+    let told = found::text(&plan, &made, found);
     let is_row = |line: &&str| line.contains("51.3 µs   154 µs");
     let rows: Vec<&str> = told.lines().filter(is_row).collect();
     assert!((12..=24).contains(&rows.len()), "{told}");

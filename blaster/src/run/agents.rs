@@ -1,0 +1,457 @@
+//! Several generators: processes that drive in place of this one, wherever a command reaches.
+//!
+//! ```text
+//! course -> Crew -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
+//! ```
+//!
+//! Where: behind `Crew`. Invariant: whatever an agent does or fails to do, the controller goes on
+//! or says which one it was; no agent outlives the controller, for its standard input ends.
+//! Source: the paper's section 5.2: traffic generators and their controller.
+
+mod host;
+pub(crate) mod parts;
+mod talk;
+
+pub use host::{Place, run as host};
+pub(crate) use parts::{Part, Parts};
+
+use super::crew::{Handed, Hands, Task};
+use super::servers::Servers;
+use super::{Plan, RunError};
+use crate::drive::pulse::Sight;
+use crate::drive::{Mode, Pace};
+use crate::measure::Interval;
+use crate::measure::check::{self, Loop};
+use crate::result::agent::AgentPart;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::{Duration, Instant};
+use talk::{Found, FromAgent, Lines, QUEUE_MAX, ToAgent};
+
+/// Agents of one run.
+pub const AGENTS_MAX: usize = 256;
+/// How long a command has until its agent greets: connecting, and logging in.
+const GREETING_MAX: Duration = Duration::from_secs(30);
+/// Ctrl-C is looked for as often.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a process has to end once it is no longer wanted, and its last words to come.
+const END_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has.
+const END_TICK: Duration = Duration::from_millis(2);
+/// The longest line of an agent's standard error that is passed on whole.
+const WORDS_BYTES_MAX: u64 = 4096;
+
+/// Sees that each agent has something to do.
+///
+/// # Errors
+/// Options contradict each other.
+pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
+    let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
+    if agents as usize > AGENTS_MAX {
+        return Err(format!("--agent: more than {AGENTS_MAX}"));
+    }
+    if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
+        let why = "--cpus: of which machine? Give it to the agents: 'kvblaster agent --cpus 0-3'";
+        return Err(why.to_owned());
+    }
+    if plan.agents.iter().any(|command| command.trim().is_empty()) {
+        return Err("--agent: which command? For instance 'ssh HOST kvblaster agent'".to_owned());
+    }
+    if plan.threads < agents {
+        if plan.given.iter().any(|given| given.long == "threads") {
+            let why = "is the number of all agents' threads together: give one at least to each";
+            return Err(format!("--threads {}: {why}", plan.threads));
+        }
+        plan.threads = agents;
+    }
+    Ok(())
+}
+
+/// All agents of a run.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    each: RefCell<Vec<Agent>>,
+    mail: Receiver<Mail>,
+    handed: RefCell<VecDeque<Handed>>,
+    epoch: Cell<u32>,
+}
+
+/// Who sent it, when it came, and what it is; or why nothing more will come.
+type Mail = (usize, Instant, Result<FromAgent, String>);
+
+#[derive(Debug)]
+struct Agent {
+    /// As errors call it.
+    name: String,
+    command: String,
+    task: Task,
+    child: Child,
+    /// What is sent to it; nothing once it is lost.
+    to: Option<SyncSender<ToAgent>>,
+    /// The last line of its standard error, when that has ended.
+    words: Receiver<String>,
+    phase: Phase,
+    found: Option<Found>,
+    is_unheard: bool,
+    is_over: bool,
+    sight: Sight,
+    /// Why it did not do what it was to do, though it still speaks.
+    failed: Option<String>,
+    lost: Option<String>,
+    /// When the word was sent, and how long until it was known to have come.
+    went: Option<Instant>,
+    round_trip: Option<Duration>,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+enum Phase {
+    Started,
+    Greeted,
+    /// It has found the servers, or cannot do its share.
+    Prepared,
+    /// Its threads have connected.
+    Ready,
+    Ended,
+}
+
+impl Agents {
+    /// Starts the plan's agents and gives each its share; the servers are as the first sees them.
+    ///
+    /// # Errors
+    /// One does not start, is another version, or cannot do its share; or Ctrl-C.
+    pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
+        let (sender, mail) = mpsc::sync_channel(QUEUE_MAX);
+        let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
+        let agents = Agents {
+            each: RefCell::default(),
+            mail,
+            handed: RefCell::default(),
+            epoch: Cell::new(0),
+        };
+        for (nth, command) in (0..count).zip(&plan.agents) {
+            let name = format!("agent {} ({command})", nth + 1);
+            let task = Task::of(plan).share(nth, count);
+            let agent = Agent::start(name.clone(), command, task, (nth as usize, sender.clone()));
+            let agent = agent.map_err(|error| RunError::Agent(name, error.to_string()))?;
+            agents.each.borrow_mut().push(agent);
+        }
+        agents.until(stop, Phase::Greeted);
+        agents.check(stop)?;
+        let workload = plan.workload.to_toml();
+        agents.send(|agent| ToAgent::Task(Box::new(agent.task.clone()), workload.clone()));
+        agents.until(stop, Phase::Prepared);
+        agents.check(stop)?;
+        let servers = agents.each.borrow_mut().iter_mut().find_map(|agent| {
+            let Found { targets, said, speech, .. } = agent.found.as_ref()?;
+            Some(Servers::known(targets.clone(), said.clone(), *speech))
+        });
+        let servers = servers.ok_or(RunError::Stopped)?;
+        Ok((agents, servers))
+    }
+
+    /// Is everybody there, and able to do its share?
+    fn check(&self, stop: &AtomicBool) -> Result<(), RunError> {
+        if let Some(failed) = self.failed() {
+            return Err(failed);
+        }
+        // Relaxed: a flag by itself.
+        if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
+    }
+
+    /// Who is lost or could not do what it was to do, and why: the first.
+    fn failed(&self) -> Option<RunError> {
+        self.each.borrow().iter().find_map(|agent| {
+            let why = agent.lost.as_ref().or(agent.failed.as_ref())?;
+            Some(RunError::Agent(agent.name.clone(), why.clone()))
+        })
+    }
+
+    /// Has all connect for `pace`, and begin at a word.
+    pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
+        for agent in self.each.borrow_mut().iter_mut() {
+            (agent.phase, agent.sight) = (Phase::Prepared, Sight::default());
+            (agent.is_unheard, agent.is_over, agent.failed) = (false, false, None);
+        }
+        self.epoch.set(0);
+        self.send(|_| ToAgent::Start { mode, pace, is_watched });
+        self.until(stop, Phase::Ready);
+        for agent in self.each.borrow_mut().iter_mut() {
+            agent.went = Some(Instant::now());
+            agent.send(ToAgent::Go);
+        }
+    }
+
+    pub(crate) fn is_one_lost(&self) -> bool {
+        self.each.borrow().iter().any(|agent| agent.lost.is_some())
+    }
+
+    /// What each did, where `rate` was asked of all together.
+    pub(crate) fn told(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
+        let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
+        let part = |(agent, merged): (&Agent, Option<Interval>)| {
+            let task = &agent.task;
+            let threads = task.first..task.first + task.count;
+            let share = f64::from(task.count) / f64::from(task.threads);
+            let asked_per_s = rate.map(|rate| rate * share);
+            let merged = merged.map(|one| Interval { asked_per_s, ..one });
+            let ns = |span: Duration| u64::try_from(span.as_nanos()).ok();
+            AgentPart {
+                name: agent.command.clone(),
+                machine: agent.found.as_ref().map(|one| one.machine.clone()).unwrap_or_default(),
+                threads: task.count,
+                connections: threads.map(|thread| task.part(thread, plan.connections)).sum(),
+                round_trip_ns: agent.round_trip.and_then(ns),
+                lost: agent.lost.clone(),
+                verdict: merged.as_ref().map(|one| check::check(one, driven)).unwrap_or_default(),
+                merged,
+            }
+        };
+        self.each.borrow().iter().zip(merged.merged).map(part).collect()
+    }
+
+    fn send(&self, message: impl Fn(&Agent) -> ToAgent) {
+        for agent in self.each.borrow_mut().iter_mut() {
+            let message = message(agent);
+            agent.send(message);
+        }
+    }
+
+    /// Takes mail until all that are not lost have come so far, or Ctrl-C. There is no beginning
+    /// without one of them.
+    fn until(&self, stop: &AtomicBool, phase: Phase) {
+        let is_waiting = |agent: &Agent| agent.to.is_some() && agent.phase < phase;
+        // Relaxed: a flag by itself.
+        while self.each.borrow().iter().any(is_waiting)
+            && (phase == Phase::Ended || self.failed().is_none())
+            && !stop.load(Ordering::Relaxed)
+        {
+            self.take(TICK);
+        }
+    }
+
+    /// Takes what comes within `patience`; false: nothing did.
+    fn take(&self, patience: Duration) -> bool {
+        let Ok((nth, at, message)) = self.mail.recv_timeout(patience) else { return false };
+        let mut each = self.each.borrow_mut();
+        let Some(agent) = each.get_mut(nth) else { return true };
+        match message {
+            Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds })
+                if epoch <= self.epoch.get() =>
+            {
+                let part = Some(Part { agent: nth, busiest, usage, seconds });
+                self.handed.borrow_mut().push_back(Handed { epoch, tally: *tally, part });
+            }
+            Ok(FromAgent::Epoch { epoch, .. }) => {
+                agent.lose(&format!("it tells of epoch {epoch}, which is yet to come"));
+            }
+            Ok(message) => agent.hear(message, at),
+            Err(why) => agent.lose(&why),
+        }
+        true
+    }
+}
+
+impl Hands for &Agents {
+    fn reporters(&self) -> u32 {
+        u32::try_from(self.each.borrow().len()).unwrap_or(u32::MAX)
+    }
+
+    fn move_on(&self, epoch: u32) {
+        self.epoch.set(epoch);
+        self.send(|_| ToAgent::Epoch(epoch));
+    }
+
+    fn next(&self, patience: Duration) -> Option<Handed> {
+        let ends = Instant::now() + patience;
+        loop {
+            let handed = self.handed.borrow_mut().pop_front();
+            let left = ends.saturating_duration_since(Instant::now());
+            if handed.is_some() || !self.take(left) {
+                return handed;
+            }
+        }
+    }
+
+    fn sight(&self) -> Sight {
+        let mut sum = Sight::default();
+        for agent in self.each.borrow_mut().iter_mut() {
+            sum.add(&agent.sight);
+            agent.sight.longest_ns = 0;
+        }
+        sum
+    }
+
+    fn is_unheard(&self) -> bool {
+        self.each.borrow().iter().all(|agent| agent.is_unheard)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_one_lost() || self.each.borrow().iter().all(|agent| agent.is_over)
+    }
+
+    fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
+        self.send(|_| ToAgent::End);
+        // Ctrl-C is what may have brought us here.
+        self.until(&AtomicBool::new(false), Phase::Ended);
+        (self.handed.borrow_mut().drain(..).collect(), self.failed())
+    }
+}
+
+impl Agent {
+    fn start(
+        name: String,
+        command: &str,
+        task: Task,
+        (nth, mail): (usize, SyncSender<Mail>),
+    ) -> io::Result<Agent> {
+        // Ctrl-C is meant for the controller, which still wants to hear what was measured.
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("trap '' INT; exec {command}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (to, messages) = mpsc::sync_channel(QUEUE_MAX);
+        let (last, words) = mpsc::sync_channel(1);
+        let piped = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = piped else {
+            return Err(io::Error::other("no pipes"));
+        };
+        let thread = || std::thread::Builder::new().name(format!("agent {}", nth + 1));
+        thread().spawn(move || talk::write(&messages, stdin))?;
+        thread().spawn(move || pass_on(stderr, nth + 1, &last))?;
+        thread().spawn(move || {
+            let mut lines = Lines::new(stdout, GREETING_MAX);
+            loop {
+                let message = lines.next().and_then(|message| message.ok_or(String::new()));
+                let is_last = message.is_err();
+                // Nobody listens any more: then nobody wants it.
+                if mail.send((nth, Instant::now(), message)).is_err() || is_last {
+                    return;
+                }
+            }
+        })?;
+        Ok(Agent {
+            name,
+            command: command.to_owned(),
+            task,
+            child,
+            to: Some(to),
+            words,
+            phase: Phase::Started,
+            found: None,
+            is_unheard: false,
+            is_over: false,
+            sight: Sight::default(),
+            failed: None,
+            lost: None,
+            went: None,
+            round_trip: None,
+        })
+    }
+
+    /// One that does not read what it is sent has as much in its queue as it may: it is lost when
+    /// it is silent.
+    fn send(&self, message: ToAgent) {
+        if let Some(to) = &self.to {
+            let _ = to.try_send(message);
+        }
+    }
+
+    fn hear(&mut self, message: FromAgent, at: Instant) {
+        match message {
+            FromAgent::Hello(version) if version != env!("CARGO_PKG_VERSION") => {
+                let ours = env!("CARGO_PKG_VERSION");
+                self.lose(&format!("it is kvblaster {version:.20}, and this is {ours}"));
+            }
+            FromAgent::Hello(_) => self.phase = Phase::Greeted,
+            FromAgent::Found(found) => {
+                self.phase = Phase::Prepared;
+                self.found = Some(*found);
+            }
+            FromAgent::Refused(why) => {
+                self.phase = Phase::Prepared;
+                self.failed = Some(why);
+            }
+            FromAgent::Ready => self.phase = Phase::Ready,
+            FromAgent::Gone => self.round_trip = self.went.map(|went| at.duration_since(went)),
+            FromAgent::State { sight, is_unheard, is_over } => {
+                if let Some(mut sight) = sight {
+                    sight.longest_ns = sight.longest_ns.max(self.sight.longest_ns);
+                    self.sight = sight;
+                }
+                (self.is_unheard, self.is_over) = (is_unheard, is_over);
+            }
+            FromAgent::Ended(why) => {
+                (self.phase, self.is_over) = (Phase::Ended, true);
+                self.failed = self.failed.take().or(why);
+            }
+            FromAgent::Epoch { .. } => {}
+        }
+    }
+
+    /// It is no longer one of us; why, or nothing if it ended.
+    fn lose(&mut self, why: &str) {
+        if self.to.take().is_none() {
+            return;
+        }
+        // One that misbehaves is not waited for.
+        let status = if why.is_empty() { self.reap(END_MAX) } else { self.reap(Duration::ZERO) };
+        let words = self.words.recv_timeout(END_MAX).unwrap_or_default();
+        let why = match (why, status) {
+            ("", Some(status)) => format!("it ended, {status}"),
+            ("", None) => "it has closed its standard output".to_owned(),
+            (why, _) => why.to_owned(),
+        };
+        let words = if words.is_empty() { words } else { format!("; its last words: {words}") };
+        self.lost = Some(why + &words);
+    }
+
+    /// Waits for its end, which it is helped to if it does not come; its status if it was not.
+    fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let began = Instant::now();
+        while began.elapsed() < patience {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(END_TICK);
+        }
+        // It may have ended just now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        None
+    }
+}
+
+impl Drop for Agents {
+    /// Their input ends, and with it they do.
+    fn drop(&mut self) {
+        let mut each = self.each.borrow_mut();
+        each.iter_mut().for_each(|agent| drop(agent.to.take()));
+        each.iter_mut().filter(|agent| agent.lost.is_none()).for_each(|agent| {
+            agent.reap(END_MAX);
+        });
+    }
+}
+
+/// Passes standard error on, line by line, and keeps the last.
+fn pass_on(stderr: ChildStderr, number: usize, last: &SyncSender<String>) {
+    let (mut from, mut kept) = (BufReader::new(stderr), String::new());
+    let mut line = Vec::new();
+    while let Ok(1..) = from.by_ref().take(WORDS_BYTES_MAX).read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(&line).into_owned();
+        let text = text.trim_end();
+        if !text.is_empty() {
+            let _ = writeln!(io::stderr(), "agent {number}: {text}");
+            kept = talk::told(text.as_bytes());
+        }
+        line.clear();
+    }
+    let _ = last.send(kept);
+}

@@ -1,0 +1,249 @@
+//! The agent: does its share at the controller's word, and tells what came of it.
+//!
+//! Where: `kvblaster agent`, at the other end of the pipe. Invariant: it ends, with all its
+//! threads, as soon as its standard input does or the controller is not heard any more: nobody is
+//! left alone with a server.
+
+use super::talk::{self, Found, FromAgent, Lines, QUEUE_MAX, SILENCE_MAX, ToAgent};
+use crate::flags::{cpus, or};
+use crate::measure::schedule::{Collector, Merged};
+use crate::measure::watch::{Moment, Usage, Watch};
+use crate::result::machine::Machine;
+use crate::run::crew::{Ground, Hands, Task, Threads};
+use crate::run::servers::Servers;
+use crate::workload::{Names, Workload, WorkloadError};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+/// How often it is told how it goes.
+const STATE_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked whether threads have connected, handed over or ended.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Where an agent runs.
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// CPUs the threads are pinned to, in turn
+    #[arg(long, value_name = "LIST")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
+    cpus: std::vec::Vec<usize>,
+    /// Receive on threads of their own, pinned to these CPUs
+    #[arg(long, value_name = "LIST")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
+    receive_cpus: std::vec::Vec<usize>,
+}
+
+/// Serves a controller until that has no more to say.
+///
+/// # Errors
+/// What comes is not a controller's, or nothing comes.
+pub fn run(place: &Place) -> Result<(), String> {
+    let (to, messages) = mpsc::sync_channel(QUEUE_MAX);
+    let (sender, orders) = mpsc::sync_channel(QUEUE_MAX);
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let writing = thread("write").spawn(move || talk::write(&messages, io::stdout()));
+    let reading = thread("read").spawn(move || {
+        let mut lines = Lines::new(io::stdin(), SILENCE_MAX);
+        loop {
+            match lines.next() {
+                Ok(Some(message)) => {
+                    // If nobody takes orders any more, there will be no more to take.
+                    let _ = sender.send(message);
+                }
+                Ok(None) => std::process::exit(0),
+                Err(why) => {
+                    let _ = writeln!(io::stderr(), "kvblaster agent: the controller: {why}");
+                    std::process::exit(1);
+                }
+            }
+        }
+    });
+    writing.and(reading).map_err(|error| error.to_string())?;
+    let mut agent = Agent { place, to, ground: None, work: None };
+    agent.say(FromAgent::Hello(env!("CARGO_PKG_VERSION").to_owned()))?;
+    loop {
+        match orders.recv_timeout(if agent.work.is_some() { TICK } else { STATE_EVERY }) {
+            Ok(order) => agent.obey(order)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        agent.look()?;
+    }
+}
+
+struct Agent<'p> {
+    place: &'p Place,
+    to: SyncSender<FromAgent>,
+    ground: Option<(Task, Ground, Watch)>,
+    work: Option<Work>,
+}
+
+/// A stretch of traffic.
+struct Work {
+    threads: Threads,
+    is_watched: bool,
+    is_ready: bool,
+    is_ending: bool,
+    mail: Collector,
+    epoch: u32,
+    /// When the epoch began, and what was taken in those that are not yet handed over.
+    moment: Moment,
+    usages: BTreeMap<u32, (Usage, f64)>,
+    told: Instant,
+    was_over: bool,
+}
+
+impl Work {
+    fn move_on(&mut self, epoch: u32, watch: &Watch) {
+        let now = watch.moment();
+        let taken = (now.since(&self.moment), now.seconds_since(&self.moment));
+        self.usages.insert(self.epoch, taken);
+        (self.moment, self.epoch) = (now, epoch);
+    }
+
+    fn handed(&mut self, (epoch, all): (u32, Merged), watch: &Watch) -> FromAgent {
+        // Threads that are done hand over before the epoch ends.
+        let until_now = || {
+            let now = watch.moment();
+            (now.since(&self.moment), now.seconds_since(&self.moment))
+        };
+        let (usage, seconds) = self.usages.remove(&epoch).unwrap_or_else(until_now);
+        FromAgent::Epoch { epoch, tally: Box::new(all.tally), busiest: all.busiest, usage, seconds }
+    }
+}
+
+impl Agent<'_> {
+    /// An agent nobody hears has no more to do.
+    fn say(&self, message: FromAgent) -> Result<(), String> {
+        self.to.send(message).map_err(|_| "the controller does not listen".to_owned())
+    }
+
+    fn obey(&mut self, order: ToAgent) -> Result<(), String> {
+        match (order, &self.ground, &mut self.work) {
+            (ToAgent::Task(task, workload), ..) => match self.prepare(*task, &workload) {
+                Ok(found) => self.say(FromAgent::Found(Box::new(found))),
+                Err(why) => self.say(FromAgent::Refused(why)),
+            },
+            (ToAgent::Start { mode, pace, is_watched }, Some((task, ground, watch)), None) => {
+                let started = Threads::start(task, ground, (mode, pace), is_watched);
+                let threads = match started {
+                    Ok(threads) => threads,
+                    Err(error) => {
+                        return self.say(FromAgent::Ended(Some(format!("no thread: {error}"))));
+                    }
+                };
+                self.work = Some(Work {
+                    mail: Collector::new(threads.reporters()),
+                    threads,
+                    is_watched,
+                    is_ready: false,
+                    is_ending: false,
+                    epoch: 0,
+                    moment: watch.moment(),
+                    usages: BTreeMap::new(),
+                    told: Instant::now(),
+                    was_over: false,
+                });
+                Ok(())
+            }
+            (ToAgent::Go, Some((_, _, watch)), Some(work)) => {
+                work.threads.go();
+                work.moment = watch.moment();
+                self.say(FromAgent::Gone)
+            }
+            (ToAgent::Epoch(epoch), Some((_, _, watch)), Some(work)) => {
+                work.threads.move_on(epoch);
+                work.move_on(epoch, watch);
+                Ok(())
+            }
+            (ToAgent::End, _, Some(work)) => {
+                work.threads.stop();
+                work.is_ending = true;
+                Ok(())
+            }
+            // The work could not begin, and that was told.
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds the servers, and reads the workload.
+    fn prepare(&mut self, task: Task, toml: &str) -> Result<Found, String> {
+        let task = Task {
+            cpus: self.place.cpus.clone(),
+            receive_cpus: self.place.receive_cpus.clone(),
+            ..task
+        };
+        crate::run::has_cpus(&task.cpus, &task.receive_cpus).map_err(|error| error.to_string())?;
+        let workload = Workload::of_toml(toml).map_err(|WorkloadError(why)| {
+            format!("{why} (what files a workload names, agents need too, at the same path)")
+        })?;
+        let (theirs, ours) = (toml.lines(), workload.to_toml());
+        if let Some((theirs, _)) = theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
+            return Err(format!("not the controller's file: {}", theirs.trim_start_matches("# ")));
+        }
+        let servers = Servers::find(&task.targets, task.family, task.speech);
+        let servers = servers.map_err(|error| error.to_string())?;
+        let found = Found {
+            targets: servers.targets.to_vec(),
+            said: servers.said.clone(),
+            speech: servers.speech,
+            machine: Machine::here(),
+        };
+        let watch = Watch::new(servers.targets.iter().map(crate::run::served), &[]);
+        let workload = Arc::new(workload);
+        let names = Names::new(&workload);
+        let (stop, asked) = (Arc::default(), Arc::default());
+        let ground = Ground { servers, workload, names, agents: None, stop, asked };
+        self.ground = Some((task, ground, watch));
+        Ok(found)
+    }
+
+    /// Tells what is new.
+    fn look(&mut self) -> Result<(), String> {
+        let (Some(work), Some((_, _, watch))) = (&mut self.work, &self.ground) else {
+            return Ok(());
+        };
+        let is_new = !work.is_ready && work.threads.is_ready();
+        work.is_ready |= is_new;
+        let mut say = vec![];
+        say.extend(is_new.then_some(FromAgent::Ready));
+        // Before what is handed over is taken: what comes later may be the last.
+        let is_over = work.threads.is_over();
+        while let Some(one) = work.threads.next(Duration::ZERO) {
+            if let Some(whole) = work.mail.take(one.epoch, &one.tally) {
+                say.push(work.handed(whole, watch));
+            }
+        }
+        if work.told.elapsed() >= STATE_EVERY || is_over != work.was_over {
+            (work.told, work.was_over) = (Instant::now(), is_over);
+            let sight = work.is_watched.then(|| work.threads.sight());
+            let is_unheard = work.threads.is_unheard();
+            say.push(FromAgent::State { sight, is_unheard, is_over });
+        }
+        say.into_iter().try_for_each(|message| self.say(message))?;
+        if is_over && self.work.as_ref().is_some_and(|work| work.is_ending) {
+            self.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what is left.
+    fn finish(&mut self) -> Result<(), String> {
+        let (Some(mut work), Some((_, _, watch))) = (self.work.take(), &self.ground) else {
+            return Ok(());
+        };
+        work.move_on(work.epoch + 1, watch);
+        let (rest, failed) = work.threads.end();
+        let mail = &mut work.mail;
+        let last: Vec<_> =
+            rest.into_iter().filter_map(|one| mail.take(one.epoch, &one.tally)).collect();
+        let mail = std::mem::replace(mail, Collector::new(0));
+        for whole in last.into_iter().chain(mail.rest()) {
+            self.say(work.handed(whole, watch))?;
+        }
+        self.say(FromAgent::Ended(failed.map(|error| error.to_string())))
+    }
+}

@@ -1,0 +1,199 @@
+//! What a controller and its agents say to each other: JSON, a message a line; an empty line says
+//! that its writer is still there.
+//!
+//! ```text
+//! agent       Hello          Found              Ready       Gone  State… Epoch…        Ended
+//! controller         Task               Start         Go          Epoch…        End
+//! ```
+//!
+//! Where: over an agent's standard input and output. Invariant: no line is longer than
+//! `LINE_BYTES_MAX`, nothing waits in memory but `QUEUE_MAX` messages, and who is silent for
+//! `SILENCE_MAX` is gone.
+
+use super::super::crew::Task;
+use crate::drive::pulse::Sight;
+use crate::drive::{Mode, Pace};
+use crate::measure::Tally;
+use crate::measure::watch::Usage;
+use crate::result::machine::Machine;
+use crate::result::version::Said;
+use crate::target::Target;
+use crate::wire::Speech;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// The longest line: a tally of all verbs has some hundred kilobytes.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+/// Messages that wait to be written, or to be looked at.
+pub(crate) const QUEUE_MAX: usize = 1024;
+/// Who has nothing to say for so long writes an empty line.
+const STILL_EVERY: Duration = Duration::from_secs(1);
+/// Who is not heard for so long is gone.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Characters told of what makes no sense.
+const TOLD_CHARS_MAX: usize = 80;
+
+/// What the controller says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    /// The share, and the workload as a file.
+    Task(Box<Task>, String),
+    /// Connect, and wait for the word. The pace is that of all agents together.
+    Start { mode: Mode, pace: Pace, is_watched: bool },
+    /// The word.
+    Go,
+    /// From now on it is this epoch.
+    Epoch(u32),
+    /// Stop when what is under way is over.
+    End,
+}
+
+/// What an agent says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    /// First of all: the version.
+    Hello(String),
+    /// The servers, as they are seen from there.
+    Found(Box<Found>),
+    /// The task cannot be done there.
+    Refused(String),
+    /// All threads have connected, or one has failed.
+    Ready,
+    /// The word has come.
+    Gone,
+    /// How it goes; the sight only where it is watched.
+    State { sight: Option<Sight>, is_unheard: bool, is_over: bool },
+    /// An epoch of all its threads.
+    Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Usage, seconds: f64 },
+    /// All threads have ended; why, if one failed.
+    Ended(Option<String>),
+}
+
+/// What an agent finds before the traffic.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) targets: Vec<Target>,
+    pub(crate) said: Vec<Said>,
+    pub(crate) speech: Speech,
+    pub(crate) machine: Machine,
+}
+
+/// Reads, and waits for so long.
+struct Patient<F> {
+    from: F,
+    patience: Duration,
+}
+
+impl<F: AsFd> Read for Patient<F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let patience = Timespec::try_from(self.patience).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&patience))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(rustix::io::read(&self.from, into)?),
+        }
+    }
+}
+
+/// Messages, line by line.
+pub(crate) struct Lines<F> {
+    from: BufReader<Patient<F>>,
+}
+
+impl<F: AsFd> Lines<F> {
+    /// Waits for the first line for `patience`, and then for `SILENCE_MAX`.
+    pub(crate) fn new(from: F, patience: Duration) -> Lines<F> {
+        Lines { from: BufReader::new(Patient { from, patience }) }
+    }
+
+    /// The next message; none at the end.
+    ///
+    /// # Errors
+    /// Nothing came for too long, or what came is no message.
+    pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = self.from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    let patience = self.from.get_ref().patience;
+                    return Err(format!("nothing was heard for {patience:?}"));
+                }
+                Err(error) => return Err(error.to_string()),
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+            }
+            self.from.get_mut().patience = SILENCE_MAX;
+            if line.len() as u64 == LINE_BYTES_MAX {
+                return Err(format!("a line is longer than {LINE_BYTES_MAX} bytes"));
+            }
+            if line != b"\n" {
+                let message = serde_json::from_slice(&line);
+                return message.map(Some).map_err(|_| format!("it says: {}", told(&line)));
+            }
+        }
+    }
+}
+
+/// As much of it as people want to see.
+pub(crate) fn told(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.trim().chars().filter(|one| !one.is_control()).take(TOLD_CHARS_MAX).collect()
+}
+
+/// Writes all messages until nobody has any more, or nobody reads; and that it is still there.
+pub(crate) fn write<M: Serialize>(messages: &Receiver<M>, mut to: impl Write) {
+    loop {
+        let mut line = match messages.recv_timeout(STILL_EVERY) {
+            Ok(message) => serde_json::to_vec(&message).unwrap_or_default(),
+            Err(RecvTimeoutError::Timeout) => Vec::new(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        line.push(b'\n');
+        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn read(
+        bytes: &[u8],
+        patience: Duration,
+    ) -> (Result<Option<FromAgent>, String>, io::PipeWriter) {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(bytes).unwrap();
+        (Lines::new(reader, patience).next(), writer)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_silence_is_not_borne() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (sender, messages) = mpsc::channel();
+        let pace = Pace::Open { rate_per_s: f64::NAN, connections: 3, outstanding_max: 4 };
+        sender.send(ToAgent::Start { mode: Mode::Traffic, pace, is_watched: false }).unwrap();
+        drop(sender);
+        let mut lines = Lines::new(reader, SILENCE_MAX);
+        write(&messages, writer);
+        let Ok(Some(ToAgent::Start { pace, .. })) = lines.next() else { panic!("no start") };
+        let Pace::Open { rate_per_s, connections: 3, .. } = pace else { panic!("{pace:?}") };
+        assert!(rate_per_s.is_nan() && matches!(lines.next::<ToAgent>(), Ok(None)));
+        let patience = Duration::from_millis(10);
+        for (bytes, why) in [
+            (&b""[..], "nothing was heard for 10ms"),
+            (b"Welcome\x1b to b\n", "it says: Welcome to b"),
+        ] {
+            let (told, _open) = read(bytes, patience);
+            assert_eq!(told.unwrap_err(), why);
+        }
+    }
+}

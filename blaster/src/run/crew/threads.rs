@@ -1,0 +1,182 @@
+//! The driving threads of this process, and the mailbox their tallies arrive in.
+//!
+//! Where: behind `Crew`; in an agent, behind its pipe. Invariant: every thread that was started is
+//! joined, whatever comes of it; what threads hand over after they were told to stop is still
+//! taken. Threads that are let go together begin together, once all have connected.
+
+use super::super::RunError;
+use super::{Ground, Handed, Hands, Task};
+use crate::drive::pulse::{Pulse, Sight};
+use crate::drive::{self, Drive, DriveError, Mode, Pace, Signs, Until};
+use crate::measure::Tally;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The threads at work.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    threads: Vec<JoinHandle<Result<(), DriveError>>>,
+    reporters: u32,
+    epoch: Arc<AtomicU32>,
+    over: Arc<AtomicBool>,
+    signs: Arc<Signs>,
+    /// What can be seen of each; nothing where nobody looks.
+    pulses: Vec<[Arc<Pulse>; 2]>,
+    tallies: mpsc::Receiver<(u32, u32, Tally)>,
+}
+
+impl Threads {
+    /// Starts the task's threads at `pace`, which is that of all threads of the run; they connect
+    /// and wait for `go`. Watched, they can be seen at work.
+    ///
+    /// # Errors
+    /// There is no thread to be had; those there were are gone again.
+    pub(crate) fn start(
+        task: &Task,
+        ground: &Ground,
+        (mode, pace): (Mode, Pace),
+        is_watched: bool,
+    ) -> std::io::Result<Threads> {
+        let (sender, tallies) = mpsc::channel();
+        let mut crew = Threads {
+            threads: Vec::new(),
+            reporters: 0,
+            epoch: Arc::default(),
+            over: Arc::default(),
+            signs: Arc::new(Signs::held()),
+            pulses: Vec::new(),
+            tallies,
+        };
+        let start = Instant::now();
+        for nth in 0..task.count {
+            let mut drive = crew.drive(task, ground, (nth, mode, pace));
+            if is_watched {
+                let pulses = [Arc::default(), Arc::default()];
+                crew.pulses.push(pulses.clone());
+                drive.pulses = Some(pulses);
+            }
+            crew.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
+            let (epoch, sender) = (Arc::clone(&crew.epoch), sender.clone());
+            let run = move || drive::run(drive, start, &epoch, &sender);
+            match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
+                Ok(handle) => crew.threads.push(handle),
+                Err(error) => {
+                    // Why those that run ended does not matter any more.
+                    let _ = crew.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(crew)
+    }
+
+    fn drive(&self, task: &Task, ground: &Ground, (nth, mode, pace): (u32, Mode, Pace)) -> Drive {
+        let of = |cpus: &[usize]| cpus.get(nth as usize % cpus.len().max(1)).copied();
+        let thread = task.first + nth;
+        let pace = match pace {
+            Pace::Open { rate_per_s, connections, outstanding_max } => Pace::Open {
+                rate_per_s: rate_per_s / f64::from(task.threads),
+                connections: task.part(thread, connections),
+                outstanding_max,
+            },
+            Pace::Closed { connections, depth } => {
+                Pace::Closed { connections: task.part(thread, connections), depth }
+            }
+        };
+        let share = |all: u64| {
+            let (threads, thread) = (u64::from(task.threads), u64::from(thread));
+            all / threads + u64::from(thread < all % threads)
+        };
+        Drive {
+            workload: Arc::clone(&ground.workload),
+            names: ground.names.clone(),
+            seed: task.seed,
+            thread,
+            threads: task.threads,
+            targets: Arc::clone(&ground.servers.targets),
+            ring: Arc::clone(&ground.servers.ring),
+            speech: ground.servers.speech,
+            cpu: of(&task.cpus),
+            receive_apart: of(&task.receive_cpus),
+            pace,
+            timeout: task.timeout,
+            churn_requests: task.churn_requests,
+            verify: task.verify,
+            fill_on_miss: ground.workload.cache_aside(),
+            gso: task.gso,
+            late_limit: task.late,
+            mode,
+            pulses: None,
+            signs: Arc::clone(&self.signs),
+            until: Until {
+                stop: Arc::clone(&self.over),
+                deadline: None,
+                requests: task.requests.filter(|_| mode == Mode::Traffic).map(share),
+            },
+        }
+    }
+
+    /// Have all connected, so that no time of connecting is time of traffic? Or has one failed?
+    pub(crate) fn is_ready(&self) -> bool {
+        // Relaxed: a count by itself.
+        self.signs.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
+            || self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Has them begin.
+    pub(crate) fn go(&self) {
+        self.signs.let_go();
+    }
+
+    /// Has them end, as soon as what is under way is answered or given up.
+    pub(crate) fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed); // a flag by itself
+        self.go();
+    }
+}
+
+impl Hands for Threads {
+    fn reporters(&self) -> u32 {
+        self.reporters
+    }
+
+    fn move_on(&self, epoch: u32) {
+        self.epoch.store(epoch, Ordering::Relaxed); // a number to look at
+    }
+
+    fn next(&self, patience: Duration) -> Option<Handed> {
+        self.tallies.recv_timeout(patience).ok().map(handed)
+    }
+
+    fn sight(&self) -> Sight {
+        Sight::of(self.pulses.iter().flatten().map(Arc::as_ref))
+    }
+
+    fn is_unheard(&self) -> bool {
+        // Relaxed, both: as `Signs` says.
+        self.signs.lost.load(Ordering::Relaxed) && !self.signs.heard.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
+        self.stop();
+        let mut why = None;
+        for thread in self.threads.drain(..) {
+            let failed = match thread.join() {
+                Ok(ended) => ended.err(),
+                Err(_) => Some(DriveError::Plan("a driving thread panicked")),
+            };
+            why = why.or(failed);
+        }
+        (self.tallies.try_iter().map(handed).collect(), why.map(RunError::Drive))
+    }
+}
+
+fn handed((_, epoch, tally): (u32, u32, Tally)) -> Handed {
+    Handed { epoch, tally, part: None }
+}

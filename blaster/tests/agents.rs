@@ -1,0 +1,335 @@
+//! Several generators, as a user starts them: real processes against the null server.
+//!
+//! Where: outside of everything. Invariant: as in `run.rs`: no figure is asserted that a slow
+//! machine could change; no process outlives its test.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use blaster::measure::{Tally, Times};
+use blaster::reflect::{self, Running};
+use blaster::result::RunResult;
+use blaster::target::Place;
+use blaster::workload::Verb;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
+/// Longer than a loaded machine takes for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn server() -> (Running, String) {
+    let place = Place::Tcp("127.0.0.1:0".parse().unwrap());
+    let plan = reflect::Plan { places: vec![place], ..Default::default() };
+    let running = reflect::serve(&plan).expect("a port");
+    let Place::Tcp(address) = running.addresses()[0].clone() else { panic!("not TCP") };
+    (running, address.to_string())
+}
+
+/// An agent that is a child of this machine.
+fn plain() -> String {
+    format!("{KVBLASTER} agent")
+}
+
+fn kvblaster(words: &str, agents: &[&str], target: &str) -> Command {
+    let mut command = Command::new(KVBLASTER);
+    command.args(words.split_whitespace());
+    for agent in agents {
+        command.args(["--agent", agent]);
+    }
+    command.arg(target);
+    command
+}
+
+fn output(words: &str, agents: &[&str], target: &str) -> (Output, String, String) {
+    let output = kvblaster(words, agents, target).output().expect("kvblaster starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    (output, out, err)
+}
+
+fn result(words: &str, agents: &[&str], target: &str) -> RunResult {
+    let (_, out, err) = output(words, agents, target);
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+}
+
+#[test]
+fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
+    let (running, target) = server();
+    let words = "run -q --json --keys 1001 -n 1001 -t 3 --schedule 1h+1x1h --timeout 60s";
+    let done = result(words, &[&plain(), &plain()], &target);
+    let whole = done.merged.unwrap().tally;
+    let mut sum = Tally::new(0);
+    for part in &done.agents {
+        sum.merge(&part.merged.as_ref().unwrap().tally);
+        assert!(part.lost.is_none() && part.round_trip_ns > Some(0) && part.machine.cpus > 0);
+        assert!(part.merged.as_ref().unwrap().usage.client.is_some());
+    }
+    let times = |tally: &Tally| -> [Times; 2] {
+        let total = tally.total();
+        [total.response_ns, total.service_ns]
+    };
+    assert_eq!(times(&sum), times(&whole));
+    assert_eq!((sum, whole.total().answered), (whole.clone(), 1001));
+    let shares: Vec<_> = done.agents.iter().map(|one| (one.threads, one.connections)).collect();
+    assert_eq!(shares, [(1, 6), (2, 10)]);
+    // Each key was stored once. Each agent asks who the server is, in two requests.
+    let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
+    assert_eq!(answers(), 1001 + 1001 + 4);
+    let alone = result(words, &[], &target).merged.unwrap().tally;
+    assert_eq!(answers(), 1001 + 1001 + 2);
+    for verb in [Verb::Get, Verb::Set] {
+        let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
+        assert_eq!(asked(&alone), asked(&whole), "{verb:?}");
+    }
+}
+
+#[test]
+fn the_text_has_a_line_for_each_agent() {
+    let (_running, target) = server();
+    let words = "run -q --keys 100 -r 1000 -n 100 --schedule 1h+1x1h";
+    let (output, out, err) = output(words, &[&plain(), &plain()], &target);
+    assert!(output.status.success(), "{out}{err}");
+    for nth in ["    1       1 ", "    2       1 "] {
+        let is_it = |line: &str| line.starts_with(nth) && line.contains(&plain());
+        assert_eq!(out.lines().filter(|line| is_it(line)).count(), 1, "{out}");
+    }
+}
+
+#[test]
+fn a_search_for_capacity_uses_them() {
+    let (_running, target) = server();
+    let words = "capacity -q --json --keys 100 -n 50 --schedule 1h+1x1h --start 500 --highest 1000 \
+                 --precision 0.5 --votes 1 --repeats 1 --populate-once -O p50<10s";
+    let done = result(words, &[&plain(), &plain()], &target);
+    let found = done.search.unwrap();
+    assert!(found.is_complete && found.capacities[0].name == "p50", "{found:?}");
+    let sent = |part: &blaster::result::agent::AgentPart| {
+        part.merged.as_ref().map(|merged| merged.tally.total().sent)
+    };
+    let each = Some(25 * done.reports.len() as u64);
+    assert_eq!(done.agents.iter().map(sent).collect::<Vec<_>>(), [each, each]);
+}
+
+/// Files that agents write their numbers to.
+struct Pids(Vec<PathBuf>);
+
+impl Pids {
+    fn new(name: &str) -> Pids {
+        let path = |nth| format!("kvblaster-{name}-{nth}-{}", std::process::id());
+        Pids((0..2).map(|nth| std::env::temp_dir().join(path(nth))).collect())
+    }
+
+    /// Agents that do so.
+    fn agents(&self) -> Vec<String> {
+        let agent =
+            |path: &PathBuf| format!("sh -c 'echo $$ > {}; exec {}'", path.display(), plain());
+        self.0.iter().map(agent).collect()
+    }
+
+    fn get(&self, nth: usize) -> Pid {
+        let text = fs::read_to_string(&self.0[nth]).expect("an agent that has started");
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+
+    fn await_end(&self) {
+        let ends = Instant::now() + PATIENCE;
+        for nth in 0..self.0.len() {
+            let pid = self.get(nth);
+            // One that nobody has waited for yet is over too.
+            let lives = || {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+                stat.is_ok_and(|stat| !stat.contains(") Z "))
+            };
+            while lives() {
+                assert!(Instant::now() < ends, "agent {nth} lives");
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Drop for Pids {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+/// A run of two agents after its first `reports` reports, and what it says further.
+fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
+    let agents = pids.agents();
+    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
+    let mut child = kvblaster("run --keys 100 --schedule 0s+1000x250ms", &agents, target)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("kvblaster starts");
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let told = said.by_ref().filter(|line| line.starts_with("report ")).take(reports).count();
+    assert_eq!(told, reports);
+    (child, said)
+}
+
+#[test]
+fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
+    let (_running, target) = server();
+    let pids = Pids::new("dies");
+    let (child, said) = running(&pids, &target, 2);
+    kill_process(pids.get(1), Signal::KILL).unwrap();
+    // Or it would wait for somebody to read on.
+    said.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("agent 2 (sh -c") && flat.contains("it ended, signal: 9"), "{out}");
+    assert!(flat.contains("all reports end before an agent was lost"), "{out}");
+    assert!(flat.contains("(lost)") && !flat.contains("Nothing was measured"), "{out}");
+    pids.await_end();
+}
+
+#[test]
+fn when_nothing_is_whole_that_an_agent_did_the_result_is_not_to_be_trusted() {
+    let (running, target) = server();
+    let pids = Pids::new("early");
+    let agents = pids.agents();
+    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
+    let mut child = kvblaster("run -q --no-populate --schedule 0s+1x1h", &agents, &target)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("kvblaster starts");
+    while running.counts().answers.load(Ordering::Relaxed) < 1000 {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        std::thread::yield_now();
+    }
+    kill_process(pids.get(0), Signal::KILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains("Not to be trusted") && out.contains("INVALID: what the agent"), "{out}");
+}
+
+#[test]
+fn agents_end_with_their_controller_and_ctrl_c_keeps_what_was_measured() {
+    for signal in [Signal::KILL, Signal::INT] {
+        let (_running, target) = server();
+        let pids = Pids::new(if signal == Signal::INT { "int" } else { "kill" });
+        let (child, said) = running(&pids, &target, 1);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        said.for_each(drop);
+        let output = child.wait_with_output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(out.contains("stopped by Ctrl-C"), signal == Signal::INT, "{out}");
+        pids.await_end();
+    }
+}
+
+#[test]
+fn what_is_no_agent_is_told_with_its_own_words() {
+    let (running, target) = server();
+    let told = [
+        ("echo Welcome to b", "it says: Welcome to b"),
+        ("cat /dev/zero", "a line is longer than 16777216 bytes"),
+        ("echo '{\"Hello\":\"0.0.9\"}'", "it is kvblaster 0.0.9, and this is 0."),
+        ("true", "it ended, exit status: 0"),
+        ("sh -c 'echo no route >&2; exit 7'", "exit status: 7; its last words: no route"),
+        ("/no/such/program", "exit status: 127; its last words: "),
+        (&format!("{KVBLASTER} agent --cpus 4095"), "kvblaster may not run on CPU 4095"),
+    ];
+    for (agent, why) in told {
+        let (output, out, err) = output("run -q", &[&plain(), agent], &target);
+        assert_eq!((output.status.code(), out.as_str()), (Some(1), ""), "{agent}: {err}");
+        let name = format!("kvblaster: agent 2 ({agent}): ");
+        assert!(err.contains(&name) && err.contains(why), "{agent}: {err}");
+    }
+    let answers = running.counts().answers.load(Ordering::Relaxed);
+    assert!(answers <= 4, "{answers}: nothing was to be driven");
+}
+
+#[test]
+fn an_agent_needs_the_files_that_the_workload_names() {
+    let (_running, target) = server();
+    let path = std::env::temp_dir().join(format!("kvblaster-sizes-{}", std::process::id()));
+    fs::write(&path, "10 1\n20 1\n").unwrap();
+    let words =
+        format!("run -q --keys 100 -n 100 --schedule 1h+1x1h --value-size file:{}", path.display());
+    let (well, out, err) = output(&words, &[&plain()], &target);
+    assert!(well.status.success(), "{out}{err}");
+    for (change, why) in
+        [("echo 30 1 >", "not the controller's file: md5 of value-size's"), ("rm", "value-size: ")]
+    {
+        let agent = format!("sh -c '{change} {}; exec {}'", path.display(), plain());
+        let (output, _, err) = output(&words, &[&agent], &target);
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(err.contains(why) && err.contains("kvblaster: agent 1 "), "{err}");
+    }
+}
+
+/// Two hosts and a server's, each a network of its own; all of it is gone when the shell is.
+const NETWORKS: &str = r#"
+set -e
+mount -t tmpfs none /run
+mkdir /run/netns
+for host in a b; do
+  ip netns add $host
+  ip link add to-$host type veth peer name eth0 netns $host
+done
+ip addr add 10.9.1.1/24 dev to-a
+ip addr add 10.9.2.1/24 dev to-b
+ip -n a addr add 10.9.1.2/24 dev eth0
+ip -n b addr add 10.9.2.2/24 dev eth0
+for host in a b; do
+  ip link set to-$host up
+  ip -n $host link set eth0 up
+  ip -n $host route add default via 10.9.$([ $host = a ] && echo 1 || echo 2).1
+done
+echo ready
+"#;
+
+#[test]
+fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rates() {
+    let script = format!(
+        "{NETWORKS}
+         {KVBLASTER} reflect 10.9.1.1:7777 > /run/listens &
+         until grep -q answering /run/listens; do :; done
+         {KVBLASTER} run -q --json --keys 1000 -r 2000 -n 2000 --schedule 1h+1x1h --timeout 60s \
+           --agent 'nsenter --net=/run/netns/a {KVBLASTER} agent' \
+           --agent 'nsenter --net=/run/netns/b {KVBLASTER} agent' 10.9.1.1:7777"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"])
+        .args(["sh", "-c", &script])
+        .output();
+    let output = match output {
+        Ok(output) if output.stdout.starts_with(b"ready\n") => output,
+        other => return skip(&format!("no networks of our own: {other:?}")),
+    };
+    let (out, err) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    let done: RunResult = serde_json::from_slice(&out[b"ready\n".len()..])
+        .unwrap_or_else(|error| panic!("{error}: {}{err}", String::from_utf8_lossy(&out)));
+    let parts: Vec<_> = done.agents.iter().map(|part| part.merged.as_ref().unwrap()).collect();
+    let answered: Vec<_> = parts.iter().map(|part| part.tally.total().answered).collect();
+    assert_eq!(answered, [1000, 1000]);
+    let asked: Vec<_> = parts.iter().map(|part| part.asked_per_s).collect();
+    let whole = done.merged.as_ref().unwrap();
+    assert_eq!((asked, whole.asked_per_s), (vec![Some(1000.0); 2], Some(2000.0)));
+    // By the schedule they take a second, however late: chance in the gaps is a few percent.
+    assert!(whole.seconds > 0.8, "{}", whole.seconds);
+    // What goes out from host b passes through its own network: its names are not those of here.
+    let nics = |part: &blaster::result::agent::AgentPart| {
+        part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
+    };
+    assert!(done.agents.iter().all(|part| !nics(part).contains(&"to-b".to_owned())));
+}
+
+/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
+fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
+    let test = std::thread::current();
+    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
