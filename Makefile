@@ -56,7 +56,6 @@ plant:
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:
-	$(CARGO) build --profile soak -p kvblaster
 	$(CARGO) bench --profile soak -p hypostyle --bench soak -- --minutes $(MINUTES)
 
 # A short run of each fuzz target: no crash, no hang, no memory that grows.

@@ -165,6 +165,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
         verify: false,
         fill_on_miss: false,
         gso: options.gso,
+        spin: false,
         mode: Mode::Traffic,
         pulses: None,
         signs: Arc::default(),

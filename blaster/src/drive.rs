@@ -83,6 +83,8 @@ pub struct Drive {
     pub fill_on_miss: bool,
     /// UDP: hand equally long requests over as one.
     pub gso: bool,
+    /// Looks for answers without sleeping, where it receives itself: a server need not wake it.
+    pub spin: bool,
     /// Traffic, or filling the cache.
     pub mode: Mode,
     /// When to end.

@@ -44,6 +44,8 @@ pub enum Verb {
     Size(Box<size::flags::Sizing>),
     /// Drive for a run or a search elsewhere, over standard input and output
     Agent(run::agents::Place),
+    /// Have servers do the same work in turns, and tell which is better at what
+    Compare(Box<run::compare::Plan>),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
     /// Be a null server: what the generator and the network can do
@@ -70,6 +72,7 @@ impl Verb {
             Verb::Run(plan) => plan.finish(given),
             Verb::Capacity(search) => search.finish(given),
             Verb::Size(sizing) => sizing.finish(given),
+            Verb::Compare(plan) => plan.finish(given),
             Verb::Simulate(plan) => plan.finish(),
             _ => Ok(()),
         }

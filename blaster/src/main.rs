@@ -7,6 +7,7 @@
 use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;
+use blaster::run::compare::{self, CompareError};
 use blaster::run::{self, capacity};
 use blaster::simulate;
 use std::io::{self, Write};
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Run(plan) => drive(&plan),
         Verb::Capacity(search) => drive(&search.plan),
         Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
+        Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),
         Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
         Verb::Reflect(plan) => {
             let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
@@ -91,6 +93,19 @@ fn drive(plan: &run::Plan) -> Result<Printed, String> {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
         (false, Some(found)) => run::text::found::text(plan, &done, found),
         (false, None) => run::text::text(plan, &done),
+    };
+    Ok(Printed { text, is_well, trouble })
+}
+
+fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
+    compare::prepare(plan)?;
+    let done = compare::run(plan)?;
+    let written = plan.run.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
+    let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
+    let is_well = !done.is_interrupted && done.servers.iter().all(run::is_well);
+    let text = match plan.run.json {
+        true => done.json()?,
+        false => run::text::compared::text(plan, &done),
     };
     Ok(Printed { text, is_well, trouble })
 }

@@ -8,6 +8,7 @@
 pub mod agents;
 mod asked;
 pub mod capacity;
+pub mod compare;
 mod course;
 mod crew;
 pub mod flags;
@@ -155,7 +156,7 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&asked))
         .map_err(RunError::Signals)?;
-    has_cpus(&plan.cpus, &plan.receive_cpus)?;
+    has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);
     if plan.verify && !names.verifies() {
@@ -176,10 +177,10 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
 }
 
 /// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.
-fn has_cpus(cpus: &[usize], receive_cpus: &[usize]) -> Result<(), RunError> {
+fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
-    for (name, cpus) in [("cpus", cpus), ("receive-cpus", receive_cpus)] {
+    for (name, cpus) in named {
         if let Some(cpu) = cpus.iter().find(|cpu| !is_there(**cpu)) {
             let may = record::cpus(std::process::id()).unwrap_or_default();
             return Err(RunError::Cpu(name, *cpu, may));

@@ -112,6 +112,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
         verify: false,
         fill_on_miss: false,
         gso: false,
+        spin: false,
         pulses: None,
         signs: Arc::default(),
         mode: Mode::Traffic,

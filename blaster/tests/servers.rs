@@ -220,6 +220,7 @@ fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Dri
         verify: true,
         fill_on_miss: false,
         gso: false,
+        spin: false,
         mode: Mode::Traffic,
         pulses: None,
         signs: Arc::default(),

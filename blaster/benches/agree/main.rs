@@ -14,15 +14,14 @@ mod rates;
 mod ratio;
 mod servers;
 
+use blaster::launch::Server;
 use peers::{Rival, Seen};
-use ratio::Ratio;
-use servers::Server;
 use std::error::Error;
 
 const USAGE: &str = "\
 cargo bench -p kvblaster --bench agree -- [--rounds N] [--seconds N] [PART...]
-    PART: memcaslap, redis-benchmark, rates, gaps (default all, about 2.5 minutes)
-    --rounds N     pairs of runs of each shape (default 5)
+    PART: memcaslap, redis-benchmark, rates, gaps (default all, about 4 minutes)
+    --rounds N     pairs of runs of each shape (default 8)
     --seconds N    of each run (default 2)
     MEMCACHED=PATH: that memcached instead of the one on PATH
 ";
@@ -44,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(&client_cpu), Some(&server_cpu)) = (cpus.first(), cpus.last()) else {
         return Err("no processor".into());
     };
-    let mut told = Told { rounds: 5, seconds: 2, client_cpu, server_cpu };
+    let mut told = Told { rounds: 8, seconds: 2, client_cpu, server_cpu };
     let mut parts = Vec::new();
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
@@ -82,8 +81,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 const ABOUT: &str = "
 A closed loop: each connection has one request under way. Keys, sizes, mix, connections and server
 are the same; runs take turns. The columns are means over the rounds, behind them the 95 %
-confidence interval. `under way` is rate x mean time: what Little's law says must be the number of
-connections, if a tool's rate and times are of the same requests; less is the tool's own time
+confidence interval, and the ratios medians of pairs with 99 %. `under way` is rate x mean time:
+what Little's law says must be the number of connections, if a tool's rate and times are of the
+same requests; less is the tool's own time
 between an answer and the next request, which it does not count. Where the server is the limit (16
 connections on one thread of it), tools agree in rate; with one connection the rate is one over the
 whole round, the tool's own part included, so that a tool of less CPU a request gets more.
@@ -96,7 +96,7 @@ fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
         println!("\n{} is not installed (make peers): left out", rival.name());
         return Ok(());
     }
-    println!("\n== kvblaster and {} at {}{ABOUT}", rival.name(), server.name);
+    println!("\n== kvblaster and {} at {}{ABOUT}", rival.name(), server.target);
     peers::fill(rival, &server, told)?;
     for connections in [16, 1] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -149,9 +149,9 @@ fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
         ("p99", |seen| seen.p99_us),
     ];
     for (name, of) in figures {
-        let both = |(one, two): (&Seen, &Seen)| Some((of(one)?, of(two)?));
+        let both = |(ours, theirs): (&Seen, &Seen)| Some((of(theirs)?, of(ours)?));
         let pairs: Vec<(f64, f64)> = ours.iter().zip(theirs).filter_map(both).collect();
-        if let Some(ratio) = Ratio::of(&pairs) {
+        if let Some(ratio) = ratio::ratio(&pairs) {
             println!("  kvblaster's {name:10} over {}'s: {ratio}", rival.name());
         }
     }

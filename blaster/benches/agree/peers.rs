@@ -3,8 +3,9 @@
 //! Where: between the servers and the comparison. Invariant: each run is one process on one
 //! processor; what it prints is read, never guessed: a line that is not there is an error.
 
-use super::servers::{self, Server};
+use super::servers;
 use super::{Told, started};
+use blaster::launch::Server;
 use blaster::result::RunResult;
 use std::error::Error;
 use std::io::Write;
@@ -58,10 +59,11 @@ impl Rival {
 
 /// kvblaster's words for the workload.
 fn words(rival: Rival, server: &Server) -> Vec<String> {
-    let (target, key_bytes, mix) = match rival {
-        Rival::Memcaslap => (server.address.to_string(), SLAP_KEY_BYTES, "get=9,set=1"),
-        Rival::RedisBenchmark => (format!("redis://{}", server.address), 16, "get=1"),
+    let (key_bytes, mix) = match rival {
+        Rival::Memcaslap => (SLAP_KEY_BYTES, "get=9,set=1"),
+        Rival::RedisBenchmark => (16, "get=1"),
     };
+    let target = &server.target;
     let words = format!(
         "run -q --json -w uniform --keys {KEYS} --key-size {key_bytes} --value-size {VALUE_BYTES} \
          --mix {mix} {target}"
@@ -140,7 +142,7 @@ fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<
     std::fs::File::create(&config)?.write_all(rows.as_bytes())?;
     let mut command = Command::new("taskset");
     command.args(["-c", &told.client_cpu.to_string(), "memcaslap", "-T", "1"]);
-    command.args(["-s", &server.address.to_string(), "-c", &connections.to_string()]);
+    command.args(["-s", &server.target, "-c", &connections.to_string()]);
     // Its keys: so many of each connection. It says its times only if it is to say them often.
     command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", told.seconds), "-F"]);
     let outcome = run(command.arg(&config));
@@ -191,7 +193,8 @@ fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
 fn redis_benchmark(server: &Server, told: Told) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &told.client_cpu.to_string(), "redis-benchmark", "--csv"]);
-    command.args(["-h", "127.0.0.1", "-p", &server.address.port().to_string()]);
+    let port = server.target.rsplit(':').next().unwrap_or_default();
+    command.args(["-h", "127.0.0.1", "-p", port]);
     command.args(["-r", &KEYS.to_string(), "-d", &VALUE_BYTES.to_string()]);
     command
 }

@@ -45,7 +45,7 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
         let words = format!(
             "run -q --json -w uniform --keys 16000 --key-size 32 --value-size 128 --gap fixed \
              --mix get=9,set=1 -c 16 -r {rate} --schedule 0.3s+1x{}s {}",
-            told.seconds, server.address
+            told.seconds, server.target
         );
         command.args(words.split_whitespace());
         if rate != RATES[0] {

@@ -115,6 +115,8 @@ pub(super) struct Score {
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
+    /// Of that, what was only looking for answers.
+    pub(super) idle_ns: u64,
     /// Where somebody looks on; none if nobody does.
     pulse: Option<Arc<Pulse>>,
 }
@@ -135,6 +137,7 @@ impl Score {
             late_limit_ns,
             wall_from_ns: now_ns,
             busy_from_ns: net::thread_time_ns(),
+            idle_ns: 0,
             pulse,
         }
     }
@@ -175,7 +178,8 @@ impl Score {
             verbs.iter_mut().for_each(|verb| verb.service_ns = verb.response_ns.clone());
         }
         let busy_ns = net::thread_time_ns();
-        self.tally.busy_ns = busy_ns.saturating_sub(self.busy_from_ns);
+        let idle_ns = std::mem::take(&mut self.idle_ns);
+        self.tally.busy_ns = busy_ns.saturating_sub(self.busy_from_ns + idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
         (self.busy_from_ns, self.wall_from_ns) = (busy_ns, now_ns);
         std::mem::replace(&mut self.tally, Tally::new(self.late_limit_ns))

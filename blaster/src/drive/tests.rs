@@ -83,6 +83,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
         verify: false,
         fill_on_miss: false,
         gso: false,
+        spin: false,
         mode: Mode::Traffic,
         pulses: None,
         signs: Arc::default(),

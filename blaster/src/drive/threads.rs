@@ -46,6 +46,8 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
+    /// When it was last looked for answers.
+    looked_ns: u64,
     /// Since when nothing more is sent.
     ended_ns: Option<u64>,
 }
@@ -63,6 +65,7 @@ impl<'a> Watch<'a> {
             seen: epoch.load(Ordering::Acquire),
             tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
             next_tick_ns: 0,
+            looked_ns: clock.now_ns(),
             ended_ns: None,
         }
     }
@@ -103,6 +106,9 @@ impl<'a> Watch<'a> {
 
     /// How long to sleep before a request that is due then.
     fn limit(&self, due_ns: Option<u64>, is_stuck: bool) -> Timeout {
+        if self.drive.spin {
+            return Timeout::Zero;
+        }
         let Some(due_ns) = due_ns else {
             return if is_stuck { Timeout::Within(SLEEP_MAX / 10) } else { Timeout::Never };
         };
@@ -206,6 +212,13 @@ fn together(
         }
         watch.report(&mut books);
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
+        if watch.drive.spin {
+            // A look for nothing: without it, sleep.
+            let idle_ns =
+                if read_ns.is_none() { now_ns.saturating_sub(watch.looked_ns) } else { 0 };
+            books.score.idle_ns += idle_ns;
+            watch.looked_ns = now_ns;
+        }
         if watch.is_tick(now_ns) {
             inward.expire(now_ns, &mut books);
             books.score.sign(&watch.drive.signs);

@@ -24,7 +24,8 @@ const BEYOND_MIN: f64 = 10.0;
 const NAMED_MAX: usize = 4;
 
 /// The middle one; of an even number the mean of both.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;
     let lower = values.get((values.len() - 1) / 2)?;

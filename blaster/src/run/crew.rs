@@ -42,6 +42,7 @@ pub(crate) struct Task {
     pub(crate) churn_requests: Option<u64>,
     pub(crate) verify: bool,
     pub(crate) gso: bool,
+    pub(crate) spin: bool,
     pub(crate) late: Duration,
     pub(crate) requests: Option<u64>,
 }
@@ -63,6 +64,7 @@ impl Task {
             churn_requests: plan.churn_requests,
             verify: plan.verify,
             gso: plan.gso,
+            spin: plan.spin,
             late: plan.late,
             requests: plan.requests,
         }

@@ -134,6 +134,10 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     /// Send UDP requests in bursts (UDP_SEGMENT)
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
+    /// Look for answers without sleeping: the server then does not pay for waking kvblaster, as it
+    /// does not where that is on another machine
+    #[arg(long, help_heading = DRIVEN, conflicts_with = "receive_cpus")]
+    pub spin: bool,
     /// Use only IPv4 addresses of a name
     #[arg(long, short = '4', help_heading = DRIVEN, overrides_with = "ipv6")]
     pub ipv4: bool,

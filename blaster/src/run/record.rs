@@ -53,9 +53,12 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     if let Some(limit) = plan.warm {
         manifest.set("warm", format!("{limit:?}"));
     }
-    for (name, is_on) in
-        [("verify", plan.verify), ("gso", plan.gso), ("no-populate", !plan.populate)]
-    {
+    for (name, is_on) in [
+        ("verify", plan.verify),
+        ("gso", plan.gso),
+        ("spin", plan.spin),
+        ("no-populate", !plan.populate),
+    ] {
         if is_on {
             manifest.set(name, is_on);
         }

@@ -5,6 +5,7 @@
 //! than a terminal's 80 columns, but for names and for commands, which are there to be copied.
 //! Source: the paper's sections 5.2.2 and 6.2: counts, RTT and CPU.
 
+pub mod compared;
 mod explained;
 pub mod found;
 

@@ -1,7 +1,8 @@
 //! Confidence intervals without assumptions of what is distributed how.
 //!
-//! Where: over the rounds of a search and the reports of a run. Invariant: the same samples and
-//! seed give the same interval. Source: Efron's bootstrap, percentiles of resampled means.
+//! Where: over the rounds of a search or a comparison and the reports of a run. Invariant: the same
+//! samples and seed give the same interval. Source: Efron's bootstrap, percentiles of what
+//! resampled samples come to.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -12,6 +13,19 @@ const SAMPLES_MAX: usize = 10_000;
 /// What the mean of the samples is with a confidence (0.95); none of fewer than two.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
+    let mean = |some: &mut [f64]| some.iter().sum::<f64>() / some.len() as f64;
+    interval_of(mean, samples, confidence, times, seed)
+}
+
+/// The same of another figure than the mean.
+#[must_use]
+pub fn interval_of(
+    figure: impl Fn(&mut [f64]) -> f64,
+    samples: &[f64],
+    confidence: f64,
+    times: u32,
+    seed: u64,
+) -> Option<(f64, f64)> {
     let samples = &samples[..samples.len().min(SAMPLES_MAX)];
     if samples.len() < 2 || times == 0 || samples.iter().any(|sample| !sample.is_finite()) {
         return None;
@@ -23,11 +37,15 @@ pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Opti
         let at = usize::try_from(random.next_u64() % count).unwrap_or(0);
         samples[at]
     };
-    let mut means: Vec<f64> =
-        (0..times).map(|_| (0..count).map(|_| draw()).sum::<f64>() / count as f64).collect();
-    means.sort_by(f64::total_cmp);
+    let mut drawn = samples.to_vec();
+    let mut resampled = || {
+        drawn.fill_with(&mut draw);
+        figure(&mut drawn)
+    };
+    let mut figures: Vec<f64> = (0..times).map(|_| resampled()).collect();
+    figures.sort_by(f64::total_cmp);
     let tail = (1.0 - confidence.clamp(0.0, 1.0)) / 2.0;
-    Some((quantile(&means, tail), quantile(&means, 1.0 - tail)))
+    Some((quantile(&figures, tail), quantile(&figures, 1.0 - tail)))
 }
 
 /// A quantile of sorted values, by the nearest rank.

@@ -1,168 +1,162 @@
-//! Requests per second of server CPU: hypostyle against memcached, over loopback TCP with the text
-//! protocol.
+//! Requests per second of server CPU: hypostyle against memcached, over loopback TCP.
 //!
-//! Where: outside the cache; it starts both servers and drives them with one client.
-//! Invariant: both servers see the same requests from the same client, one after the other in pairs
-//! (subject, rival, rival, subject, ...), and every reply is checked; so a ratio tells of the
-//! servers and not of the machine's mood.
-//! Source: the measuring rules follow Georges, Buytaert, Eeckhout, "Statistically Rigorous Java
-//! Performance Evaluation" (2007): repeated, interleaved, with intervals.
+//! Where: outside the cache; it words a `kvblaster compare` that starts both servers, and runs it.
+//! Invariant: a figure counts answers that are hits or stored: a miss or an error fails the
+//! program.
 
-mod client;
 #[path = "../measure/mod.rs"]
 mod measure;
-mod options;
-mod report;
-mod workload;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use client::Client;
-use measure::contestant::{Contestant, Launch};
-use measure::in_process::KEY_BYTES;
-use measure::report::{Facts, facts_text, machine_and_command, say, write_json};
-use measure::{Outcome, clocks, fail};
-use options::Options;
-use report::{Series, Window};
-use workload::Workload;
+use blaster::flags::Verb;
+use blaster::run::compare::{self, Comparison, Plan};
+use blaster::run::text::compared;
+use measure::launched::{Launch, memcached, subject};
+use measure::report::say;
+use measure::{Outcome, driven, fail, real};
+use serde_json::Value;
 
-fn main() -> ExitCode {
-    measure::run("compare", run)
+/// Longest keys that both servers are asked for: the median of Twitter's published clusters.
+const KEY_BYTES: usize = 36;
+
+/// Requests per second of server CPU: hypostyle against memcached, over loopback TCP. The rival is
+/// the memcached that MEMCACHED= names, or the first on PATH.
+#[derive(Debug, clap::Parser)]
+struct Options {
+    /// text (get, set), meta (mg, ms) or binary (GETK, SET)
+    #[arg(long, default_value = "text")]
+    protocol: String,
+    /// Measured pairs, each server first in turn
+    #[arg(long, default_value_t = 9)]
+    pairs: u32,
+    /// Length of one measured window
+    #[arg(long, default_value = "2", value_parser = real(0.1, 600.0))]
+    seconds: f64,
+    /// Unmeasured load before each window, in seconds
+    #[arg(long, default_value = "0.3", value_parser = real(0.0, 600.0))]
+    warmup: f64,
+    /// Client connections
+    #[arg(long, default_value_t = 50)]
+    connections: u32,
+    /// Requests in flight per connection, one comparison each
+    #[arg(long, default_value = "1,32", value_delimiter = ',')]
+    in_flight: Vec<u32>,
+    /// Keys stored beforehand, all of them hit
+    #[arg(long, default_value_t = 100_000)]
+    keys: u32,
+    /// Length of each value
+    #[arg(long, default_value_t = 64)]
+    value_bytes: u32,
+    /// Share of sets among the requests
+    #[arg(long, default_value = "0", value_parser = real(0.0, 1.0))]
+    set_ratio: f64,
+    /// -t of both servers
+    #[arg(long, default_value_t = 1)]
+    threads: u32,
+    /// -R of both servers
+    #[arg(long, default_value_t = 500)]
+    reqs_per_event: u32,
+    /// -m of both servers
+    #[arg(long, default_value_t = 1024)]
+    memory_mb: u32,
+    /// Measure this server instead of hypostyle
+    #[arg(long)]
+    subject: Option<PathBuf>,
+    /// Further arguments of the subject, separated by spaces
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    subject_args: String,
+    /// The rival against itself: there must be no difference
+    #[arg(long)]
+    aa: bool,
+    /// The client sleeps when nothing has come; the server then also pays for waking it, which no
+    /// server does whose clients are on other machines
+    #[arg(long)]
+    client_sleeps: bool,
+    /// The results as JSON too
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
-fn run() -> Outcome<()> {
-    let Some(options) = Options::parse(std::env::args().skip(1))? else {
-        return say(options::USAGE);
-    };
-    let match_up = MatchUp::prepare(&options)?;
-    let facts = match_up.facts(&options);
-    say(&facts_text(&facts))?;
+fn main() -> ExitCode {
+    measure::run(run)
+}
+
+fn run(options: Options) -> Outcome<()> {
     let mut all = Vec::new();
     for &in_flight in &options.in_flight {
-        all.push(match_up.series(in_flight, &options)?);
+        let mut plan = plan(&options, in_flight)?;
+        let done = compare::run(&mut plan)?;
+        say(&format!("{in_flight} in flight\n{}\n", compared::text(&plan, &done)))?;
+        all_right(&done)?;
+        all.push(done);
     }
-    say(&report::table(&all))?;
     match &options.json {
-        Some(path) => write_json(path, &report::json(&facts, &all)),
+        Some(path) => {
+            let json: Outcome<Vec<Value>> =
+                all.iter().map(|one| Ok(serde_json::from_str(&one.json()?)?)).collect();
+            Ok(std::fs::write(path, format!("{:#}\n", Value::from(json?)))?)
+        }
         None => Ok(()),
     }
 }
 
-/// Two servers, filled, and the cores they and the client run on.
-struct MatchUp {
-    subject: Contestant,
-    rival: Contestant,
-    server_cores: Vec<usize>,
-    workload: Workload,
-    machine: Facts,
+/// What `kvblaster compare` is told: the rival first, so that ratios are the subject's.
+fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
+    let cores = net::thread_cpus()?;
+    let (server_cores, client_core) = match cores.split_last() {
+        None => return fail("no core to run on".to_owned()),
+        Some((only, [])) => (vec![*only], only),
+        Some((last, rest)) => {
+            let threads = usize::try_from(options.threads)?;
+            (rest.iter().copied().take(threads).collect(), last)
+        }
+    };
+    let rival = memcached();
+    let subject = if options.aa { rival.clone() } else { subject(options.subject.as_ref())? };
+    let extra = if options.aa { "" } else { &options.subject_args };
+    let mut words = vec!["compare".to_owned()];
+    for (program, extra) in [(&rival, ""), (&subject, extra)] {
+        words.extend(["--start".to_owned(), start(program, extra, options)?]);
+    }
+    let Options { protocol, pairs, seconds, warmup, connections, .. } = options;
+    let Options { keys, value_bytes, set_ratio, client_sleeps, .. } = options;
+    let server_cores: Vec<String> = server_cores.iter().map(usize::to_string).collect();
+    let more = format!(
+        "-w uniform --keys {keys} --key-size {KEY_BYTES} --value-size {value_bytes} \
+         --mix get={},set={set_ratio} -P {protocol} -c {connections} -d {in_flight} \
+         --schedule {warmup}s+1x{seconds}s --rounds {pairs} --cpus {client_core} --server-cpus {}",
+        1.0 - set_ratio,
+        server_cores.join(",")
+    );
+    words.extend(more.split_whitespace().map(str::to_owned));
+    words.extend((!client_sleeps).then(|| "--spin".to_owned()));
+    match driven::verb(words)? {
+        Verb::Compare(plan) => Ok(*plan),
+        _ => fail("another verb".to_owned()),
+    }
 }
 
-impl MatchUp {
-    /// Starts and fills both servers and leaves them stopped; this thread is on the client's core
-    /// afterwards.
-    fn prepare(options: &Options) -> Outcome<MatchUp> {
-        let cores = clocks::cores()?;
-        let machine = machine_and_command("compare")?;
-        let (server_cores, client_cores) = match cores.split_last() {
-            None => return fail("no core to run on".to_owned()),
-            Some((&only, [])) => (vec![only], vec![only]),
-            Some((&last, rest)) => {
-                let threads = usize::try_from(options.threads).unwrap_or(usize::MAX);
-                (rest.iter().copied().take(threads).collect(), vec![last])
-            }
-        };
-        let rival_program = Path::new(&options.rival);
-        let (subject_program, extra) = match (&options.subject, options.aa) {
-            (_, true) => (rival_program, &[][..]),
-            (Some(program), false) => (program.as_path(), options.subject_args.as_slice()),
-            (None, false) => return fail("built without hypostyle: give --subject".to_owned()),
-        };
-        let requests = ["-R".to_owned(), options.reqs_per_event.to_string()];
-        let start = |program, extra: &[String]| {
-            Contestant::start(Launch {
-                program,
-                threads: options.threads,
-                memory_mb: options.memory_mb,
-                connections: options.connections.saturating_add(64),
-                extra: &[&requests, extra].concat(),
-                cores: &server_cores,
-            })
-        };
-        let subject = start(subject_program, extra)?;
-        let rival = start(rival_program, &[])?;
-        clocks::pin_to(&client_cores)?;
-        let workload = Workload::new(options);
-        for server in [&subject, &rival] {
-            client::store_all(server.address, &workload)?;
-            server.pause()?;
+/// A server's words, for a shell.
+fn start(program: &Path, extra: &str, options: &Options) -> Outcome<String> {
+    let mut words = vec!["-R".to_owned(), options.reqs_per_event.to_string()];
+    words.extend(extra.split_whitespace().map(str::to_owned));
+    let Options { threads, memory_mb, connections, .. } = *options;
+    let connections = connections.saturating_add(64);
+    let launch = Launch { program, threads, memory_mb, connections, extra: &words };
+    let words: Vec<String> = launch.words()?.iter().map(|word| format!("'{word}'")).collect();
+    Ok(words.join(" "))
+}
+
+/// Was each answer a hit, or stored?
+fn all_right(done: &Comparison) -> Outcome<()> {
+    for server in &done.servers {
+        let total = server.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();
+        if total.failed() > 0 || total.misses > 0 {
+            let (label, failed) = (&server.manifest.label, total.failed());
+            return fail(format!("{label}: {} misses, {failed} failures", total.misses));
         }
-        Ok(MatchUp { subject, rival, server_cores, workload, machine })
     }
-
-    fn facts(&self, options: &Options) -> Facts {
-        let mut facts = self.machine.clone();
-        facts.extend([
-            ("subject", self.subject.version.clone()),
-            ("rival", self.rival.version.clone()),
-            ("servers", format!("-t {} -R {}", options.threads, options.reqs_per_event)),
-            (
-                "load",
-                format!(
-                    "{} protocol, {} connections, {} keys of {} B, values of {} B, {} sets",
-                    options.protocol.name(),
-                    options.connections,
-                    options.keys,
-                    KEY_BYTES,
-                    options.value_bytes,
-                    options.set_ratio
-                ),
-            ),
-            ("windows", format!("{} pairs of {} s", options.pairs, options.seconds)),
-        ]);
-        facts
-    }
-
-    /// All pairs with so many requests in flight.
-    fn series(&self, in_flight: u32, options: &Options) -> Outcome<Series> {
-        let mut series = Series { in_flight, subject: Vec::new(), rival: Vec::new() };
-        for pair in 0..options.pairs {
-            let mut subject_turn = pair % 2 == 0;
-            for _ in 0..2 {
-                if subject_turn {
-                    series.subject.push(self.window(&self.subject, in_flight, options)?);
-                } else {
-                    series.rival.push(self.window(&self.rival, in_flight, options)?);
-                }
-                subject_turn = !subject_turn;
-            }
-        }
-        Ok(series)
-    }
-
-    /// One window of load on `server`, which runs only meanwhile.
-    fn window(&self, server: &Contestant, in_flight: u32, options: &Options) -> Outcome<Window> {
-        server.resume()?;
-        let Options { connections, client_sleeps, .. } = *options;
-        let mut client =
-            Client::connect(server.address, connections, in_flight, &self.workload, client_sleeps)?;
-        client.start()?;
-        client.drive(Duration::from_secs_f64(options.warmup_seconds))?;
-        let before = server.cpu(&self.server_cores)?;
-        let answered = client.drive(Duration::from_secs_f64(options.seconds))?;
-        let after = server.cpu(&self.server_cores)?;
-        client.drain()?;
-        drop(client);
-        server.pause()?;
-        #[expect(clippy::cast_precision_loss, reason = "requests of one window stay below 2^53")]
-        let requests = answered as f64;
-        Ok(Window {
-            requests,
-            seconds: after.at.duration_since(before.at).as_secs_f64(),
-            cores_seconds: after.cores_seconds - before.cores_seconds,
-            process_seconds: after.process_seconds - before.process_seconds,
-            steal_seconds: after.steal_seconds - before.steal_seconds,
-        })
-    }
+    Ok(())
 }

@@ -17,8 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use callgrind::Profile;
-use measure::in_process::{self, KEYS_END, VALUE_BYTES_MAX, eviction_name};
-use measure::options::{each, one_of, unknown, whole};
+use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction, eviction_name};
 use measure::report::{Report, say};
 use measure::requests::Protocol;
 use measure::statistics::count_of_u64;
@@ -26,94 +25,66 @@ use measure::{Outcome, fail};
 use op::Op;
 use store::policy::Eviction;
 
-/// Most operations: callgrind is fifty times slower than the processor.
-const COUNT_MAX: u32 = 10_000_000;
-
-const USAGE: &str = "\
-usage: cargo bench --bench instructions -- [options]
-Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that does
-nothing and less what this program's own lines cost. Rows `store` are calls of the store; rows
-`request` go from the request's bytes to the reply's (parse, execute, encode), no socket.
-
-  --count N          N above (20000)
-  --keys N           keys stored beforehand (20000)
-  --value-bytes N    length of each value (64); keys have 36
-  --protocol NAME    of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET) (text)
-  --eviction NAME    policy of the store (the server's default)
-  --only TEXT        only rows whose name has TEXT in it
-  --breakdown N      shows, for each row, the N functions with most instructions (0)
-  --lines N          and the N source lines (0)
-  --json FILE        the result as JSON too
-";
-
-/// What to measure.
+/// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that
+/// does nothing and less what this program's own lines cost. Rows `store` are calls of the store;
+/// rows `request` go from the request's bytes to the reply's (parse, execute, encode), no socket.
+#[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
+    /// N above: callgrind is fifty times slower than the processor
+    #[arg(long, default_value_t = 20_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) count: u32,
+    /// Keys stored beforehand
+    #[arg(long, default_value_t = 20_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_END / 4)))]
     pub(crate) keys: u32,
+    /// Length of each value; keys have 36
+    #[arg(long, default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUE_BYTES_MAX)))]
     pub(crate) value_bytes: u32,
+    /// Of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET)
+    #[arg(long, value_enum, default_value_t = Protocol::Text)]
     pub(crate) protocol: Protocol,
+    /// Policy of the store
+    #[arg(long, default_value = eviction_name(Eviction::default()), value_parser = eviction)]
     pub(crate) eviction: Eviction,
+    /// Only rows whose name has this in it
+    #[arg(long, default_value = "")]
     only: String,
+    /// Shows, for each row, the N functions with most instructions
+    #[arg(long, default_value_t = 0)]
     breakdown: u32,
+    /// And the N source lines
+    #[arg(long, default_value_t = 0)]
     lines: u32,
+    /// The result as JSON too
+    #[arg(long)]
     json: Option<PathBuf>,
-    /// Set in the runs under callgrind: what to do so many times.
-    for_callgrind: Option<(u32, String)>,
+    /// In the runs under callgrind: how often
+    #[arg(long, hide = true, requires = "op")]
+    for_callgrind: Option<u32>,
+    /// In the runs under callgrind: what
+    #[arg(long, hide = true)]
+    op: Option<String>,
 }
 
 fn main() -> ExitCode {
-    measure::run("instructions", run)
+    measure::run(run)
 }
 
-fn run() -> Outcome<()> {
-    let Some(options) = parse()? else { return say(USAGE) };
-    match &options.for_callgrind {
-        Some((count, name)) => match Op::ALL.iter().find(|(known, _)| known == name) {
-            Some((_, op)) => measured::run(*op, *count, &options),
-            None => fail(format!("--op: there is no {name:?}")),
-        },
-        None => drive(&options),
-    }
-}
-
-fn parse() -> Outcome<Option<Options>> {
-    let mut options = Options {
-        count: 20_000,
-        keys: 20_000,
-        value_bytes: 64,
-        protocol: Protocol::Text,
-        eviction: Eviction::default(),
-        only: String::new(),
-        breakdown: 0,
-        lines: 0,
-        json: None,
-        for_callgrind: None,
+fn run(options: Options) -> Outcome<()> {
+    let (Some(count), Some(name)) = (options.for_callgrind, &options.op) else {
+        return drive(&options);
     };
-    let (mut for_callgrind, mut op) = (None, String::new());
-    let go = each(std::env::args().skip(1), &[], |name, value| {
-        match name {
-            "--count" => options.count = whole(name, value, COUNT_MAX)?,
-            "--keys" => options.keys = whole(name, value, KEYS_END / 4)?,
-            "--value-bytes" => options.value_bytes = whole(name, value, VALUE_BYTES_MAX)?,
-            "--protocol" => options.protocol = one_of(name, value, &Protocol::ALL)?,
-            "--eviction" => options.eviction = in_process::eviction(name, value)?,
-            "--only" => options.only = value.to_owned(),
-            "--breakdown" => options.breakdown = whole(name, value, 1_000)?,
-            "--lines" => options.lines = whole(name, value, 1_000)?,
-            "--json" => options.json = Some(value.into()),
-            "--for-callgrind" => for_callgrind = Some(whole(name, value, COUNT_MAX)?),
-            "--op" => op = value.to_owned(),
-            _ => return unknown(name),
-        }
-        Ok(())
-    })?;
-    options.for_callgrind = for_callgrind.map(|count| (count, op));
-    Ok(go.then_some(options))
+    match Op::ALL.iter().find(|(known, _)| known == name) {
+        Some((_, op)) => measured::run(*op, count, &options),
+        None => fail(format!("--op: there is no {name:?}")),
+    }
 }
 
 /// Runs each row twice under callgrind and shows the differences.
 fn drive(options: &Options) -> Outcome<()> {
-    let mut report = Report::of("instructions")?;
+    let mut report = Report::new();
     report.fact("valgrind", callgrind::version()?);
     report.fact(
         "store",

@@ -66,14 +66,9 @@ pub(crate) fn column_of(store: &Arc<Store>) -> Column {
 }
 
 /// The eviction policy of this name.
-pub(crate) fn eviction(name: &str, text: &str) -> Outcome<Eviction> {
-    match Eviction::named(text) {
-        Some(policy) => Ok(policy),
-        None => {
-            let known: Vec<&str> = Eviction::ALL.iter().map(|(known, _)| *known).collect();
-            fail(format!("{name}: {text:?} is none of {}", known.join(", ")))
-        }
-    }
+pub(crate) fn eviction(text: &str) -> Result<Eviction, String> {
+    let known = || Eviction::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>();
+    Eviction::named(text).ok_or_else(|| format!("none of {}", known().join(", ")))
 }
 
 /// The name of a policy.
@@ -151,4 +146,12 @@ pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<(
         }
     }
     fail(format!("set of {} found no room", String::from_utf8_lossy(put.key)))
+}
+
+/// Nanoseconds of CPU time this thread has used.
+#[inline]
+pub(crate) fn thread_nanoseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -4,43 +4,15 @@
 //! Invariant: both forms are made of the same figures, and each stands with its spread where it was
 //! measured more than once.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::Outcome;
-use super::clocks;
+use blaster::result::machine::Machine;
+
 use super::statistics::Median;
-
-/// What was measured and where, as pairs of name and value.
-pub(crate) type Facts = Vec<(&'static str, String)>;
-
-/// The machine, and the command to run the same again.
-pub(crate) fn machine_and_command(program: &str) -> Outcome<Facts> {
-    let mut facts = clocks::machine(clocks::cores()?.len());
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let words = words.join(" ");
-    let command = format!("cargo bench --bench {program} -- {words}");
-    facts.push(("command", command.trim_end_matches([' ', '-']).to_owned()));
-    Ok(facts)
-}
-
-/// The facts, one a line.
-pub(crate) fn facts_text(facts: &Facts) -> String {
-    let mut text = String::new();
-    for (name, value) in facts {
-        let _ = writeln!(text, "{name:>12}: {value}");
-    }
-    text
-}
-
-/// The facts, for JSON.
-pub(crate) fn facts_json(facts: &Facts) -> Value {
-    let pairs = facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
-    Value::Object(pairs.collect::<Map<String, Value>>())
-}
+use super::{Outcome, words};
 
 /// One number with its spread: a 95 % interval, or the least and the most.
 #[derive(Clone, Debug)]
@@ -55,14 +27,25 @@ pub(crate) struct Figure {
 /// All that a program found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    facts: Facts,
+    /// Pairs of name and value.
+    facts: Vec<(&'static str, String)>,
     figures: Vec<Figure>,
 }
 
 impl Report {
-    /// Of `program`; with the machine and the command.
-    pub(crate) fn of(program: &str) -> Outcome<Report> {
-        Ok(Report { facts: machine_and_command(program)?, figures: Vec::new() })
+    /// With the machine, and the command to run the same again.
+    pub(crate) fn new() -> Report {
+        let Machine { kernel, cpu_model, cpus, .. } = Machine::here();
+        let name = env!("CARGO_CRATE_NAME");
+        let words: Vec<String> = words().skip(1).collect();
+        let command = format!("cargo bench --bench {name} -- {}", words.join(" "));
+        let facts = vec![
+            ("cpu", cpu_model.unwrap_or_else(|| "unknown".to_owned())),
+            ("cores", cpus.to_string()),
+            ("kernel", kernel),
+            ("command", command.trim_end_matches([' ', '-']).to_owned()),
+        ];
+        Report { facts, figures: Vec::new() }
     }
 
     /// Says under what conditions.
@@ -72,7 +55,7 @@ impl Report {
 
     /// Shows the facts.
     pub(crate) fn open(&self) -> Outcome<()> {
-        say(&facts_text(&self.facts))
+        self.facts.iter().try_for_each(|(name, value)| say(&format!("{name:>12}: {value}\n")))
     }
 
     /// A figure without a spread. Shown at once.
@@ -105,13 +88,11 @@ impl Report {
                 json!({"name": one.name, "unit": one.unit, "value": one.value, "spread": spread})
             })
             .collect();
-        write_json(path, &json!({"facts": facts_json(&self.facts), "figures": figures}))
+        let facts: Map<String, Value> =
+            self.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let all = json!({"facts": facts, "figures": figures});
+        Ok(std::fs::write(path, format!("{all:#}\n"))?)
     }
-}
-
-/// Writes `value` to the file `path`.
-pub(crate) fn write_json(path: &Path, value: &Value) -> Outcome<()> {
-    Ok(std::fs::write(path, format!("{value:#}\n"))?)
 }
 
 /// Shows `text` at once: some figures take minutes.

@@ -20,7 +20,7 @@ const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
 /// What is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     Text,
     Meta,
@@ -28,13 +28,13 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// By name.
-    pub(crate) const ALL: [(&'static str, Protocol); 3] =
-        [("text", Protocol::Text), ("meta", Protocol::Meta), ("binary", Protocol::Binary)];
-
     /// Its name.
     pub(crate) fn name(self) -> &'static str {
-        Protocol::ALL.iter().find(|(_, one)| *one == self).map_or("?", |(name, _)| name)
+        match self {
+            Protocol::Text => "text",
+            Protocol::Meta => "meta",
+            Protocol::Binary => "binary",
+        }
     }
 }
 

@@ -2,18 +2,13 @@
 //!
 //! Where: after the last run, before the report.
 //! Invariant: the same figures always give the same interval: the resampling has a fixed seed.
-//! Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), the percentile
-//! interval.
+//! Source: `blaster::search::bootstrap`.
 
-/// Resamples drawn for one interval.
-const RESAMPLES: usize = 10_000;
-/// Of 1000 resampled medians, how many lie below the interval, and how many above.
-const TAIL_PER_MILLE: usize = 25;
+use blaster::measure::steady;
+use blaster::search::bootstrap;
 
-/// Knuth's MMIX generator.
-const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
-/// As above.
-const INCREMENT: u64 = 1_442_695_040_888_963_407;
+const RESAMPLES: u32 = 10_000;
+const CONFIDENCE: f64 = 0.95;
 
 /// A median and the interval that holds it with 95 % confidence.
 #[derive(Clone, Copy, Debug)]
@@ -25,37 +20,16 @@ pub(crate) struct Median {
 
 /// The middle of `figures`, or the mean of the middle two; not-a-number for none.
 pub(crate) fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
+    steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The median with its bootstrap interval.
+/// The median with its bootstrap interval; of one figure it has no width.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
-    let Ok(length) = u64::try_from(figures.len()) else {
-        return Median { value, low: f64::NAN, high: f64::NAN };
-    };
-    let mut state = 1_u64;
-    let mut draw = || {
-        // The generator's upper half is random enough to choose among a few figures.
-        state = state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
-        usize::try_from(((state >> 33) * length) >> 31).unwrap_or(0)
-    };
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let sample: Vec<f64> = figures.iter().map(|_| figures[draw()]).collect();
-            median(&sample)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let tail = RESAMPLES * TAIL_PER_MILLE / 1000;
-    Median { value, low: medians[tail], high: medians[RESAMPLES - 1 - tail] }
+    let of = |some: &mut [f64]| median(some);
+    let interval = bootstrap::interval_of(of, figures, CONFIDENCE, RESAMPLES, 1);
+    let (low, high) = interval.unwrap_or((value, value));
+    Median { value, low, high }
 }
 
 /// A line through points by least squares.

@@ -6,8 +6,10 @@
 //! twice the items of the one before: a table that doubles is then met in the same phase each
 //! time.
 
+use blaster::launch::Server;
+
 use crate::feeder::{Dress, Feeder, MOMENT, PLAIN};
-use crate::measure::contestant::{Contestant, Launch};
+use crate::measure::launched::Launch;
 use crate::measure::report::Report;
 use crate::measure::statistics::{Median, count_of_u64, regression};
 use crate::measure::{Outcome, fail};
@@ -34,7 +36,7 @@ const ROWS: [(&str, Dress, bool); 6] = [
 
 /// All rows of all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    for &mix in &options.mixes {
+    for &mix in options.mixes() {
         for (name, dress, has_cas) in ROWS {
             for side in &options.sides()? {
                 let line = overhead(side, mix, dress, has_cas, options)?;
@@ -47,21 +49,16 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 /// Starts a server with room for so many items.
-pub(crate) fn start(side: &Side, mix: Mix, items: u64, more: &[&str]) -> Outcome<Contestant> {
+pub(crate) fn start(side: &Side, mix: Mix, items: u64, more: &[&str]) -> Outcome<Server> {
     let sample = 10_000.min(items);
     let mut key = Vec::new();
     let bytes: usize = (0..sample).map(|id| mix.key(id, &mut key) + mix.value_bytes(id)).sum();
     let payload_bytes = u64::try_from(bytes)? / sample * items;
     let room_bytes = (payload_bytes + items * OVERHEAD_BYTES_MAX) * ROOM_FACTOR / 2;
     let more = more.iter().map(ToString::to_string);
-    Contestant::start(Launch {
-        program: &side.program,
-        threads: 1,
-        memory_mb: u32::try_from(room_bytes >> 20)?.max(64),
-        connections: 64,
-        extra: &side.extra.iter().cloned().chain(more).collect::<Vec<String>>(),
-        cores: &[],
-    })
+    let extra: Vec<String> = side.extra.iter().cloned().chain(more).collect();
+    let (program, memory_mb) = (&side.program, u32::try_from(room_bytes >> 20)?.max(64));
+    Launch { program, threads: 1, memory_mb, connections: 64, extra: &extra }.start(&[])
 }
 
 fn overhead(
@@ -73,7 +70,7 @@ fn overhead(
 ) -> Outcome<Median> {
     let items = u64::from(options.items);
     let server = start(side, mix, items, if has_cas { &[] } else { &["-C"] })?;
-    let mut feeder = Feeder::connect(server.address)?;
+    let mut feeder = Feeder::connect(&server)?;
     let (mut stored, mut payload_bytes) = (0, 0);
     let mut points = Vec::new();
     for point in (0..POINTS).rev() {

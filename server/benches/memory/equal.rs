@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
+use blaster::launch::Server;
+
 use crate::feeder::{Feeder, PLAIN};
 use crate::measure::Outcome;
-use crate::measure::contestant::{Contestant, Launch};
+use crate::measure::launched::Launch;
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::sizes::Mix;
@@ -35,15 +37,9 @@ pub(crate) struct Account {
 }
 
 /// Starts a server of this side.
-pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Contestant> {
-    Contestant::start(Launch {
-        program: &side.program,
-        threads: 1,
-        memory_mb,
-        connections: 64,
-        extra: &side.extra,
-        cores: &[],
-    })
+pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Server> {
+    let Side { program, extra, .. } = side;
+    Launch { program, threads: 1, memory_mb, connections: 64, extra }.start(&[])
 }
 
 /// Stores new keys until as many items were evicted as are there.
@@ -54,7 +50,7 @@ pub(crate) fn fill(
     settle: Duration,
 ) -> Outcome<(Full, Account)> {
     let server = start(side, memory_mb)?;
-    let mut feeder = Feeder::connect(server.address)?;
+    let mut feeder = Feeder::connect(&server)?;
     let mut next = 0;
     loop {
         for id in next..next + STEP_ITEMS {
@@ -81,8 +77,8 @@ pub(crate) fn fill(
 /// The subject at `-m` as the options say, and the rival at the `-m` with which it is as large.
 pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Account)> {
     let [subject, rival] = options.sides()?;
-    let (ours, account) = fill(&subject, mix, options.memory_mb, options.settle)?;
-    let (mut theirs, _) = fill(&rival, mix, options.memory_mb, options.settle)?;
+    let (ours, account) = fill(&subject, mix, options.memory_mb(), options.settle())?;
+    let (mut theirs, _) = fill(&rival, mix, options.memory_mb(), options.settle())?;
     let mut best = theirs;
     let off = |full: &Full| full.resident_bytes.abs_diff(ours.resident_bytes);
     let mut tried = vec![theirs.memory_mb];
@@ -98,7 +94,7 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Accoun
             break;
         }
         tried.push(memory_mb);
-        (theirs, _) = fill(&rival, mix, memory_mb, options.settle)?;
+        (theirs, _) = fill(&rival, mix, memory_mb, options.settle())?;
         if off(&theirs) < off(&best) {
             best = theirs;
         }
@@ -140,7 +136,7 @@ fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
 
 /// Items of both, for all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    for &mix in &options.mixes {
+    for &mix in options.mixes() {
         let ([ours, theirs], account) = matched(mix, options)?;
         say_account(mix, ours, &account)?;
         for (name, full) in [("subject", ours), ("rival", theirs)] {

@@ -5,20 +5,18 @@
 //! the answer to a request behind all others.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use crate::measure::contestant::Contestant;
+use blaster::launch::Server;
+
+use crate::measure::launched::{bytes_to_be_huge, resident_bytes};
+use crate::measure::wire::{Speech, Wire};
 use crate::measure::{Outcome, fail};
 use crate::sizes::{Mix, VALUE_BYTES_MAX};
 
 /// Bytes gathered before they are sent.
 const SEND_BYTES: usize = 64 << 10;
-/// Bytes one read takes at most.
-const READ_BYTES: usize = 256 << 10;
-/// A server that says nothing for this long has failed.
-const SILENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a server that is settling.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Memory that does not change for so long has settled, but for huge pages: a server at rest has
@@ -43,24 +41,16 @@ pub(crate) const PLAIN: Dress = Dress { client_flags: 0, exptime: 0 };
 
 /// A connection.
 pub(crate) struct Feeder {
-    stream: TcpStream,
+    wire: Wire,
     out: Vec<u8>,
-    input: Vec<u8>,
-    scratch: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Feeder {
-    pub(crate) fn connect(address: SocketAddr) -> Outcome<Feeder> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+    pub(crate) fn connect(server: &Server) -> Outcome<Feeder> {
         Ok(Feeder {
-            stream,
+            wire: Wire::connect(&server.target, Speech::Text)?,
             out: Vec::with_capacity(2 * SEND_BYTES),
-            input: Vec::new(),
-            scratch: vec![0; READ_BYTES],
             value: vec![b'v'; VALUE_BYTES_MAX],
         })
     }
@@ -93,15 +83,7 @@ impl Feeder {
     /// The one line that answers `command`.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.settle()?;
-        self.out.extend_from_slice(command.as_bytes());
-        self.out.extend_from_slice(b"\r\n");
-        self.send()?;
-        while !self.input.ends_with(b"\r\n") {
-            self.receive()?;
-        }
-        let text = String::from_utf8_lossy(&self.input).trim_end().to_owned();
-        self.input.clear();
-        Ok(text)
+        self.wire.line(command)
     }
 
     /// Looks the numbers `ids` up, a few hundred at most, so that neither side waits to be read;
@@ -115,9 +97,9 @@ impl Feeder {
         self.send()?;
         let mut answered = 0;
         while answered < ids.len() {
-            self.receive()?;
+            self.wire.receive()?;
             let mut seen_bytes = 0;
-            for line in self.input.split_inclusive(|&byte| byte == b'\n') {
+            for line in self.wire.input.split_inclusive(|&byte| byte == b'\n') {
                 let [line @ .., b'\r', b'\n'] = line else { break };
                 seen_bytes += line.len() + 2;
                 let id = ids.get(answered).copied();
@@ -128,65 +110,38 @@ impl Feeder {
                 }
                 answered += 1;
             }
-            self.input.drain(..seen_bytes);
+            self.wire.input.drain(..seen_bytes);
         }
         Ok(())
     }
 
     /// Sends what is gathered.
     pub(crate) fn send(&mut self) -> Outcome<()> {
-        self.stream.write_all(&self.out)?;
+        self.wire.send(&self.out)?;
         self.out.clear();
         Ok(())
     }
 
-    fn receive(&mut self) -> Outcome<()> {
-        match self.stream.read(&mut self.scratch)? {
-            0 => fail("the server closed the connection".to_owned()),
-            bytes => {
-                self.input.extend_from_slice(&self.scratch[..bytes]);
-                Ok(())
-            }
-        }
-    }
-
     /// Waits until all that was sent is done.
     pub(crate) fn settle(&mut self) -> Outcome<()> {
-        self.out.extend_from_slice(b"mn\r\n");
         self.send()?;
-        while !self.input.ends_with(b"MN\r\n") {
-            self.receive()?;
+        match self.wire.line("mn")?.as_str() {
+            "MN" => Ok(()),
+            said => fail(format!("the server refused something: {said:.200}")),
         }
-        if self.input != b"MN\r\n" {
-            let said = String::from_utf8_lossy(&self.input[..self.input.len().min(200)]);
-            return fail(format!("the server refused something: {said}"));
-        }
-        self.input.clear();
-        Ok(())
     }
 
     /// The server's statistics.
     pub(crate) fn stats(&mut self) -> Outcome<HashMap<String, String>> {
-        Ok(self.ask_stats("stats\r\n")?.into_iter().collect())
+        self.settle()?;
+        Ok(self.wire.stats("stats")?.into_iter().collect())
     }
 
     /// What the server says of its memory, in order; nothing if it is not one of ours.
     pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
-        let rows = self.ask_stats("stats memory\r\n")?;
-        Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
-    }
-
-    fn ask_stats(&mut self, request: &str) -> Outcome<Vec<(String, String)>> {
         self.settle()?;
-        self.out.extend_from_slice(request.as_bytes());
-        self.send()?;
-        while !self.input.ends_with(b"END\r\n") && !self.input.ends_with(b"ERROR\r\n") {
-            self.receive()?;
-        }
-        let text = String::from_utf8_lossy(&self.input).into_owned();
-        self.input.clear();
-        let lines = text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
-        Ok(lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+        let rows = self.wire.stats("stats memory")?;
+        Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
     }
 
     /// One of them, a whole number.
@@ -201,14 +156,13 @@ impl Feeder {
     /// Resident bytes of `server`, once they have not changed for a moment, its table is as wide as
     /// its items ask for, and the system has put huge pages where it is to; the last is waited for
     /// no longer than `settle`.
-    pub(crate) fn resident_bytes(&mut self, server: &Contestant, settle: Duration) -> Outcome<u64> {
+    pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
         while since.elapsed() < MOMENT && start.elapsed() < SETTLE_MAX {
             let is_expanding = is_to_widen(&self.stats()?);
-            let now = server.resident_bytes()?;
-            let is_to_grow =
-                start.elapsed() < settle && server.bytes_to_be_huge()? > TO_BE_HUGE_MAX;
+            let now = resident_bytes(server)?;
+            let is_to_grow = start.elapsed() < settle && bytes_to_be_huge(server)? > TO_BE_HUGE_MAX;
             if now != last || is_expanding || is_to_grow {
                 (last, since) = (now, Instant::now());
             }

@@ -20,7 +20,7 @@ const FILLS: u32 = 8;
 /// All mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let sides = options.sides()?;
-    for &mix in &options.mixes {
+    for &mix in options.mixes() {
         let [ours, theirs] = [0, 1].map(|side| filled(&sides[side], mix, options));
         let mut worst = f64::INFINITY;
         for (ours, theirs) in ours?.into_iter().zip(theirs?) {
@@ -52,7 +52,7 @@ struct Fill {
 /// A server of this side, at each fill.
 fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
     let server = start(side, mix, options.items.into(), &[])?;
-    let mut feeder = Feeder::connect(server.address)?;
+    let mut feeder = Feeder::connect(&server)?;
     let (mut stored, mut fills) = (0, Vec::new());
     for fill in 0..FILLS {
         let items = items_of(options.items, fill);
@@ -64,7 +64,7 @@ fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
         if there != stored {
             return fail(format!("{}: {there} items of {stored} stored", side.name));
         }
-        let resident_bytes = feeder.resident_bytes(&server, options.settle)?;
+        let resident_bytes = feeder.resident_bytes(&server, options.settle())?;
         fills.push(Fill { items, resident_bytes });
     }
     Ok(fills)

@@ -44,7 +44,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     if options.traces.is_empty() {
         return fail("hits: give --trace PATH; see --help".to_owned());
     }
-    for &mix in &options.mixes {
+    for &mix in options.mixes() {
         let (sizes, _) = equal::matched(mix, options)?;
         let mut fewer = 0.0;
         for path in &options.traces {
@@ -103,7 +103,7 @@ fn compare(
 
 fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outcome<Replay> {
     let server = equal::start(side, full.memory_mb)?;
-    let mut feeder = Feeder::connect(server.address)?;
+    let mut feeder = Feeder::connect(&server)?;
     let (mut asked, mut missing) = (Vec::new(), Vec::new());
     let mut among = HashSet::new();
     let (mut requests, mut misses) = (0, 0);

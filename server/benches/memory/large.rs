@@ -5,12 +5,13 @@
 //! Invariant: the run ends with an error at the first value that is refused, at resident memory
 //! beyond what `-m` promises, and before the machine itself runs short.
 
-use std::fs::read_to_string;
 use std::time::Instant;
+
+use blaster::launch::Server;
 
 use crate::equal::start;
 use crate::feeder::{Feeder, LOOK, MOMENT};
-use crate::measure::contestant::Contestant;
+use crate::measure::launched::{available_bytes, resident_bytes};
 use crate::measure::random::hash;
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
@@ -38,7 +39,7 @@ const SALT: u64 = 3;
 
 /// A server under this test.
 struct Filled {
-    server: Contestant,
+    server: Server,
     feeder: Feeder,
 }
 
@@ -51,9 +52,9 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> {
-    let server = start(side, options.memory_mb)?;
-    let mut feeder = Feeder::connect(server.address)?;
-    let limit_bytes = u64::from(options.memory_mb) * MEGABYTE;
+    let server = start(side, options.memory_mb())?;
+    let mut feeder = Feeder::connect(&server)?;
+    let limit_bytes = u64::from(options.memory_mb()) * MEGABYTE;
     let is_long = |id: u64| hash(id, SALT).is_multiple_of(u64::from(options.one_in));
     let (mut sets, mut written_bytes, mut most_bytes) = (0, 0, 0);
     let begin = Instant::now();
@@ -65,7 +66,7 @@ fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> 
         }
         sets += STEP_SETS;
         feeder.settle()?;
-        most_bytes = most_bytes.max(server.resident_bytes()?);
+        most_bytes = most_bytes.max(resident_bytes(&server)?);
         within(most_bytes, limit_bytes)?;
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -83,8 +84,8 @@ fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> 
 
 fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcome<()> {
     let Filled { server, feeder } = filled;
-    let megabytes = options.down_mb.unwrap_or(options.memory_mb / 4).max(DOWN_MB_MIN);
-    if megabytes >= options.memory_mb {
+    let megabytes = options.down_mb.unwrap_or(options.memory_mb() / 4).max(DOWN_MB_MIN);
+    if megabytes >= options.memory_mb() {
         return say("  too little memory for a lower limit\n");
     }
     let limit_bytes = u64::from(megabytes) * MEGABYTE;
@@ -95,19 +96,19 @@ fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcom
         return fail(format!("cache_memlimit {megabytes}: {said}"));
     }
     let mut slowest = 0.0_f64;
-    while within(server.resident_bytes()?, limit_bytes).is_err() {
+    while within(resident_bytes(server)?, limit_bytes).is_err() {
         let asked = Instant::now();
         feeder.settle()?;
         slowest = slowest.max(asked.elapsed().as_secs_f64());
         std::thread::sleep(LOOK);
         if begin.elapsed().as_secs() > u64::from(options.seconds_max) {
-            return fail(format!("{} bytes are still there", server.resident_bytes()?));
+            return fail(format!("{} bytes are still there", resident_bytes(server)?));
         }
     }
     report.figure("a lower limit is kept after", "s", begin.elapsed().as_secs_f64())?;
     report.figure("slowest answer meanwhile", "ms", 1000.0 * slowest)?;
-    let resident_bytes = feeder.resident_bytes(server, MOMENT)?;
-    let resident = count_of_u64(resident_bytes) / count_of_u64(limit_bytes);
+    let resident = feeder.resident_bytes(server, MOMENT)?;
+    let resident = count_of_u64(resident) / count_of_u64(limit_bytes);
     report.figure("resident memory then", "of the limit", resident)?;
     let live = count_of_u64(feeder.stat("bytes")?) / count_of_u64(limit_bytes);
     report.figure("bytes of items then", "of the limit", live)?;
@@ -141,13 +142,4 @@ fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
         return fail(format!("{resident_bytes} bytes resident at a limit of {limit_bytes}"));
     }
     Ok(())
-}
-
-/// Bytes the system could still give.
-fn available_bytes() -> Outcome<u64> {
-    let text = read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let number = line.and_then(|line| line.trim().strip_suffix("kB"));
-    let Some(number) = number else { return fail("no MemAvailable in /proc/meminfo".to_owned()) };
-    Ok(number.trim().parse::<u64>()? << 10)
 }

@@ -15,82 +15,94 @@ mod measure;
 mod overwrite;
 mod sizes;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use measure::options::{each, one_of, real, unknown, whole};
-use measure::report::{Report, say};
-use measure::{Outcome, contestant, fail};
+use measure::launched::{memcached, subject, version_of};
+use measure::report::Report;
+use measure::{Outcome, real};
 use sizes::Mix;
 
-/// Most items and megabytes.
-const ITEMS_MAX: u32 = 200_000_000;
-const MEMORY_MB_MAX: u32 = 1_048_576;
-/// Most megabytes of values that are overwritten, and most bytes of one.
-const LIVE_MB_MAX: u32 = 4095;
-const VALUE_BYTES_MAX: u32 = 900_000;
-
-const USAGE: &str = "\
-usage: cargo bench --bench memory -- density|fills|items|hits|large|overwrite [options]
-Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
-
-  density            bytes an item takes beyond key and value: the slope of resident memory over
-                     items; with and without exptime, client flags and CAS uniques
-  fills              resident memory with the same items, all of it, at eight fills between two
-                     doublings: what it comes to for an item, and the worst fill for the subject
-  items              items held at equal resident memory, after all memory was replaced once; and
-                     where each byte of the subject's is
-  hits               misses at equal resident memory, with a real order of keys: what misses is
-                     stored; lengths of keys and values are drawn from a hash of the key's number
-  large              one server alone: values of 100 B and of 1 MiB past what its memory holds, then
-                     cache_memlimit to less, then flush_all; fails at the first refused value, at
-                     too much resident memory, and where less than 3 GiB remain to the machine
-  overwrite          values that fit, each overwritten ten times in no order: resident memory, CPU
-                     time and page faults a SET
-
-  --mix NAME,NAME    lengths of keys and values: 20/20, 30/1-100, etc (all three;
-                     hits: 20/20 and etc)
-  --items N          density: items stored, in 5 steps that double (2222976); fills: the eight are
-                     from half of it on, each 2^(1/8) times the one before
-  --memory-mb N      -m of the subject (128; 64 for hits; 256 for overwrite); large: 2 to what
-                     the machine has
-  --live-mb N        overwrite: megabytes of values (78)
-  --value-bytes N    overwrite: their mean length; they differ by an eighth (16384)
-  --one-in N         large: one value in so many is of 1 MiB (4000)
-  --down-mb N        large: the lower limit (a quarter)
-  --seconds-max N    large: it must be kept after so long (120)
-  --settle S         fills, items, hits: waits so long at most for huge pages where the system is
-                     to put them: khugepaged takes 16 MiB every 10 seconds, of all processes (300)
-  --trace PATH,PATH  hits: key numbers, u32 little-endian; zstd if the name ends in .zst
-  --requests N       hits: only so many of each trace
-  --part P           hits: share of all keys that the rival holds (0.1); each number of the trace
-                     becomes as many keys as that takes
-  --subject PATH     measure this server instead of hypostyle
-  --subject-args STR further arguments of the subject, separated by spaces
-  --rival-args STR   further arguments of memcached
-  --json FILE        the result as JSON too
-";
-
-/// What to measure.
+/// Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
+#[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
-    what: String,
-    pub(crate) mixes: Vec<Mix>,
+    what: What,
+    /// Lengths of keys and values (default: all three; hits: 20/20 and etc)
+    #[arg(long = "mix", value_enum, value_delimiter = ',')]
+    named_mixes: Vec<Mix>,
+    /// density: items stored, in 5 steps that double; fills: the eight are from half of it on,
+    /// each 2^(1/8) times the one before
+    #[arg(long, default_value_t = 2_222_976)]
     pub(crate) items: u32,
-    pub(crate) memory_mb: u32,
-    pub(crate) settle: Duration,
+    /// -m of the subject (default 128; hits: 64; overwrite: 256); large: 2 to what the machine has
+    #[arg(long = "memory-mb", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    named_memory_mb: Option<u32>,
+    /// fills, items, hits: waits so many seconds at most for huge pages where the system is to put
+    /// them: khugepaged takes 16 MiB every 10 seconds, of all processes
+    #[arg(long = "settle", default_value = "300", value_parser = real(0.0, 600.0))]
+    settle_seconds: f64,
+    /// hits: key numbers, u32 little-endian; zstd if the name ends in .zst
+    #[arg(long = "trace", value_delimiter = ',')]
     pub(crate) traces: Vec<PathBuf>,
+    /// hits: only so many of each trace
+    #[arg(long)]
     pub(crate) requests: Option<u32>,
+    /// hits: share of all keys that the rival holds; each number of the trace becomes as many keys
+    /// as that takes
+    #[arg(long, default_value = "0.1", value_parser = real(0.0001, 1.0))]
     pub(crate) part: f64,
+    /// large: one value in so many is of 1 MiB
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) one_in: u32,
+    /// overwrite: megabytes of values
+    #[arg(long, default_value_t = 78, value_parser = clap::value_parser!(u32).range(1..=4095))]
     pub(crate) live_mb: u32,
+    /// overwrite: their mean length; they differ by an eighth
+    #[arg(long, default_value_t = 16 << 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=900_000))]
     pub(crate) value_bytes: u32,
+    /// large: the lower limit (default: a quarter)
+    #[arg(long)]
     pub(crate) down_mb: Option<u32>,
+    /// large: it must be kept after so long
+    #[arg(long, default_value_t = 120)]
     pub(crate) seconds_max: u32,
+    /// Measure this server instead of hypostyle
+    #[arg(long)]
     subject: Option<PathBuf>,
-    subject_args: Vec<String>,
-    rival_args: Vec<String>,
+    /// Further arguments of the subject, separated by spaces
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    subject_args: String,
+    /// Further arguments of memcached
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    rival_args: String,
+    /// The result as JSON too
+    #[arg(long)]
     json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// Bytes an item takes beyond key and value: the slope of resident memory over items; with and
+    /// without exptime, client flags and CAS uniques
+    Density,
+    /// Resident memory with the same items, all of it, at eight fills between two doublings: what
+    /// it comes to for an item, and the worst fill for the subject
+    Fills,
+    /// Items held at equal resident memory, after all memory was replaced once; and where each byte
+    /// of the subject's is
+    Items,
+    /// Misses at equal resident memory, with a real order of keys: what misses is stored; lengths
+    /// of keys and values are drawn from a hash of the key's number
+    Hits,
+    /// One server alone: values of 100 B and of 1 MiB past what its memory holds, then
+    /// cache_memlimit to less, then flush_all; fails at the first refused value, at too much
+    /// resident memory, and where less than 3 GiB remain to the machine
+    Large,
+    /// Values that fit, each overwritten ten times in no order: resident memory, CPU time and page
+    /// faults a SET
+    Overwrite,
 }
 
 /// One of the two servers.
@@ -103,102 +115,58 @@ pub(crate) struct Side {
 impl Options {
     /// The subject and the rival.
     pub(crate) fn sides(&self) -> Outcome<[Side; 2]> {
-        let Some(program) = self.subject.clone() else {
-            return fail("built without hypostyle: give --subject".to_owned());
+        let side = |name, program, extra: &str| {
+            let extra = extra.split_whitespace().map(str::to_owned).collect();
+            Side { name, program, extra }
         };
-        let subject = Side { name: "subject", program, extra: self.subject_args.clone() };
-        let program = contestant::memcached();
-        Ok([subject, Side { name: "rival", program, extra: self.rival_args.clone() }])
+        let program = subject(self.subject.as_ref())?;
+        let subject = side("subject", program, &self.subject_args);
+        Ok([subject, side("rival", memcached(), &self.rival_args)])
+    }
+
+    /// Lengths of keys and values.
+    pub(crate) fn mixes(&self) -> &[Mix] {
+        match (self.what, self.named_mixes.as_slice()) {
+            (What::Hits, []) => &[Mix::Small, Mix::Etc],
+            (_, []) => &[Mix::Small, Mix::Varied, Mix::Etc],
+            (_, named) => named,
+        }
+    }
+
+    /// `-m` of the subject.
+    pub(crate) fn memory_mb(&self) -> u32 {
+        self.named_memory_mb.unwrap_or(match self.what {
+            What::Hits => 64,
+            What::Overwrite => 256,
+            _ => 128,
+        })
+    }
+
+    /// How long huge pages are waited for.
+    pub(crate) fn settle(&self) -> Duration {
+        Duration::from_secs_f64(self.settle_seconds)
     }
 }
 
 fn main() -> ExitCode {
-    measure::run("memory", run)
+    measure::run(run)
 }
 
-fn run() -> Outcome<()> {
-    let Some(options) = parse()? else { return say(USAGE) };
-    let mut report = Report::of("memory")?;
+fn run(options: Options) -> Outcome<()> {
+    let mut report = Report::new();
     for side in &options.sides()? {
-        let version = contestant::version_of(Path::new(&side.program))?;
+        let version = version_of(&side.program)?;
         report.fact(side.name, format!("{version} {}", side.extra.join(" ")));
     }
     report.open()?;
-    match options.what.as_str() {
-        "density" => density::measure(&options, &mut report)?,
-        "fills" => fills::measure(&options, &mut report)?,
-        "items" => equal::measure(&options, &mut report)?,
-        "hits" => hits::measure(&options, &mut report)?,
-        "large" => large::measure(&options, &mut report)?,
-        "overwrite" => overwrite::measure(&options, &mut report)?,
-        what => {
-            let all = "density, fills, items, hits, large or overwrite";
-            return fail(format!("{what:?}: {all}; see --help"));
-        }
-    }
-    report.close(options.json.as_deref())
-}
-
-fn parse() -> Outcome<Option<Options>> {
-    let mut options = Options {
-        what: String::new(),
-        mixes: Mix::ALL.iter().map(|(_, mix)| *mix).collect(),
-        items: 2_222_976,
-        memory_mb: 128,
-        settle: Duration::from_secs(300),
-        traces: Vec::new(),
-        requests: None,
-        part: 0.1,
-        one_in: 4000,
-        live_mb: 78,
-        value_bytes: 16 << 10,
-        down_mb: None,
-        seconds_max: 120,
-        subject: contestant::ours(),
-        subject_args: Vec::new(),
-        rival_args: Vec::new(),
-        json: None,
+    let measure = match options.what {
+        What::Density => density::measure,
+        What::Fills => fills::measure,
+        What::Items => equal::measure,
+        What::Hits => hits::measure,
+        What::Large => large::measure,
+        What::Overwrite => overwrite::measure,
     };
-    let split = |value: &str| value.split_whitespace().map(str::to_owned).collect();
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(at) = words.iter().position(|word| !word.starts_with('-')).filter(|at| *at < 2) {
-        options.what = words.remove(at);
-    }
-    if options.what == "hits" {
-        options.memory_mb = 64;
-        options.mixes = vec![Mix::Small, Mix::Etc];
-    }
-    if options.what == "overwrite" {
-        options.memory_mb = 256;
-    }
-    let go = each(words, &[], |name, value| {
-        match name {
-            "--mix" => {
-                let mixes = value.split(',').map(|one| one_of(name, one, &Mix::ALL));
-                options.mixes = mixes.collect::<Outcome<Vec<Mix>>>()?;
-            }
-            "--items" => options.items = whole(name, value, ITEMS_MAX)?,
-            "--memory-mb" => options.memory_mb = whole(name, value, MEMORY_MB_MAX)?,
-            "--settle" => {
-                options.settle = Duration::from_secs_f64(real(name, value, 0.0, 600.0)?);
-            }
-            "--trace" => options.traces = value.split(',').map(PathBuf::from).collect(),
-            "--requests" => options.requests = Some(whole(name, value, u32::MAX)?),
-            "--one-in" => options.one_in = whole(name, value, u32::MAX)?.max(1),
-            "--live-mb" => options.live_mb = whole(name, value, LIVE_MB_MAX)?.max(1),
-            "--value-bytes" => {
-                options.value_bytes = whole(name, value, VALUE_BYTES_MAX)?.max(1);
-            }
-            "--down-mb" => options.down_mb = Some(whole(name, value, MEMORY_MB_MAX)?),
-            "--seconds-max" => options.seconds_max = whole(name, value, u32::MAX)?,
-            "--part" => options.part = real(name, value, 0.0001, 1.0)?,
-            "--subject" => options.subject = Some(value.into()),
-            "--subject-args" => options.subject_args = split(value),
-            "--rival-args" => options.rival_args = split(value),
-            "--json" => options.json = Some(value.into()),
-            _ => return unknown(name),
-        }
-        Ok(())
-    })?;
-    Ok(go.then_some(options))
+    measure(&options, &mut report)?;
+    report.close(options.json.as_deref())
 }

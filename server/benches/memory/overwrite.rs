@@ -6,6 +6,7 @@
 
 use crate::feeder::{Feeder, MOMENT};
 use crate::measure::Outcome;
+use crate::measure::launched::{cpu_seconds, minor_faults};
 use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
@@ -29,8 +30,8 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
-    let server = start(side, options.memory_mb)?;
-    let mut feeder = Feeder::connect(server.address)?;
+    let server = start(side, options.memory_mb())?;
+    let mut feeder = Feeder::connect(&server)?;
     let mean = options.value_bytes;
     let keys = (options.live_mb << 20) / mean.max(1);
     let mut random = Random::new(SEED);
@@ -42,13 +43,13 @@ fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
     };
     (0..keys).try_for_each(|key| set(&mut feeder, key))?;
     feeder.settle()?;
-    let (cpu, faults) = (server.cpu(&[])?, server.minor_faults()?);
+    let (cpu, faults) = (cpu_seconds(&server)?, minor_faults(&server)?);
     let mut which = Random::new(SEED + 1);
     let sets = keys.saturating_mul(ROUNDS);
     (0..sets).try_for_each(|_| set(&mut feeder, which.below(keys)))?;
     feeder.settle()?;
-    let seconds = server.cpu(&[])?.process_seconds - cpu.process_seconds;
-    let faults = count_of_u64(server.minor_faults()? - faults);
+    let seconds = cpu_seconds(&server)? - cpu;
+    let faults = count_of_u64(minor_faults(&server)? - faults);
     let resident = count_of_u64(feeder.resident_bytes(&server, MOMENT)?) / MEGABYTE;
     let live = count_of_u64(live.iter().sum()) / MEGABYTE;
     let name = |what: &str| format!("{}: {what}", side.name);

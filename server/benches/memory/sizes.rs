@@ -7,6 +7,8 @@
 //! pool: key lengths by a generalized extreme value distribution, value lengths by a generalized
 //! Pareto distribution of scale 214.476 and shape 0.348238.
 
+use clap::ValueEnum;
+
 use crate::measure::random::{hash, unit};
 
 /// Key lengths of the ETC pool: location, scale, shape.
@@ -24,24 +26,22 @@ const SALT_VALUE: u64 = 2;
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Lengths of keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mix {
     /// Both 20 bytes.
+    #[value(name = "20/20")]
     Small,
     /// Keys of 30 bytes, values of 1 to 100, each as likely.
+    #[value(name = "30/1-100")]
     Varied,
     /// The ETC pool.
     Etc,
 }
 
 impl Mix {
-    /// By name.
-    pub(crate) const ALL: [(&'static str, Mix); 3] =
-        [("20/20", Mix::Small), ("30/1-100", Mix::Varied), ("etc", Mix::Etc)];
-
     /// Its name.
-    pub(crate) fn name(self) -> &'static str {
-        Mix::ALL.iter().find(|(_, one)| *one == self).map_or("?", |(name, _)| name)
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
     /// Length of the value of number `id`.

@@ -1,62 +1,59 @@
 //! What a full server that evicts nothing (`-M`) does for its other clients: SETs that it refuses,
 //! and how long another client waits beside them; hypostyle against memcached.
 //!
-//! Where: outside the cache; it starts and fills both servers.
+//! Where: outside the cache; it starts and fills both servers, and drives them by `blaster`.
 //! Invariant: both servers see the same requests in alternated windows, each runs only in its own,
-//! and every reply is looked at: a window in which not all SETs were refused fails.
+//! and a window in which not all SETs were refused fails.
 
 #[path = "../measure/mod.rs"]
 mod measure;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use measure::contestant::{Contestant, Launch};
-use measure::options::{each, real, unknown, whole};
-use measure::report::{Report, say};
+use blaster::launch::Server;
+use blaster::measure::{Interval, VerbTally};
+use blaster::run::compare::figures::cpu_seconds;
+use measure::launched::{Launch, memcached, subject, version_of};
+use measure::report::Report;
 use measure::statistics::{count_of_u64, median_with_interval};
-use measure::{Outcome, clocks, contestant, fail};
+use measure::{Outcome, driven, fail, real};
 
-const USAGE: &str = "\
-usage: cargo bench --bench refused -- [options]
-SETs refused by a full server under -M, and what a client that sends mn waits for beside them:
-hypostyle against memcached (MEMCACHED= names it, or the first on PATH), both with one thread on one
-core, the clients on another; windows alternate.
-
-  --pairs N          windows of each server (9)
-  --seconds S        length of a window (1.5)
-  --clients N        clients that are refused (2)
-  --in-flight N      SETs each of them has under way (32)
-  --memory-mb N      -m (64)
-  --subject PATH     measure this server instead of hypostyle
-  --json FILE        the result as JSON too
-";
-
-/// Bytes of a value.
-const VALUE_BYTES: usize = 100;
-/// SETs refused in a row that show a server to be full.
-const FULL_ROW: u32 = 1000;
-/// No server of the sizes allowed takes so many.
-const FILL_MAX: u32 = 50_000_000;
-/// Different batches that a client repeats: keys that no server has.
-const BATCHES: u32 = 64;
-const WARM_UP: Duration = Duration::from_millis(300);
-const SILENCE: Duration = Duration::from_secs(30);
-
+/// SETs refused by a full server under -M, and what a client that asks for a key waits for beside
+/// them: hypostyle against memcached (MEMCACHED= names it, or the first on PATH), both with one
+/// thread on one core, the clients on another; windows alternate.
+#[derive(Debug, clap::Parser)]
 struct Options {
+    /// Windows of each server
+    #[arg(long, default_value_t = 9)]
     pairs: u32,
+    /// Length of a window
+    #[arg(long, default_value = "1.5", value_parser = real(0.1, 600.0))]
     seconds: f64,
+    /// Clients that are refused
+    #[arg(long, default_value_t = 2)]
     clients: u32,
+    /// SETs each of them has under way
+    #[arg(long, default_value_t = 32)]
     in_flight: u32,
+    /// -m
+    #[arg(long, default_value_t = 64)]
     memory_mb: u32,
+    /// Measure this server instead of hypostyle
+    #[arg(long)]
     subject: Option<PathBuf>,
+    /// The result as JSON too
+    #[arg(long)]
     json: Option<PathBuf>,
 }
+
+/// Of each value: with its head an item of 100 bytes is a server's full memory's worth ten thousand
+/// times a megabyte, less than `FILLED_PER_MB`.
+const VALUE_BYTES: u32 = 100;
+const FILLED_PER_MB: u32 = 12_000;
+/// Before a window, in seconds.
+const WARM_UP: f64 = 0.3;
 
 /// What a window has shown.
 struct Window {
@@ -66,46 +63,35 @@ struct Window {
 }
 
 fn main() -> ExitCode {
-    measure::run("refused", run)
+    measure::run(run)
 }
 
-fn run() -> Outcome<()> {
-    let Some(options) = parse()? else { return say(USAGE) };
-    let Some(subject) = options.subject.clone() else {
-        return fail("built without hypostyle: give --subject".to_owned());
-    };
-    // Before this thread is bound to a core.
-    let mut report = Report::of("refused")?;
-    let cores = clocks::cores()?;
+fn run(options: Options) -> Outcome<()> {
+    let mut report = Report::new();
+    let cores = net::thread_cpus()?;
     let (Some(&first), Some(&last)) = (cores.first(), cores.last()) else {
         return fail("no core to run on".to_owned());
     };
-    let start = |program: &Path| -> Outcome<Contestant> {
-        let extra = ["-M".to_owned()];
-        let memory_mb = options.memory_mb;
-        let server = Contestant::start(Launch {
-            program,
-            threads: 1,
-            memory_mb,
-            connections: 64,
-            extra: &extra,
-            cores: &[first],
-        })?;
-        clocks::pin_to(&[last])?;
-        fill(server.address)?;
+    let programs = [subject(options.subject.as_ref())?, memcached()];
+    for (name, program) in ["subject", "rival"].into_iter().zip(&programs) {
+        report.fact(name, version_of(program)?);
+    }
+    report.open()?;
+    let start = |program: &Path| -> Outcome<Server> {
+        let (memory_mb, extra) = (options.memory_mb, &["-M".to_owned()]);
+        let launch = Launch { program, threads: 1, memory_mb, connections: 64, extra };
+        let server = launch.start(&[first])?;
+        fill(&server, &options, last)?;
         server.pause()?;
         Ok(server)
     };
-    let servers = [start(&subject)?, start(&contestant::memcached())?];
-    report.fact("subject", servers[0].version.clone());
-    report.fact("rival", servers[1].version.clone());
-    report.open()?;
+    let servers = [start(&programs[0])?, start(&programs[1])?];
     let mut windows = [Vec::new(), Vec::new()];
     for pair in 0..options.pairs {
         for turn in 0..2 {
             let side = usize::from((pair + turn) % 2 == 1);
             servers[side].resume()?;
-            windows[side].push(window(&servers[side], first, &options)?);
+            windows[side].push(window(&servers[side], (first, last), &options)?);
             servers[side].pause()?;
         }
     }
@@ -117,8 +103,8 @@ fn tell(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
     type Of = fn(&Window) -> f64;
     let figures: [(&str, &'static str, Of); 3] = [
         ("refused SETs", "a core-second", |one| one.refused_per_core_second),
-        ("median of mn beside them", "us", |one| one.median_us),
-        ("p99 of mn beside them", "us", |one| one.p99_us),
+        ("median of a GET beside them", "us", |one| one.median_us),
+        ("p99 of a GET beside them", "us", |one| one.p99_us),
     ];
     for (name, unit, of) in figures {
         for (side, windows) in ["subject", "rival"].iter().zip(windows) {
@@ -132,160 +118,47 @@ fn tell(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
     Ok(())
 }
 
-fn connect(address: SocketAddr) -> Outcome<TcpStream> {
-    let stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    Ok(stream)
+/// What `kvblaster run` of these words measures of a server.
+fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
+    let target = &server.target;
+    driven::run(&format!("-w uniform --value-size {VALUE_BYTES} --cpus {core} {words} {target}"))
 }
 
-/// A SET of key `number` of series `name`.
-fn set(out: &mut Vec<u8>, name: &str, number: u32) {
-    out.extend_from_slice(format!("set {name}{number:08} 0 0 {VALUE_BYTES}\r\n").as_bytes());
-    out.resize(out.len() + VALUE_BYTES, b'v');
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Sends `batch` and reads the reply to each of its SETs; how many were refused.
-fn exchange(stream: &mut TcpStream, batch: &[u8], sets: u32, room: &mut [u8]) -> Outcome<u32> {
-    stream.write_all(batch)?;
-    let (mut lines, mut refused, mut begins) = (0, 0, true);
-    while lines < sets {
-        let bytes = stream.read(room)?;
-        if bytes == 0 {
-            return fail("the server closed a connection".to_owned());
-        }
-        for &byte in &room[..bytes] {
-            // STORED, or SERVER_ERROR out of memory storing object.
-            refused += u32::from(!begins && byte == b'_');
-            begins = byte == b'\n';
-            lines += u32::from(begins);
-        }
-    }
-    Ok(refused)
-}
-
-/// Stores until nothing is stored any more.
-fn fill(address: SocketAddr) -> Outcome<()> {
-    let (mut stream, mut room) = (connect(address)?, vec![0; 64 << 10]);
-    let (mut row, mut number, mut batch) = (0, 0, Vec::new());
-    while row < FULL_ROW {
-        if number > FILL_MAX {
-            return fail(format!("{number} values stored, and still not full"));
-        }
-        batch.clear();
-        (0..32).for_each(|more| set(&mut batch, "filled", number + more));
-        number += 32;
-        let refused = exchange(&mut stream, &batch, 32, &mut room)?;
-        row = if refused == 32 { row + 32 } else { 0 };
+/// Stores more than fits.
+fn fill(server: &Server, options: &Options, core: usize) -> Outcome<()> {
+    let keys = u64::from(options.memory_mb) * u64::from(FILLED_PER_MB);
+    let words = format!("--keys {keys} --key-prefix filled --mix set=1 --schedule 0s+1x100ms");
+    let set = drive(&words, server, core)?.tally.total();
+    if set.errors == 0 {
+        return fail(format!("{}: {keys} values stored, and still not full", server.target));
     }
     Ok(())
 }
 
-fn window(server: &Contestant, core: usize, options: &Options) -> Outcome<Window> {
-    let stop = AtomicBool::new(false);
-    let (address, in_flight) = (server.address, options.in_flight);
-    thread::scope(|scope| {
-        let refused: Vec<_> = (0..options.clients)
-            .map(|client| {
-                let stop = &stop;
-                scope.spawn(move || be_refused(address, client, in_flight, stop).map_err(text))
-            })
-            .collect();
-        let measured = ask(server, core, options);
-        // Relaxed: nothing else is read on its strength.
-        stop.store(true, Ordering::Relaxed);
-        let mut per_second = 0.0;
-        for client in refused {
-            per_second += client.join().map_err(|_| "a client panicked")??;
-        }
-        let (cores_per_second, mut times_us) = measured?;
-        times_us.sort_by(f64::total_cmp);
-        let at = |part: usize| times_us[(times_us.len() * part / 100).min(times_us.len() - 1)];
-        Ok(Window {
-            refused_per_core_second: per_second / cores_per_second,
-            median_us: at(50),
-            p99_us: at(99),
-        })
+/// Clients that are all refused, and one beside them that asks for keys that are not there.
+fn window(server: &Server, cores: (usize, usize), options: &Options) -> Outcome<Window> {
+    let Options { clients, in_flight, seconds, .. } = options;
+    let (server_core, client_core) = cores;
+    let schedule = format!("--no-populate --keys 100k --schedule {WARM_UP}s+1x{seconds}s");
+    let sets = format!("{schedule} --key-prefix refused --mix set=1 -c {clients} -d {in_flight}");
+    let gets = format!("{schedule} --key-prefix absent --mix get=1 -c 1");
+    let text = |error: Box<dyn std::error::Error>| error.to_string();
+    let (refused, asked) = thread::scope(|scope| {
+        let refused = scope.spawn(|| drive(&sets, server, client_core).map_err(text));
+        let asked = drive(&gets, server, client_core);
+        (refused.join().map_err(|_| "a client panicked".to_owned()), asked)
+    });
+    let (refused, asked) = (refused??, asked?);
+    let VerbTally { answered, errors, .. } = refused.tally.total();
+    if errors != answered {
+        return fail(format!("{} SETs of {answered} were stored", answered - errors));
+    }
+    let cpu_seconds = cpu_seconds(&refused, &[server_core]).unwrap_or(f64::NAN);
+    let times = asked.tally.total().response_ns;
+    let us = |quantile| times.quantile_ns(quantile).map_or(f64::NAN, |ns| count_of_u64(ns) / 1e3);
+    Ok(Window {
+        refused_per_core_second: count_of_u64(errors) / cpu_seconds,
+        median_us: us(0.5),
+        p99_us: us(0.99),
     })
-}
-
-fn text(error: Box<dyn std::error::Error>) -> String {
-    error.to_string()
-}
-
-/// One client whose SETs are all refused, until told to stop; how many a second.
-fn be_refused(address: SocketAddr, client: u32, in_flight: u32, stop: &AtomicBool) -> Outcome<f64> {
-    let (mut stream, mut room) = (connect(address)?, vec![0; 64 << 10]);
-    let batches: Vec<Vec<u8>> = (0..BATCHES)
-        .map(|batch| {
-            let mut sets = Vec::new();
-            (0..in_flight).for_each(|at| {
-                set(&mut sets, &format!("refused{client}-"), batch * in_flight + at);
-            });
-            sets
-        })
-        .collect();
-    let (start, mut sent) = (Instant::now(), 0_u64);
-    for batch in batches.iter().cycle() {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let refused = exchange(&mut stream, batch, in_flight, &mut room)?;
-        if refused != in_flight {
-            return fail(format!("{} SETs of {in_flight} were stored", in_flight - refused));
-        }
-        sent += u64::from(in_flight);
-    }
-    Ok(count_of_u64(sent) / start.elapsed().as_secs_f64())
-}
-
-/// Sends `mn` after `mn`: how much of a core the server took meanwhile, and the times.
-fn ask(server: &Contestant, core: usize, options: &Options) -> Outcome<(f64, Vec<f64>)> {
-    let mut stream = connect(server.address)?;
-    let mut reply = [0; 4];
-    let mut one = || -> Outcome<f64> {
-        let start = Instant::now();
-        stream.write_all(b"mn\r\n")?;
-        stream.read_exact(&mut reply)?;
-        Ok(start.elapsed().as_secs_f64() * 1e6)
-    };
-    let warm = Instant::now();
-    while warm.elapsed() < WARM_UP {
-        one()?;
-    }
-    let before = server.cpu(&[core])?;
-    let (start, mut times_us) = (Instant::now(), Vec::new());
-    while start.elapsed().as_secs_f64() < options.seconds || times_us.is_empty() {
-        times_us.push(one()?);
-    }
-    let after = server.cpu(&[core])?;
-    let seconds = after.at.duration_since(before.at).as_secs_f64();
-    Ok(((after.cores_seconds - before.cores_seconds) / seconds, times_us))
-}
-
-fn parse() -> Outcome<Option<Options>> {
-    let mut options = Options {
-        pairs: 9,
-        seconds: 1.5,
-        clients: 2,
-        in_flight: 32,
-        memory_mb: 64,
-        subject: contestant::ours(),
-        json: None,
-    };
-    let go_on = each(std::env::args().skip(1), &[], |name, value| {
-        match name {
-            "--pairs" => options.pairs = whole(name, value, 1000)?,
-            "--seconds" => options.seconds = real(name, value, 0.1, 600.0)?,
-            "--clients" => options.clients = whole(name, value, 16)?,
-            "--in-flight" => options.in_flight = whole(name, value, 1000)?,
-            "--memory-mb" => options.memory_mb = whole(name, value, 4096)?,
-            "--subject" => options.subject = Some(value.into()),
-            "--json" => options.json = Some(value.into()),
-            _ => return unknown(name),
-        }
-        Ok(())
-    })?;
-    Ok(go_on.then_some(options))
 }

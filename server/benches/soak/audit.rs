@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::Site;
-use crate::wire::Wire;
 
 /// The server may take so long to sweep what was flushed.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::measure::Outcome;
 use crate::measure::random::{Random, hash};
+use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::site::{Bell, Deeds, Site};
-use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 
 /// Longest wait between two of them.
 const PAUSE_MS_MAX: u32 = 60;

@@ -21,9 +21,8 @@ mod measure;
 mod registers;
 mod site;
 mod trouble;
-mod wire;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,61 +31,61 @@ use std::time::{Duration, Instant};
 
 use blasters::Blaster;
 use clients::Stallers;
-use measure::contestant::{self, Contestant, Launch};
-use measure::options::{each, one_of, unknown, whole};
+use measure::launched::{Launch, subject, version_of};
 use measure::report::{Report, say};
+use measure::wire::SPEECHES;
 use measure::{Outcome, fail};
 use registers::Registers;
 use site::{Bell, Deeds, Site};
-use trouble::{PLANTS, Plant};
-use wire::SPEECHES;
+use trouble::Plant;
 
-const MINUTES_MAX: u32 = 1_000_000;
-const RATE_MAX: u32 = 1_000_000;
 /// Actors with keys of their own, on each server.
 const REGISTERS: u32 = 4;
 /// More than cores, so that columns are stopped in the middle of something.
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
+const MEMORY_MB: u32 = 64;
 const MINUTE: Duration = Duration::from_secs(60);
 
-const USAGE: &str = "\
-usage: make soak MINUTES=30
-       cargo bench --profile soak -p hypostyle --bench soak -- [options]
-Two servers under everything at once: one where not everything fits, with three kvblasters that
-verify, one where everything does and nothing may be lost. Exit status 1 on any fault.
-
-  --minutes N        how long (1)
-  --seed N           what all randomness comes from (1)
-  --rate N           requests a second of each kvblaster (5000)
-  --kvblaster PATH   the load generator (the one beside the server's program)
-  --subject PATH     another server
-  --plant FAULT      wrong, lost or memory: does harm behind the actors' backs, to see it found
-";
-
-/// What to do.
+/// Two servers under everything at once: one where not everything fits, with three kvblasters that
+/// verify, one where everything does and nothing may be lost. Exit status 1 on any fault.
+#[derive(Debug, clap::Parser)]
 struct Options {
+    /// How long
+    #[arg(long, default_value_t = 1)]
     minutes: u32,
+    /// What all randomness comes from
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 32))]
     seed: u64,
+    /// Requests a second of each kvblaster
+    #[arg(long = "rate", default_value_t = 5000)]
     rate_per_s: u32,
-    kvblaster: PathBuf,
-    subject: PathBuf,
+    /// Another server
+    #[arg(long)]
+    subject: Option<PathBuf>,
+    /// Does harm behind the actors' backs, to see it found
+    #[arg(long, value_enum)]
     plant: Option<Plant>,
 }
 
 fn main() -> ExitCode {
-    measure::run("soak", run)
+    measure::run(run)
 }
 
-fn run() -> Outcome<()> {
-    let Some(options) = parse()? else { return say(USAGE) };
-    let mut report = Report::of("soak")?;
-    report.fact("subject", contestant::version_of(&options.subject)?);
+fn run(options: Options) -> Outcome<()> {
+    let mut report = Report::new();
+    let program = subject(options.subject.as_ref())?;
+    report.fact("subject", version_of(&program)?);
     report.open()?;
-    let sites = [
-        site(&options.subject, ("narrow", true), (64, (24, 128)))?,
-        site(&options.subject, ("roomy", false), (64, (40, 128)))?,
-    ];
+    let launch = Launch {
+        program: &program,
+        threads: THREADS,
+        memory_mb: MEMORY_MB,
+        connections: CONNECTIONS,
+        extra: &[],
+    };
+    let sites =
+        [site(launch, ("narrow", true), (24, 128))?, site(launch, ("roomy", false), (40, 128))?];
     let bell = Bell::default();
     let told = soak(&options, &sites, &bell);
     for line in &told {
@@ -104,21 +103,9 @@ fn run() -> Outcome<()> {
     }
 }
 
-fn site(
-    program: &Path,
-    (name, loses): (&'static str, bool),
-    (memory_mb, limits_mb): (u32, (u32, u32)),
-) -> Outcome<Site> {
-    let launch = Launch {
-        program,
-        threads: THREADS,
-        memory_mb,
-        connections: CONNECTIONS,
-        extra: &[],
-        cores: &[],
-    };
-    let server = Contestant::start(launch)?;
-    let limit_bytes = AtomicU64::new(u64::from(memory_mb) << 20);
+fn site(launch: Launch<'_>, names: (&'static str, bool), limits_mb: (u32, u32)) -> Outcome<Site> {
+    let (server, (name, loses)) = (launch.start(&[])?, names);
+    let limit_bytes = AtomicU64::new(u64::from(MEMORY_MB) << 20);
     Ok(Site { name, server, loses, limits_mb, limit_bytes })
 }
 
@@ -171,8 +158,7 @@ impl<'scope, 'env> Cast<'scope, 'env> {
         if site.loses {
             for speech in SPEECHES {
                 let rate_per_s = options.rate_per_s;
-                let blaster =
-                    Blaster { site, program: &options.kvblaster, speech, seed, rate_per_s };
+                let blaster = Blaster { site, speech, seed, rate_per_s };
                 let name = format!("kvb. {}", speech.name());
                 self.add(&name, move |bell, deeds| blaster.run(bell, deeds));
             }
@@ -222,33 +208,4 @@ fn soak(options: &Options, sites: &[Site], bell: &Bell) -> Vec<String> {
         };
         actors.into_iter().map(tell).collect()
     })
-}
-
-fn parse() -> Outcome<Option<Options>> {
-    let subject = contestant::ours().unwrap_or_default();
-    let mut options = Options {
-        minutes: 1,
-        seed: 1,
-        rate_per_s: 5000,
-        kvblaster: subject.with_file_name("kvblaster"),
-        subject,
-        plant: None,
-    };
-    let go = each(std::env::args().skip(1), &[], |name, value| {
-        match name {
-            "--minutes" => options.minutes = whole(name, value, MINUTES_MAX)?,
-            "--seed" => options.seed = whole(name, value, u32::MAX)?.into(),
-            "--rate" => options.rate_per_s = whole(name, value, RATE_MAX)?,
-            "--kvblaster" => options.kvblaster = value.into(),
-            "--subject" => options.subject = value.into(),
-            "--plant" => options.plant = Some(one_of(name, value, &PLANTS)?),
-            _ => return unknown(name),
-        }
-        Ok(())
-    })?;
-    if go && !options.kvblaster.exists() {
-        let path = options.kvblaster.display();
-        return fail(format!("{path} is not there: cargo build --profile soak -p kvblaster"));
-    }
-    Ok(go.then_some(options))
 }

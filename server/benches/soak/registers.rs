@@ -8,9 +8,9 @@
 use std::time::{Duration, Instant};
 
 use crate::measure::random::{Random, hash};
+use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::measure::{Outcome, fail};
 use crate::site::{Bell, Deeds, Site};
-use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 
 /// Keys of an actor.
 const KEYS: u32 = 400;

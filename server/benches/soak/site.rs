@@ -3,14 +3,15 @@
 //! Where: made by `main`, lent to every actor.
 //! Invariant: the first fault ends the soak for all; each fault is told.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::measure::contestant::Contestant;
+use blaster::launch::Server;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::measure::wire::{Speech, Wire};
 use crate::measure::{Outcome, fail};
-use crate::wire::{Speech, Wire};
 
 /// Between two looks whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A server.
 pub(crate) struct Site {
     pub(crate) name: &'static str,
-    pub(crate) server: Contestant,
+    pub(crate) server: Server,
     /// Not everything fits: items are evicted, flushed, and refused.
     pub(crate) loses: bool,
     /// The limits it is given, in megabytes.
@@ -29,8 +30,25 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.server.address
+    pub(crate) fn address(&self) -> &str {
+        &self.server.target
+    }
+
+    /// Leaves it `more` descriptors beside those it has open; returns how many it might have.
+    pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
+        let process = procfs::process::Process::new(i32::try_from(self.server.pid())?)?;
+        let maximum = match process.limits()?.max_open_files.hard_limit {
+            procfs::process::LimitValue::Value(files) => Some(files),
+            procfs::process::LimitValue::Unlimited => None,
+        };
+        let current = Some(u64::try_from(process.fd_count()?)? + more);
+        self.set_files(Rlimit { current, maximum })
+    }
+
+    /// Lets it have so many descriptors; returns how many it might have.
+    pub(crate) fn set_files(&self, limit: Rlimit) -> Outcome<Rlimit> {
+        let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw);
+        Ok(prlimit(pid, Resource::Nofile, limit)?)
     }
 
     /// A connection that speaks text.

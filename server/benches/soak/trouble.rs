@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::measure::random::{Random, hash};
-use crate::measure::{Outcome, fail};
+use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+use crate::measure::{Outcome, fail, launched};
 use crate::registers;
 use crate::site::{Bell, Deeds, Site};
-use crate::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 
 /// The server may take so long to give memory back, to flush, to accept again: longer than it ever
 /// should, even stopped now and then on a busy machine.
@@ -37,7 +37,7 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
 /// Resident bytes, but for these: at least so many.
 fn resident_bytes(site: &Site, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
-    let resident = site.server.resident_bytes()?;
+    let resident = launched::resident_bytes(&site.server)?;
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
 }
 
 /// A fault that the other actors must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
     /// A register's value is another.
     Wrong,
@@ -166,9 +166,6 @@ pub(crate) enum Plant {
     /// The limit is lower than the server was told.
     Memory,
 }
-
-pub(crate) const PLANTS: [(&str, Plant); 3] =
-    [("wrong", Plant::Wrong), ("lost", Plant::Lost), ("memory", Plant::Memory)];
 
 /// Plants it behind the others' backs, again and again until it is found.
 pub(crate) fn plant(site: &Site, plant: Plant, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
@@ -191,10 +188,10 @@ pub(crate) fn descriptors(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) ->
     let mut random = Random::new(hash(seed, 7000));
     while bell.goes_on() {
         bell.pause(Duration::from_secs(u64::from(5 + random.below(30))));
-        let limit = site.server.limit_files(3)?;
+        let limit = site.limit_files(3)?;
         let crowd: Outcome<Vec<Wire>> = (0..CROWD).map(|_| site.text()).collect();
         std::thread::sleep(Duration::from_millis(u64::from(random.below(3000))));
-        site.server.restore_files(limit)?;
+        site.set_files(limit)?;
         for mut wire in crowd? {
             let said = wire.line("version")?;
             if !said.starts_with("VERSION ") {

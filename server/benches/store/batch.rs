@@ -8,10 +8,11 @@ use store::Column;
 
 use crate::Options;
 use crate::measure::Outcome;
-use crate::measure::clocks::{available_bytes, thread_nanoseconds};
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     KEY_BYTES, KEYS_END, Key, column_of, fill, hit, key_of, store_of,
 };
+use crate::measure::launched::available_bytes;
 use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
@@ -30,7 +31,7 @@ const CHUNK_BATCHES: usize = 64;
 
 /// Windows in pairs.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    let free_mb = u32::try_from((available_bytes() / AVAILABLE_PART) >> 20)?.max(64);
+    let free_mb = u32::try_from((available_bytes()? / AVAILABLE_PART) >> 20)?.max(64);
     let memory_mb = options.memory_mb.unwrap_or(MEMORY_MB.min(free_mb));
     let memory_bytes = usize::try_from(memory_mb)? << 20;
     let value = vec![b'v'; options.value_bytes_or(64)?];

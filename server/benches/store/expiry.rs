@@ -10,7 +10,7 @@
 
 use store::{Column, Put, Store, Verb};
 
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     self, BATCH, START, between_batches, column_of, key_of, store_of,
 };

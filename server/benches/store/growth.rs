@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::Options;
 use crate::measure::Outcome;
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, key_of, set, store_of};
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of, count_of_u64, median};

@@ -14,7 +14,7 @@ use store::{Column, Store};
 
 use crate::Options;
 use crate::measure::Outcome;
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, between_batches, column_of, fill, hit, key_of, set, store_of,
 };

@@ -7,7 +7,7 @@
 
 use store::{Column, Stats};
 
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, KEYS_END, between_batches, column_of, key_of, set, store_of,
 };

@@ -11,7 +11,7 @@ use store::Column;
 
 use crate::Options;
 use crate::measure::Outcome;
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, fill, hit, key_of, store_of};
 use crate::measure::random::Random;
 use crate::measure::report::Report;

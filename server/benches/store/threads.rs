@@ -10,14 +10,13 @@ use std::thread;
 use store::Column;
 
 use crate::measure::Outcome;
-use crate::measure::clocks::{cores, pin_to};
 
 /// Runs `work` on each column with its number; what each came to, in order.
 pub(crate) fn on_each<T: Send>(
     columns: &mut [Column],
     work: impl Fn(usize, &mut Column) -> Outcome<T> + Sync,
 ) -> Outcome<Vec<T>> {
-    let cores = cores()?;
+    let cores = net::thread_cpus()?;
     let barrier = Barrier::new(columns.len());
     let (work, barrier) = (&work, &barrier);
     let results: Vec<Result<T, String>> = thread::scope(|scope| {
@@ -28,10 +27,10 @@ pub(crate) fn on_each<T: Send>(
                 let core = cores[number % cores.len()];
                 scope.spawn(move || {
                     // A failure is told only behind the barrier: others wait there.
-                    let pinned = pin_to(&[core]);
+                    let pinned = net::pin_thread(core);
                     barrier.wait();
                     column.online();
-                    let result = pinned.and_then(|()| work(number, column));
+                    let result = pinned.map_err(Into::into).and_then(|()| work(number, column));
                     column.offline();
                     result.map_err(|error| error.to_string())
                 })

@@ -11,7 +11,7 @@ use store::Column;
 
 use crate::Options;
 use crate::measure::Outcome;
-use crate::measure::clocks::thread_nanoseconds;
+use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, KEYS_END, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };

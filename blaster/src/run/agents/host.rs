@@ -176,7 +176,8 @@ impl Agent<'_> {
             receive_cpus: self.place.receive_cpus.clone(),
             ..task
         };
-        crate::run::has_cpus(&task.cpus, &task.receive_cpus).map_err(|error| error.to_string())?;
+        let cpus: [(_, &[usize]); 2] = [("cpus", &task.cpus), ("receive-cpus", &task.receive_cpus)];
+        crate::run::has_cpus(&cpus).map_err(|error| error.to_string())?;
         let workload = Workload::of_toml(toml).map_err(|WorkloadError(why)| {
             format!("{why} (what files a workload names, agents need too, at the same path)")
         })?;

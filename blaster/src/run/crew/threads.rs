@@ -106,6 +106,7 @@ impl Threads {
             verify: task.verify,
             fill_on_miss: ground.workload.cache_aside(),
             gso: task.gso,
+            spin: task.spin,
             late_limit: task.late,
             mode,
             pulses: None,

@@ -1,18 +1,18 @@
 //! One connection that asks one thing at a time, in one of the three protocols, and tells what the
 //! answer means.
 //!
-//! Where: between the actors and a server.
+//! Where: between a program and a server.
 //! Invariant: an answer is read whole before the next request goes out; what no server says in this
 //! protocol is an error.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-use crate::measure::{Outcome, fail};
+use super::{Outcome, fail};
 
 /// A server that says nothing for so long has failed; it may stand still for seconds by plan.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -76,11 +76,11 @@ pub(crate) struct Wire {
     pub(crate) speech: Speech,
     stream: TcpStream,
     out: Vec<u8>,
-    input: Vec<u8>,
+    pub(crate) input: Vec<u8>,
 }
 
 impl Wire {
-    pub(crate) fn connect(address: SocketAddr, speech: Speech) -> Outcome<Wire> {
+    pub(crate) fn connect(address: &str, speech: Speech) -> Outcome<Wire> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
@@ -101,6 +101,11 @@ impl Wire {
             Speech::Binary => self.frame(ask.verb),
             _ => self.lines(ask),
         }
+    }
+
+    /// Sends what answers nothing, or is answered later.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Outcome<()> {
+        Ok(self.stream.write_all(bytes)?)
     }
 
     /// The line that answers a line of text.
@@ -202,7 +207,8 @@ impl Wire {
         Ok(self.input.drain(..bytes).collect())
     }
 
-    fn receive(&mut self) -> Outcome<()> {
+    /// Waits for more to be in `input`.
+    pub(crate) fn receive(&mut self) -> Outcome<()> {
         let start = self.input.len();
         self.input.resize(start + READ_BYTES, 0);
         let read = self.stream.read(&mut self.input[start..]);

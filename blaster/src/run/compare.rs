@@ -1,0 +1,404 @@
+//! Several servers under the same work in turns: which of them is better at what.
+//!
+//! ```text
+//! servers, started or there -> rounds: a run of each -> figures: ratios by round -> text, results
+//! ```
+//!
+//! Where: called by `main`; what is measured of a server in a round is a `run`. Invariant: in a
+//! round all are asked the same requests, in the next round others; only whole rounds count;
+//! servers started here stand still while another is measured, and are gone afterwards.
+//! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
+//! repeated, interleaved, with intervals.
+
+pub mod figures;
+
+use super::course::Course;
+use super::{RunError, has_cpus, judged, live};
+use crate::flags::{Given, NUMBERS, cpus, number, or};
+use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
+use crate::measure::Interval;
+use crate::measure::check::{Remark, Severity};
+use crate::result::manifest::{Manifest, TargetRecord};
+use crate::result::{ResultError, RunResult};
+use crate::words::{grouped, percent, time, whole};
+use figures::{CONFIDENCE, Row, Series};
+use serde::Serialize;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const COMPARED: &str = "What is compared";
+const ROUNDS_MAX: u32 = 1000;
+/// Servers have letters.
+pub const SERVERS_MAX: usize = 26;
+/// Of the servers' CPUs others may take this much.
+const OTHERS_MAX: f64 = 0.05;
+/// Where a comparison stands in its folder, beside a folder of each server.
+const FILE: &str = "comparison.json";
+/// What is told of a round and not found again in all of them together.
+const CARRIED: [&str; 3] = ["not-populated", "not-warm", "cut-short"];
+
+const ABOUT: &str = "\
+Has servers do the same work in turns, and tells which of them is better at
+what, or that there is no difference: requests, CPU, times, hits, memory, each
+as a ratio to the first server's with its interval. Targets and workloads are
+those of kvblaster run. What --start names is started with a free port for
+{port} in it, or a path for {socket}, stands still while another is measured,
+and is killed at the end.
+
+  kvblaster compare old:11211 new:11211
+  kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
+                    'hypostyle -p {port}'";
+
+/// What is compared, and how.
+#[derive(Debug, clap::Args)]
+#[command(before_help = format!("{ABOUT}\n\n{NUMBERS}"))]
+#[command(mut_arg("targets", |arg| arg.required(false)))]
+#[group(skip)]
+#[command(mut_arg("schedule", |arg| arg.default_value("500ms+1x2s")))]
+#[command(mut_arg("label", |arg| arg.hide(true)), mut_arg("server_pids", |arg| arg.hide(true)))]
+pub struct Plan {
+    /// Start a server with these words, as a shell reads them; may be given often. They come behind
+    /// those that are there already
+    #[arg(long = "start", help_heading = COMPARED, value_name = "CMD")]
+    #[arg(value_parser = |text: &str| placed(text))]
+    pub starts: Vec<String>,
+    /// Runs of each, in turns
+    #[arg(long, help_heading = COMPARED, value_name = "N")]
+    #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "10")]
+    pub rounds: u32,
+    /// The servers' CPUs: those that are started are pinned to them, kvblaster keeps off them, and
+    /// all that is spent there is the servers', interrupts included
+    #[arg(long, help_heading = COMPARED, value_name = "LIST")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
+    pub server_cpus: std::vec::Vec<usize>,
+    /// The run of each.
+    #[command(flatten)]
+    pub run: super::Plan,
+}
+
+/// A command that says where the server listens.
+fn placed(text: &str) -> Result<String, String> {
+    match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("where is it to listen? Write {PORT} in it, or {SOCKET}: {text}")),
+    }
+}
+
+impl Plan {
+    /// Checks what only shows together.
+    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        match self.run.targets.len() + self.starts.len() {
+            0 | 1 => Err("two servers at least: name them, or --start them".to_owned()),
+            2..=SERVERS_MAX => self.run.finish(given),
+            _ => Err(format!("more than {SERVERS_MAX} servers")),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// That of the results in it.
+    pub schema: u32,
+    /// Whole rounds.
+    pub rounds: usize,
+    /// Whether it was ended before its last round.
+    pub is_interrupted: bool,
+    /// With which intervals hold what they are of.
+    pub confidence: f64,
+    /// A row each figure.
+    pub figures: Vec<Row>,
+    /// A result each server, of a report each round.
+    pub servers: Vec<RunResult>,
+}
+
+/// Why there is nothing to compare.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// A server cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// One cannot be measured.
+    #[error("{0}: {1}")]
+    Run(String, RunError),
+    /// Nor any.
+    #[error(transparent)]
+    Any(#[from] RunError),
+    /// CPUs cannot be chosen, or a server not be stopped.
+    #[error("{0}: {1}")]
+    System(String, #[source] io::Error),
+    /// The results cannot be written.
+    #[error(transparent)]
+    Result(#[from] ResultError),
+    /// Nor be told.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// A server in the comparison.
+struct Contestant {
+    letter: char,
+    target: String,
+    server: Option<Server>,
+    manifest: Manifest,
+    windows: Vec<Interval>,
+    /// Why kvblaster was the limit, in those rounds in which it was.
+    bound: Vec<(usize, String)>,
+    told: Vec<Remark>,
+}
+
+/// Who is measured after whom: two rounds are each other's mirror, so that what drifts drifts for
+/// all alike, and each two begin with the next, so that all stand at each place as often.
+fn order(round: usize, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// Compares as `plan` asks.
+///
+/// # Errors
+/// A server cannot be started, or not be measured.
+pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
+    has_cpus(&[("server-cpus", &plan.server_cpus)])?;
+    let failed = |error| CompareError::System("CPUs".to_owned(), error);
+    // This thread and those that it starts leave the servers' CPUs to them, if there are others.
+    let mut rest = net::thread_cpus().map_err(failed)?;
+    rest.retain(|cpu| !plan.server_cpus.contains(cpu));
+    launch::on(&rest, || compared(plan)).map_err(failed)?
+}
+
+fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
+    let mut all = contestants(plan)?;
+    let (begin, seed) = (Instant::now(), plan.run.seed);
+    let mut rounds = 0;
+    'all: for round in 0..plan.rounds {
+        plan.run.seed = seed.wrapping_add(round.into());
+        for at in order(round as usize, all.len()) {
+            let Some(one) = all.get_mut(at) else { continue };
+            if !one.measure(&mut plan.run, (round, plan.rounds), begin)? {
+                break 'all;
+            }
+        }
+        rounds += 1;
+    }
+    plan.run.seed = seed;
+    if rounds == 0 {
+        let mut told = all.iter().flat_map(|one| one.told.iter().map(move |told| (one, told)));
+        let cut_short = told.find(|(_, told)| told.rule == "cut-short");
+        return Err(cut_short.map_or(RunError::Stopped.into(), |(one, told)| {
+            CompareError::Run(one.named(), RunError::CutShort(told.sentence.clone()))
+        }));
+    }
+    all.iter_mut().for_each(|one| one.windows.truncate(rounds));
+    let series = |one: &Contestant| Series {
+        is_bound: one.bound.iter().any(|(round, _)| *round < rounds),
+        windows: one.windows.clone(),
+    };
+    let series: Vec<Series> = all.iter().map(series).collect();
+    let result = |one: Contestant| one.result(&plan.run, &plan.server_cpus);
+    let servers: Vec<RunResult> = all.into_iter().map(result).collect();
+    Ok(Comparison {
+        schema: crate::result::SCHEMA,
+        rounds,
+        is_interrupted: rounds < plan.rounds as usize,
+        confidence: CONFIDENCE,
+        figures: figures::rows(&series, &plan.server_cpus),
+        servers,
+    })
+}
+
+/// All servers; those that are started stand still.
+fn contestants(plan: &Plan) -> Result<Vec<Contestant>, CompareError> {
+    let mut all = Vec::new();
+    let mut add = |target: String, server| {
+        let letter = ('A'..='Z').nth(all.len()).unwrap_or('?');
+        let (manifest, told) = (Manifest::default(), Vec::new());
+        let (windows, bound) = (Vec::new(), Vec::new());
+        all.push(Contestant { letter, target, server, manifest, windows, bound, told });
+    };
+    plan.run.targets.iter().for_each(|target| add(target.clone(), None));
+    for command in &plan.starts {
+        live::tell(&plan.run, &format!("starting {command}"));
+        let server = launch::start(&launch::shell(command), &plan.server_cpus)?;
+        server.pause().map_err(|error| CompareError::System(server.target.clone(), error))?;
+        add(server.target.clone(), Some(server));
+    }
+    Ok(all)
+}
+
+impl Contestant {
+    /// One run; false if Ctrl-C, or whatever else, ended it early.
+    fn measure(
+        &mut self,
+        plan: &mut super::Plan,
+        (round, rounds): (u32, u32),
+        begin: Instant,
+    ) -> Result<bool, CompareError> {
+        let usual = (plan.populate, plan.warm, plan.quiet);
+        plan.targets = vec![self.target.clone()];
+        if round > 0 {
+            (plan.populate, plan.warm, plan.quiet) = (false, None, true);
+        }
+        let start_s = begin.elapsed().as_secs_f64();
+        self.let_run(true)?;
+        let done = super::run(plan);
+        self.let_run(false)?;
+        (plan.populate, plan.warm, plan.quiet) = usual;
+        let done = match done {
+            Err(RunError::Stopped) => return Ok(false),
+            done => done.map_err(|error| CompareError::Run(self.named(), error))?,
+        };
+        let is_carried = |remark: &&Remark| CARRIED.contains(&remark.rule.as_str());
+        self.told.extend(done.verdict.remarks.iter().filter(is_carried).cloned());
+        let Some(mut window) = done.merged.filter(|_| !done.is_interrupted) else {
+            return Ok(false);
+        };
+        if let Some(remark) = done.verdict.own_fault() {
+            self.bound.push((self.windows.len(), remark.sentence.clone()));
+        }
+        let shown = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| time(whole(ns)));
+        let mean = shown(window.tally.total().response_ns.mean_ns());
+        let rate = grouped(window.achieved_per_s());
+        let (letter, round) = (self.letter, round + 1);
+        live::tell(plan, &format!("round {round} of {rounds}, {letter}: {rate}/s, mean {mean}"));
+        (window.start_s, window.run) = (start_s, round - 1);
+        self.windows.push(window);
+        if round == 1 {
+            self.manifest = done.manifest;
+        }
+        Ok(true)
+    }
+
+    fn let_run(&self, runs: bool) -> Result<(), CompareError> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let done = if runs { server.resume() } else { server.pause() };
+        done.map_err(|error| CompareError::System(self.named(), error))
+    }
+
+    fn named(&self) -> String {
+        format!("{} ({})", self.letter, self.target)
+    }
+
+    /// All its rounds together.
+    fn result(self, plan: &super::Plan, cpus: &[usize]) -> RunResult {
+        let mut manifest = self.manifest;
+        let name = manifest.targets.first().map_or(self.target, name);
+        manifest.label = format!("{} {name}", self.letter);
+        let rounds = self.windows.len();
+        let course = Course { intervals: self.windows, ..Course::default() };
+        let mut done = judged(plan, manifest, course);
+        done.verdict.remarks.extend(self.told);
+        let bound: Vec<_> = self.bound.iter().filter(|(round, _)| *round < rounds).collect();
+        if let Some((_, why)) = bound.first().filter(|_| done.verdict.own_fault().is_none()) {
+            let sentence = format!("in {} of {rounds} rounds {why}", bound.len());
+            done.verdict.add("generator-limited", Severity::Warning, sentence);
+        }
+        let others = done.merged.as_ref().and_then(|all| figures::others(all, cpus));
+        if let Some(others) = others.filter(|share| *share > OTHERS_MAX) {
+            let sentence = format!(
+                "others took {} of the servers' CPUs, and it counts as the server's",
+                percent(others)
+            );
+            done.verdict.add("cpus-shared", Severity::Warning, sentence);
+        }
+        done
+    }
+}
+
+/// A server by its program and version, as far as they are known.
+fn name(target: &TargetRecord) -> String {
+    let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
+    let program = program.and_then(|path| path.rsplit('/').next());
+    match (program, &target.version) {
+        // Redis says its name itself.
+        (_, Some(version)) if version.contains(' ') => version.clone(),
+        (Some(program), Some(version)) => format!("{program} {version}"),
+        _ => target.name.clone(),
+    }
+}
+
+/// The folders of the servers' results, in that of the comparison.
+fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
+    let folder = folder.to_owned();
+    ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
+}
+
+/// Sees that all results can be written, before time is spent on them.
+///
+/// # Errors
+/// There is one already, or none can be written.
+pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
+    let Some(folder) = &plan.run.out else { return Ok(()) };
+    let count = plan.run.targets.len() + plan.starts.len();
+    folders(folder, count).try_for_each(|folder| RunResult::prepare(&folder))
+}
+
+impl Comparison {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// A histogram cannot be encoded.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Writes `comparison.json`, and a folder for each server that `kvblaster report` reads.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
+        for (server, folder) in self.servers.iter().zip(folders(folder, self.servers.len())) {
+            server.write(&folder)?;
+        }
+        let path = folder.join(FILE);
+        let json = self.json().map_err(|error| ResultError::Contents(path.clone(), error))?;
+        std::fs::write(&path, json).map_err(|error| ResultError::File(path.clone(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Verb;
+    use crate::flags::tests::{asked, refused};
+
+    #[test]
+    fn servers_are_named_or_started_and_work_as_a_run_says() {
+        let Verb::Compare(plan) =
+            asked("compare a b --start {port} --start={socket} --rounds 3 --server-cpus 0 -c 5")
+                .unwrap()
+        else {
+            panic!("another verb");
+        };
+        assert_eq!((plan.run.targets.len(), plan.run.connections, plan.rounds), (2, 5, 3));
+        assert_eq!((plan.starts[1].as_str(), plan.server_cpus.len()), ("{socket}", 1));
+        assert_eq!(plan.run.schedule.reports, 1);
+        let rows = [
+            ("a", "two servers at least"),
+            ("a b --start memcached", "--start: where is it to listen? Write {port}"),
+            ("a b --rounds 0", "--rounds"),
+            ("a b -t 3 -c 2", "--threads 3"),
+            (&"a ".repeat(27), "more than 26 servers"),
+        ];
+        refused("compare", &rows);
+    }
+
+    #[test]
+    fn everybody_is_as_often_at_each_place_and_what_drifts_drifts_for_all() {
+        assert_eq!([0, 1, 2, 3].map(|round| order(round, 2)), [[0, 1], [1, 0], [1, 0], [0, 1]]);
+        for count in 2..7 {
+            let rounds: Vec<Vec<usize>> = (0..2 * count).map(|round| order(round, count)).collect();
+            for one in 0..count {
+                let places = rounds.iter().map(|order| order.iter().position(|at| *at == one));
+                let places: Vec<usize> = places.map(Option::unwrap).collect();
+                let often = |place| places.iter().filter(|at| **at == place).count();
+                assert!((0..count).all(|place| often(place) == 2), "{one} of {count}: {places:?}");
+                assert!(places.chunks(2).all(|two| two.iter().sum::<usize>() == count - 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What servers are compared by, and whether a difference is one.
+//!
+//! Where: over the rounds of a comparison. Invariant: a difference is only told where the interval
+//! of the rounds' ratios has no room for none, and rounds are enough for one; what rests on rounds
+//! that disagree, or that kvblaster limited, is marked.
+//! Source: the median of pairs and its bootstrap interval, which for few pairs is about as wide as
+//! the sign test's, whatever the distribution; one round that was disturbed does not move it far.
+
+use crate::measure::Interval;
+use crate::measure::cpu::Categories;
+use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, told_ns};
+use crate::search::bootstrap;
+use serde::Serialize;
+
+/// Of each interval; of ten rounds it comes to about 98 %. With 95 %, a server would differ from
+/// itself by one of nine figures in every third comparison.
+pub const CONFIDENCE: f64 = 0.99;
+/// Of fewer rounds not even all of them in one direction have that confidence: 1 - 2 / 2^8.
+pub const ROUNDS_MIN: usize = 8;
+/// Ratios known to be as near to one, and shares known to be as near to each other, are the same
+/// for any use of them.
+pub const SAME_WITHIN: f64 = 0.03;
+const SAME_SHARES_WITHIN: f64 = 0.001;
+const RESAMPLES: u32 = 2000;
+
+/// What kind of figure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Requests by something.
+    Rate,
+    /// Nanoseconds.
+    Time,
+    /// Bytes.
+    Bytes,
+    /// A part of a whole: what is told is the difference.
+    Share,
+}
+
+/// Something that servers are compared by.
+struct Figure {
+    name: &'static str,
+    kind: Kind,
+    /// Whether more could have been had of another generator.
+    is_bound: bool,
+    of: fn(&Interval, &[usize]) -> Option<f64>,
+}
+
+/// Of nothing but times.
+const fn time(name: &'static str, of: fn(&Interval, &[usize]) -> Option<f64>) -> Figure {
+    Figure { name, kind: Kind::Time, is_bound: true, of }
+}
+
+const fn other(
+    name: &'static str,
+    kind: Kind,
+    of: fn(&Interval, &[usize]) -> Option<f64>,
+) -> Figure {
+    Figure { name, kind, is_bound: false, of }
+}
+
+/// What requests per second and CPU time of the server is called.
+pub const PER_CPU: &str = "requests per CPU-second";
+
+const FIGURES: [Figure; 9] = [
+    Figure {
+        name: "requests per second",
+        kind: Kind::Rate,
+        is_bound: true,
+        of: |window, _| Some(window.achieved_per_s()),
+    },
+    other(PER_CPU, Kind::Rate, |window, cpus| {
+        let seconds = cpu_seconds(window, cpus).filter(|seconds| *seconds > 0.0)?;
+        Some(window.tally.total().answered as f64 / seconds)
+    }),
+    time("mean response time", |window, _| window.tally.total().response_ns.mean_ns()),
+    time("p50", |window, _| told_ns(&window.tally.total().response_ns, 0.5)),
+    time("p99", |window, _| told_ns(&window.tally.total().response_ns, 0.99)),
+    time("p99.9", |window, _| told_ns(&window.tally.total().response_ns, 0.999)),
+    other("hits", Kind::Share, |window, _| window.tally.total().hit_ratio()),
+    other("failures", Kind::Share, |window, _| window.tally.total().failure_ratio()),
+    other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
+];
+
+/// What the servers took: all that their CPUs were busy with, softirq included, where they have
+/// CPUs of their own, else what their processes are charged with. None where they are elsewhere.
+#[must_use]
+pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
+    let processes = window.usage.server?;
+    match cpus {
+        [] => Some(processes.cpu_s),
+        _ => Some(on_cpus(window, cpus, Categories::busy)? * window.seconds),
+    }
+}
+
+/// The share of the servers' CPUs that other programs had; none where they have none of their own.
+#[must_use]
+pub fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
+    let programs = on_cpus(window, cpus, |shares| shares.usr + shares.nice + shares.sys)?;
+    let all = (programs - window.usage.server?.cpus()) / cpus.len() as f64;
+    (!cpus.is_empty()).then_some(all)
+}
+
+fn on_cpus(window: &Interval, cpus: &[usize], of: impl Fn(&Categories) -> f64) -> Option<f64> {
+    let cores = &window.usage.machine.as_ref()?.cores;
+    let share = |cpu: &usize| {
+        let core = cores.iter().find(|core| core.cpu as usize == *cpu)?;
+        Some(of(&core.shares))
+    };
+    cpus.iter().map(share).sum()
+}
+
+/// The rounds of one server.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Of each round.
+    pub windows: Vec<Interval>,
+    /// kvblaster was the limit in one of them.
+    pub is_bound: bool,
+}
+
+/// A figure of all servers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub figure: &'static str,
+    /// In requests per second or CPU-second, nanoseconds, bytes, or parts of one.
+    pub kind: Kind,
+    /// The median of the rounds of each server.
+    pub medians: Vec<Option<f64>>,
+    /// Each server but the first against the first.
+    pub against: Vec<Option<Against>>,
+}
+
+/// What the rounds say of two servers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Against {
+    /// The median of the rounds' ratios, or of shares of their differences.
+    pub value: f64,
+    /// What it could as well have been; none of one round.
+    pub interval: Option<(f64, f64)>,
+    /// Rounds that it is of.
+    pub rounds: usize,
+    /// What that means.
+    pub finding: Finding,
+    /// One of the two has rounds that are far from its others.
+    pub is_unsteady: bool,
+    /// kvblaster was the limit in one of them.
+    pub is_bound: bool,
+}
+
+/// Whether there is a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finding {
+    /// There is.
+    Differs,
+    /// There is none that matters.
+    Same,
+    /// It is less than what rounds differ by.
+    Noise,
+    /// Nobody can tell of so few rounds.
+    TooFew,
+}
+
+/// All figures that some server has.
+#[must_use]
+pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
+    let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
+    // Where nothing failed, that goes without saying.
+    rows.filter(|row| row.medians.iter().flatten().any(|median| *median > 0.0)).collect()
+}
+
+fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
+    let of = |window: &Interval| (figure.of)(window, cpus);
+    let near = if figure.kind == Kind::Time { TIMES_NEAR } else { RATES_NEAR };
+    let is_unsteady = |one: &Series| {
+        figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
+    };
+    let against = |(first, other): (&Series, &Series)| {
+        let both = first.windows.iter().zip(&other.windows);
+        let pairs: Vec<(f64, f64)> = both.filter_map(|(one, two)| of(one).zip(of(two))).collect();
+        let found = found(&pairs, figure.kind)?;
+        Some(Against {
+            is_unsteady: is_unsteady(first) || is_unsteady(other),
+            is_bound: figure.is_bound && (first.is_bound || other.is_bound),
+            ..found
+        })
+    };
+    let median = |one: &Series| steady::median(one.windows.iter().filter_map(of).collect());
+    let (first, others) = series.split_at(series.len().min(1));
+    Row {
+        figure: figure.name,
+        kind: figure.kind,
+        medians: series.iter().map(median).collect(),
+        against: first.iter().cycle().zip(others).map(against).collect(),
+    }
+}
+
+/// What pairs of figures, the first server's first, say of the second against the first; nothing
+/// of none.
+#[must_use]
+pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
+    let is_share = kind == Kind::Share;
+    let sample = |(one, two): &(f64, f64)| if is_share { two - one } else { two / one };
+    let samples: Vec<f64> = pairs.iter().map(sample).filter(|one| one.is_finite()).collect();
+    let median = |some: &mut [f64]| steady::median(some.to_vec()).unwrap_or(f64::NAN);
+    let interval = bootstrap::interval_of(median, &samples, CONFIDENCE, RESAMPLES, 1);
+    let (none, same) = if is_share { (0.0, SAME_SHARES_WITHIN) } else { (1.0, SAME_WITHIN) };
+    let finding = match interval {
+        Some((low, high)) if samples.len() >= ROUNDS_MIN => match (low - none, high - none) {
+            (low, high) if low > -same && high < same => Finding::Same,
+            (low, high) if low <= 0.0 && high >= 0.0 => Finding::Noise,
+            _ => Finding::Differs,
+        },
+        _ => Finding::TooFew,
+    };
+    let value = steady::median(samples.clone())?;
+    let (is_unsteady, is_bound) = (false, false);
+    Some(Against { value, interval, rounds: samples.len(), finding, is_unsteady, is_bound })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Tally;
+    use crate::measure::cpu::{Core, CpuShares};
+    use crate::measure::process::ProcessUse;
+    use crate::workload::Verb;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    /// Pairs of a machine whose speed drifts and where one round in ten is disturbed; the second
+    /// server has `ratio` times the figure of the first.
+    fn pairs(seed: u64, rounds: u32, ratio: f64) -> Vec<(f64, f64)> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut unit = move || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let mut noisy = move |round: u32| {
+            let disturbed = if unit() < 0.1 { 0.7 } else { 1.0 };
+            (1.0 - 0.03 * f64::from(round % 10)) * disturbed * (0.95 + 0.1 * unit())
+        };
+        (0..rounds).map(|round| (noisy(round), ratio * noisy(round))).collect()
+    }
+
+    /// How many of a hundred comparisons find this.
+    fn count(finding: Finding, ratio: f64, rounds: u32) -> usize {
+        let found = |seed| found(&pairs(seed, rounds, ratio), Kind::Rate).unwrap().finding;
+        (0..100).filter(|seed| found(*seed) == finding).count()
+    }
+
+    #[test]
+    fn a_server_is_no_other_than_itself() {
+        let differs = count(Finding::Differs, 1.0, 10);
+        assert!(differs <= 5, "{differs} of 100");
+        assert_eq!(count(Finding::TooFew, 1.0, 7), 100);
+        let same = count(Finding::Same, 1.0, 200);
+        assert!(same >= 95, "{same} of 100");
+    }
+
+    #[test]
+    fn a_planted_difference_is_found() {
+        let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, 10));
+        assert!(counts.iter().all(|count| *count >= 90), "{counts:?} of 100");
+        let told = found(&pairs(1, 10, 2.0), Kind::Rate).unwrap();
+        let (low, high) = told.interval.unwrap();
+        assert!(low > 1.5 && low <= told.value && told.value <= high && high < 2.9, "{told:?}");
+    }
+
+    #[test]
+    fn shares_are_told_by_their_difference() {
+        let hits = |with: f64| (0..10).map(|_| (0.90, 0.90 + with)).collect::<Vec<_>>();
+        let told = |with| found(&hits(with), Kind::Share).unwrap().finding;
+        assert_eq!(
+            [0.0, 0.000_5, 0.05].map(told),
+            [Finding::Same, Finding::Same, Finding::Differs]
+        );
+        assert_eq!(found(&[], Kind::Share), None);
+        assert_eq!(found(&[(0.0, 1.0)], Kind::Bytes), None);
+    }
+
+    /// Rounds of so many answers, in one second each, of half a CPU and a busy core.
+    fn series(answered: &[u64]) -> Series {
+        let window = |answered: &u64| {
+            let mut tally = Tally::new(1_000_000);
+            tally.answered_n(Verb::Get, 1_000_000_000 / answered, None, *answered);
+            let mut window = Interval { seconds: 1.0, tally, ..Interval::default() };
+            let server = ProcessUse { cpu_s: 0.5, usr_cpus: 0.2, ..ProcessUse::default() };
+            window.usage.server = Some(server);
+            let shares = Categories { usr: 0.5, softirq: 0.3, idle: 0.2, ..Categories::default() };
+            let cores = vec![Core { cpu: 3, shares }];
+            window.usage.machine = Some(CpuShares { total: shares, cores });
+            window
+        };
+        Series { windows: answered.iter().map(window).collect(), is_bound: false }
+    }
+
+    #[test]
+    fn figures_are_told_by_server_and_what_they_rest_on_is_marked() {
+        let mut both = [series(&[1000; 10]), series(&[1500; 10])];
+        both[1].windows[3] = series(&[100]).windows[0].clone();
+        both[0].is_bound = true;
+        let told = rows(&both, &[]);
+        let names: Vec<&str> = told.iter().map(|row| row.figure).collect();
+        assert_eq!(names, ["requests per second", PER_CPU, "mean response time", "p50", "p99"]);
+        let rate = told[0].against[0].clone().unwrap();
+        assert_eq!((rate.value, rate.finding), (1.5, Finding::Differs));
+        assert!(rate.is_unsteady && rate.is_bound);
+        assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
+        assert!(!told[1].against[0].clone().unwrap().is_bound);
+        // With CPUs of their own, all that was spent there counts.
+        assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
+        let other = others(&both[0].windows[0], &[3]).unwrap();
+        assert!((other - 0.3).abs() < 1e-9, "{other}");
+        assert_eq!(others(&both[0].windows[0], &[]), None);
+        // One that is not there tells nothing, nor does a server that is elsewhere.
+        assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
+        both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);
+        assert_ne!(rows(&both, &[3])[1].figure, PER_CPU);
+    }
+}

@@ -1,0 +1,190 @@
+//! What a comparison came to, for people: figures side by side, and a sentence for each.
+//!
+//! Where: printed by `main` when it is over. Invariant: every sentence has its interval, says that
+//! there is no difference where none is known, and names what it rests on.
+
+use super::{head, remarked};
+use crate::result::manifest::TargetRecord;
+use crate::run::compare::figures::{Against, Finding, Kind, PER_CPU, ROUNDS_MIN, Row, SAME_WITHIN};
+use crate::run::compare::{Comparison, Plan};
+use crate::words::{grouped, percent, sentence, size, time, whole, wrapped};
+use std::fmt::Write;
+
+/// The widths of a figure's name, and of a server's column.
+const NAMES: usize = 24;
+const COLUMN: usize = 14;
+
+/// The whole text.
+#[must_use]
+pub fn text(plan: &Plan, done: &Comparison) -> String {
+    let mut out = String::new();
+    let letters: Vec<String> =
+        ('A'..='Z').take(done.servers.len()).map(|letter| letter.to_string()).collect();
+    let mut manifest = done.servers.first().map(|one| one.manifest.clone()).unwrap_or_default();
+    let named = |(letter, server): (&String, &crate::result::RunResult)| {
+        let target = server.manifest.targets.first()?;
+        Some(TargetRecord { name: format!("{letter}  {}", target.name), ..target.clone() })
+    };
+    manifest.targets = letters.iter().zip(&done.servers).filter_map(named).collect();
+    head(&mut out, &plan.run, &manifest);
+    let schedule = plan.run.schedule;
+    let round_s = (schedule.report * schedule.reports).as_secs_f64();
+    let about = format!(
+        "Medians of {} round{} of {round_s} s of each server, in turns; in brackets what a ratio \
+         could as well have been, with {:.0} % confidence.",
+        done.rounds,
+        if done.rounds == 1 { "" } else { "s" },
+        100.0 * done.confidence
+    );
+    out.push_str(&wrapped("", &about));
+    let _ = write!(out, "\n{:NAMES$}", "");
+    letters.iter().for_each(|letter| _ = write!(out, "{letter:>COLUMN$}"));
+    out.push('\n');
+    for row in &done.figures {
+        let _ = write!(out, "{:NAMES$}", row.figure);
+        let cells = row.medians.iter().map(|median| cell(row.kind, *median));
+        cells.for_each(|cell| _ = write!(out, "{cell:>COLUMN$}"));
+        out.push('\n');
+    }
+    for (nth, letter) in letters.iter().enumerate().skip(1) {
+        out.push('\n');
+        for row in &done.figures {
+            let against = row.against.get(nth - 1).and_then(Option::as_ref);
+            out.extend(against.map(|told| wrapped("", &told_of(row, letter, told))));
+        }
+    }
+    out.push('\n');
+    out.push_str(&notes(plan, done));
+    out
+}
+
+/// What is to be kept in mind, and what to do next.
+fn notes(plan: &Plan, done: &Comparison) -> String {
+    let mut out = String::new();
+    for server in &done.servers {
+        let letter = server.manifest.label.get(..1).unwrap_or_default();
+        for remark in &server.verdict.remarks {
+            let mut remark = remark.clone();
+            remark.sentence = format!("{letter}: {}", remark.sentence);
+            out.push_str(&remarked(&remark));
+        }
+        for judgement in server.judgements.iter().filter(|one| !one.is_met) {
+            let told = format!("{letter}: {}", sentence(&judgement.sentence));
+            out.push_str(&wrapped("FAILED: ", &told));
+        }
+    }
+    let has = |what: &str| done.figures.iter().any(|row| row.figure == what);
+    if !has(PER_CPU) {
+        let text = "what the servers took of their CPUs is not known: they are on another machine, \
+                    or another user's (--server-pid)";
+        out.push_str(&wrapped("note: ", &sentence(text)));
+    } else if plan.server_cpus.is_empty() {
+        let text = "CPU-seconds are those that the servers' processes are charged with. What the \
+                    kernel does for them in interrupts counts where they have CPUs of their own: \
+                    --server-cpus";
+        out.push_str(&wrapped("note: ", &sentence(text)));
+    }
+    if done.is_interrupted {
+        out.push_str(&wrapped("note: ", "it was ended before its last round."));
+    }
+    if let Some(folder) = &plan.run.out {
+        let folders = ('A'..='Z').take(done.servers.len());
+        let folders: Vec<String> =
+            folders.map(|letter| folder.join(letter.to_string()).display().to_string()).collect();
+        let _ = writeln!(out, "next: kvblaster report {}", folders.join(" "));
+    }
+    out
+}
+
+fn cell(kind: Kind, median: Option<f64>) -> String {
+    let told = |median| match kind {
+        Kind::Rate => grouped(median),
+        Kind::Time => time(whole(median)),
+        Kind::Bytes => size(median),
+        Kind::Share => percent(median),
+    };
+    median.map_or("-".to_owned(), told)
+}
+
+/// One figure of a server against the first's, in a sentence.
+fn told_of(row: &Row, letter: &str, told: &Against) -> String {
+    let what = row.figure;
+    let is_share = row.kind == Kind::Share;
+    let (unit, scale) = if is_share { (" points", 100.0) } else { (" times", 1.0) };
+    let (low, high) = told.interval.unwrap_or((f64::NAN, f64::NAN));
+    let decimals = if (high - low) * scale < 0.05 { 3 } else { 2 };
+    let shown = |value: f64| format!("{:.decimals$}", value * scale);
+    let interval = match told.interval {
+        Some((low, high)) => format!(" [{}, {}]", shown(low), shown(high)),
+        None => String::new(),
+    };
+    let value = shown(told.value) + &interval + unit;
+    let mut said = match (told.finding, row.kind) {
+        (Finding::Differs, Kind::Rate) => format!("{letter} answers {value} A's {what}"),
+        (Finding::Differs, Kind::Share) => format!("{letter}'s {what} are {value} above A's"),
+        (Finding::Differs, _) => format!("{letter}'s {what} is {value} A's"),
+        (Finding::Same, Kind::Share) => format!("No difference in {what}: {value}"),
+        (Finding::Same, _) => {
+            format!("No difference of {:.0} % in {what}: {value} A's", 100.0 * SAME_WITHIN)
+        }
+        (Finding::Noise, _) => {
+            format!("{what}: no difference beyond this machine's noise: {value}")
+        }
+        (Finding::TooFew, _) => format!(
+            "{what}: {value}; {} rounds are too few to tell a difference from noise, {ROUNDS_MIN} \
+             are the least",
+            told.rounds
+        ),
+    };
+    if told.is_unsteady {
+        said.push_str(" (unsteady: some rounds are far from the others)");
+    }
+    if told.is_bound {
+        said.push_str(" (kvblaster was the limit: they may differ by more)");
+    }
+    let first = said.remove(0).to_ascii_uppercase();
+    sentence(&format!("{first}{said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::compare::figures::found;
+
+    fn said(kind: Kind, pairs: &[(f64, f64)]) -> String {
+        let figure = if kind == Kind::Rate { PER_CPU } else { "p99" };
+        let row = Row { figure, kind, medians: Vec::new(), against: Vec::new() };
+        told_of(&row, "B", &found(pairs, kind).unwrap())
+    }
+
+    #[test]
+    fn every_finding_has_its_sentence() {
+        let pairs =
+            |to: f64| (0..10).map(|nth| (1.0, to + 0.01 * f64::from(nth))).collect::<Vec<_>>();
+        for (kind, pairs, sentence) in [
+            (
+                Kind::Rate,
+                pairs(1.4),
+                "B answers 1.44 [1.41, 1.48] times A's requests per CPU-second.",
+            ),
+            (Kind::Time, pairs(0.95), "P99: no difference beyond this machine's noise: 0.99 [0."),
+            (Kind::Time, vec![(5.0, 5.0); 9], "No difference of 3 % in p99: 1.000 [1.000, 1.000] "),
+            (Kind::Bytes, pairs(2.0), "B's p99 is 2.0"),
+            (Kind::Share, vec![(0.90, 0.95); 8], "B's p99 are 5.000 [5.000, 5.000] points above"),
+            (
+                Kind::Rate,
+                vec![(1.0, 2.0); 3],
+                "Requests per CPU-second: 2.000 [2.000, 2.000] times",
+            ),
+            (Kind::Rate, vec![(1.0, 2.0)], "Requests per CPU-second: 2.00 times; 1 rounds"),
+        ] {
+            let told = said(kind, &pairs);
+            assert!(told.starts_with(sentence), "{told}");
+        }
+        let told = found(&pairs(1.4), Kind::Time).unwrap();
+        let told = Against { is_unsteady: true, is_bound: true, ..told };
+        let row = Row { figure: "p99", kind: Kind::Time, medians: Vec::new(), against: Vec::new() };
+        let told = told_of(&row, "C", &told);
+        assert!(told.contains("unsteady") && told.contains("kvblaster was the limit"), "{told}");
+    }
+}

@@ -1,0 +1,122 @@
+//! The servers under test: how they are started, and what the system says of them.
+//!
+//! Where: between a program and `blaster::launch`.
+//! Invariant: both servers of a comparison are started with the same words, but for those that are
+//! the point of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use blaster::launch::{PORT, Server};
+use procfs::process::Process;
+use procfs::{Current, Meminfo};
+
+use super::statistics::count_of_u64;
+use super::{Outcome, fail};
+
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    /// `-t`.
+    pub(crate) threads: u32,
+    /// `-m`, in megabytes.
+    pub(crate) memory_mb: u32,
+    /// `-c`.
+    pub(crate) connections: u32,
+    /// Further arguments.
+    pub(crate) extra: &'a [String],
+}
+
+/// This project's server, where cargo has built it.
+pub(crate) fn ours() -> Option<PathBuf> {
+    option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
+}
+
+/// This project's server, or the one that was named in its place.
+pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
+    match named.cloned().or_else(ours) {
+        Some(program) => Ok(program),
+        None => fail("built without hypostyle: give --subject".to_owned()),
+    }
+}
+
+/// The memcached that `MEMCACHED=` names, or the first on the path.
+pub(crate) fn memcached() -> PathBuf {
+    std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
+}
+
+/// First line of `program -V`.
+pub(crate) fn version_of(program: &Path) -> Outcome<String> {
+    let output = Command::new(program).arg("-V").stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or("(no version)").to_owned())
+}
+
+impl Launch<'_> {
+    /// As words, for `blaster::launch`.
+    pub(crate) fn words(&self) -> Outcome<Vec<String>> {
+        let Launch { program, threads, memory_mb, connections, extra } = self;
+        let mut words = vec![program.display().to_string()];
+        words.extend(["-l", "127.0.0.1", "-U", "0", "-p", PORT].map(str::to_owned));
+        let numbers = [("-t", threads), ("-m", memory_mb), ("-c", connections)];
+        words.extend(numbers.iter().flat_map(|(name, one)| [(*name).to_owned(), one.to_string()]));
+        if rustix::process::geteuid().is_root() {
+            words.extend(["-u", "root"].map(str::to_owned));
+        }
+        if version_of(program)?.contains("hypostyle") {
+            words.extend(["-o", "no_pin"].map(str::to_owned));
+        }
+        words.extend(extra.iter().cloned());
+        Ok(words)
+    }
+
+    /// Starts it on these cores (none: on any), and waits until it answers.
+    pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
+        Ok(blaster::launch::start(&self.words()?, cores)?)
+    }
+}
+
+fn process(server: &Server) -> Outcome<Process> {
+    Ok(Process::new(i32::try_from(server.pid())?)?)
+}
+
+/// A server's resident bytes, huge pages of every kind among them.
+pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
+    let status = process(server)?.status()?;
+    match status.vmrss {
+        Some(resident) => Ok((resident + status.hugetlbpages.unwrap_or(0)) * 1024),
+        None => fail(format!("{}: no resident memory is told", server.target)),
+    }
+}
+
+/// Bytes in small pages of a server that the system is to put huge pages in the place of; it may do
+/// so much later.
+pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
+    let maps = process(server)?.smaps()?;
+    let small = maps.iter().map(|map| {
+        let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+        of("THPeligible").min(1) * of("Rss").saturating_sub(of("AnonHugePages"))
+    });
+    Ok(small.sum())
+}
+
+/// A server's page faults so far that needed no disk.
+pub(crate) fn minor_faults(server: &Server) -> Outcome<u64> {
+    Ok(process(server)?.stat()?.minflt)
+}
+
+/// CPU time that a server has taken so far, in seconds.
+pub(crate) fn cpu_seconds(server: &Server) -> Outcome<f64> {
+    let stat = process(server)?.stat()?;
+    Ok(count_of_u64(stat.utime + stat.stime) / count_of_u64(procfs::ticks_per_second()))
+}
+
+/// Bytes of memory the machine could give now.
+pub(crate) fn available_bytes() -> Outcome<u64> {
+    match Meminfo::current()?.mem_available {
+        Some(bytes) => Ok(bytes),
+        None => fail("no MemAvailable in /proc/meminfo".to_owned()),
+    }
+}
