@@ -48,8 +48,7 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Of each value: with its head an item of 100 bytes is a server's full memory's worth ten thousand
-/// times a megabyte, less than `FILLED_PER_MB`.
+/// Of each value. With its head an item takes more: so many do not fit a megabyte.
 const VALUE_BYTES: u32 = 100;
 const FILLED_PER_MB: u32 = 12_000;
 /// Before a window, in seconds.
@@ -126,11 +125,11 @@ fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
 
 /// Stores more than fits.
 fn fill(server: &Server, options: &Options, core: usize) -> Outcome<()> {
-    let keys = u64::from(options.memory_mb) * u64::from(FILLED_PER_MB);
-    let words = format!("--keys {keys} --key-prefix filled --mix set=1 --schedule 0s+1x100ms");
-    let set = drive(&words, server, core)?.tally.total();
+    let sets = u64::from(options.memory_mb) * u64::from(FILLED_PER_MB);
+    let words = "--no-populate --keys 1g --key-prefix filled --mix set=1 -d 32 --schedule 0s+1x1h";
+    let set = drive(&format!("{words} -n {sets}"), server, core)?.tally.total();
     if set.errors == 0 {
-        return fail(format!("{}: {keys} values stored, and still not full", server.target));
+        return fail(format!("{}: {sets} values stored, and still not full", server.target));
     }
     Ok(())
 }
