@@ -32,8 +32,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const WORDS_BYTES_MAX: usize = 2000;
 /// How long its last words are waited for.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// Kills its process group when its input ends.
-const GUARD: &str = "read _; kill -9 0";
+/// Kills its process group when its input ends. A group that stands still when its parent goes is
+/// told to hang up, which would end it before.
+const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]

@@ -128,7 +128,9 @@ fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
 fn no_server_outlives_a_kvblaster_that_is_killed() {
     // Delays by which it is known.
     let delays = [1, 2].map(|nth| format!("{}{nth}us", std::process::id()));
-    let start = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
+    // The first stands still by then: its group is told to hang up, and this server does not.
+    let null = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
+    let start = |delay: &String| format!("nohup {}", null(delay));
     let words = "-q --no-populate --schedule 1h+1x1h";
     let mut kvblaster = compare(words, &delays.each_ref().map(start));
     let mut kvblaster = kvblaster.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
