@@ -56,8 +56,10 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || resting(server) > 0);
-        // It may wait for a few loops only: for more room to be made than one turn's share.
+        // It may wait for a few loops only: for more room to be made than one turn's share, or for
+        // memory that another thread takes ahead, when it gets a processor.
         if is_silent(client) {
+            wait_until("memory ahead", || !server.shared().store.wants_ahead());
             (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         }
         if is_silent(client) {

@@ -443,17 +443,19 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
             ran(drive);
             server.join().unwrap()
         });
-        let mut parts: Vec<u8> = Vec::new();
+        // An open loop may send hardly anything to one whose server has no processor.
+        let most = all.iter().map(|[_, sets, _]| sets.len()).max();
+        assert!(most > Some(10), "{pace:?}: no round is complete");
+        let mut parts = BTreeSet::new();
         for [gets, sets, _] in all {
             // Two digits of which the first is the connection's.
-            let part = gets[0][0];
+            let Some(part) = gets.iter().chain(&sets).map(|key| key[0]).next() else { continue };
             assert!(gets.iter().all(|key| key[0] == part), "{gets:?}");
             let turn = (0..10).map(|last| vec![part, b'0' + last]).cycle();
-            assert!(sets.len() > 10 && sets.iter().cloned().eq(turn.take(sets.len())), "{sets:?}");
-            parts.push(part);
+            assert!(sets.iter().cloned().eq(turn.take(sets.len())), "{sets:?}");
+            assert!(b"0123".contains(&part) && parts.insert(part), "{pace:?}: {part} twice");
         }
-        parts.sort_unstable();
-        assert_eq!(parts, b"0123", "{pace:?}");
+        assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Speech::Text))
