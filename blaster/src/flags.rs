@@ -97,6 +97,14 @@ pub struct Given {
     pub value: Option<String>,
 }
 
+/// Refuses flags that a verb shares with `run` and has no use for.
+pub(crate) fn only(given: &[Given], useless: &[&str]) -> Result<(), String> {
+    let is_useless = |one: &&Given| useless.contains(&one.long.as_str());
+    given.iter().find(is_useless).map_or(Ok(()), |one| {
+        Err(format!("--{}: not of this command, though of kvblaster run", one.long))
+    })
+}
+
 /// Parses the command line, the program's name first.
 ///
 /// # Errors

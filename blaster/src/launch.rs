@@ -8,7 +8,7 @@
 
 use crate::result::version;
 use crate::target::{self, Family};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{self, PipeReader, Read};
@@ -48,6 +48,9 @@ pub enum LaunchError {
     /// It ended.
     #[error("{0}: it ended before it answered ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
+    /// It is in a session of its own.
+    #[error("{0}: it left its process group (setsid?), and could not be stopped for the others")]
+    Escaped(String),
     /// It does not answer.
     #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]
     Silent(String, String),
@@ -115,7 +118,11 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
     server.wait(&name)?;
-    Ok(server)
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
+    match getpgid(pid).is_ok_and(|own| own == group) {
+        true => Ok(server),
+        false => Err(LaunchError::Escaped(name)),
+    }
 }
 
 impl Server {
@@ -191,7 +198,12 @@ impl Drop for Server {
         // None of these can fail in a way that leaves anything to do. The guard is waited for last:
         // until then the number of the group is no other's.
         self.kill();
-        let _ = self.child.wait();
+        let _ = self.child.kill();
+        // One that runs as somebody else cannot be killed, and would be waited for for ever.
+        let end = Instant::now() + WORDS_PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
     }

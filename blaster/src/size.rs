@@ -16,7 +16,7 @@ mod servers;
 mod tests;
 mod text;
 
-use crate::words::{clock, whole};
+use crate::words::{clock, grouped, whole};
 use crate::workload::{Names, Workload};
 use requests::Requests;
 use serde::Serialize;
@@ -32,6 +32,8 @@ const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
 /// and so many bytes of items at most, if it can.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
+/// but never more than so many, however few keys that leaves: several stores stand at once.
+const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
 /// The least memory that is simulated: with less the store has too few segments to be itself.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
 /// What `-m` counts in.
@@ -97,9 +99,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The least memory simulated that gives this part of the hits of the largest.
+    /// The least memory simulated that gives this part of the hits of the largest; that one, where
+    /// there are no lookups.
     pub(crate) fn enough_for(&self, part: f64) -> Option<&Point> {
-        let all = self.points.last()?.hit_ratio;
+        let last = self.points.last()?;
+        if self.keys_per_s <= 0.0 {
+            return Some(last);
+        }
+        let all = last.hit_ratio;
         self.points.iter().find(|point| point.hit_ratio >= all * part)
     }
 }
@@ -163,9 +170,11 @@ fn span_s(question: &Question) -> (f64, f64) {
 fn one_in(question: &Question) -> u64 {
     let by_bytes = items_bytes(&question.workload) / SAMPLE_BYTES_MAX;
     let by_keys = question.workload.keys() as f64 / SAMPLE_KEYS_MIN;
-    let least = question.memory_bytes.iter().min();
+    let (least, most) = (question.memory_bytes.iter().min(), question.memory_bytes.iter().max());
     let by_memory = least.map_or(f64::INFINITY, |least| (least / SIMULATED_BYTES_MIN) as f64);
-    whole(by_bytes.min(by_keys).min(by_memory)).max(1)
+    let store_bytes = most.map_or(items_bytes(&question.workload), |most| *most as f64);
+    let by_store = (store_bytes / STORE_BYTES_MAX).ceil();
+    whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
 /// What all items take, about, if each key has one.
@@ -239,12 +248,22 @@ impl Simulation<'_> {
     /// What the figures do not know.
     fn doubts(&self, found: &[Found], wanted_s: f64) -> Vec<String> {
         let mut doubts = Vec::new();
+        if found.iter().all(|found| found.gets <= 0.0) {
+            doubts.push("hits: nothing is looked up by this workload in this time".to_owned());
+        }
+        let sampled = self.requests.workload.keys() as f64 / self.requests.one_in as f64;
+        if self.requests.one_in > 1 && sampled < SAMPLE_KEYS_MIN * 0.9 {
+            doubts.push(format!(
+                "more than a sample of {} keys tells: all of them do not fit this machine's memory",
+                grouped(sampled.round())
+            ));
+        }
         if self.span_s < wanted_s * 0.99 {
             doubts.push(format!(
                 "{} of traffic were simulated; {} would have each key asked for {ROUNDS} times, \
                  and each TTL pass {TTLS} times",
-                clock(Duration::from_secs_f64(self.span_s)),
-                clock(Duration::from_secs_f64(wanted_s)),
+                clock(text::span(self.span_s)),
+                clock(text::span(wanted_s)),
             ));
         }
         let is_moving = |found: &&Found| {

@@ -269,9 +269,10 @@ impl Hands for &Agents {
     fn next(&self, patience: Duration) -> Option<Handed> {
         let ends = Instant::now() + patience;
         loop {
+            // Of agents that are over nothing more is worth waiting for: `end` takes the rest.
             let handed = self.handed.borrow_mut().pop_front();
             let left = ends.saturating_duration_since(Instant::now());
-            if handed.is_some() || !self.take(left) {
+            if handed.is_some() || Hands::is_over(self) || !self.take(left) {
                 return handed;
             }
         }

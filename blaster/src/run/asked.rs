@@ -110,7 +110,8 @@ impl Report {
 
     fn keep(&self, folder: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(folder.join(FILE))?;
-        let head = if self.nth == 0 { csv::REPORTS } else { "" };
+        // A search, and a comparison, ask in many stretches of traffic.
+        let head = if file.metadata()?.len() == 0 { csv::REPORTS } else { "" };
         file.write_all((head.to_owned() + &csv::rows(self.nth, &self.interval)).as_bytes())
     }
 }

@@ -14,7 +14,7 @@ pub mod figures;
 
 use super::course::Course;
 use super::{RunError, has_cpus, judged, live};
-use crate::flags::{Given, NUMBERS, cpus, number, or};
+use crate::flags::{Given, NUMBERS, cpus, number, only, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
 use crate::measure::check::{Remark, Severity};
@@ -57,6 +57,7 @@ and is killed at the end.
 #[group(skip)]
 #[command(mut_arg("schedule", |arg| arg.default_value("500ms+1x2s")))]
 #[command(mut_arg("label", |arg| arg.hide(true)), mut_arg("server_pids", |arg| arg.hide(true)))]
+#[command(mut_arg("agents", |arg| arg.hide(true)))]
 pub struct Plan {
     /// Start a server with these words, as a shell reads them; may be given often. They come behind
     /// those that are there already
@@ -90,7 +91,10 @@ impl Plan {
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         match self.run.targets.len() + self.starts.len() {
             0 | 1 => Err("two servers at least: name them, or --start them".to_owned()),
-            2..=SERVERS_MAX => self.run.finish(given),
+            2..=SERVERS_MAX => {
+                only(&given, &["server-pid", "label", "agent"])?;
+                self.run.finish(given)
+            }
             _ => Err(format!("more than {SERVERS_MAX} servers")),
         }
     }
@@ -385,6 +389,10 @@ mod tests {
             (&"a ".repeat(27), "more than 26 servers"),
         ];
         refused("compare", &rows);
+        refused(
+            "compare",
+            &[("a b --server-pid 3", "--server-pid: not of"), ("a b --agent c", "--agent")],
+        );
     }
 
     #[test]

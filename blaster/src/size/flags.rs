@@ -6,7 +6,7 @@
 use super::servers::{Driven, Said, usual};
 use super::text::{Answer, text};
 use super::{Question, memory};
-use crate::flags::{Given, NUMBERS, number, time};
+use crate::flags::{Given, NUMBERS, number, only, time};
 use crate::launch::{PORT, SOCKET};
 use crate::run::Plan;
 use crate::run::live::tell;
@@ -36,6 +36,7 @@ the highest one that keeps the objective: what p99 is, how many CPUs it takes.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[command(mut_arg("rate_per_s", |arg| arg.required(true)))]
 #[command(mut_arg("out", |arg| arg.hide(true)), mut_arg("asserts", |arg| arg.hide(true)))]
+#[command(mut_arg("label", |arg| arg.hide(true)), mut_arg("agents", |arg| arg.hide(true)))]
 #[group(skip)]
 pub struct Sizing {
     /// Memory of the stores simulated, in megabytes as of -m (default: parts of what lives)
@@ -71,7 +72,17 @@ impl Sizing {
         if let Some(words) = self.starts.iter().find(|words| !is_placed(words)) {
             return Err(format!("--start: where is it to listen? Write {PORT} in it: {words}"));
         }
+        only(&given, &["out", "assert", "label", "agent"])?;
         self.plan.finish(given)
+    }
+
+    /// All threads' requests a second; where the workload decides, those of its gaps.
+    fn rate_per_s(&self) -> f64 {
+        let threads = self.plan.threads;
+        let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
+        let own = || own().map(|gap_ns| 1e9 * f64::from(threads) / gap_ns);
+        let asked = self.plan.rate_per_s.filter(|rate| !rate.is_nan());
+        asked.or_else(own).unwrap_or(f64::NAN)
     }
 
     /// Finds it out.
@@ -79,8 +90,11 @@ impl Sizing {
     /// # Errors
     /// A store cannot be made, or a server not be started or driven.
     pub fn run(mut self) -> Result<String, String> {
-        let rate_per_s = self.plan.rate_per_s.unwrap_or(f64::NAN);
+        // What is wrong with these is to be known before minutes were spent.
+        let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
+        let said = said.collect::<Result<Vec<_>, String>>()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rate_per_s = self.rate_per_s();
         let question = Question {
             workload: Arc::new(self.plan.workload.clone()),
             seed: self.plan.seed,
@@ -94,8 +108,6 @@ impl Sizing {
         let memory = memory(&question).map_err(|error| error.to_string())?;
         let goal = self.objective.take().map_or_else(usual, Ok)?;
         let driven = Driven::all(&mut self.plan, &self.starts, (&goal, &memory))?;
-        let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
-        let said = said.collect::<Result<Vec<_>, String>>()?;
         let objective = goal.objective.to_string();
         let answer = Answer { rate_per_s, objective, memory, driven, said };
         match self.plan.json {

@@ -173,7 +173,8 @@ impl Driven {
 
     /// CPUs for so many requests a second, as busy as at the capacity.
     pub(crate) fn cpus_for(&self, rate_per_s: f64) -> Option<f64> {
-        Some((self.capacity_cpus? * rate_per_s / self.capacity_per_s?).ceil().max(1.0))
+        let cpus = self.capacity_cpus? * rate_per_s / self.capacity_per_s?;
+        cpus.is_finite().then(|| cpus.ceil().max(1.0))
     }
 }
 
@@ -213,5 +214,6 @@ mod tests {
         assert_eq!(driven(100_000.0, 0.9).cpus_for(40_000.0), Some(1.0));
         assert_eq!(driven(100_000.0, 1.9).cpus_for(160_000.0), Some(4.0));
         assert_eq!(Driven::default().cpus_for(1.0), None);
+        assert_eq!(driven(100_000.0, 0.9).cpus_for(f64::NAN), None);
     }
 }

@@ -84,6 +84,33 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
 }
 
 #[test]
+fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
+    let mut large = question(&[("keys", "40k"), ("value-size", "500k"), ("mix", "set=1")], 1000.0);
+    assert_eq!(one_in(&large), 19, "of 20 GB");
+    large.memory_bytes = vec![8 << 30];
+    assert_eq!(one_in(&large), 8);
+    let found = memory(&question(&[("keys", "1k"), ("mix", "set=1")], 1000.0)).unwrap();
+    assert!(found.doubts.iter().any(|doubt| doubt.contains("nothing is looked up")), "{found:?}");
+    assert_eq!(
+        found.enough_for(0.9).map(|point| point.memory_bytes),
+        Some(found.points.last().unwrap().memory_bytes)
+    );
+}
+
+#[test]
+fn what_is_wrong_is_refused_before_anything_is_simulated() {
+    let rows = [
+        ("", "--rate"),
+        ("-r 5 --start memcached", "{port}"),
+        ("-r 5 -m 0", "--memory"),
+        ("-r 5 -a p99<1ms", "--assert: not of"),
+        ("-r 5 -o dir", "--out: not of"),
+        ("-r 5 --agent a", "--agent: not of"),
+    ];
+    crate::flags::tests::refused("size", &rows);
+}
+
+#[test]
 fn what_was_not_simulated_is_said() {
     let mut question = question(&[("ttl", "3600"), ("cache-aside", "yes")], 1000.0);
     question.span = Some(Duration::from_secs(60));

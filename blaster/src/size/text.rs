@@ -41,8 +41,13 @@ pub(crate) fn text(workload: &Workload, answer: &Answer) -> String {
     out
 }
 
+/// A time, however long.
+pub(crate) fn span(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
 fn memory(memory: &Memory) -> String {
-    let span = clock(Duration::from_secs_f64(memory.span_s));
+    let span = clock(span(memory.span_s));
     let of = match memory.one_in {
         1 => "all keys".to_owned(),
         one_in => format!("one key in {}", grouped(one_in as f64)),

@@ -176,6 +176,9 @@ impl Agent<'_> {
             receive_cpus: self.place.receive_cpus.clone(),
             ..task
         };
+        if task.spin && !task.receive_cpus.is_empty() {
+            return Err("--spin: not of an agent with --receive-cpus of its own".to_owned());
+        }
         let cpus: [(_, &[usize]); 2] = [("cpus", &task.cpus), ("receive-cpus", &task.receive_cpus)];
         crate::run::has_cpus(&cpus).map_err(|error| error.to_string())?;
         let workload = Workload::of_toml(toml).map_err(|WorkloadError(why)| {

@@ -76,7 +76,7 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
     let has = |what: &str| done.figures.iter().any(|row| row.figure == what);
     if !has(PER_CPU) {
         let text = "what the servers took of their CPUs is not known: they are on another machine, \
-                    or another user's (--server-pid)";
+                    or another user's";
         out.push_str(&wrapped("note: ", &sentence(text)));
     } else if plan.server_cpus.is_empty() {
         let text = "CPU-seconds are those that the servers' processes are charged with. What the \
