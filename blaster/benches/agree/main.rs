@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 const ABOUT: &str = "
 A closed loop: each connection has one request under way. Keys, sizes, mix, connections and server
 are the same; runs take turns. The columns are means over the rounds, behind them the 95 %
-confidence interval, and the ratios medians of pairs with 99 %. `under way` is rate x mean time:
+confidence interval, and the ratios medians of pairs with 97 %. `under way` is rate x mean time:
 what Little's law says must be the number of connections, if a tool's rate and times are of the
 same requests; less is the tool's own time
 between an answer and the next request, which it does not count. Where the server is the limit (16

@@ -19,8 +19,8 @@ pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
         Finding::Differs => "DIFFERENT",
         Finding::TooFew => "of too few rounds to tell",
     };
-    let (low, high) = told.interval.unwrap_or((f64::NAN, f64::NAN));
-    Some(format!("{:.3} [{low:.3}, {high:.3}]  {words}", told.value))
+    let interval = told.interval.map(|(low, high)| format!(" [{low:.3}, {high:.3}]"));
+    Some(format!("{:.3}{}  {words}", told.value, interval.unwrap_or_default()))
 }
 
 /// A mean and half the width of its interval, printed.

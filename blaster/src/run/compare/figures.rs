@@ -3,25 +3,23 @@
 //! Where: over the rounds of a comparison. Invariant: a difference is only told where the interval
 //! of the rounds' ratios has no room for none, and rounds are enough for one; what rests on rounds
 //! that disagree, or that kvblaster limited, is marked.
-//! Source: the median of pairs and its bootstrap interval, which for few pairs is about as wide as
-//! the sign test's, whatever the distribution; one round that was disturbed does not move it far.
+//! Source: the median of pairs and the interval of the sign test, which holds whatever the
+//! distribution; one round of ten that was disturbed does not move either.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
 use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, told_ns};
-use crate::search::bootstrap;
 use serde::Serialize;
 
-/// Of each interval; of ten rounds it comes to about 98 %. With 95 %, a server would differ from
-/// itself by one of nine figures in every third comparison.
-pub const CONFIDENCE: f64 = 0.99;
-/// Of fewer rounds not even all of them in one direction have that confidence: 1 - 2 / 2^8.
-pub const ROUNDS_MIN: usize = 8;
+/// Of each interval, at least; of ten rounds, the least and the greatest left out, it is 97.9 %.
+/// With 95 %, a server would differ from itself by one of nine figures in every third comparison.
+pub const CONFIDENCE: f64 = 0.97;
+/// Of fewer rounds not even all of them in one direction have that confidence: 1 - 2 / 2^7.
+pub const ROUNDS_MIN: usize = 7;
 /// Ratios known to be as near to one, and shares known to be as near to each other, are the same
 /// for any use of them.
 pub const SAME_WITHIN: f64 = 0.03;
 const SAME_SHARES_WITHIN: f64 = 0.001;
-const RESAMPLES: u32 = 2000;
 
 /// What kind of figure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -204,20 +202,35 @@ pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     let is_share = kind == Kind::Share;
     let sample = |(one, two): &(f64, f64)| if is_share { two - one } else { two / one };
     let samples: Vec<f64> = pairs.iter().map(sample).filter(|one| one.is_finite()).collect();
-    let median = |some: &mut [f64]| steady::median(some.to_vec()).unwrap_or(f64::NAN);
-    let interval = bootstrap::interval_of(median, &samples, CONFIDENCE, RESAMPLES, 1);
+    let interval = interval(samples.clone());
     let (none, same) = if is_share { (0.0, SAME_SHARES_WITHIN) } else { (1.0, SAME_WITHIN) };
     let finding = match interval {
-        Some((low, high)) if samples.len() >= ROUNDS_MIN => match (low - none, high - none) {
+        Some((low, high)) => match (low - none, high - none) {
             (low, high) if low > -same && high < same => Finding::Same,
             (low, high) if low <= 0.0 && high >= 0.0 => Finding::Noise,
             _ => Finding::Differs,
         },
-        _ => Finding::TooFew,
+        None => Finding::TooFew,
     };
     let value = steady::median(samples.clone())?;
     let (is_unsteady, is_bound) = (false, false);
     Some(Against { value, interval, rounds: samples.len(), finding, is_unsteady, is_bound })
+}
+
+/// The samples between which the median of what they are drawn from lies with `CONFIDENCE`: as many
+/// are left out at each end as a fair coin may show heads at most. None of too few.
+fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
+    samples.sort_by(f64::total_cmp);
+    let count = samples.len() as f64;
+    // The share of so many heads or fewer, as logarithms: 2^-1000 times 1000 over 500 is too.
+    let (mut heads, mut chance_ln, mut below) = (0, -count * std::f64::consts::LN_2, 0.0);
+    while heads < samples.len() / 2 && below + f64::exp(chance_ln) <= (1.0 - CONFIDENCE) / 2.0 {
+        below += f64::exp(chance_ln);
+        chance_ln += ((count - heads as f64) / (heads as f64 + 1.0)).ln();
+        heads += 1;
+    }
+    let least = heads.checked_sub(1)?;
+    Some((samples[least], samples[samples.len() - 1 - least]))
 }
 
 #[cfg(test)]
@@ -252,18 +265,31 @@ mod tests {
     fn a_server_is_no_other_than_itself() {
         let differs = count(Finding::Differs, 1.0, 10);
         assert!(differs <= 5, "{differs} of 100");
-        assert_eq!(count(Finding::TooFew, 1.0, 7), 100);
+        assert_eq!(count(Finding::TooFew, 1.0, 6), 100);
         let same = count(Finding::Same, 1.0, 200);
         assert!(same >= 95, "{same} of 100");
     }
 
     #[test]
     fn a_planted_difference_is_found() {
-        let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, 10));
-        assert!(counts.iter().all(|count| *count >= 90), "{counts:?} of 100");
+        // Of ten rounds two that are disturbed alike hide it.
+        for (rounds, least) in [(10, 75), (20, 95)] {
+            let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, rounds));
+            assert!(counts.iter().all(|count| *count >= least), "{counts:?} of 100");
+        }
         let told = found(&pairs(1, 10, 2.0), Kind::Rate).unwrap();
         let (low, high) = told.interval.unwrap();
         assert!(low > 1.5 && low <= told.value && told.value <= high && high < 2.9, "{told:?}");
+    }
+
+    #[test]
+    fn intervals_are_those_of_the_sign_tests_table() {
+        let of = |count: u32| interval((1..=count).rev().map(f64::from).collect());
+        let table = [(6, None), (7, Some((1.0, 7.0))), (9, Some((1.0, 9.0)))];
+        let more = [(10, Some((2.0, 9.0))), (20, Some((5.0, 16.0))), (1000, Some((466.0, 535.0)))];
+        for (count, expected) in table.into_iter().chain(more) {
+            assert_eq!(of(count), expected, "{count}");
+        }
     }
 
     #[test]
