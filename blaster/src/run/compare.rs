@@ -79,7 +79,7 @@ pub struct Plan {
 }
 
 /// A command that says where the server listens.
-fn placed(text: &str) -> Result<String, String> {
+pub(crate) fn placed(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
         false => Err(format!("where is it to listen? Write {PORT} in it, or {SOCKET}: {text}")),

@@ -3,12 +3,12 @@
 //! Where: a part of `flags`; called by `main`. Invariant: without a server nothing is sent to
 //! anybody; one that is only asked for its statistics gets no other request.
 
-use super::servers::{Driven, Said, usual};
+use super::servers::{Driven, Said};
 use super::text::{Answer, text};
 use super::{Question, memory};
 use crate::flags::{Given, NUMBERS, number, only, time};
-use crate::launch::{PORT, SOCKET};
 use crate::run::Plan;
+use crate::run::compare::placed;
 use crate::run::live::tell;
 use crate::search::{Goal, goal};
 use std::sync::Arc;
@@ -50,10 +50,12 @@ pub struct Sizing {
     /// Drive the server a shell starts with these words, {mb} being the memory found, {port} or
     /// {socket} its place; may be given often
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
+    #[arg(value_parser = |text: &str| placed(text))]
     starts: Vec<String>,
-    /// What a server must keep at its highest rate (default p99<1ms)
+    /// What a server must keep at its highest rate
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
-    objective: Option<Goal>,
+    #[arg(default_value = "p99<1ms")]
+    objective: Goal,
     /// Ask this server for its hits, and what it estimates of more memory and less: it gets no
     /// other request; may be given often
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
@@ -67,10 +69,6 @@ impl Sizing {
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         if self.memory_mb.len() > SIZES_MAX {
             return Err(format!("--memory: more than {SIZES_MAX}"));
-        }
-        let is_placed = |words: &&String| [PORT, SOCKET].iter().any(|place| words.contains(place));
-        if let Some(words) = self.starts.iter().find(|words| !is_placed(words)) {
-            return Err(format!("--start: where is it to listen? Write {PORT} in it: {words}"));
         }
         only(&given, &["out", "assert", "label", "agent"])?;
         self.plan.finish(given)
@@ -106,7 +104,7 @@ impl Sizing {
         };
         tell(&self.plan, "simulating the store at several sizes of memory: some seconds");
         let memory = memory(&question).map_err(|error| error.to_string())?;
-        let goal = self.objective.take().map_or_else(usual, Ok)?;
+        let goal = self.objective.clone();
         let driven = Driven::all(&mut self.plan, &self.starts, (&goal, &memory))?;
         let objective = goal.objective.to_string();
         let answer = Answer { rate_per_s, objective, memory, driven, said };

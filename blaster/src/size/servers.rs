@@ -8,7 +8,6 @@
 use super::Memory;
 use crate::launch::{self, Server};
 use crate::measure::Interval;
-use crate::measure::objective::Objective;
 use crate::result::version;
 use crate::run::{self, Plan, RunError, capacity};
 use crate::search::bracket::Limit;
@@ -176,13 +175,6 @@ impl Driven {
         let cpus = self.capacity_cpus? * rate_per_s / self.capacity_per_s?;
         cpus.is_finite().then(|| cpus.ceil().max(1.0))
     }
-}
-
-/// The objective of those who name none.
-pub(crate) fn usual() -> Result<Goal, String> {
-    let text = "p99<1ms";
-    let objective: Objective = text.parse().map_err(|error| format!("{error}"))?;
-    Ok(Goal { name: "p99".to_owned(), objective })
 }
 
 #[cfg(test)]
