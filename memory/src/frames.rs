@@ -16,6 +16,9 @@
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
+mod pinned;
+
+pub use pinned::Pinned;
 
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
@@ -23,7 +26,7 @@ use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
 use crate::sync::{AtomicU32, AtomicUsize, Line, Ordering, fence};
 use crate::words::Words;
-use std::{io, sync::Arc};
+use std::io;
 
 /// A frame holds at most this, except in the largest segments, where 64 frames fill one.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
@@ -108,10 +111,10 @@ impl Memory {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// One more reference to the chain at `head`; false when it has none left. The caller makes
-    /// sure afterwards that it is still the chain he meant.
+    /// One more reference to the chain at `head`; false when it has none left. It may be another
+    /// chain by now than the caller means.
     #[must_use]
-    pub fn hold(&self, head: u32) -> bool {
+    fn hold(&self, head: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
         let more = |word: u64| held(word).then(|| word + ONE_REF);
         let word = self.frames.words.word(head as usize);
@@ -335,91 +338,6 @@ impl Frames {
     }
 }
 
-/// The body of a large value, held until dropped; any thread may read it. It is read from a place
-/// that may be advanced.
-#[derive(Debug)]
-pub struct Pinned {
-    memory: Arc<Memory>,
-    head: u32,
-    bytes: usize,
-    /// So many bytes have been passed; the next lies in frame `at`.
-    passed: usize,
-    at: u32,
-}
-
-impl Pinned {
-    /// Takes over a reference to the chain at `head`, all of whose frames are full, `bytes` in sum.
-    #[must_use]
-    pub fn new(memory: Arc<Memory>, head: u32, bytes: usize) -> Self {
-        Self { memory, head, bytes, passed: 0, at: head }
-    }
-
-    /// Its bytes from its place on, in order, a frame at a time.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let (mut frame, mut left) = (self.at, self.bytes_left());
-        let mut from = self.passed % frame_bytes;
-        std::iter::from_fn(move || {
-            if left == 0 || frame == NONE {
-                return None;
-            }
-            let bytes = left.min(frame_bytes - from);
-            // SAFETY: the frame belongs to the chain this struct holds a reference to: it was
-            // written before it was published, is not changed afterwards and not reused before the
-            // reference goes; `from + bytes` is at most a frame.
-            let piece =
-                unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame).add(from), bytes) };
-            left -= bytes;
-            from = 0;
-            frame = self.memory.next(frame);
-            Some(piece)
-        })
-    }
-
-    /// Its place is `bytes` further on, at its end at most. Frames passed stay held.
-    pub fn advance(&mut self, bytes: usize) {
-        let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let to = self.passed.saturating_add(bytes).min(self.bytes);
-        for _ in self.passed / frame_bytes..to / frame_bytes {
-            self.at = self.memory.next(self.at);
-        }
-        self.passed = to;
-    }
-
-    /// Bytes from its place on.
-    #[must_use]
-    pub fn bytes_left(&self) -> usize {
-        self.bytes - self.passed
-    }
-
-    /// Does any frame of it lie in a segment from `from` on that has free frames?
-    #[must_use]
-    pub fn is_scattered(&self, from: u32) -> bool {
-        let frames = &self.memory.frames;
-        let (mut frame, mut left) = (self.head, self.bytes);
-        while left > 0 && frame != NONE {
-            if frames.is_scattered(frame, from) {
-                return true;
-            }
-            left = left.saturating_sub(frames.frame_bytes as usize);
-            frame = self.memory.next(frame);
-        }
-        false
-    }
-
-    /// All of its bytes, passed or not.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        self.memory.release(self.head);
-    }
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn low(word: u64) -> u32 {
     word as u32
@@ -428,7 +346,7 @@ fn low(word: u64) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::{cell::Cell, sync::Arc};
 
     thread_local! {
         /// Steps from a frame to the next that this thread has taken.
@@ -456,9 +374,9 @@ mod tests {
         let free = memory.segments.free();
         let (head, second) = (memory.take_frame(0).unwrap(), memory.take_frame(0).unwrap());
         memory.chain(head, second);
-        assert!(memory.hold(head));
         let bytes = memory.frames.frame_bytes as usize;
-        let pinned = Pinned::new(Arc::clone(&memory), head, bytes + 3);
+        // SAFETY: the chain is this test's own.
+        let pinned = unsafe { Pinned::hold(&memory, head, bytes + 3) }.expect("held");
         assert_eq!(pinned.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [bytes, 3]);
         assert_eq!(memory.release(head), 0);
         drop(pinned);
@@ -480,8 +398,9 @@ mod tests {
             (0..40).flat_map(|number| std::iter::repeat_n(number, frame_bytes)).collect();
         for step in [1, frame_bytes - 1, frame_bytes, frame_bytes + 1, 3 * frame_bytes, usize::MAX]
         {
-            assert!(memory.hold(frames[0]));
-            let mut pinned = Pinned::new(Arc::clone(&memory), frames[0], expected.len());
+            // SAFETY: the chain is this test's own.
+            let pinned = unsafe { Pinned::hold(&memory, frames[0], expected.len()) };
+            let mut pinned = pinned.expect("held");
             let (mut read, mut reads) = (Vec::new(), 0);
             let before = STEPS.get();
             while pinned.bytes_left() > 0 {

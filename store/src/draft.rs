@@ -9,7 +9,7 @@
 use crate::Store;
 use crate::column::{Column, Local};
 use crate::verbs::Refused;
-use memory::frames::Memory;
+use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
 use std::sync::Arc;
 
@@ -32,11 +32,12 @@ pub struct Draft {
     copied: Option<Vec<u8>>,
 }
 
-/// A complete value: full frames, and what they leave over.
-pub(crate) struct Whole {
+/// A complete value, in frames that its draft owns: full ones, and what they leave over.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole<'d> {
     pub(crate) first_frame: Option<u32>,
-    rest_frame: Option<u32>,
-    rest_bytes: usize,
+    pub(crate) rest: &'d [u8],
+    pub(crate) value_bytes: u32,
 }
 
 impl Draft {
@@ -153,7 +154,7 @@ impl Draft {
     ///
     /// # Panics
     /// When bytes are missing.
-    pub(crate) fn whole(&mut self) -> Whole {
+    pub(crate) fn whole(&mut self) -> Whole<'_> {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
         let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
         if rest_bytes != 0 && self.rest.is_none() {
@@ -164,14 +165,24 @@ impl Draft {
             }
             self.rest = self.last;
         }
-        Whole { first_frame: self.first, rest_frame: self.rest, rest_bytes }
+        let rest: &[u8] = match self.rest {
+            // SAFETY: the frame is this draft's, which filled as many bytes of it and does not
+            // write to it again, for nothing is missing. It is given back by `give_back` alone,
+            // which takes the draft mutably, as long as the slice borrows it.
+            Some(frame) => unsafe {
+                std::slice::from_raw_parts(self.memory.frame_at(frame), rest_bytes)
+            },
+            None => &[],
+        };
+        Whole { first_frame: self.first, rest, value_bytes: self.value_bytes }
     }
 
     /// All of it in one piece, to be put together with what it extends: copied once, and its frames
     /// are given back, for they would be lacked. What it counts as arriving bounds the copies.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
-            self.copied = Some(self.whole().copy(&self.memory, self.value_bytes));
+            let memory = Arc::clone(&self.memory);
+            self.copied = Some(self.whole().copy(&memory));
             self.give_back();
         }
         self.copied.as_deref().unwrap_or(&[])
@@ -208,25 +219,15 @@ impl Drop for Draft {
     }
 }
 
-impl Whole {
-    /// What the full frames leave over.
-    pub(crate) fn rest<'m>(&self, memory: &'m Memory) -> &'m [u8] {
-        let Some(frame) = self.rest_frame else { return &[] };
-        // SAFETY: written by the draft that still holds it, in full, and not changed since.
-        unsafe { std::slice::from_raw_parts(memory.frame_at(frame), self.rest_bytes) }
-    }
-
+impl Whole<'_> {
     /// All of it, copied.
-    pub(crate) fn copy(&self, memory: &Arc<Memory>, value_bytes: u32) -> Vec<u8> {
-        let mut all = Vec::with_capacity(value_bytes as usize);
-        let framed = value_bytes as usize - self.rest_bytes;
-        if let Some(first) = self.first_frame
-            && memory.hold(first)
-        {
-            let pinned = memory::frames::Pinned::new(Arc::clone(memory), first, framed);
-            pinned.pieces().for_each(|piece| all.extend_from_slice(piece));
-        }
-        all.extend_from_slice(self.rest(memory));
-        all
+    fn copy(&self, memory: &Arc<Memory>) -> Vec<u8> {
+        let framed = self.value_bytes as usize - self.rest.len();
+        // SAFETY: the draft owns the frames and has filled them with so many bytes.
+        let hold = |first| unsafe { Pinned::hold(memory, first, framed) };
+        let pinned = self.first_frame.and_then(hold);
+        let mut pieces: Vec<&[u8]> = pinned.iter().flat_map(Pinned::pieces).collect();
+        pieces.push(self.rest);
+        pieces.concat()
     }
 }

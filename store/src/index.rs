@@ -32,7 +32,7 @@ pub(crate) mod slot;
 pub(crate) mod unlink;
 mod width;
 
-pub(crate) use locked::{At, Full, Locked};
+pub(crate) use locked::{At, Locked};
 
 use ghost::{Ghost, Remembered};
 use grow::Moving;

@@ -8,7 +8,10 @@
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
+mod place;
 mod timed;
+
+pub(crate) use place::{Place, Written};
 
 use crate::calendar::Calendar;
 use crate::flush::Flush;
@@ -39,14 +42,6 @@ const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
 /// A segment is not walked sooner after a walk because an item's life was shortened.
 const WALK_SECONDS_MIN: u32 = 60;
-
-/// Bytes in an open segment, the caller's until committed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) segment: u32,
-    pub(crate) loc: u64,
-    pub(crate) bytes: u32,
-}
 
 /// A segment being filled by compaction, and the place in the queue kept for it.
 #[derive(Debug)]
@@ -220,8 +215,8 @@ impl Log {
             return Some(place);
         }
         let place = self.reserve_untimed(queue, appender, bytes, keep)?;
-        if !NEVER.contains(&exptime) && self.segment(place.segment).due() == u32::MAX {
-            self.note_due(place.segment, exptime);
+        if !NEVER.contains(&exptime) && self.segment(place.segment()).due() == u32::MAX {
+            self.note_due(place.segment(), exptime);
         }
         Some(place)
     }
@@ -516,7 +511,7 @@ impl Log {
 
     fn place(&self, segment: u32, offset: u32, bytes: u32) -> Place {
         let loc = self.memory.region.start(segment) + u64::from(offset);
-        Place { segment, loc, bytes }
+        Place::new(segment, loc, bytes)
     }
 
     fn sealed(&self, segment: u32) {
@@ -617,21 +612,6 @@ impl Log {
         there.shorten_exp(exptime);
         let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
         self.note_due_earlier(segment, exptime.max(rested));
-    }
-
-    /// The place holds a published item, or a void.
-    pub(crate) fn commit(&self, place: Place) {
-        if self.segment(place.segment).commit(place.bytes) {
-            // What was linked after it was sealed counts too.
-            self.note_first_due(place.segment);
-            self.retire_if_dead(place.segment);
-        }
-    }
-
-    /// The place holds a void.
-    pub(crate) fn commit_void(&self, place: Place) {
-        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum
-        self.commit(place);
     }
 
     /// Bytes of voids, less those of retired segments; may be less than nothing.

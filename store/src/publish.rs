@@ -9,9 +9,9 @@
 use crate::Store;
 use crate::column::Local;
 use crate::index::slot::{FETCHED, Slot};
-use crate::index::{At, Full, Locked};
-use crate::item::{self, CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
-use crate::log::Place;
+use crate::index::{At, Locked};
+use crate::item::{CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
+use crate::log::{Place, Written};
 use crate::policy::{Policy, Queue};
 use crate::verbs::Refused;
 use memory::plant::{self, Fault};
@@ -155,28 +155,11 @@ impl Store {
         }
     }
 
-    /// Writes an item to a place of its shape's extent.
-    pub(crate) fn write(&self, place: Place, shape: Shape, fields: &Fields<'_>) {
-        assert_eq!(shape.extent(), place.bytes, "a place for exactly this item");
-        assert_eq!(shape.cas() != CasWidth::None, self.layout.cas, "as all of the store's items");
-        let base = self.log.segment(place.segment).cas_base();
-        // SAFETY: the place was reserved for the caller and is not committed yet: its bytes are his
-        // alone.
-        unsafe { item::write(&self.memory().region, place.loc, shape, fields, base) };
-    }
-
     /// Was everything flushed since the place was taken? What is linked there would go with it, and
     /// with what it replaces, though that may be of after the flush. To be asked under the lock
     /// that links, after what is there was looked at.
-    pub(crate) fn is_outdated(&self, place: Place) -> bool {
-        self.log.segment(place.segment).epoch() != self.log.epoch()
-    }
-
-    /// Nothing came of a place.
-    pub(crate) fn void(&self, place: Place) {
-        // SAFETY: as in `write`.
-        unsafe { item::write_void(&self.memory().region, place.loc, place.bytes) };
-        self.log.commit_void(place);
+    pub(crate) fn is_outdated(&self, place: &Place) -> bool {
+        self.log.segment(place.segment()).epoch() != self.log.epoch()
     }
 }
 
@@ -246,8 +229,8 @@ impl Local {
     /// Writes an item and sets its slot: in `old`'s place, or a new one.
     ///
     /// # Errors
-    /// `Full`: a new slot needs an overflow line, and there is no memory for one. Nothing was
-    /// published.
+    /// A new slot needs an overflow line, and there is no memory for one. Nothing was published,
+    /// and the place is given back.
     pub(crate) fn link<'i>(
         &mut self,
         store: &'i Store,
@@ -255,18 +238,19 @@ impl Local {
         old: Option<At<'i>>,
         slot: Slot,
         (place, shape, fields): (Place, Shape, &Fields<'_>),
-    ) -> Result<(), Full> {
-        store.write(place, shape, fields);
-        let segment = store.log.segment(place.segment);
+    ) -> Result<Written, Place> {
+        let written = store.log.write(place, store.layout, shape, fields);
+        let place = written.place();
+        let segment = store.log.segment(place.segment());
         let never = fields.exptime == 0;
         let exptime = if never { u32::MAX } else { fields.exptime };
-        segment.link(place.bytes, exptime, shape.is_chained());
+        segment.link(place.bytes(), exptime, shape.is_chained());
         match old {
             Some(at) => locked.set(at, slot),
             None => {
-                if let Err(full) = locked.insert(slot) {
-                    segment.unlink(place.bytes);
-                    return Err(full);
+                if locked.insert(slot).is_err() {
+                    segment.unlink(place.bytes());
+                    return Err(written.take_back());
                 }
                 self.items += 1;
                 if let Some(from) = locked.recall() {
@@ -277,8 +261,8 @@ impl Local {
         }
         let counters = self.counters(store);
         counters.curr_items.add(1);
-        counters.link(store.log.queue_of(place.segment), item_bytes(shape));
-        Ok(())
+        counters.link(store.log.queue_of(place.segment()), item_bytes(shape));
+        Ok(written)
     }
 
     /// An item is linked no more: its bytes are dead, its frames go. Not under a lock.
@@ -342,24 +326,24 @@ impl Local {
             let new = match plan(seen.as_ref()) {
                 Plan::Answer(answer) => {
                     drop(locked);
-                    store.void(place);
+                    store.log.void(place);
                     return Ok(Modified::Answered(answer));
                 }
                 Plan::Write(new)
                     if shape_of(store, key, seen.as_ref(), &new) == shape
-                        && !store.is_outdated(place) =>
+                        && !store.is_outdated(&place) =>
                 {
                     new
                 }
                 Plan::Write(_) => {
                     drop(locked);
-                    store.void(place);
+                    store.log.void(place);
                     continue;
                 }
             };
             let cas = self.cas_of(store, &new, seen.map_or(0, |seen| seen.cas));
             let fields = fields_of(key, seen.as_ref(), &new, cas, self.minute);
-            let mut slot = Slot::new(hash, place.loc);
+            let mut slot = Slot::new(hash, place.loc());
             if let Some(seen) = &seen {
                 slot = slot.with_cnt(seen.slot.cnt());
                 slot.0 |= seen.slot.0 & new.keep_bits;
@@ -368,11 +352,14 @@ impl Local {
             let at = old.as_ref().map(|old| old.at);
             let linked = self.link(store, &mut locked, at, slot, (place, shape, &fields));
             drop(locked);
-            if linked.is_err() {
-                store.void(place);
-                self.make_index_room(store, hash)?;
-                continue;
-            }
+            let written = match linked {
+                Ok(written) => written,
+                Err(place) => {
+                    store.log.void(place);
+                    self.make_index_room(store, hash)?;
+                    continue;
+                }
+            };
             if let Some(Old { seen, .. }) = &old {
                 let (loc, frame) = (seen.slot.loc(), seen.item.first_frame());
                 match shape.is_chained() && frame == Some(fields.first_frame) {
@@ -380,7 +367,7 @@ impl Local {
                     false => self.dispose(store, loc, &seen.item),
                 }
             }
-            store.log.commit(place);
+            store.log.commit(written);
             self.settle_index(store);
             return Ok(Modified::Written { cas });
         }

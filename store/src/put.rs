@@ -6,6 +6,7 @@
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
 use crate::column::Local;
+use crate::draft::Whole;
 use crate::index::slot::{STALE, Slot, WON};
 use crate::item::{CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::publish::{ATTEMPTS_MAX, Fate, Modified, New, NewCas, NewValue, Old, Plan, Seen};
@@ -182,10 +183,8 @@ impl Local {
         put: &Put<'_>,
         draft: &mut Draft,
     ) -> Result<Stored, Refused> {
-        let value_bytes = draft.value_bytes();
-        let whole = draft.whole();
-        let parts =
-            Parts { first_frame: whole.first_frame, log: whole.rest(store.memory()), value_bytes };
+        let Whole { first_frame, rest, value_bytes } = draft.whole();
+        let parts = Parts { first_frame, log: rest, value_bytes };
         let stored = self.publish(store, hash, put, &parts)?;
         if matches!(stored, Stored::Stored { .. }) {
             draft.published();
@@ -260,33 +259,36 @@ impl Local {
                 _ if plant::is(Fault::ConditionNotAskedAgain) => (put.exptime, 0),
                 Decision::Answer(answer) => {
                     drop(locked);
-                    store.void(place);
+                    store.log.void(place);
                     self.count_cas(store, put, answer);
                     return Ok(answer);
                 }
             };
-            if store.is_outdated(place) {
+            if store.is_outdated(&place) {
                 // There was a flush: its place is to be another.
                 drop(locked);
-                store.void(place);
+                store.log.void(place);
                 continue;
             }
             let fields =
                 self.fields_of(store, put, parts, seen.map_or(0, |seen| seen.cas), exptime);
             let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
-            let slot = Slot(Slot::new(hash, place.loc).0 | bits).with_cnt(cnt);
+            let slot = Slot(Slot::new(hash, place.loc()).0 | bits).with_cnt(cnt);
             let at = old.as_ref().map(|old| old.at);
             let linked = self.link(store, &mut locked, at, slot, (place, shape, &fields));
             drop(locked);
-            if linked.is_err() {
-                store.void(place);
-                self.make_index_room(store, hash)?;
-                continue;
-            }
+            let written = match linked {
+                Ok(written) => written,
+                Err(place) => {
+                    store.log.void(place);
+                    self.make_index_room(store, hash)?;
+                    continue;
+                }
+            };
             if let Some(old) = &old {
                 self.dispose(store, old.seen.slot.loc(), &old.seen.item);
             }
-            store.log.commit(place);
+            store.log.commit(written);
             self.settle_index(store);
             return Ok(self.stored(store, put, parts, fields.cas));
         }
@@ -473,9 +475,8 @@ impl Local {
             return Ok(Some(Stored::NotStored));
         }
         let mut draft = Draft::of(self, store, &pieces)?;
-        let whole = draft.whole();
-        let rest = whole.rest(store.memory());
-        let value = match whole.first_frame {
+        let Whole { first_frame, rest, .. } = draft.whole();
+        let value = match first_frame {
             Some(first) => NewValue::Frames(first, rest, value_bytes),
             None => NewValue::Padded(rest, rest.len()),
         };

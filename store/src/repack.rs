@@ -14,7 +14,6 @@ use crate::room::{Aim, Drain, Drained, Moved};
 use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
-use std::sync::Arc;
 
 /// Longer values fill whole segments, but for their ends, and stay where they are: a copy takes too
 /// long.
@@ -79,11 +78,10 @@ impl Local {
             return 0;
         };
         let memory = store.memory();
-        if !memory.hold(old) {
-            return 0;
-        }
-        let pinned = Pinned::new(Arc::clone(memory), old, framed_bytes as usize);
-        // Held now, and linked still: it is this item's chain.
+        // SAFETY: both are the item's; that it is linked still is asked next, and only a copy of
+        // what is linked is read.
+        let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
+        let Some(pinned) = pinned else { return 0 };
         let linked = store.index.find(hash, |slot| slot.loc() == loc).is_some();
         if !linked || !pinned.is_scattered(from) {
             return 0;

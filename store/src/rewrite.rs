@@ -22,6 +22,8 @@
 //! Whoever changes or copies items under the lock (drains, touches, other writers) meets no
 //! rewriting at all. Walkers read only shapes without the lock.
 
+#![allow(unsafe_code, reason = "holds frames")]
+
 use crate::Store;
 use crate::column::Local;
 use crate::index::Locked;
@@ -32,7 +34,6 @@ use crate::publish::{Fate, Old};
 use crate::verbs::{Appended, Value};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
-use std::sync::Arc;
 
 /// What a reader got of a value.
 pub(crate) enum Taken<'s> {
@@ -51,12 +52,11 @@ pub(crate) fn is_short(shape: Shape) -> bool {
 /// Holds the frames of an item's value, from the first on.
 #[inline(never)]
 fn hold(store: &Store, item: &Item<'_>, first: u32) -> Option<Pinned> {
-    if !store.memory().hold(first) {
-        return None;
-    }
     let (value_bytes, log_bytes) = item.value_bytes();
     let framed = (value_bytes - log_bytes) as usize;
-    Some(Pinned::new(Arc::clone(store.memory()), first, framed))
+    // SAFETY: both are the item's. Who is given the value either holds the group's lock or asks
+    // `Found::is_unchanged` before it is read, which is no for an item that is not linked.
+    unsafe { Pinned::hold(store.memory(), first, framed) }
 }
 
 impl Local {

@@ -14,7 +14,9 @@ use hypostyle::out::Out;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
 use protocol::{Session, Speak};
-use store::{Appended, Around, Column, Head, Looked, Wants};
+use store::{
+    Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Stored, Verb, Wants,
+};
 
 use crate::Options;
 use crate::measure::in_process::{
@@ -61,7 +63,8 @@ impl Bench {
             true => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
             false => 4 * payload_bytes + (64 << 20),
         };
-        let value = vec![b'v'; value_bytes];
+        // What counts is text of digits.
+        let value = vec![if op == Op::Incr { b'0' } else { b'v' }; value_bytes];
         let mut context = context_of(memory_bytes, options)?;
         // A store that must evict is filled over and over, until all it does is replace.
         let filled = match op.is_evicting() {
@@ -165,6 +168,8 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
         Op::SetSame | Op::SetNew | Op::SetSameEvicting | Op::SetNewEvicting => {
             batched(batches, column, true, |column, key| set(column, key, value))
         }
+        Op::Incr => batched(batches, column, true, incr),
+        Op::Append => batched(batches, column, true, append),
         Op::Delete => batched(batches, column, true, |column, key| match column.delete(key) {
             true => Ok(()),
             false => fail("a key that was stored is missing".to_owned()),
@@ -208,6 +213,22 @@ fn batched<'k>(
         }
     }
     Ok(())
+}
+
+fn incr(column: &mut Column, key: &Key) -> Outcome<()> {
+    let one =
+        Delta { key, incr: true, delta: 1, cas: 0, cas_in: None, vivify: None, exptime: None };
+    match column.delta(&one) {
+        Ok(Counted::Counted { vivified: false, .. }) => Ok(()),
+        other => fail(format!("a number that is not counted up: {other:?}")),
+    }
+}
+
+fn append(column: &mut Column, key: &Key) -> Outcome<()> {
+    match column.put(&Put::new(Verb::Append, key), Body::Bytes(b", and on")) {
+        Ok(Stored::Stored { .. }) => Ok(()),
+        other => fail(format!("a value that is not extended: {other:?}")),
+    }
 }
 
 /// GETs that must hit, and of whose heads what a reply to `get` shows is read.

@@ -23,6 +23,10 @@ pub(crate) enum Op {
     SetNew,
     SetSameEvicting,
     SetNewEvicting,
+    /// A number over another of no more digits.
+    Incr,
+    /// A few bytes behind a value.
+    Append,
     Delete,
     RequestGetHit,
     /// Sixteen arrive together.
@@ -42,7 +46,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 25] = [
+    pub(crate) const ALL: [(&'static str, Op); 27] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -54,6 +58,8 @@ impl Op {
         ("store: set, new key", Op::SetNew),
         ("store: set, same size over, evicting", Op::SetSameEvicting),
         ("store: set, new key, evicting", Op::SetNewEvicting),
+        ("store: incr", Op::Incr),
+        ("store: append", Op::Append),
         ("store: delete", Op::Delete),
         ("request: get, hit", Op::RequestGetHit),
         ("request: get, hit, 16 together", Op::RequestGetHitAhead),
@@ -96,7 +102,7 @@ impl Op {
 
     /// Whether each key serves once.
     pub(crate) fn is_once_a_key(self) -> bool {
-        matches!(self, Op::GetHitFirst | Op::Delete) || self.is_of_new_keys()
+        matches!(self, Op::GetHitFirst | Op::Append | Op::Delete) || self.is_of_new_keys()
     }
 
     /// Whether sixteen requests arrive together.

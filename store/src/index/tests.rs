@@ -1,5 +1,6 @@
 //! The index alone, its items played by hashes: `loc` is the key, its hash a mix of it.
 
+use super::locked::Full;
 use super::*;
 use crate::policy::Queue;
 

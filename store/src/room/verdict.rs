@@ -173,45 +173,46 @@ impl Local {
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else {
             drop(locked);
-            store.void(place);
+            store.log.void(place);
             return Drained::Done;
         };
         let cas = item.cas(|| from.cas_base());
         if shape.cas() == CasWidth::Short && store.cas_width(cas) == CasWidth::Long {
             drop(locked);
-            store.void(place);
+            store.log.void(place);
             return Drained::NoRoom;
         }
         // Flushed since it was looked at: among what is stored after the flush it would be back.
-        if store.log.segment(place.segment).epoch() != from.epoch()
+        if store.log.segment(place.segment()).epoch() != from.epoch()
             && !plant::is(Fault::FlushedMoved)
         {
             locked.remove(at);
             drop(locked);
             self.items -= 1;
-            store.void(place);
+            store.log.void(place);
             self.dispose(store, loc, item);
             return Drained::Done;
         }
         let fields = item.fields();
         let first_frame = first_frame.unwrap_or(fields.first_frame);
         let fields = Fields { cas, first_frame, ..fields };
-        store.write(place, shape, &fields);
+        let written = store.log.write(place, store.layout, shape, &fields);
+        let place = written.place();
         let never = fields.exptime == 0;
         let exptime = if never { u32::MAX } else { fields.exptime };
-        let to = store.log.segment(place.segment);
-        to.link(place.bytes, exptime, shape.is_chained());
+        let to = store.log.segment(place.segment());
+        to.link(place.bytes(), exptime, shape.is_chained());
         if !never && to.due() == u32::MAX {
             // Compaction's own open segment: nobody else says when to look at it.
-            store.log.note_due(place.segment, exptime);
+            store.log.note_due(place.segment(), exptime);
         }
         locked.update(at, |slot| {
-            let moved: Slot = slot.at(place.loc);
+            let moved: Slot = slot.at(place.loc());
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
         drop(locked);
         let counters = self.counters(store);
-        counters.link(store.log.queue_of(place.segment), item_bytes(shape));
+        counters.link(store.log.queue_of(place.segment()), item_bytes(shape));
         let (from, old) = (region.segment_of(loc), item.shape());
         counters.unlink(store.log.queue_of(from), item_bytes(old), old.extent());
         match cnt {
@@ -219,7 +220,7 @@ impl Local {
             Some(_) => counters.spared_bytes.add(u64::from(shape.extent())),
         }
         store.log.unlink(loc, item.extent());
-        store.log.commit(place);
+        store.log.commit(written);
         Drained::Moved
     }
 }

@@ -1,0 +1,104 @@
+//! The body of a large value, held by whoever reads it.
+//!
+//! Where: a hit gives one to the connection, which sends the body from where it lies.
+//! Invariant: the frames stay what they are as long as this lives, whatever becomes of the item.
+//! Source: none; a reference count.
+
+#![allow(unsafe_code, reason = "reads frames in the mapping")]
+
+use super::Memory;
+use crate::segments::NONE;
+use std::sync::Arc;
+
+/// The body of a large value, held until dropped; any thread may read it. It is read from a place
+/// that may be advanced.
+#[derive(Debug)]
+pub struct Pinned {
+    memory: Arc<Memory>,
+    head: u32,
+    bytes: usize,
+    /// So many bytes have been passed; the next lies in frame `at`.
+    passed: usize,
+    at: u32,
+}
+
+impl Pinned {
+    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None`: the chain
+    /// is free, so what named it is linked no more.
+    ///
+    /// # Safety
+    /// `head` and `bytes` come from one item or draft. Where others may unlink the item, the caller
+    /// makes sure after this call, and before he reads any piece, that it is still linked; if it is
+    /// not, the frames may be another's already, and he drops what he holds.
+    #[must_use]
+    pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
+        let pinned = || Self { memory: Arc::clone(memory), head, bytes, passed: 0, at: head };
+        memory.hold(head).then(pinned)
+    }
+
+    /// Its bytes from its place on, in order, a frame at a time.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let frame_bytes = self.memory.frames.frame_bytes as usize;
+        let (mut frame, mut left) = (self.at, self.bytes_left());
+        let mut from = self.passed % frame_bytes;
+        std::iter::from_fn(move || {
+            if left == 0 || frame == NONE {
+                return None;
+            }
+            let bytes = left.min(frame_bytes - from);
+            // SAFETY: the frame is in the chain that this struct holds a reference to, by the
+            // contract of `hold`: it was filled before the chain was published, nobody writes to it
+            // afterwards, and it is not free before the reference goes, which the piece, borrowed
+            // from `self`, does not outlive. `from + bytes` is at most a frame.
+            let piece =
+                unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame).add(from), bytes) };
+            left -= bytes;
+            from = 0;
+            frame = self.memory.next(frame);
+            Some(piece)
+        })
+    }
+
+    /// Its place is `bytes` further on, at its end at most. Frames passed stay held.
+    pub fn advance(&mut self, bytes: usize) {
+        let frame_bytes = self.memory.frames.frame_bytes as usize;
+        let to = self.passed.saturating_add(bytes).min(self.bytes);
+        for _ in self.passed / frame_bytes..to / frame_bytes {
+            self.at = self.memory.next(self.at);
+        }
+        self.passed = to;
+    }
+
+    /// Bytes from its place on.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        self.bytes - self.passed
+    }
+
+    /// Does any frame of it lie in a segment from `from` on that has free frames?
+    #[must_use]
+    pub fn is_scattered(&self, from: u32) -> bool {
+        let frames = &self.memory.frames;
+        let (mut frame, mut left) = (self.head, self.bytes);
+        while left > 0 && frame != NONE {
+            if frames.is_scattered(frame, from) {
+                return true;
+            }
+            left = left.saturating_sub(frames.frame_bytes as usize);
+            frame = self.memory.next(frame);
+        }
+        false
+    }
+
+    /// All of its bytes, passed or not.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.memory.release(self.head);
+    }
+}
