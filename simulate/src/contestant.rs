@@ -105,11 +105,9 @@ fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> &'static str {
 impl fmt::Display for Contestant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contestant::Ours(policy) => out.pad(name_of(&Eviction::ALL, policy)),
+            Contestant::Ours(policy) => out.pad(policy.name()),
             Contestant::Reference(reference) => out.pad(name_of(&Reference::ALL, reference)),
-            Contestant::Live(policy) => {
-                out.pad(&format!("{LIVE}{}", name_of(&Eviction::ALL, policy)))
-            }
+            Contestant::Live(policy) => out.pad(&format!("{LIVE}{}", policy.name())),
         }
     }
 }

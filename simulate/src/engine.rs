@@ -17,7 +17,7 @@ use store::policy::room::{
     Deadest, Debt, REWRITTEN_BYTES_MAX, SLICE_BYTES_MIN, VERSION_MAX, either, high, is_too_dead,
     keep, pay_factor, worth, young_from,
 };
-use store::policy::{CNT_MAX, Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
+use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdict};
 
 /// A slice is at least the same part of a segment here as of one of so many bytes there.
 const SLICES_OF_BYTES: u64 = 256 << 10;
@@ -164,7 +164,7 @@ impl<'w> Engine<'w> {
         Engine {
             policy,
             budget: settings.budget,
-            has_ghost: policy.admit(false) != policy.admit(true),
+            has_ghost: policy.remembered() != Remembered::None,
             window_percent: u32::try_from(policy.window_percent()).unwrap_or(100),
             share: policy.share(),
             segment_bytes: (capacity_bytes / segments).max(1),
@@ -176,7 +176,7 @@ impl<'w> Engine<'w> {
             numbers: Vec::new(),
             probation: Lane::default(),
             main: Lane::default(),
-            ghost: Ghost::new(capacity_items as f64 * settings.ghost, remembers_main(policy)),
+            ghost: Ghost::new(capacity_items as f64 * settings.ghost, policy.remembered()),
             tickets: 0,
             live_items: 0,
             unused_bytes: capacity_bytes,
@@ -539,14 +539,12 @@ impl<'w> Engine<'w> {
         };
         let verdict = self.policy.judge(drained, self.debt.pressure(self.shape.capacity_bytes));
         self.unlink(key);
-        let (is_moved, is_remembered) = match verdict {
-            Verdict::Spare(cnt) => (self.append(Queue::Main, key, cnt, 0), true),
-            Verdict::Evict { remember } => (false, remember),
+        let is_moved = match verdict {
+            Verdict::Spare(cnt) => self.append(Queue::Main, key, cnt, 0),
+            Verdict::Evict => false,
         };
         if !is_moved {
-            if is_remembered {
-                self.ghost.push(drained.queue, mix(u64::from(key)));
-            }
+            self.ghost.push(drained.queue, mix(u64::from(key)));
             self.debt.freed(bytes);
         }
         if matches!(verdict, Verdict::Spare(_)) {
@@ -574,12 +572,6 @@ impl<'w> Engine<'w> {
         self.drain = None;
         self.retire(drain.segment);
     }
-}
-
-/// Does the ghost take note of what leaves the main queue?
-fn remembers_main(policy: Eviction) -> bool {
-    let unused = Drained { queue: Queue::Main, cnt: 0, bytes: 1, mean_bytes: 1 };
-    policy.judge(unused, Pressure::default()) == Verdict::Evict { remember: true }
 }
 
 impl Default for Segment {

@@ -34,7 +34,8 @@ mod width;
 
 pub(crate) use locked::{At, Locked};
 
-use ghost::{Ghost, Remembered};
+use crate::policy::Remembered;
+use ghost::Ghost;
 use grow::Moving;
 use memory::plant::{self, Fault};
 use memory::sync::{

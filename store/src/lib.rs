@@ -57,7 +57,6 @@ use growth::Growth;
 use harvest::Harvest;
 use hash::KeyHash;
 use index::Index;
-use index::ghost::Remembered;
 use item::Layout;
 use limit::Limit;
 use log::Log;
@@ -65,7 +64,7 @@ use memory::frames::Memory;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
 use mrc::Mrc;
-use policy::{Drained, Eviction, Policy, Pressure, Queue, Share, Verdict};
+use policy::{Eviction, Queue, Remembered, Share};
 use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
@@ -183,7 +182,11 @@ impl Store {
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
-        let index = Index::new(bytes_max, groups_log, remembered(config.eviction))?;
+        let index = Index::new(
+            bytes_max,
+            groups_log,
+            config.eviction.map_or(Remembered::None, Eviction::remembered),
+        )?;
         Ok((memory, index))
     }
 
@@ -302,16 +305,4 @@ impl Store {
 /// nothing is nothing.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
-}
-
-/// Which evictions a policy wants to know of later.
-fn remembered(eviction: Option<Eviction>) -> Remembered {
-    let Some(policy) = eviction.filter(|one| one.admit(false) != one.admit(true)) else {
-        return Remembered::None;
-    };
-    let unused = Drained { queue: Queue::Main, cnt: 0, bytes: 1, mean_bytes: 0 };
-    match policy.judge(unused, Pressure::default()) {
-        Verdict::Evict { remember: true } => Remembered::Both,
-        _ => Remembered::Probation,
-    }
 }

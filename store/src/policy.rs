@@ -4,9 +4,10 @@
 //! The offline simulator asks the same code, so that what is simulated is what runs; so it does for
 //! what `room` says of the work.
 //! Invariant: no state, no memory, no clock: a policy sees what it is shown. Counters only fall
-//! here, and pressure always ends by freeing something. Adding one: a file here, a row in
-//! `Eviction`.
-//! Source: the paper's section 4.2.3; `store-design` notes of each file.
+//! here, and pressure always ends by freeing something.
+//! Adding a policy: a file here that implements `Policy`, and its row in `policies!`. Command line,
+//! help, `stats settings`, ghost, simulator and the tests of each policy follow from the row.
+//! Source: the paper's section 4.2.3; each file's own source.
 
 mod clock2q;
 mod fifo;
@@ -32,10 +33,18 @@ pub enum Verdict {
     /// Goes to the young end of the main queue with this counter.
     Spare(u8),
     /// Makes room.
-    Evict {
-        /// The ghost takes note of its key.
-        remember: bool,
-    },
+    Evict,
+}
+
+/// Which evicted keys the ghost remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remembered {
+    /// None.
+    None,
+    /// Those that left probation.
+    Probation,
+    /// All, with the queue that they left.
+    Both,
 }
 
 /// How hard room is needed.
@@ -60,29 +69,43 @@ pub struct Drained {
     pub mean_bytes: u32,
 }
 
-/// An eviction policy.
-pub trait Policy {
-    /// The queue that a new item enters; `remembered`: the ghost knows its key.
-    fn admit(&self, remembered: bool) -> Queue;
-    /// The queue to make room in, by the live bytes of each; `share`: what probation ought to have.
-    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
-    /// What becomes of an item.
-    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict;
-
+/// An eviction policy: constants, and functions of what they are shown.
+trait Policy {
+    /// The evicted keys that the ghost remembers.
+    const REMEMBERED: Remembered;
     /// The youngest part of each queue, in percent, in which hits do not raise the counter.
-    fn window_percent(&self) -> u64 {
-        0
-    }
-
+    const WINDOW_PERCENT: u64 = 0;
     /// Probation's share to begin with.
-    fn share(&self) -> Share {
-        Share(0.0)
+    const SHARE: Share = Share(0.0);
+
+    /// The queue that a new item enters; `remembered`: the ghost knows its key.
+    fn admit(remembered: bool) -> Queue;
+    /// The queue to make room in, by the live bytes of each; `share`: what probation ought to have.
+    fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
+    /// From this counter on an item is spared, while nothing presses.
+    fn bar(item: Drained) -> u8;
+    /// The counter with which a spared item goes on.
+    fn spared_cnt(item: Drained) -> u8;
+
+    /// From this counter on an item is spared under debt, whatever `bar` says below it.
+    fn bar_in_debt(is_stuck: bool) -> u8 {
+        if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
 
-    /// Its share from now on: a key that the ghost remembers is stored again, having left the queue
-    /// `from`; `item_bytes` of `all_bytes` that are live. Lost updates are harmless.
-    fn rebalance(&self, share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
+    /// Probation's share from now on: a key that the ghost remembers is stored again, having left
+    /// the queue `from`; `item_bytes` of `all_bytes` that are live. Lost updates are harmless.
+    fn rebalance(share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
         share
+    }
+
+    /// What becomes of an item.
+    fn judge(item: Drained, pressure: Pressure) -> Verdict {
+        let debt = if pressure.in_debt { Self::bar_in_debt(pressure.stuck) } else { 0 };
+        if item.cnt >= Self::bar(item).max(debt) {
+            Verdict::Spare(Self::spared_cnt(item))
+        } else {
+            Verdict::Evict
+        }
     }
 }
 
@@ -99,88 +122,107 @@ impl Share {
     }
 }
 
-/// The policies there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Eviction {
-    /// First in, first out: the floor.
-    Fifo,
+/// Makes `Eviction` of the rows: each a policy's variant, its file, its name and its help.
+macro_rules! policies {
+    ($($(#[$doc:meta])* $policy:ident in $file:ident, $name:literal, $help:literal;)+) => {
+        /// The policies there are.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum Eviction { $($(#[$doc])* $policy),+ }
+
+        impl Eviction {
+            /// All, with the names users know them by.
+            pub const ALL: [(&'static str, Eviction); [$($name),+].len()] =
+                [$(($name, Eviction::$policy)),+];
+            /// A line about each, in the same order.
+            pub const HELP: [&'static str; Eviction::ALL.len()] =
+                [$(concat!($name, ": ", $help)),+];
+
+            /// The evicted keys that the ghost remembers.
+            #[must_use]
+            pub fn remembered(self) -> Remembered {
+                match self { $(Eviction::$policy => <$file::$policy as Policy>::REMEMBERED),+ }
+            }
+
+            /// The youngest part of each queue, in percent, in which hits do not raise the counter.
+            #[must_use]
+            pub fn window_percent(self) -> u64 {
+                match self { $(Eviction::$policy => <$file::$policy as Policy>::WINDOW_PERCENT),+ }
+            }
+
+            /// Probation's share to begin with.
+            #[must_use]
+            pub fn share(self) -> Share {
+                match self { $(Eviction::$policy => <$file::$policy as Policy>::SHARE),+ }
+            }
+
+            /// The queue that a new item enters; `remembered`: the ghost knows its key.
+            #[must_use]
+            pub fn admit(self, remembered: bool) -> Queue {
+                match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
+            }
+
+            /// The queue to make room in, by the live bytes of each, and by probation's `share`.
+            #[must_use]
+            pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
+                match self {
+                    $(Eviction::$policy => $file::$policy::victim(share, probation_bytes, main_bytes)),+
+                }
+            }
+
+            /// What becomes of an item.
+            #[must_use]
+            pub fn judge(self, item: Drained, pressure: Pressure) -> Verdict {
+                match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
+            }
+
+            /// Probation's share from now on: a key that the ghost remembers is stored again, having
+            /// left the queue `from`; `item_bytes` of `all_bytes` that are live.
+            #[must_use]
+            pub fn rebalance(self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
+                match self {
+                    $(Eviction::$policy => {
+                        $file::$policy::rebalance(share, from, item_bytes, all_bytes)
+                    }),+
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// First in, first out.
+    Fifo in fifo, "fifo", "first in, first out, the floor";
     /// The paper's.
-    NbqClock,
+    NbqClock in nbq_clock, "nbq-clock", "what was used is spared as often as it was used";
     /// A probation queue, a main queue and a ghost.
-    S3Fifo,
+    S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; who left is remembered";
     /// The same, where hits soon after insertion do not count, and size does.
     #[default]
-    Clock2Q,
+    Clock2Q in clock2q, "clock2q", "as s3-fifo, but hits in a burst do not count";
 }
 
 impl Eviction {
-    /// All, with the names users know them by.
-    pub const ALL: [(&'static str, Eviction); 4] = [
-        ("fifo", Eviction::Fifo),
-        ("nbq-clock", Eviction::NbqClock),
-        ("s3-fifo", Eviction::S3Fifo),
-        ("clock2q", Eviction::Clock2Q),
-    ];
-
     /// The policy called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Eviction> {
         Eviction::ALL.iter().find(|(known, _)| *known == name).map(|(_, eviction)| *eviction)
     }
+
+    /// The name users know it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Eviction::ALL[self as usize].0
+    }
 }
 
-impl Policy for Eviction {
-    fn admit(&self, remembered: bool) -> Queue {
-        match self {
-            Eviction::Fifo => fifo::Fifo.admit(remembered),
-            Eviction::NbqClock => nbq_clock::NbqClock.admit(remembered),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.admit(remembered),
-            Eviction::Clock2Q => clock2q::Clock2Q.admit(remembered),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
-        match self {
-            Eviction::Fifo => fifo::Fifo.victim(share, probation_bytes, main_bytes),
-            Eviction::NbqClock => nbq_clock::NbqClock.victim(share, probation_bytes, main_bytes),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.victim(share, probation_bytes, main_bytes),
-            Eviction::Clock2Q => clock2q::Clock2Q.victim(share, probation_bytes, main_bytes),
-        }
-    }
-
-    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
-        match self {
-            Eviction::Fifo => fifo::Fifo.judge(item, pressure),
-            Eviction::NbqClock => nbq_clock::NbqClock.judge(item, pressure),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.judge(item, pressure),
-            Eviction::Clock2Q => clock2q::Clock2Q.judge(item, pressure),
-        }
-    }
-
-    fn window_percent(&self) -> u64 {
-        match self {
-            Eviction::Fifo => fifo::Fifo.window_percent(),
-            Eviction::NbqClock => nbq_clock::NbqClock.window_percent(),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.window_percent(),
-            Eviction::Clock2Q => clock2q::Clock2Q.window_percent(),
-        }
-    }
-
-    fn share(&self) -> Share {
-        match self {
-            Eviction::Fifo => fifo::Fifo.share(),
-            Eviction::NbqClock => nbq_clock::NbqClock.share(),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.share(),
-            Eviction::Clock2Q => clock2q::Clock2Q.share(),
-        }
-    }
-
-    fn rebalance(&self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
-        match self {
-            Eviction::Fifo => fifo::Fifo.rebalance(share, from, item_bytes, all_bytes),
-            Eviction::NbqClock => nbq_clock::NbqClock.rebalance(share, from, item_bytes, all_bytes),
-            Eviction::S3Fifo => s3_fifo::S3Fifo.rebalance(share, from, item_bytes, all_bytes),
-            Eviction::Clock2Q => clock2q::Clock2Q.rebalance(share, from, item_bytes, all_bytes),
+    #[test]
+    fn a_name_is_its_policys() {
+        for (name, eviction) in Eviction::ALL {
+            assert_eq!((eviction.name(), Eviction::named(name)), (name, Some(eviction)));
         }
     }
 }

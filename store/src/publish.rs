@@ -12,7 +12,7 @@ use crate::index::slot::{FETCHED, Slot};
 use crate::index::{At, Locked};
 use crate::item::{CasWidth, EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::{Place, Written};
-use crate::policy::{Policy, Queue};
+use crate::policy::Queue;
 use crate::verbs::Refused;
 use memory::plant::{self, Fault};
 

@@ -11,7 +11,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::Options;
-use crate::measure::in_process::eviction_name;
 use crate::measure::{Outcome, fail};
 
 /// The function whose instructions are counted, with what it calls.
@@ -52,7 +51,7 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     command.args(["--count", &options.count.to_string(), "--keys", &options.keys.to_string()]);
     command.args(["--value-bytes", &options.value_bytes.to_string()]);
     command.args(["--protocol", options.protocol.name()]);
-    command.args(["--eviction", eviction_name(options.eviction)]);
+    command.args(["--eviction", options.eviction.name()]);
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {
         return fail(format!("{op}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use callgrind::Profile;
-use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction, eviction_name};
+use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction};
 use measure::report::{Report, say};
 use measure::requests::Protocol;
 use measure::statistics::count_of_u64;
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Protocol::Text)]
     pub(crate) protocol: Protocol,
     /// Policy of the store
-    #[arg(long, default_value = eviction_name(Eviction::default()), value_parser = eviction)]
+    #[arg(long, default_value = Eviction::default().name(), value_parser = eviction)]
     pub(crate) eviction: Eviction,
     /// Only rows whose name has this in it
     #[arg(long, default_value = "")]
@@ -92,7 +92,7 @@ fn drive(options: &Options) -> Outcome<()> {
             "{} keys of 36 B, values of {} B, {}",
             options.keys,
             options.value_bytes,
-            eviction_name(options.eviction)
+            options.eviction.name()
         ),
     );
     report.fact("requests", options.protocol.name().to_owned());

@@ -71,11 +71,6 @@ pub(crate) fn eviction(text: &str) -> Result<Eviction, String> {
     Eviction::named(text).ok_or_else(|| format!("none of {}", known().join(", ")))
 }
 
-/// The name of a policy.
-pub(crate) fn eviction_name(policy: Eviction) -> &'static str {
-    Eviction::ALL.iter().find(|(_, one)| *one == policy).map_or("?", |(name, _)| name)
-}
-
 /// What a column does once per loop.
 #[inline]
 pub(crate) fn between_batches(column: &mut Column) {

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use measure::Outcome;
-use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction, eviction_name};
+use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction};
 use measure::report::Report;
 use store::policy::Eviction;
 
@@ -69,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same,random")]
     pub(crate) sizes: Vec<Sizes>,
     /// Policy
-    #[arg(long, default_value = eviction_name(Eviction::default()), value_parser = eviction)]
+    #[arg(long, default_value = Eviction::default().name(), value_parser = eviction)]
     pub(crate) eviction: Eviction,
     /// The result as JSON too
     #[arg(long)]
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Outcome<()> {
     let mut report = Report::new();
-    report.fact("eviction", eviction_name(options.eviction).to_owned());
+    report.fact("eviction", options.eviction.name().to_owned());
     report.open()?;
     let measure = match options.what {
         What::Time => time::measure,

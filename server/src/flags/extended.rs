@@ -18,6 +18,18 @@ pub(super) struct Extended {
     pub(super) does: Does,
 }
 
+/// What `-o eviction` is, and a line about each policy.
+const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
+    let mut lines =
+        ["which items stay when room is made (default: clock2q):"; 1 + Eviction::HELP.len()];
+    let mut policy = 0;
+    while policy < Eviction::HELP.len() {
+        lines[1 + policy] = Eviction::HELP[policy];
+        policy += 1;
+    }
+    lines
+};
+
 const SLABS: &str = "memory is a log, without slab classes";
 const LRU: &str = "the log is the queue, without LRU segments";
 const CRAWLER: &str = "expiry does not need a crawler";
@@ -71,12 +83,7 @@ pub(super) const OPTIONS: &[Extended] = &[
     Extended {
         name: "eviction",
         takes: Takes::Value("<policy>"),
-        help: &[
-            "which items stay when room is made: fifo, the floor;",
-            "nbq-clock, a reference counter; s3-fifo, a probation",
-            "queue and a memory of who left; clock2q, the same where",
-            "hits in a burst do not count (default: clock2q)",
-        ],
+        help: &EVICTION_HELP,
         does: Does::Sets(|draft, value| {
             let names = Eviction::ALL.map(|(name, _)| name);
             draft.settings.eviction = Eviction::named(value).ok_or_else(|| {

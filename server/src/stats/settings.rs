@@ -7,8 +7,6 @@
 
 use std::sync::atomic::Ordering;
 
-use store::policy::Eviction;
-
 use super::{Rows, stat};
 use crate::settings::{Port, Protocol, Settings};
 use crate::shared::Shared;
@@ -56,8 +54,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
 }
 
 fn policy_name(settings: &Settings) -> &'static str {
-    let policy = Eviction::ALL.iter().find(|(_, policy)| *policy == settings.eviction);
-    policy.filter(|_| settings.evict).map_or("none", |(name, _)| name)
+    if settings.evict { settings.eviction.name() } else { "none" }
 }
 
 fn port_number(port: Port) -> i32 {

@@ -5,7 +5,7 @@
 //! of each queue. The store has 11 words to a group of 8 to 15 lines; here there are as many
 //! as asked for.
 
-use store::policy::Queue;
+use store::policy::{Queue, Remembered};
 
 const TAG_BITS: u32 = 10;
 const TAGS: u32 = 6;
@@ -19,15 +19,15 @@ pub(super) struct Ghost {
 }
 
 impl Ghost {
-    /// Room for about so many keys. What leaves main is remembered only with `both`.
-    pub(super) fn new(keys: f64, both: bool) -> Self {
+    /// Room for about so many keys.
+    pub(super) fn new(keys: f64, remembered: Remembered) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float saturates, and the words are bounded by memory"
         )]
         let words = (keys / f64::from(TAGS)).round().max(1.0) as usize;
-        let probation_tags = if both { TAGS / 2 } else { TAGS };
+        let probation_tags = if remembered == Remembered::Both { TAGS / 2 } else { TAGS };
         Ghost { words: vec![0; words], probation_tags }
     }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_word_remembers_the_three_youngest_of_each_queue_and_each_once() {
-        let mut ghost = Ghost::new(6.0, true);
+        let mut ghost = Ghost::new(6.0, Remembered::Both);
         (1..=4).for_each(|hash| ghost.push(Queue::Probation, hash));
         (11..=14).for_each(|hash| ghost.push(Queue::Main, hash));
         assert_eq!((ghost.take(1), ghost.take(11)), (None, None), "the oldest of four");
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn without_main_the_word_is_probations() {
-        let mut ghost = Ghost::new(6.0, false);
+        let mut ghost = Ghost::new(6.0, Remembered::Probation);
         (1..=7).for_each(|hash| ghost.push(Queue::Probation, hash));
         assert_eq!(ghost.take(1), None, "the oldest of seven");
         assert!((2..=7).all(|hash| ghost.take(hash) == Some(Queue::Probation)));

@@ -21,7 +21,7 @@
 //! is remembered no word is written, so a store that has yet to fill has no memory for them.
 
 use super::index;
-use crate::policy::Queue;
+use crate::policy::{Queue, Remembered};
 use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;
 use std::io;
@@ -38,21 +38,11 @@ const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The tag is cut from the hash below the bits that make a slot's tag.
 const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 
-/// Which evictions are remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remembered {
-    /// None.
-    None,
-    /// Those from probation.
-    Probation,
-    /// All, with the queue they were in.
-    Both,
-}
-
 /// The words of all groups.
 #[derive(Debug)]
 pub(super) struct Ghost {
     words: Option<Words>,
+    remembered: Remembered,
     /// Something was remembered; before, all words are zero and none was touched.
     is_used: AtomicBool,
     /// A word's lowest bits, for what left probation; the others are for what left the main queue.
@@ -76,7 +66,7 @@ impl Ghost {
         };
         let words = if wanted { Some(Words::new(groups * WORDS)?) } else { None };
         let is_used = AtomicBool::new(false);
-        Ok(Self { words, is_used, probation_bits: probation_tags * TAG_BITS })
+        Ok(Self { words, remembered, is_used, probation_bits: probation_tags * TAG_BITS })
     }
 
     #[cfg(all(test, shuttle))]
@@ -113,9 +103,13 @@ impl Ghost {
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers that the key of `hash` left queue `from`, and forgets the one that left it first.
-    /// Under the group's lock.
+    /// Remembers, where the policy asks for it, that the key of `hash` left queue `from`, and forgets
+    /// the one that left it first. Under the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
+        match (self.remembered, from) {
+            (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
+            (Remembered::Probation | Remembered::Both, _) => {}
+        }
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed); // as in `used`
         }

@@ -11,50 +11,41 @@
 //! what returns to main, that main was.
 //! The numbers were tuned on traces, see `kvblaster simulate`; all lie on wide plateaus.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
+use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// The probation queue's share of all live bytes: to begin with, at least, and at most.
-const PROBATION: Share = Share(0.15);
+/// The probation queue's share of all live bytes, at least and at most.
 const PROBATION_LEAST: f64 = 0.05;
 const PROBATION_MOST: f64 = 0.9;
 /// What comes back moves the share by this part of its size.
 const STEP: f64 = 0.5;
-/// The part of each queue that is too young for hits to count, in percent.
-const WINDOW_PERCENT: u64 = 15;
 
 pub(super) struct Clock2Q;
 
 impl Policy for Clock2Q {
-    fn admit(&self, remembered: bool) -> Queue {
+    const REMEMBERED: Remembered = Remembered::Both;
+    const WINDOW_PERCENT: u64 = 15;
+    const SHARE: Share = Share(0.15);
+
+    fn admit(remembered: bool) -> Queue {
         if remembered { Queue::Main } else { Queue::Probation }
     }
 
-    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
+    fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
         share.victim(probation_bytes, main_bytes)
     }
 
-    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
-        let bar = match (pressure.in_debt, pressure.stuck) {
-            (false, _) => 1 + extra_hits(item),
-            (true, false) => CNT_MAX,
-            (true, true) => CNT_MAX + 1,
-        };
-        let is_probation = item.queue == Queue::Probation;
-        if item.cnt < bar {
-            return Verdict::Evict { remember: true };
+    fn bar(item: Drained) -> u8 {
+        1 + extra_hits(item)
+    }
+
+    fn spared_cnt(item: Drained) -> u8 {
+        match item.queue {
+            Queue::Probation => u8::from(is_small(item)),
+            Queue::Main => item.cnt - 1,
         }
-        Verdict::Spare(if is_probation { u8::from(is_small(item)) } else { item.cnt - 1 })
     }
 
-    fn window_percent(&self) -> u64 {
-        WINDOW_PERCENT
-    }
-
-    fn share(&self) -> Share {
-        PROBATION
-    }
-
-    fn rebalance(&self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
+    fn rebalance(share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
         let step = STEP * item_bytes as f64 / all_bytes.max(item_bytes).max(1) as f64;
         let share = match from {
             Queue::Probation => share.0 + step,
@@ -81,6 +72,7 @@ fn is_small(item: Drained) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{CNT_MAX, Pressure, Verdict};
 
     const CALM: Pressure = Pressure { in_debt: false, stuck: false };
 
@@ -89,12 +81,9 @@ mod tests {
     }
 
     fn spared(item: Drained) -> Option<u8> {
-        match Clock2Q.judge(item, CALM) {
+        match Clock2Q::judge(item, CALM) {
             Verdict::Spare(cnt) => Some(cnt),
-            Verdict::Evict { remember } => {
-                assert!(remember, "whatever it left");
-                None
-            }
+            Verdict::Evict => None,
         }
     }
 
@@ -133,25 +122,24 @@ mod tests {
     fn debt_raises_the_bar_until_something_goes() {
         let debt = Pressure { in_debt: true, stuck: false };
         for queue in [Queue::Probation, Queue::Main] {
-            let evict = Verdict::Evict { remember: true };
-            assert_eq!(Clock2Q.judge(item(queue, 2, 10, 100), debt), evict);
-            assert!(matches!(Clock2Q.judge(item(queue, 3, 999, 100), debt), Verdict::Spare(_)));
+            assert_eq!(Clock2Q::judge(item(queue, 2, 10, 100), debt), Verdict::Evict);
+            assert!(matches!(Clock2Q::judge(item(queue, 3, 999, 100), debt), Verdict::Spare(_)));
             let stuck = Pressure { stuck: true, ..debt };
-            assert_eq!(Clock2Q.judge(item(queue, 3, 10, 100), stuck), evict);
+            assert_eq!(Clock2Q::judge(item(queue, 3, 10, 100), stuck), Verdict::Evict);
         }
     }
 
     #[test]
     fn the_share_follows_what_comes_back_within_bounds() {
         let moved = |from, times| {
-            let step = |share, _| Clock2Q.rebalance(share, from, 10, 1000);
-            (0..times).fold(Clock2Q.share(), step).0
+            let step = |share, _| Clock2Q::rebalance(share, from, 10, 1000);
+            (0..times).fold(Clock2Q::SHARE, step).0
         };
         assert!((moved(Queue::Probation, 2) - 0.16).abs() < 1e-9);
         assert!((moved(Queue::Main, 2) - 0.14).abs() < 1e-9);
         assert_eq!(moved(Queue::Probation, 1000), PROBATION_MOST);
         assert_eq!(moved(Queue::Main, 1000), PROBATION_LEAST);
-        let alone = Clock2Q.rebalance(PROBATION, Queue::Probation, 10, 0);
+        let alone = Clock2Q::rebalance(Clock2Q::SHARE, Queue::Probation, 10, 0);
         assert!(alone.0 <= PROBATION_MOST, "the only item");
     }
 }

@@ -2,32 +2,40 @@
 //!
 //! Where: see `policy`. Invariant: nothing is ever spared.
 
-use super::{Drained, Policy, Pressure, Queue, Share, Verdict};
+use super::{CNT_MAX, Drained, Policy, Queue, Remembered, Share};
 
 pub(super) struct Fifo;
 
 impl Policy for Fifo {
-    fn admit(&self, _remembered: bool) -> Queue {
+    const REMEMBERED: Remembered = Remembered::None;
+
+    fn admit(_remembered: bool) -> Queue {
         Queue::Main
     }
 
-    fn victim(&self, _share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
+    fn victim(_share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
         Queue::Main
     }
 
-    fn judge(&self, _item: Drained, _pressure: Pressure) -> Verdict {
-        Verdict::Evict { remember: false }
+    fn bar(_item: Drained) -> u8 {
+        CNT_MAX + 1
+    }
+
+    fn spared_cnt(_item: Drained) -> u8 {
+        0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Pressure, Verdict};
 
     #[test]
     fn what_was_used_goes_too() {
         let item = Drained { queue: Queue::Main, cnt: 3, bytes: 100, mean_bytes: 0 };
-        let evict = Verdict::Evict { remember: false };
-        assert_eq!(Fifo.judge(item, Pressure::default()), evict);
+        for in_debt in [false, true] {
+            assert_eq!(Fifo::judge(item, Pressure { in_debt, stuck: false }), Verdict::Evict);
+        }
     }
 }

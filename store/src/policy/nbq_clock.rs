@@ -4,42 +4,38 @@
 //! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and
 //! its counter decremented, any other is evicted.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
+use super::{Drained, Policy, Queue, Remembered, Share};
 
 pub(super) struct NbqClock;
 
 impl Policy for NbqClock {
-    fn admit(&self, _remembered: bool) -> Queue {
+    const REMEMBERED: Remembered = Remembered::None;
+
+    fn admit(_remembered: bool) -> Queue {
         Queue::Main
     }
 
-    fn victim(&self, _share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
+    fn victim(_share: Share, _probation_bytes: u64, _main_bytes: u64) -> Queue {
         Queue::Main
     }
 
-    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
-        let bar = match (pressure.in_debt, pressure.stuck) {
-            (false, _) => 1,
-            (true, false) => CNT_MAX,
-            (true, true) => CNT_MAX + 1,
-        };
-        if item.cnt >= bar {
-            Verdict::Spare(item.cnt - 1)
-        } else {
-            Verdict::Evict { remember: false }
-        }
+    fn bar(_item: Drained) -> u8 {
+        1
+    }
+
+    fn spared_cnt(item: Drained) -> u8 {
+        item.cnt - 1
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Pressure, Verdict};
 
     fn judge(cnt: u8, pressure: Pressure) -> Verdict {
-        NbqClock.judge(Drained { queue: Queue::Main, cnt, bytes: 100, mean_bytes: 0 }, pressure)
+        NbqClock::judge(Drained { queue: Queue::Main, cnt, bytes: 100, mean_bytes: 0 }, pressure)
     }
-
-    const EVICT: Verdict = Verdict::Evict { remember: false };
 
     #[test]
     fn a_used_item_is_spared_as_often_as_it_was_used() {
@@ -48,14 +44,14 @@ mod tests {
             assert_eq!(judge(cnt, Pressure::default()), Verdict::Spare(left));
             cnt = left;
         }
-        assert_eq!(judge(cnt, Pressure::default()), EVICT);
+        assert_eq!(judge(cnt, Pressure::default()), Verdict::Evict);
     }
 
     #[test]
     fn debt_raises_the_bar_until_something_goes() {
         let debt = Pressure { in_debt: true, stuck: false };
-        assert_eq!(judge(2, debt), EVICT);
+        assert_eq!(judge(2, debt), Verdict::Evict);
         assert_eq!(judge(3, debt), Verdict::Spare(2));
-        assert_eq!(judge(3, Pressure { stuck: true, ..debt }), EVICT);
+        assert_eq!(judge(3, Pressure { stuck: true, ..debt }), Verdict::Evict);
     }
 }

@@ -5,52 +5,47 @@
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
 //! is NbQ-CLOCK's.
 
-use super::{CNT_MAX, Drained, Policy, Pressure, Queue, Share, Verdict};
+use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// The probation queue's share of all live bytes.
-const PROBATION: Share = Share(0.1);
 /// An item used so often in probation goes on to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;
 
 impl Policy for S3Fifo {
-    fn admit(&self, remembered: bool) -> Queue {
+    const REMEMBERED: Remembered = Remembered::Probation;
+    const SHARE: Share = Share(0.1);
+
+    fn admit(remembered: bool) -> Queue {
         if remembered { Queue::Main } else { Queue::Probation }
     }
 
-    fn victim(&self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
+    fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
         share.victim(probation_bytes, main_bytes)
     }
 
-    fn judge(&self, item: Drained, pressure: Pressure) -> Verdict {
-        let (bar, left) = match item.queue {
-            Queue::Probation => (PROMOTED_FROM, 0),
-            Queue::Main => (1, item.cnt.saturating_sub(1)),
-        };
-        let bar = match (pressure.in_debt, pressure.stuck) {
-            (false, _) => bar,
-            (true, false) => CNT_MAX,
-            (true, true) => CNT_MAX + 1,
-        };
-        if item.cnt >= bar {
-            Verdict::Spare(left)
-        } else {
-            Verdict::Evict { remember: item.queue == Queue::Probation }
+    fn bar(item: Drained) -> u8 {
+        match item.queue {
+            Queue::Probation => PROMOTED_FROM,
+            Queue::Main => 1,
         }
     }
 
-    fn share(&self) -> Share {
-        PROBATION
+    fn spared_cnt(item: Drained) -> u8 {
+        match item.queue {
+            Queue::Probation => 0,
+            Queue::Main => item.cnt - 1,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Pressure, Verdict};
 
     fn judge(queue: Queue, cnt: u8, pressure: Pressure) -> Verdict {
-        S3Fifo.judge(Drained { queue, cnt, bytes: 100, mean_bytes: 0 }, pressure)
+        S3Fifo::judge(Drained { queue, cnt, bytes: 100, mean_bytes: 0 }, pressure)
     }
 
     const CALM: Pressure = Pressure { in_debt: false, stuck: false };
@@ -58,7 +53,7 @@ mod tests {
     #[test]
     fn probation_promotes_what_was_used_twice_and_remembers_the_rest() {
         for cnt in 0..=1 {
-            assert_eq!(judge(Queue::Probation, cnt, CALM), Verdict::Evict { remember: true });
+            assert_eq!(judge(Queue::Probation, cnt, CALM), Verdict::Evict);
         }
         for cnt in 2..=3 {
             assert_eq!(judge(Queue::Probation, cnt, CALM), Verdict::Spare(0));
@@ -70,33 +65,32 @@ mod tests {
         for cnt in 1..=3 {
             assert_eq!(judge(Queue::Main, cnt, CALM), Verdict::Spare(cnt - 1));
         }
-        assert_eq!(judge(Queue::Main, 0, CALM), Verdict::Evict { remember: false });
+        assert_eq!(judge(Queue::Main, 0, CALM), Verdict::Evict);
     }
 
     #[test]
     fn debt_raises_the_bar_until_something_goes() {
         let debt = Pressure { in_debt: true, stuck: false };
         for queue in [Queue::Probation, Queue::Main] {
-            let evict = Verdict::Evict { remember: queue == Queue::Probation };
-            assert_eq!(judge(queue, 2, debt), evict);
+            assert_eq!(judge(queue, 2, debt), Verdict::Evict);
             assert!(matches!(judge(queue, 3, debt), Verdict::Spare(_)));
-            assert_eq!(judge(queue, 3, Pressure { stuck: true, ..debt }), evict);
+            assert_eq!(judge(queue, 3, Pressure { stuck: true, ..debt }), Verdict::Evict);
         }
     }
 
     #[test]
     fn probation_is_the_victim_from_its_share_on() {
-        assert_eq!(S3Fifo.victim(PROBATION, 100, 900), Queue::Main);
-        assert_eq!(S3Fifo.victim(PROBATION, 110, 890), Queue::Probation);
-        assert_eq!(S3Fifo.victim(PROBATION, 0, 1), Queue::Main);
-        assert_eq!(S3Fifo.victim(PROBATION, 1, 0), Queue::Probation);
-        assert_eq!(S3Fifo.victim(PROBATION, 0, 0), Queue::Probation);
-        assert_eq!(S3Fifo.victim(PROBATION, u64::MAX, u64::MAX), Queue::Probation);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, 100, 900), Queue::Main);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, 110, 890), Queue::Probation);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, 0, 1), Queue::Main);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, 1, 0), Queue::Probation);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, 0, 0), Queue::Probation);
+        assert_eq!(S3Fifo::victim(S3Fifo::SHARE, u64::MAX, u64::MAX), Queue::Probation);
     }
 
     #[test]
     fn who_is_remembered_enters_the_main_queue() {
-        assert_eq!(S3Fifo.admit(true), Queue::Main);
-        assert_eq!(S3Fifo.admit(false), Queue::Probation);
+        assert_eq!(S3Fifo::admit(true), Queue::Main);
+        assert_eq!(S3Fifo::admit(false), Queue::Probation);
     }
 }

@@ -9,7 +9,6 @@
 use super::{Aim, Drain};
 use crate::Store;
 use crate::column::Local;
-use crate::policy::Policy;
 use crate::policy::room::{Deadest, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};

@@ -12,7 +12,7 @@ use crate::column::Local;
 use crate::index::slot::{FETCHED, Slot};
 use crate::item::{CasWidth, Fields, Item};
 use crate::log::Place;
-use crate::policy::{self, Policy, Queue, Verdict};
+use crate::policy::{self, Queue, Verdict};
 use crate::publish::{Fate, item_bytes};
 use memory::plant::{self, Fault};
 
@@ -69,16 +69,14 @@ impl Local {
             Aim::Evict => {
                 let cnt = found.slot.cnt();
                 match self.judge(store, drain, cnt, bytes) {
-                    Verdict::Evict { remember } => {
-                        self.evict(store, drain, (hash, loc, bytes), remember);
-                    }
+                    Verdict::Evict => self.evict(store, drain, (hash, loc, bytes)),
                     Verdict::Spare(cnt) => {
                         let to = (self.appender(store), item.exptime());
                         let place = |bytes| store.log.reserve(Queue::Main, to, bytes, 0);
                         let moved = Moved { cnt: Some(cnt.into()), first_frame: None };
                         if self.relocate(store, (hash, loc), item, moved, place) == Drained::NoRoom
                         {
-                            self.evict(store, drain, (hash, loc, bytes), true);
+                            self.evict(store, drain, (hash, loc, bytes));
                         }
                         self.debt.spared(bytes);
                     }
@@ -120,14 +118,8 @@ impl Local {
         self.debt.freed(bytes);
     }
 
-    /// Evicts the item at a location, if it is still linked; the ghost may be told to `remember`.
-    fn evict(
-        &mut self,
-        store: &Store,
-        drain: &mut Drain,
-        (hash, loc, bytes): (u64, u64, u64),
-        remember: bool,
-    ) {
+    /// Evicts the item at a location, if it is still linked; the ghost is told.
+    fn evict(&mut self, store: &Store, drain: &mut Drain, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = store.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };
         let slot = at.slot();
@@ -136,11 +128,9 @@ impl Local {
         locked.remove(at);
         #[cfg(shuttle)]
         crate::evicted::tell(self.id, store.item(loc).key(), true);
-        if remember {
-            let from = store.log.queue_of(drain.segment);
-            let main = (from == Queue::Main) != plant::is(Fault::GhostMisled);
-            locked.remember(if main { Queue::Main } else { Queue::Probation });
-        }
+        let from = store.log.queue_of(drain.segment);
+        let main = (from == Queue::Main) != plant::is(Fault::GhostMisled);
+        locked.remember(if main { Queue::Main } else { Queue::Probation });
         drop(locked);
         self.items -= 1;
         let counters = self.counters(store);
