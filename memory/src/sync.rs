@@ -66,3 +66,36 @@ impl<T> std::ops::Deref for Line<T> {
         &self.0
     }
 }
+
+/// A number that one thread changes and any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds. Only the thread that owns the number may: of two, one's addition would be lost.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        // Relaxed, paired with the load in `get`: the number orders nothing, and with one writer
+        // a load and a store lose nothing.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Takes away, as `add` adds. Of a gauge that several threads keep, the sum is what counts.
+    #[inline]
+    pub fn sub(&self, less: u64) {
+        self.add(less.wrapping_neg());
+    }
+
+    /// Sets it. Only the thread that owns the number may.
+    #[inline]
+    pub fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed); // as in `add`
+    }
+
+    /// Reads.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) // as in `add`
+    }
+}

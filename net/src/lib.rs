@@ -19,7 +19,7 @@ mod stream;
 mod wake;
 
 pub use beat::Beat;
-pub use calls::{Calls, Counter};
+pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
 pub use datagram::{
     BATCH_MAX, Datagram, Datagrams, Inbox, Outbox, Received, SentDatagrams, Source,

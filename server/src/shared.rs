@@ -6,38 +6,12 @@
 //! no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::settings::Settings;
+use memory::sync::Counter;
 use store::Store;
-
-/// A number that one thread adds to and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds; only the thread that owns the counter may.
-    #[inline]
-    pub fn add(&self, count: u64) {
-        // Relaxed, paired with the load in `get`: a sum of counters needs no order between them,
-        // and the only writer is this thread, so load and store lose nothing.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
-    }
-
-    /// Sets what is no count; only the thread that owns the counter may.
-    #[inline]
-    pub fn set(&self, number: u64) {
-        self.0.store(number, Ordering::Relaxed); // as in `add`
-    }
-
-    /// Reads; any thread may.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        // Relaxed, paired with the store in `add`.
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Names the per-column counters once; makes the struct, its sum over columns, and the difference
 /// to a snapshot.
@@ -174,7 +148,7 @@ pub struct Shared {
     reset: Mutex<Reset>,
     /// The time that columns go by in place of the clock's, where a test has planted one.
     #[cfg(debug_assertions)]
-    planted_ms: AtomicU64,
+    planted_ms: std::sync::atomic::AtomicU64,
 }
 
 /// Sums at the last `stats reset`.
@@ -197,7 +171,7 @@ impl Shared {
             process_started,
             reset: Mutex::new(Reset::default()),
             #[cfg(debug_assertions)]
-            planted_ms: AtomicU64::new(0),
+            planted_ms: std::sync::atomic::AtomicU64::new(0),
             settings,
             store,
         })
@@ -244,7 +218,7 @@ impl Shared {
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let reset = *self.reset.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.sums().since(&reset.sums), store_since(&self.store.stats(), &reset.store))
+        (self.sums().since(&reset.sums), self.store.stats().since(&reset.store))
     }
 
     /// `stats reset`: from here on, counters seem to start at 0.
@@ -269,30 +243,5 @@ pub fn log_level(verbosity: u32) -> log::LevelFilter {
         1 => log::LevelFilter::Info,
         2 => log::LevelFilter::Debug,
         _ => log::LevelFilter::Trace,
-    }
-}
-
-fn store_since(now: &store::Stats, earlier: &store::Stats) -> store::Stats {
-    let since = |now: u64, earlier: u64| now.wrapping_sub(earlier);
-    store::Stats {
-        total_items: since(now.total_items, earlier.total_items),
-        evictions: since(now.evictions, earlier.evictions),
-        evicted_unfetched: since(now.evicted_unfetched, earlier.evicted_unfetched),
-        reclaimed: since(now.reclaimed, earlier.reclaimed),
-        expired_unfetched: since(now.expired_unfetched, earlier.expired_unfetched),
-        crawler_reclaimed: since(now.crawler_reclaimed, earlier.crawler_reclaimed),
-        crawler_items_checked: since(now.crawler_items_checked, earlier.crawler_items_checked),
-        get_expired: since(now.get_expired, earlier.get_expired),
-        get_flushed: since(now.get_flushed, earlier.get_flushed),
-        cas_hits: since(now.cas_hits, earlier.cas_hits),
-        cas_badval: since(now.cas_badval, earlier.cas_badval),
-        cas_misses: since(now.cas_misses, earlier.cas_misses),
-        rewritten: since(now.rewritten, earlier.rewritten),
-        ghost_hits: since(now.ghost_hits, earlier.ghost_hits),
-        spared_bytes: since(now.spared_bytes, earlier.spared_bytes),
-        compacted_bytes: since(now.compacted_bytes, earlier.compacted_bytes),
-        compacted_segments: since(now.compacted_segments, earlier.compacted_segments),
-        drained_segments: since(now.drained_segments, earlier.drained_segments),
-        ..*now
     }
 }

@@ -165,7 +165,9 @@ macro_rules! policies {
             #[must_use]
             pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
                 match self {
-                    $(Eviction::$policy => $file::$policy::victim(share, probation_bytes, main_bytes)),+
+                    $(Eviction::$policy => {
+                        $file::$policy::victim(share, probation_bytes, main_bytes)
+                    }),+
                 }
             }
 
@@ -175,10 +177,16 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
             }
 
-            /// Probation's share from now on: a key that the ghost remembers is stored again, having
-            /// left the queue `from`; `item_bytes` of `all_bytes` that are live.
+            /// Probation's share from now on: a key that the ghost remembers is stored again,
+            /// having left the queue `from`; `item_bytes` of `all_bytes` that are live.
             #[must_use]
-            pub fn rebalance(self, share: Share, from: Queue, item_bytes: u64, all_bytes: u64) -> Share {
+            pub fn rebalance(
+                self,
+                share: Share,
+                from: Queue,
+                item_bytes: u64,
+                all_bytes: u64,
+            ) -> Share {
                 match self {
                     $(Eviction::$policy => {
                         $file::$policy::rebalance(share, from, item_bytes, all_bytes)

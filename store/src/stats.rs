@@ -4,32 +4,22 @@
 //! Invariant: a column's counters have one writer, so they need no atomic addition.
 
 use crate::policy::Queue;
-use memory::sync::{AtomicU64, Ordering};
+use memory::sync::Counter;
 
-/// A counter with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    #[inline]
-    pub(crate) fn add(&self, more: u64) {
-        // Relaxed: one writer; readers want a recent value, not an order.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    }
-
-    /// For gauges, whose sum over all columns is what counts.
-    #[inline]
-    pub(crate) fn sub(&self, less: u64) {
-        self.add(less.wrapping_neg());
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) // see `add`
-    }
+/// What a statistic was of what it is now, `earlier` being a `stats reset`: a `count` begins at 0
+/// again, a `gauge` tells how things are.
+macro_rules! since {
+    (count, $now:expr, $earlier:expr) => {
+        $now.wrapping_sub($earlier)
+    };
+    (gauge, $now:expr, $earlier:expr) => {
+        $now
+    };
 }
 
+/// Makes of each row a column's counter, its sum over the columns and what `stats reset` does.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
+    ($($(#[$doc:meta])* $kind:ident $name:ident,)+) => {
         /// One column's counters.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
@@ -42,8 +32,7 @@ macro_rules! counters {
             }
         }
 
-        /// The store's own counters, summed over its columns. All but the first seven and
-        /// the last two only ever grow.
+        /// The store's own counters, summed over its columns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Bytes the index takes now.
@@ -53,6 +42,14 @@ macro_rules! counters {
             /// What probation ought to have of all live bytes now.
             pub probation_percent: u64,
             $($(#[$doc])* pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// The same, counts having begun at `earlier`. What is no count is as it is now.
+            #[must_use]
+            pub fn since(&self, earlier: &Stats) -> Stats {
+                Stats { $($name: since!($kind, self.$name, earlier.$name),)+ ..*self }
+            }
         }
     };
 }
@@ -114,54 +111,54 @@ impl Stats {
 
 counters! {
     /// Items linked now.
-    curr_items,
+    gauge curr_items,
     /// Bytes of linked items: key, value, overhead, in the log and in frames.
-    bytes,
+    gauge bytes,
     /// Of these, in the probation queue.
-    probation_bytes,
+    gauge probation_bytes,
     /// Bytes in the log that no item owns any more: a column's are those it has unlinked, and what
     /// is voided or retired is the log's to count.
-    dead_bytes,
+    gauge dead_bytes,
     /// Items ever linked.
-    total_items,
+    count total_items,
     /// Live items dropped to make room.
-    evictions,
+    count evictions,
     /// Of these, never fetched.
-    evicted_unfetched,
+    count evicted_unfetched,
     /// Items stored over old ones of their shape, in place.
-    rewritten,
+    count rewritten,
     /// Keys stored that the ghost remembered.
-    ghost_hits,
+    count ghost_hits,
     /// Expired items whose memory was used again.
-    reclaimed,
+    count reclaimed,
     /// Expired items never fetched.
-    expired_unfetched,
+    count expired_unfetched,
     /// Expired items dropped by the background walk.
-    crawler_reclaimed,
+    count crawler_reclaimed,
     /// Items looked at by the background walk.
-    crawler_items_checked,
+    count crawler_items_checked,
     /// Lookups that found an expired item.
-    get_expired,
+    count get_expired,
     /// Lookups that found a flushed item.
-    get_flushed,
+    count get_flushed,
     /// cas that matched.
-    cas_hits,
+    count cas_hits,
     /// cas that differed.
-    cas_badval,
+    count cas_badval,
     /// cas on a miss.
-    cas_misses,
+    count cas_misses,
     /// Bytes moved by compaction.
-    compacted_bytes,
+    count compacted_bytes,
     /// Bytes of items spared when room was made.
-    spared_bytes,
+    count spared_bytes,
     /// Segments compacted.
-    compacted_segments,
+    count compacted_segments,
     /// Segments drained for room.
-    drained_segments,
+    count drained_segments,
     /// Segments looked at to find one to compact or drain.
-    segment_looks,
+    count segment_looks,
     /// Evictions that `eviction_age` is the mean of.
-    late_evictions,
+    gauge late_evictions,
     /// The sum of their ages.
-    late_eviction_seconds,
+    gauge late_eviction_seconds,
 }

@@ -17,7 +17,7 @@ const PROOF_LINES_MAX: usize = 25;
 /// Which of our crates each crate may use, tests included.
 const ARROWS: [(&str, &[&str]); 8] = [
     ("memory", &[]),
-    ("net", &[]),
+    ("net", &["memory"]),
     ("protocol", &[]),
     ("store", &["memory"]),
     // The load generator for its benches alone: no dependency of what is shipped.
