@@ -103,8 +103,8 @@ impl Ghost {
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers, where the policy asks for it, that the key of `hash` left queue `from`, and forgets
-    /// the one that left it first. Under the group's lock.
+    /// Remembers, where the policy asks for it, that the key of `hash` left queue `from`, and
+    /// forgets the one that left it first. Under the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
