@@ -4,7 +4,6 @@
 //! Invariant: ten times the requests take no more allocations but for buffers that are still
 //! growing: less than one for a hundred requests, where one a request, or one a batch, would be
 //! seen.
-#![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use blaster::drive::{self, Drive, Mode, Pace, Until};
@@ -13,45 +12,10 @@ use blaster::reflect::{self, Plan};
 use blaster::target::{self, Family, Place, Ring};
 use blaster::wire::{SPEECHES, Speech};
 use blaster::workload::{Names, Workload};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-fn count() {
-    // Relaxed: read only after the threads that drive have been joined, or have answered.
-    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-}
-
-// SAFETY: every call is passed on to `System` as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use testing::allocations::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -64,10 +28,9 @@ fn allocations(drive: &Drive, requests: u64) -> u64 {
     let (sink, tallies) = mpsc::channel();
     let until = Until { requests: Some(requests), ..drive.until.clone() };
     let drive = Drive { until, ..drive.clone() };
-    // Relaxed: as where it is counted.
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations::count();
     drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
-    let taken = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let taken = allocations::count() - before;
     drop(sink);
     let mut all = Tally::default();
     tallies.iter().for_each(|(_, _, tally)| all.merge(&tally));

@@ -3,58 +3,12 @@
 //! Where: a counting allocator under an in-process server.
 //! Invariant: after a warm-up, requests of every hot kind leave the count of all threads but the
 //! test's own where it was.
-#![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use inprocess::{Client, answer, connect, frame, settings, start};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    /// True on the test's threads, whose allocations do not count.
-    static OURS: Cell<bool> = const { Cell::new(false) };
-}
-
-fn count() {
-    if !OURS.try_with(Cell::get).unwrap_or(true) {
-        // Relaxed: read only after the answers that came later were received over a socket.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: every call is passed on to `System` as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use testing::allocations::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -72,7 +26,7 @@ fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
 
 #[test]
 fn a_column_does_not_allocate_per_request() {
-    OURS.set(true);
+    allocations::leave_this_thread_out();
     let mut settings = settings(2);
     settings.cas = false; // a binary answer shows the unique
     let server = start(settings);
@@ -114,11 +68,11 @@ fn a_column_does_not_allocate_per_request() {
 fn does_not_allocate(client: &mut Client, request: &[u8], reply: &[u8]) {
     drive(client, request, reply, 100);
     drive(client, request, reply, 1);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations::count();
     drive(client, request, reply, 1);
     drive(client, request, reply, 32);
     drive(client, request, reply, 100);
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = allocations::count() - before;
     let shown = request[..request.len().min(40)].escape_ascii();
     assert_eq!(allocations, 0, "{shown}: allocations in {} requests", 3 * REQUESTS);
 }

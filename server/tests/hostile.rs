@@ -13,6 +13,7 @@ use std::net::{Shutdown, SocketAddr};
 use inprocess::{Client, allow_files, answer, frame, resident_bytes_of, wait_until};
 use live::Server;
 use rustix::process::{Pid, Signal, kill_process};
+use testing::Random;
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
@@ -59,18 +60,6 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Numbers that look random, the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % limit as u64).unwrap()
-    }
-}
-
 /// Bytes that are sometimes nearly requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
@@ -92,11 +81,11 @@ fn garbage(random: &mut Random) -> Vec<u8> {
         b"touch k 2147483648\r\n",
     ];
     let mut bytes = Vec::new();
-    for _ in 0..random.below(60) {
-        match random.below(4) {
-            0 => bytes.push(u8::try_from(random.below(256)).unwrap()),
-            1 => bytes.extend(std::iter::repeat_n(b'x', random.below(3000))),
-            _ => bytes.extend_from_slice(PIECES[random.below(PIECES.len())]),
+    for _ in 0..random.index(60) {
+        match random.index(4) {
+            0 => bytes.push(u8::try_from(random.index(256)).unwrap()),
+            1 => bytes.extend(std::iter::repeat_n(b'x', random.index(3000))),
+            _ => bytes.extend_from_slice(PIECES[random.index(PIECES.len())]),
         }
     }
     bytes
@@ -104,15 +93,15 @@ fn garbage(random: &mut Random) -> Vec<u8> {
 
 /// Frames whose lengths mostly fit, of commands that mostly exist, with bodies of anything.
 fn garbage_frames(random: &mut Random) -> Vec<u8> {
-    let byte = |random: &mut Random, below| u8::try_from(random.below(below)).unwrap();
+    let byte = |random: &mut Random, below| u8::try_from(random.index(below)).unwrap();
     let mut bytes = Vec::new();
-    for _ in 0..random.below(40) {
-        let extras = vec![byte(random, 256); [0, 4, 8, 20, 255][random.below(5)]];
-        let key = "k".repeat([0, 1, 1, 250, 251, 65_535][random.below(6)]);
-        let value = "v".repeat(random.below(3) * random.below(20_000));
+    for _ in 0..random.index(40) {
+        let extras = vec![byte(random, 256); [0, 4, 8, 20, 255][random.index(5)]];
+        let key = "k".repeat([0, 1, 1, 250, 251, 65_535][random.index(6)]);
+        let value = "v".repeat(random.index(3) * random.index(20_000));
         let mut frame = frame(byte(random, 0x30), &extras, &key, &value);
-        if random.below(8) == 0 {
-            let at = random.below(24);
+        if random.index(8) == 0 {
+            let at = random.index(24);
             frame[at] = byte(random, 256);
         }
         bytes.extend_from_slice(&frame);
@@ -124,14 +113,14 @@ fn garbage_frames(random: &mut Random) -> Vec<u8> {
 fn garbage_cut_anywhere_harms_nobody_else() {
     let mut server = Server::under_test(&["-t", "2"]);
     let mut good = connect(&server);
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for round in 0..300 {
         let garbage = if round % 2 == 0 { garbage } else { garbage_frames };
         let bytes = garbage(&mut random);
         let mut bad = connect(&server);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(1 + random.below(rest.len()));
+            let (now, later) = rest.split_at(1 + random.index(rest.len()));
             if !bad.try_send(now) {
                 break;
             }

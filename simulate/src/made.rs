@@ -3,21 +3,7 @@
 //! Where: unit tests only; the project keeps no traces. Invariant: the same arguments give the same
 //! requests.
 
-use crate::sizes::mix;
-
-/// Numbers that look random.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 += 1;
-        mix(self.0)
-    }
-
-    pub(crate) fn below(&mut self, end: u32) -> u32 {
-        u32::try_from(((self.next() >> 32) * u64::from(end)) >> 32).unwrap()
-    }
-}
+use testing::Random;
 
 /// `count` requests of `keys` keys, the n-th most frequent one asked for in proportion to 1/n.
 pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
@@ -26,9 +12,9 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
         sums.push(sums.last().unwrap_or(&0.0) + 1.0 / f64::from(key));
     }
     let all = *sums.last().unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut one = || {
-        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * all;
+        let at = random.unit() * all;
         let key = u32::try_from(sums.partition_point(|sum| *sum <= at)).unwrap();
         // Neighbours in frequency are no neighbours in number.
         u32::try_from(u64::from(key) * 7919 % u64::from(keys)).unwrap()
@@ -44,11 +30,11 @@ pub(crate) fn cycle(from: u32, keys: u32, count: usize) -> Vec<u32> {
 /// Zipf with, now and then, a scan of keys never seen again, and bursts of one key.
 pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut fresh = keys;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut requests = Vec::new();
     for chunk in zipf(keys, count, seed).chunks(1000) {
         requests.extend(chunk);
-        let scan = random.below(500);
+        let scan = random.number(500);
         requests.extend(fresh..fresh + scan);
         fresh += scan;
         requests.extend([fresh; 5]);
@@ -60,14 +46,14 @@ pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
 /// Keys that were asked for of late are asked for again: the later, the less.
 pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let (mut stack, mut requests, mut fresh) = (Vec::new(), Vec::new(), 0);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for _ in 0..count {
-        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        let at = random.unit();
         // Exponential; found by steps, for a float is no index.
         let distance = -(1.0 - at).ln() * depth;
         let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
         let key = match behind {
-            Some(behind) if random.below(100) >= 15 => stack.remove(stack.len() - 1 - behind),
+            Some(behind) if random.number(100) >= 15 => stack.remove(stack.len() - 1 - behind),
             _ => {
                 fresh += 1;
                 fresh - 1

@@ -192,22 +192,7 @@ fn bucket_start(bucket: usize) -> u64 {
 mod tests {
     use super::*;
     use std::collections::VecDeque;
-
-    /// Numbers that look random, the same in each run.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-        }
-
-        fn below(&mut self, limit: u64) -> u64 {
-            ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
-        }
-    }
+    use testing::Random;
 
     /// A key's hash.
     fn hash(key: u64) -> u64 {
@@ -230,7 +215,7 @@ mod tests {
     /// Of keys asked for alike, as many are missed as there is no room for.
     #[test]
     fn uniform_lookups_miss_in_proportion() {
-        let (mrc, mut random) = (Mrc::new(), Random(1));
+        let (mrc, mut random) = (Mrc::new(), Random::new(1));
         let (keys, bytes, mut lookups) = (1_000_000, 100, 0);
         for hash in (0..keys).map(hash).filter(|hash| mrc.samples(*hash)) {
             mrc.stored(hash, bytes, 0);
@@ -253,7 +238,7 @@ mod tests {
     /// Skewed lookups, against an exact LRU.
     #[test]
     fn skewed_lookups_miss_as_an_lru_does() {
-        let (mrc, mut random) = (Mrc::new(), Random(7));
+        let (mrc, mut random) = (Mrc::new(), Random::new(7));
         let (room, bytes) = (20_000, 64);
         let (mut queue, mut last) = (VecDeque::new(), vec![0_u64; 400_000]);
         let (mut held, mut misses, mut time) = (0, 0, 0);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Store, Verb};
+use testing::Random;
 
 const MIB: usize = 1 << 20;
 
@@ -25,22 +26,10 @@ fn store(memory_bytes: usize) -> (Arc<Store>, Column) {
     (store, column)
 }
 
-/// Numbers that look random, the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * limit) >> 32
-    }
-
-    /// One of 400,000 keys, the low ones more often.
-    fn key(&mut self) -> u64 {
-        let part = self.below(1 << 20);
-        ((((part * part) >> 20) * 400_000) >> 20).min(399_999)
-    }
+/// One of 400,000 keys, the low ones more often.
+fn key(random: &mut Random) -> u64 {
+    let part = random.below(1 << 20);
+    ((((part * part) >> 20) * 400_000) >> 20).min(399_999)
 }
 
 /// Misses per lookup, once the store is warm.
@@ -48,7 +37,7 @@ fn misses(column: &mut Column, random: &mut Random) -> f64 {
     let (warm, lookups) = (1_200_000, 1_000_000);
     let mut misses = 0_u32;
     for at in 0..warm + lookups {
-        let key = random.key().to_le_bytes();
+        let key = key(random).to_le_bytes();
         if column.get(&key).is_none() {
             misses += u32::from(at >= warm);
             column.put(&Put::new(Verb::Set, &key), Body::Bytes(&[b'v'; 60])).unwrap();
@@ -63,7 +52,7 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     let sizes = [8, 16, 32].map(|mib| mib * MIB);
     let (shared, mut column) = store(sizes[1]);
     assert_eq!(shared.miss_ratios([1]), None);
-    let measured = misses(&mut column, &mut Random(1));
+    let measured = misses(&mut column, &mut Random::new(1));
     let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
     // Where keys keep their popularity, counting uses misses up to a tenth less than an LRU; and
     // the sample is another in each run, with a standard error of 0.01 or so.
@@ -71,7 +60,7 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     assert!(near(said[1], measured), "{said:?} and {measured}");
     for (bytes, said) in [(sizes[0], said[0]), (sizes[2], said[2])] {
         let (_, mut column) = store(bytes);
-        let measured = misses(&mut column, &mut Random(2));
+        let measured = misses(&mut column, &mut Random::new(2));
         assert!(near(said, measured), "{bytes} bytes: {said} said, {measured} measured");
     }
     let [none, all] = shared.miss_ratios([0, 1 << 40]).unwrap();

@@ -22,10 +22,10 @@ use crate::Options;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, Key, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };
-use crate::measure::random::Random;
 use crate::measure::requests::{Batch, Form};
 use crate::measure::{Outcome, fail};
 use crate::op::Op;
+use testing::Random;
 
 /// A miss is answered with no more bytes than this: a binary header, the key, and words.
 const MISS_MAX: usize = 80;
@@ -96,13 +96,13 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
         return (0..count).map(key_of).collect();
     }
     if !op.is_evicting() {
-        return (0..count).map(|_| key_of(random.below(spread))).collect();
+        return (0..count).map(|_| key_of(random.number(spread))).collect();
     }
     // Those that are still there, which are then overwritten for ever.
     let there: Vec<Key> =
         (0..filled).rev().map(key_of).filter(|key| column.get(key).is_some()).collect();
     let some = u32::try_from(there.len()).unwrap_or(u32::MAX);
-    let pick = |_| usize::try_from(random.below(some)).ok().and_then(|at| there.get(at).copied());
+    let pick = |_| usize::try_from(random.number(some)).ok().and_then(|at| there.get(at).copied());
     (0..count).filter_map(pick).collect()
 }
 

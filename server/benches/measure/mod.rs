@@ -9,7 +9,6 @@
 pub(crate) mod driven;
 pub(crate) mod in_process;
 pub(crate) mod launched;
-pub(crate) mod random;
 pub(crate) mod report;
 pub(crate) mod requests;
 pub(crate) mod statistics;

@@ -12,11 +12,11 @@ use blaster::launch::Server;
 use crate::equal::start;
 use crate::feeder::{Feeder, LOOK, MOMENT};
 use crate::measure::launched::{available_bytes, resident_bytes};
-use crate::measure::random::hash;
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::{Options, Side};
+use testing::random::hash;
 
 const SHORT_BYTES: usize = 100;
 /// With its head an item of a megabyte, the longest there is unless `-I` says otherwise.

@@ -7,10 +7,10 @@
 use crate::feeder::{Feeder, MOMENT};
 use crate::measure::Outcome;
 use crate::measure::launched::{cpu_seconds, minor_faults};
-use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
 use crate::{Options, Side};
+use testing::Random;
 
 use crate::equal::start;
 
@@ -37,7 +37,7 @@ fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
     let mut random = Random::new(SEED);
     let mut live = vec![0_u64; usize::try_from(keys)?];
     let mut set = |feeder: &mut Feeder, key: u32| -> Outcome<()> {
-        let bytes = mean - mean / LENGTH_PART + random.below(mean / LENGTH_PART * 2 + 1);
+        let bytes = mean - mean / LENGTH_PART + random.number(mean / LENGTH_PART * 2 + 1);
         live[usize::try_from(key)?] = bytes.into();
         feeder.meta_set(key.into(), usize::try_from(bytes)?)
     };
@@ -46,7 +46,7 @@ fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
     let (cpu, faults) = (cpu_seconds(&server)?, minor_faults(&server)?);
     let mut which = Random::new(SEED + 1);
     let sets = keys.saturating_mul(ROUNDS);
-    (0..sets).try_for_each(|_| set(&mut feeder, which.below(keys)))?;
+    (0..sets).try_for_each(|_| set(&mut feeder, which.number(keys)))?;
     feeder.settle()?;
     let seconds = cpu_seconds(&server)? - cpu;
     let faults = count_of_u64(minor_faults(&server)? - faults);

@@ -9,7 +9,7 @@
 
 use clap::ValueEnum;
 
-use crate::measure::random::{hash, unit};
+use testing::random::{hash, unit};
 
 /// Key lengths of the ETC pool: location, scale, shape.
 const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];

@@ -6,10 +6,10 @@
 
 use blaster::measure::Tally;
 
-use crate::measure::random::{Random, hash};
 use crate::measure::wire::Speech;
 use crate::measure::{Outcome, driven, fail};
 use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
 
 /// Lengths of values; each has keys of its own.
 const SIZES: [&str; 4] = ["200", "1-100", "1-3000", "20000-60000"];
@@ -49,12 +49,12 @@ impl Blaster<'_> {
 
     /// What kvblaster saw in one round.
     fn round(&self, random: &mut Random) -> Outcome<Tally> {
-        let size = random.below(u32::try_from(SIZES.len())?) as usize;
+        let size = random.number(u32::try_from(SIZES.len())?) as usize;
         let is_large = size + 1 == SIZES.len();
         let keys = if is_large { KEYS_OF_LARGE } else { KEYS };
         let rate = if is_large { self.rate_per_s / 10 + 1 } else { self.rate_per_s };
-        let batch = if random.below(2) == 0 { 1 } else { 5 };
-        let ttl = if random.below(3) == 0 { 1 + random.below(20) } else { 0 };
+        let batch = if random.number(2) == 0 { 1 } else { 5 };
+        let ttl = if random.number(3) == 0 { 1 + random.number(20) } else { 0 };
         let ttl = if ttl > 0 { format!("--ttl {ttl}") } else { String::new() };
         let words = format!(
             "--verify --no-populate --timeout 60s --protocol {} --seed {} \

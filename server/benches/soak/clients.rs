@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::measure::Outcome;
-use crate::measure::random::{Random, hash};
 use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
 
 /// Longest wait between two of them.
 const PAUSE_MS_MAX: u32 = 60;
@@ -44,10 +44,10 @@ impl<'s> Stallers<'s> {
             deeds.add(1);
             if self.held.len() > self.connections_max {
                 let most = u32::try_from(self.held.len())?;
-                let gone = self.random.below(most) as usize;
+                let gone = self.random.number(most) as usize;
                 self.held.swap_remove(gone);
             }
-            bell.pause(Duration::from_millis(self.random.below(PAUSE_MS_MAX).into()));
+            bell.pause(Duration::from_millis(self.random.number(PAUSE_MS_MAX).into()));
         }
         self.held.clear();
         Ok(format!("{} clients stalled, {} at a time", deeds.count(), self.connections_max))
@@ -55,10 +55,10 @@ impl<'s> Stallers<'s> {
 
     /// One more connection that does not go on.
     fn stall(&mut self) -> Outcome<()> {
-        let bytes = 1 + self.random.below(self.value_bytes_max) as usize;
-        let part = vec![b'h'; self.random.below(self.value_bytes_max) as usize % bytes];
-        let number = self.random.below(1000);
-        let mut out = match self.random.below(6) {
+        let bytes = 1 + self.random.number(self.value_bytes_max) as usize;
+        let part = vec![b'h'; self.random.number(self.value_bytes_max) as usize % bytes];
+        let number = self.random.number(1000);
+        let mut out = match self.random.number(6) {
             0 | 1 => format!("set half-{number} 0 0 {bytes}\r\n").into_bytes(),
             2 => format!("ms half-{number} {bytes}\r\n").into_bytes(),
             // The header of a binary SET, and its extras and key.
@@ -103,16 +103,16 @@ pub(crate) fn churn(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
     let mut rude = 0_u64;
     while bell.goes_on() {
         deeds.add(1);
-        match random.below(4) {
+        match random.number(4) {
             // It goes without a word, or in the middle of one.
             0 => {
                 let mut stream = TcpStream::connect(site.address())?;
                 // The server may have hung up already.
-                let _ = stream.write_all(&b"set k 0 0 100\r\nabc"[..random.below(18) as usize]);
+                let _ = stream.write_all(&b"set k 0 0 100\r\nabc"[..random.number(18) as usize]);
                 rude += 1;
             }
             1 => {
-                let speech = SPEECHES[random.below(3) as usize];
+                let speech = SPEECHES[random.number(3) as usize];
                 let mut wire = Wire::connect(site.address(), speech)?;
                 wire.ask(&Ask { verb: Verb::Get, key: "nothing", exptime: 0 })?;
             }
@@ -123,7 +123,7 @@ pub(crate) fn churn(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
                 }
             }
         }
-        bell.pause(Duration::from_millis(random.below(PAUSE_MS_MAX / 4).into()));
+        bell.pause(Duration::from_millis(random.number(PAUSE_MS_MAX / 4).into()));
     }
     Ok(format!("{} connections came and went, {rude} without a word", deeds.count()))
 }

@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::measure::random::{Random, hash};
 use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::measure::{Outcome, fail};
 use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
 
 /// Keys of an actor.
 const KEYS: u32 = 400;
@@ -81,7 +81,7 @@ impl<'s> Registers<'s> {
     /// Asks until it is over, and then for each key once more.
     pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         while bell.goes_on() {
-            let key = self.random.below(KEYS);
+            let key = self.random.number(KEYS);
             self.step(key)?;
             deeds.add(1);
         }
@@ -97,24 +97,24 @@ impl<'s> Registers<'s> {
 
     /// Does something to a key.
     fn step(&mut self, key: u32) -> Outcome<()> {
-        if self.random.below(REQUESTS_EACH) == 0 {
+        if self.random.number(REQUESTS_EACH) == 0 {
             self.wire = None;
         }
         self.version += 1;
         let is_number = key.is_multiple_of(NUMBERS_EACH);
         let made = if is_number {
-            self.random.below(1_000_000).to_string().into_bytes()
+            self.random.number(1_000_000).to_string().into_bytes()
         } else {
             let bytes = self.value_bytes();
             value(key, self.version, bytes)
         };
-        let exptime = match self.random.below(6) {
-            0 => SECONDS.start + self.random.below(SECONDS.end - SECONDS.start),
+        let exptime = match self.random.number(6) {
+            0 => SECONDS.start + self.random.number(SECONDS.end - SECONDS.start),
             1 => 1_000_000,
             _ => 0,
         };
         let held = self.items[key as usize].as_ref().map_or(0, |item| item.value.len());
-        match self.random.below(20) {
+        match self.random.number(20) {
             0..4 => self.ask(key, Verb::Set(&made), exptime),
             4 => self.ask(key, Verb::Add(&made), exptime),
             5 => self.ask(key, Verb::Replace(&made), exptime),
@@ -124,7 +124,7 @@ impl<'s> Registers<'s> {
             7 => self.ask(key, Verb::Delete, 0),
             8 => self.ask(key, Verb::Touch, exptime),
             9 | 10 if is_number => {
-                let by = u64::from(self.random.below(1000));
+                let by = u64::from(self.random.number(1000));
                 self.ask(key, Verb::Increment(by), 0)
             }
             _ => self.ask(key, Verb::Get, 0),
@@ -132,13 +132,13 @@ impl<'s> Registers<'s> {
     }
 
     fn value_bytes(&mut self) -> usize {
-        let most = match self.random.below(100) {
+        let most = match self.random.number(100) {
             0..60 => 200,
             60..90 => 4000,
             90..99 => 40_000,
             _ => 200_000,
         };
-        self.random.below(most) as usize
+        self.random.number(most) as usize
     }
 
     /// Asks, and holds the answer against what must be.
@@ -147,7 +147,7 @@ impl<'s> Registers<'s> {
         let mut wire = match self.wire.take() {
             Some(wire) => wire,
             None => {
-                let speech = SPEECHES[self.random.below(3) as usize];
+                let speech = SPEECHES[self.random.number(3) as usize];
                 Wire::connect(self.site.address(), speech)?
             }
         };

@@ -7,11 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::measure::random::{Random, hash};
 use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::measure::{Outcome, fail, launched};
 use crate::registers;
 use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
 
 /// The server may take so long to give memory back, to flush, to accept again: longer than it ever
 /// should, even stopped now and then on a busy machine.
@@ -80,7 +80,7 @@ pub(crate) fn limits(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outc
     let mut wire = site.text()?;
     let mut lowered = 0_u64;
     while bell.goes_on() {
-        let megabytes = least + random.below(most - least + 1);
+        let megabytes = least + random.number(most - least + 1);
         let limit = u64::from(megabytes) << 20;
         // Relaxed: see `watch`; nobody else stores it.
         let is_lower = limit < site.limit_bytes.load(Ordering::Relaxed);
@@ -103,7 +103,7 @@ pub(crate) fn limits(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outc
             lowered += 1;
         }
         deeds.add(1);
-        bell.pause(Duration::from_secs(u64::from(2 + random.below(15))));
+        bell.pause(Duration::from_secs(u64::from(2 + random.number(15))));
     }
     Ok(format!("{} changes of the limit, {lowered} down", deeds.count()))
 }
@@ -114,11 +114,11 @@ pub(crate) fn flushes(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
     let mut random = Random::new(hash(seed, 5000));
     let mut later = 0_u64;
     while bell.goes_on() {
-        let speech = SPEECHES[random.below(3) as usize];
+        let speech = SPEECHES[random.number(3) as usize];
         let mut wire = Wire::connect(site.address(), speech)?;
         let mut ask = |verb| wire.ask(&Ask { verb, key: "flushed", exptime: 0 });
         ask(Verb::Set(b"before"))?;
-        let delay = random.below(3);
+        let delay = random.number(3);
         let command =
             if delay == 0 { "flush_all".to_owned() } else { format!("flush_all {delay}") };
         let said = site.text()?.line(&command)?;
@@ -135,7 +135,7 @@ pub(crate) fn flushes(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
         later += u64::from(delay > 0);
         deeds.add(1);
         // Rarely enough that the memory is full most of the time.
-        bell.pause(Duration::from_secs(u64::from(1 + random.below(90))));
+        bell.pause(Duration::from_secs(u64::from(1 + random.number(90))));
     }
     Ok(format!("{} flushes, {later} of them announced", deeds.count()))
 }
@@ -145,8 +145,8 @@ pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
     let mut random = Random::new(hash(seed, 6000));
     let mut stopped = Duration::ZERO;
     while bell.goes_on() {
-        bell.pause(Duration::from_secs(u64::from(3 + random.below(20))));
-        let time = Duration::from_millis(u64::from(20 + random.below(4000)));
+        bell.pause(Duration::from_secs(u64::from(3 + random.number(20))));
+        let time = Duration::from_millis(u64::from(20 + random.number(4000)));
         site.server.pause()?;
         std::thread::sleep(time);
         site.server.resume()?;
@@ -187,10 +187,10 @@ pub(crate) fn plant(site: &Site, plant: Plant, bell: &Bell, deeds: &Deeds) -> Ou
 pub(crate) fn descriptors(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 7000));
     while bell.goes_on() {
-        bell.pause(Duration::from_secs(u64::from(5 + random.below(30))));
+        bell.pause(Duration::from_secs(u64::from(5 + random.number(30))));
         let limit = site.limit_files(3)?;
         let crowd: Outcome<Vec<Wire>> = (0..CROWD).map(|_| site.text()).collect();
-        std::thread::sleep(Duration::from_millis(u64::from(random.below(3000))));
+        std::thread::sleep(Duration::from_millis(u64::from(random.number(3000))));
         site.set_files(limit)?;
         for mut wire in crowd? {
             let said = wire.line("version")?;

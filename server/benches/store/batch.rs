@@ -13,9 +13,9 @@ use crate::measure::in_process::{
     KEY_BYTES, KEYS_END, Key, column_of, fill, hit, key_of, store_of,
 };
 use crate::measure::launched::available_bytes;
-use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
+use testing::Random;
 
 /// The store's size where there is memory for it.
 const MEMORY_MB: u32 = 4096;
@@ -81,7 +81,7 @@ impl Bench {
         while done < u64::from(ops) {
             keys.clear();
             let chunk = batch_keys * CHUNK_BATCHES;
-            keys.extend((0..chunk).map(|_| key_of(random.below(self.keys))));
+            keys.extend((0..chunk).map(|_| key_of(random.number(self.keys))));
             let start = thread_nanoseconds();
             for batch in keys.chunks(batch_keys) {
                 if is_together {

@@ -14,11 +14,11 @@ use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     self, BATCH, START, between_batches, column_of, key_of, store_of,
 };
-use crate::measure::random::{hash, unit};
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::{Options, Ttl};
+use testing::random::{hash, unit};
 
 /// The longest time to live.
 const DAY: u32 = 86_400;

@@ -18,10 +18,10 @@ use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, between_batches, column_of, fill, hit, key_of, set, store_of,
 };
-use crate::measure::random::{Random, hash};
 use crate::measure::report::Report;
 use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
+use testing::random::{Random, hash};
 
 /// Steps of popularity, and the density's parameters.
 const STEPS: u32 = 10_000;
@@ -158,7 +158,7 @@ impl Requests<'_> {
         for op in 0..ops {
             at = if at + 1 == drawn.len() { 0 } else { at + 1 };
             let key = key_of(drawn[at]);
-            let chance = random.below(100);
+            let chance = random.number(100);
             match load {
                 Load::Nothing => {
                     black_box((&key, chance));
@@ -189,7 +189,7 @@ fn popular(keys: u32) -> Vec<u32> {
     let draw = |_| {
         let x = (low + random.unit() * (1.0 - low)).powf(1.0 / EXPONENT);
         let step = step_of((x - FROM) / (1.0 - FROM));
-        step * (keys / STEPS) + random.below(keys / STEPS)
+        step * (keys / STEPS) + random.number(keys / STEPS)
     };
     (0..DRAWN).map(draw).collect()
 }

@@ -11,11 +11,11 @@ use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, KEYS_END, between_batches, column_of, key_of, set, store_of,
 };
-use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::{Options, Sizes};
+use testing::Random;
 
 /// Keys between two looks at how full the store is.
 const STEP_KEYS: u32 = 512;
@@ -47,7 +47,7 @@ impl Draw {
     fn next(&mut self) -> Outcome<usize> {
         let bytes = match self.sizes {
             Sizes::Same => self.mean_bytes,
-            Sizes::Random => 1 + self.random.below(2 * self.mean_bytes),
+            Sizes::Random => 1 + self.random.number(2 * self.mean_bytes),
         };
         Ok(usize::try_from(bytes)?)
     }
@@ -86,8 +86,8 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
         set_bytes += u64::try_from(bytes + KEY_BYTES)?;
         // Nine of ten from the hot part, which is every so many-th key of those stored.
         let hot = keys / 100 * options.hot_percent;
-        let below = if random.below(10) < 9 { hot.max(1) } else { keys };
-        let number = u64::from(random.below(below)) * u64::from(keys / below);
+        let below = if random.number(10) < 9 { hot.max(1) } else { keys };
+        let number = u64::from(random.number(below)) * u64::from(keys / below);
         set(&mut column, &key_of(u32::try_from(number)?), &value[..bytes])?;
         if op % BATCH == 0 {
             between_batches(&mut column);

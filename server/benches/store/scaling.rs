@@ -13,10 +13,10 @@ use crate::Options;
 use crate::measure::Outcome;
 use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, fill, hit, key_of, store_of};
-use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
+use testing::Random;
 
 /// Which keys the columns ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Load {
             let mut random = Random::new(seed * 1000 + u64::try_from(number)?);
             let start = thread_nanoseconds();
             for op in 0..self.ops {
-                let number = first + random.below(share);
+                let number = first + random.number(share);
                 hit(column, &key_of(number), self.value_bytes)?;
                 if op % BATCH == 0 {
                     column.quiesce();

@@ -15,9 +15,9 @@ use crate::measure::in_process::thread_nanoseconds;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, KEYS_END, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };
-use crate::measure::random::Random;
 use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
+use testing::Random;
 
 /// Keys a column reads ahead of executing at most.
 const AHEAD: usize = 16;
@@ -115,7 +115,7 @@ impl Bench {
 
     fn get_ahead(&mut self) -> Outcome<()> {
         let keys: [_; BATCH as usize] =
-            std::array::from_fn(|_| key_of(self.random.below(self.keys)));
+            std::array::from_fn(|_| key_of(self.random.number(self.keys)));
         let (halves, _) = keys.as_chunks::<AHEAD>();
         for half in halves {
             for ahead in half.each_ref().map(|key| self.roomy.prefetch(key)) {
@@ -130,7 +130,7 @@ impl Bench {
 
     #[inline]
     fn once(&mut self, op: Op) -> Outcome<()> {
-        let number = self.random.below(self.keys);
+        let number = self.random.number(self.keys);
         match op {
             Op::Key => {
                 black_box(key_of(number));

@@ -135,12 +135,12 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
     let mut frame = Frame::bare(opcode, name);
     let key = values.random.index(KEYS.len());
     frame.opaque = u32::try_from(values.random.below(u64::from(FENCE))).unwrap();
-    if all && values.random.once(20) {
+    if all && values.random.one_in(20) {
         // Nobody looks at these.
         frame.data_type = values.random.next().to_le_bytes()[0];
         frame.vbucket = u16::try_from(values.random.below(1 << 16)).unwrap();
     }
-    if values.random.once(4) {
+    if values.random.one_in(4) {
         frame.cas = values.unique();
     }
     frame.key = KEYS[key].to_vec();
@@ -155,7 +155,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             let initial = values.random.below(2000);
             frame.extras.extend_from_slice(&values.delta().to_be_bytes());
             frame.extras.extend_from_slice(&initial.to_be_bytes());
-            let none = values.random.once(2) || !Values::may_count(key);
+            let none = values.random.one_in(2) || !Values::may_count(key);
             frame.extras.extend(if none { [0xff; 4] } else { exptime(values) });
         }
         "TOUCH" | "GAT" | "GATK" => frame.extras = exptime(values).to_vec(),

@@ -40,7 +40,7 @@ impl Generator {
     pub(crate) fn batch(&mut self) -> Vec<Command> {
         self.batches += 1;
         let random = &mut self.values.random;
-        let count = if random.once(4) { 1 } else { random.below(BATCH_COMMANDS_MAX) + 1 };
+        let count = if random.one_in(4) { 1 } else { random.below(BATCH_COMMANDS_MAX) + 1 };
         let protocol = random.share(&self.features.protocols);
         let mut batch: Vec<Command> = Vec::new();
         for _ in 0..count {
@@ -68,7 +68,7 @@ impl Generator {
 
     fn command(&mut self, protocol: Protocol) -> Command {
         let values = &mut self.values;
-        let wrong = self.features.malformed && values.random.once(MALFORMED_ONCE);
+        let wrong = self.features.malformed && values.random.one_in(MALFORMED_ONCE);
         match protocol {
             Protocol::Text if wrong => malformed::text(values),
             Protocol::Meta if wrong => malformed::meta(values),

@@ -105,7 +105,7 @@ pub(crate) fn text(values: &mut Values) -> Command {
 fn bare_line(values: &mut Values) -> Command {
     let at = values.random.index(LINES.len());
     let closes = at >= LINES.len() - LINES_CLOSING;
-    if closes && !values.random.once(4) {
+    if closes && !values.random.one_in(4) {
         return bare_line(values);
     }
     let mut command = Command::new(Protocol::Text, "line");
@@ -369,7 +369,7 @@ fn large_frame(values: &mut Values) -> Command {
     let stores = [(0x01, "SET"), (0x02, "ADD"), (0x03, "REPLACE"), (0x0e, "APPEND")];
     let (opcode, name) = values.random.pick(&stores);
     let mut frame = binary::frame(values, opcode, name, true);
-    if values.random.once(4) {
+    if values.random.one_in(4) {
         frame.value = vec![b'v'; TOO_LARGE_BYTES];
     }
     frame.cas = Unique::Number(values.random.pick(&[0, CHOSEN_UNIQUE]));

@@ -115,14 +115,14 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     for &letter in KNOWN {
         let once = if used.contains(&letter) { often } else { 60 };
         let wanted = (dialect.all || used.contains(&letter)) && verb != "mn";
-        if wanted && values.random.once(once) && letters.len() < FLAGS_MAX {
+        if wanted && values.random.one_in(once) && letters.len() < FLAGS_MAX {
             letters.push(letter);
         }
     }
     // Such a key can only be given in base64; the longest cannot, for its text is too long then.
     letters.retain(|letter| *letter != b'b');
     let in_text = !KEYS[key].contains(&b' ');
-    if verb != "mn" && (!in_text || KEYS[key].len() < 100 && values.random.once(4)) {
+    if verb != "mn" && (!in_text || KEYS[key].len() < 100 && values.random.one_in(4)) {
         letters.push(b'b');
         line.key_text = base64(KEYS[key]);
     }
@@ -171,7 +171,7 @@ fn flag(values: &mut Values, verb: &str, letter: u8, dialect: Dialect) -> Flag {
         b'R' => values.recache().to_string(),
         b'F' => values.client_flags().to_string(),
         b'D' => values.delta().to_string(),
-        b'J' if dialect.all && values.random.once(8) => u64::MAX.to_string(),
+        b'J' if dialect.all && values.random.one_in(8) => u64::MAX.to_string(),
         b'J' => values.random.below(2000).to_string(),
         b'O' => opaque(values),
         b'L' | b'P' => values.random.pick(&["", "path", "1"]).to_owned(),

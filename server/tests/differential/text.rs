@@ -80,7 +80,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     let exptime = word(values.exptime());
     match verb {
         "get" | "gets" | "gat" | "gats" => {
-            if values.random.once(3) {
+            if values.random.one_in(3) {
                 let more = values.random.index(20);
                 line.keys.extend((0..more).map(|_| values.random.index(TEXT_KEYS)));
             }
@@ -117,7 +117,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
         "touch" => line.words.push(exptime),
         _ => {}
     }
-    if values.random.once(12) {
+    if values.random.one_in(12) {
         line.words.push(word("noreply"));
     }
     line

@@ -5,8 +5,8 @@
 //! that a server gives out.
 
 use crate::command::Unique;
-use crate::random::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
+use testing::Random;
 
 /// Keys of small values, of numbers and of large values; the last cannot be named in text.
 pub(crate) const KEYS: [&[u8]; 15] = [
@@ -105,7 +105,7 @@ impl Values {
 
     /// A whole value, of the size and kind that its key is there for.
     pub(crate) fn value(&mut self, key: usize) -> Vec<u8> {
-        if NUMBERS.contains(&key) && !self.random.once(10) {
+        if NUMBERS.contains(&key) && !self.random.one_in(10) {
             let number = match self.random.below(6) {
                 0 => self.random.below(1_000_000_000_000),
                 _ => self.random.below(2000),
@@ -122,16 +122,23 @@ impl Values {
             _ => 200,
         };
         let bytes = self.random.index(bytes_max);
-        self.random.bytes(bytes)
+        any_bytes(&mut self.random, bytes)
     }
 
     /// What is appended or prepended.
     pub(crate) fn piece(&mut self, key: usize) -> Vec<u8> {
-        if NUMBERS.contains(&key) && !self.random.once(4) {
+        if NUMBERS.contains(&key) && !self.random.one_in(4) {
             return format!(" {} ", self.random.below(12)).into_bytes();
         }
         let bytes_max = if LARGE.contains(&key) { 20_000 } else { 60 };
         let bytes = self.random.index(bytes_max);
-        self.random.bytes(bytes)
+        any_bytes(&mut self.random, bytes)
     }
+}
+
+/// Any bytes, line ends and zeros included; the first is a letter, so that memcached's reading of
+/// numbers never runs past the value's end.
+fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
+    const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
+    (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()
 }

@@ -4,8 +4,9 @@
 //! item by item, counting memory and counting live items.
 
 use super::*;
-use crate::made::{Random, cycle, keys_of, mixture, recency, twice, zipf};
+use crate::made::{cycle, keys_of, mixture, recency, twice, zipf};
 use crate::sizes::Items;
+use testing::Random;
 
 const KEYS: u32 = 3000;
 
@@ -58,10 +59,10 @@ fn no_request_exceeds_the_budget_or_breaks_what_is_counted() {
             let item_bytes = drawn(items, KEYS as usize);
             let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 100_000 };
             let mut engine = Engine::new(shape, policy, settings);
-            let mut random = Random(1);
+            let mut random = Random::new(1);
             for (at, key) in zipf(KEYS, 30_000, 2).into_iter().enumerate() {
                 let held = engine.holds(key);
-                match random.below(10) {
+                match random.number(10) {
                     0 => {
                         assert_eq!(engine.remove(key), held, "{what}");
                         assert!(!engine.holds(key), "{what}: deleted");

@@ -6,9 +6,10 @@ use super::*;
 use crate::cache::{Cache, Shape};
 use crate::contestant::Contestant;
 use crate::engine::{Budget, Engine, Settings};
-use crate::made::{Random, cycle, keys_of, mixture, zipf};
+use crate::made::{cycle, keys_of, mixture, zipf};
 use crate::sizes::{EQUAL_BYTES, Items};
 use store::policy::Eviction;
+use testing::Random;
 
 /// The textbooks' sequence (Silberschatz, Galvin and Gagne: "Operating System Concepts").
 const TEXTBOOK: [u32; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
@@ -75,9 +76,9 @@ fn fewest(requests: &[u32], frames: usize, held: &mut Vec<u32>) -> usize {
 
 #[test]
 fn belady_is_the_best_there_is() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..200 {
-        let requests: Vec<u32> = (0..12).map(|_| random.below(6)).collect();
+        let requests: Vec<u32> = (0..12).map(|_| random.number(6)).collect();
         for count in 1..=3_usize {
             let belady = Belady::new(frames(count as u64), &requests);
             let best = fewest(&requests, count, &mut Vec::new());
@@ -206,14 +207,14 @@ impl Told {
 
 #[test]
 fn lirs_does_as_a_plain_telling_of_it() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for round in 0..300_u32 {
         let frames_here = 2 + round as usize % 5;
-        let spread = 4 + random.below(12);
+        let spread = 4 + random.number(12);
         let mut told = Told { frames: frames_here, stack: Vec::new(), queue: Vec::new() };
         let mut cache = Lirs::new(frames(frames_here as u64));
         for at in 0..200 {
-            let key = random.below(spread).min(random.below(16));
+            let key = random.number(spread).min(random.number(16));
             assert_eq!(cache.request(key, false), told.request(key), "round {round}, at {at}");
         }
     }

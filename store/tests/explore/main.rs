@@ -21,7 +21,6 @@
 mod actor;
 mod linear;
 mod model;
-mod random;
 mod run;
 mod scheduler;
 mod script;

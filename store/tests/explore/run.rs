@@ -7,7 +7,6 @@
 use crate::actor::{Actor, World, fill_name, name};
 use crate::linear::{Call, Verdict, explain};
 use crate::model::{Event, Rules};
-use crate::random::Random;
 use crate::script::{APART_SECONDS_MAX, KeyAct, Kind, Look, SEGMENT_BYTES, START, Script};
 use memory::sync::watched::alone;
 use shuttle::thread;
@@ -15,6 +14,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use store::{Config, Store};
+use testing::Random;
 
 /// Background work in the end, at most.
 const MAINTAINED_MAX: usize = 100_000;

@@ -7,11 +7,11 @@
 //! Source: "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (Burckhardt et
 //! al., ASPLOS 2010).
 
-use crate::random::Random;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
+use testing::Random;
 
 /// Threads with a priority.
 const TASKS_MAX: usize = 16;

@@ -3,9 +3,9 @@
 //! Where: before a schedule begins; printed when it fails.
 //! Invariant: a script follows from its seed and its kind alone.
 
-use crate::random::Random;
 use store::policy::Eviction;
 use store::{MetaStep, Verb, Vivify};
+use testing::Random;
 
 /// The clock at the start: times before and behind it differ in more than their lowest byte.
 pub(crate) const START: u32 = 253;

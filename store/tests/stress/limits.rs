@@ -3,9 +3,9 @@
 //! Invariant: once as little is in use as the limit says, no more is until the limit goes up; and
 //! whatever the limit does, the other tests' laws hold.
 
-use crate::value::Random;
 use std::sync::Arc;
 use store::{Column, Store};
+use testing::Random;
 
 /// One step in so many changes the limit.
 const STEPS_PER_CHANGE: u64 = 40;

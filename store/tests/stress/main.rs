@@ -38,9 +38,9 @@ pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
 }
 
 /// The random sequence of a thread.
-pub(crate) fn random(id: usize) -> value::Random {
+pub(crate) fn random(id: usize) -> testing::Random {
     let seed = std::env::var("STRESS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    value::Random(id as u64 ^ seed.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    testing::Random::new(id as u64 ^ seed.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 pub(crate) fn key_of(key: u32) -> [u8; 7] {

@@ -6,13 +6,14 @@
 
 use crate::limits::Limits;
 use crate::patient::at_last;
-use crate::value::{self, Random};
+use crate::value;
 use crate::{THREADS, at_once, config, each, key_of, random, settle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use store::policy::Eviction;
 use store::{Body, Column, Config, Pinned, Put, Refused, Store, Stored, Value, Verb};
+use testing::Random;
 
 each::policies! {
     with_room_for_all_every_write_is_seen,

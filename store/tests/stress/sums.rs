@@ -5,12 +5,12 @@
 
 use crate::limits::Limits;
 use crate::patient::at_last;
-use crate::value::Random;
 use crate::{THREADS, at_once, config, each, key_of, random};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::policy::Eviction;
 use store::{Body, Column, Counted, Delta, Hit, Put, Store, Stored, Value, Verb, Vivify};
+use testing::Random;
 
 each::policies! {
     every_acknowledged_incr_counts,

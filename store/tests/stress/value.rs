@@ -57,13 +57,3 @@ fn rest(key: u32, version: u64) -> u64 {
 fn next(word: u64) -> u64 {
     word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
 }
-
-/// A small random sequence.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, below: u64) -> u64 {
-        self.0 = next(self.0);
-        (self.0 >> 33) % below
-    }
-}
