@@ -5,7 +5,8 @@
 //! server's executor, a transcript. The most frequent stand first.
 //! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
 
-use crate::request::{MetaVerb, Operator, StoreVerb};
+use crate::operator::Operator;
+use crate::request::{MetaVerb, StoreVerb};
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

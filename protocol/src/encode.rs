@@ -8,8 +8,9 @@ use crate::binary;
 use crate::command::{COMMANDS, Command, Shape};
 use crate::form::{Form, GetForm};
 use crate::meta::OPAQUE_BYTES_MAX;
+use crate::operator::Operator;
 use crate::reply::number;
-use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store};
+use crate::request::{Delete, Delta, Get, Meta, MetaVerb, Request, Store};
 
 /// A line of `Request::encode_head` is no longer than this.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
@@ -99,10 +100,15 @@ impl Request<'_> {
                 number(out, level);
                 no_reply(form, out);
             }
-            Request::Stats { args, .. } => words(Shape::Stats, args, out),
-            Request::Watch(args) => words(Shape::Watch, args, out),
-            Request::Operator { operator, args, .. } => {
-                words(Shape::Operator(operator), args, out);
+            Request::Stats { args, .. } => {
+                name(|shape| shape == Shape::Stats, out);
+                args.tokens().for_each(|token| word(out, token));
+            }
+            Request::LimitMemory { megabytes, form } => {
+                name(|shape| shape == Shape::Operator(Operator::CacheMemlimit), out);
+                out.push(b' ');
+                number(out, megabytes);
+                no_reply(form, out);
             }
             Request::Noop(_) => name(|shape| shape == Shape::MetaNoop, out),
             Request::Version(_) => name(|shape| shape == Shape::Version, out),
@@ -167,13 +173,6 @@ fn name(is: impl Fn(Shape) -> bool, out: &mut Vec<u8>) {
 fn word(out: &mut Vec<u8>, word: &[u8]) {
     out.push(b' ');
     out.extend_from_slice(word);
-}
-
-fn words(shape: Shape, args: Args<'_>, out: &mut Vec<u8>) {
-    name(|other| other == shape, out);
-    for token in args.tokens() {
-        word(out, token);
-    }
 }
 
 fn no_reply(form: Form, out: &mut Vec<u8>) {

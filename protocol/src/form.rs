@@ -1,14 +1,14 @@
-//! How a request wants to be answered, and each protocol's words for what has no value to show.
+//! How a request wants to be answered, and which protocol therefore says what came of it.
 //!
-//! Where: a session puts a `Form` on every request; the executor hands it back with the outcome.
-//! Invariant: executing needs no look at the protocol: what a request came to is a `Refusal`, or
-//! done; the words for it, text or binary, stand here and in `binary` only.
+//! Where: a session puts a `Form` on every request; the executor says the `Outcome` through it.
+//! Invariant: the executor never looks into a form: whatever differs between the protocols is
+//! decided here, and the words stand in `text::write`, `meta::write` and `binary::write` alone.
 //! Source: memcached 1.6.45 `complete_nread_ascii`, `complete_update_bin`, `write_bin_error`.
 
-use crate::answer;
-use crate::binary;
-use crate::binary::opcode::{self, Shape};
-use crate::request::StoreVerb;
+use std::fmt::Arguments;
+
+use crate::outcome::{Outcome, Refusal};
+use crate::{binary, text};
 
 /// The name tag of a binary request: its answer carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,75 +47,28 @@ pub enum GetForm {
     Binary(Tag),
 }
 
-/// Why a request was not carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The verb's condition does not hold.
-    NotStored,
-    /// The CAS unique differs.
-    Exists,
-    /// No such key.
-    NotFound,
-    /// The value is no number.
-    NonNumeric,
-    /// Over `-I`.
-    TooLarge,
-    /// No room for a value.
-    NoMemory,
-    /// No room for a number that grew.
-    NoMemoryDelta,
-    /// No room for the number that arithmetic starts with.
-    NoMemoryVivify,
-    /// What followed a value was not its end.
-    BadChunk,
-    /// `flush_all` is switched off.
-    FlushRefused,
-    /// An exptime that is no number.
-    BadExptime,
-    /// A request that does not have its command's form.
-    BadFormat,
-    /// No such command.
-    UnknownCommand,
-}
-
-impl Refusal {
-    /// The line for it.
+impl GetForm {
+    /// More keys of the same request follow.
+    #[inline]
     #[must_use]
-    pub fn line(self) -> &'static str {
-        match self {
-            Refusal::NotStored => answer::NOT_STORED,
-            Refusal::Exists => answer::EXISTS,
-            Refusal::NotFound => answer::NOT_FOUND,
-            Refusal::NonNumeric => answer::NON_NUMERIC,
-            Refusal::TooLarge => answer::TOO_LARGE,
-            Refusal::NoMemory => answer::NO_MEMORY,
-            Refusal::NoMemoryDelta => answer::NO_MEMORY_DELTA,
-            Refusal::NoMemoryVivify => answer::NO_MEMORY_VIVIFY,
-            Refusal::BadChunk => answer::BAD_CHUNK,
-            Refusal::FlushRefused => answer::FLUSH_REFUSED,
-            Refusal::BadExptime => answer::BAD_EXPTIME,
-            Refusal::BadFormat => answer::BAD_FORMAT,
-            Refusal::UnknownCommand => answer::ERROR,
-        }
+    pub fn is_continued(self) -> bool {
+        matches!(self, GetForm::Text { last: false, .. })
     }
 }
 
 /// An answer that is known without asking the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// This text, line end included; empty = nothing.
-    Text(&'static str),
-    /// A frame that says why not.
-    Frame(Tag, Refusal),
+pub struct Answer {
+    /// How it is said.
+    pub form: Form,
+    /// What is said.
+    pub outcome: Outcome,
 }
 
 impl Answer {
     /// Appends it.
     pub fn write(self, out: &mut Vec<u8>) {
-        match self {
-            Answer::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Answer::Frame(tag, refusal) => binary::write::refusal(out, tag, refusal),
-        }
+        self.form.say(self.outcome, out);
     }
 }
 
@@ -123,37 +76,62 @@ impl Form {
     /// A text request's, whose client wants an answer.
     pub const LINE: Form = Form::Text { noreply: false };
 
-    /// Says that it was done: a text request's `line`, or a frame with the item's unique.
+    /// Appends what a request came to.
     #[inline]
-    pub fn done(self, line: &'static str, cas: u64, out: &mut Vec<u8>) {
+    pub fn say(self, outcome: Outcome, out: &mut Vec<u8>) {
         match self {
-            Form::Text { noreply: true } => {}
-            Form::Text { noreply: false } => out.extend_from_slice(line.as_bytes()),
-            Form::Binary(tag) if tag.quiet => {}
-            Form::Binary(tag) => binary::write::done(out, tag, cas),
+            Form::Text { noreply } => text::write::say(out, outcome, noreply),
+            Form::Binary(tag) => binary::write::say(out, tag, outcome),
         }
     }
 
-    /// The answer that says why not.
-    #[must_use]
-    pub fn refuse(self, refusal: Refusal) -> Answer {
-        let tag = match self {
-            Form::Text { noreply: true } => return Answer::Text(answer::NOTHING),
-            Form::Text { noreply: false } => return Answer::Text(refusal.line()),
-            Form::Binary(tag) => tag,
-        };
-        let shape = opcode::find(tag.opcode).map(|opcode| opcode.shape);
-        let refusal = match (refusal, shape) {
-            (Refusal::NotStored, Some(Shape::Store(StoreVerb::Add))) => Refusal::Exists,
-            (Refusal::NotStored, Some(Shape::Store(StoreVerb::Replace))) => Refusal::NotFound,
-            (refusal, _) => refusal,
-        };
-        Answer::Frame(tag, refusal)
+    /// Appends why a request was not carried out.
+    #[inline]
+    pub fn refuse(self, refusal: Refusal, out: &mut Vec<u8>) {
+        self.say(Outcome::Refused(refusal), out);
     }
 
-    /// Says why not.
-    #[inline]
-    pub fn say(self, refusal: Refusal, out: &mut Vec<u8>) {
-        self.refuse(refusal).write(out);
+    /// The answer that a request was not carried out.
+    #[must_use]
+    pub fn refused(self, refusal: Refusal) -> Answer {
+        Answer { form: self, outcome: Outcome::Refused(refusal) }
     }
+
+    /// Appends the number that arithmetic came to; `cas` is its CAS unique.
+    pub fn number(self, number: u64, cas: u64, out: &mut Vec<u8>) {
+        match self {
+            Form::Text { noreply } => text::write::number(out, number, noreply),
+            Form::Binary(tag) => binary::write::number(out, tag, number, cas),
+        }
+    }
+
+    /// Appends the server's version.
+    pub fn version(self, version: &str, out: &mut Vec<u8>) {
+        match self {
+            Form::Text { .. } => text::write::version(out, version),
+            Form::Binary(tag) => binary::write::text(out, tag, version),
+        }
+    }
+
+    /// Appends one statistic.
+    pub fn stat(self, name: &str, value: Arguments<'_>, out: &mut Vec<u8>) {
+        match self {
+            Form::Text { .. } => text::write::stat(out, name, value),
+            Form::Binary(tag) => binary::write::stat(out, tag, name, value),
+        }
+    }
+
+    /// Do the `arguments` of a `stats` that has some ask for the statistics called `name`? As in
+    /// memcached, in text the beginning of the name is enough, and in binary the name may go on.
+    #[must_use]
+    pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
+        match self {
+            Form::Text { .. } => name.starts_with(first_word(arguments)),
+            Form::Binary(_) => arguments.starts_with(name),
+        }
+    }
+}
+
+fn first_word(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }

@@ -7,7 +7,6 @@
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c`,
 //! `mcmc.c` (1.6.45).
 
-pub mod answer;
 pub mod base64;
 pub mod binary;
 pub mod command;
@@ -16,6 +15,8 @@ pub mod form;
 pub mod line;
 pub mod meta;
 pub mod number;
+pub mod operator;
+pub mod outcome;
 mod parse;
 mod quick;
 pub mod reply;
@@ -24,14 +25,14 @@ pub mod resp;
 mod scan;
 pub mod session;
 mod short;
+pub mod text;
 pub mod udp;
 
 pub use command::{COMMANDS, Command, Shape};
-pub use form::{Answer, Form, GetForm, Refusal, Tag};
+pub use form::{Answer, Form, GetForm, Tag};
+pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
-pub use request::{
-    Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Operator, Request, Store, StoreVerb,
-};
+pub use request::{Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Request, Store, StoreVerb};
 pub use session::{LINE_BYTES_MAX, Only, Session, Speak, Step};
 pub use short::Short;
 

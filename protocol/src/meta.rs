@@ -6,9 +6,9 @@
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
 
 use crate::KEY_BYTES_MAX;
-use crate::answer;
 use crate::base64::{self, Decoded};
 use crate::number;
+use crate::outcome::Refusal;
 use crate::request::{Meta, MetaVerb};
 
 /// More tokens than these, command and key included, are refused.
@@ -84,14 +84,14 @@ impl Flags {
     /// Reads the flags of `meta`.
     ///
     /// # Errors
-    /// The answer memcached gives; quiet or not.
-    pub fn parse(meta: &Meta<'_>) -> Result<Flags, &'static str> {
+    /// What is wrong; told even if the client asked for quiet.
+    pub fn parse(meta: &Meta<'_>) -> Result<Flags, Refusal> {
         let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
         if meta.key.len() > KEY_BYTES_MAX {
-            return Err(by_verb(meta.verb, answer::BAD_FORMAT));
+            return Err(by_verb(meta.verb, Refusal::BadFormat));
         }
         if before + meta.flags.count > TOKENS_MAX {
-            return Err(by_verb(meta.verb, answer::FLAGS_TOO_LONG));
+            return Err(by_verb(meta.verb, Refusal::FlagsTooLong));
         }
         let mut flags = Flags::default();
         let mut seen = 0u128;
@@ -99,21 +99,21 @@ impl Flags {
         for token in meta.flags.tokens() {
             let letter = token[0];
             if letter >= 127 || seen >> letter & 1 == 1 {
-                return Err(by_verb(meta.verb, answer::FLAG_DUPLICATE));
+                return Err(by_verb(meta.verb, Refusal::FlagDuplicate));
             }
             seen |= 1 << letter;
             match flags.take(letter, &token[1..], meta.key) {
                 Ok(()) => {}
-                Err(answer::FLAG_INVALID) => {
-                    return Err(by_verb(meta.verb, answer::FLAG_INVALID));
+                Err(Refusal::FlagInvalid) => {
+                    return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // A wrong `F` leaves the answer as it is, any other replaces it.
-                Err(answer::NOTHING) => wrong = wrong.or(Some(answer::BAD_FORMAT)),
-                Err(answer) => wrong = Some(answer),
+                // Of several mistakes the last is told, but a wrong `F` only where it stands alone.
+                Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
+                Err(refusal) => wrong = Some(refusal),
             }
         }
         match wrong {
-            Some(answer) => Err(by_verb(meta.verb, answer)),
+            Some(refusal) => Err(by_verb(meta.verb, refusal)),
             None => Ok(flags),
         }
     }
@@ -128,10 +128,10 @@ impl Flags {
         place.as_ref().map_or(meta.key, Decoded::key)
     }
 
-    fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), &'static str> {
+    fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), Refusal> {
         match letter {
             b'b' => {
-                base64::decode(key).ok_or(answer::KEY_ENCODING)?;
+                base64::decode(key).ok_or(Refusal::KeyEncoding)?;
                 self.binary = true;
             }
             b'N' => self.vivify = Some(seconds(text)?),
@@ -149,14 +149,14 @@ impl Flags {
             }
             b'F' => {
                 let flags = given(text).and_then(number::strict_u32);
-                self.client_flags = flags.ok_or(answer::NOTHING)?;
+                self.client_flags = flags.ok_or(Refusal::BadFormat)?;
             }
-            b'C' => self.cas = Some(unique(text, answer::FLAG_TOKEN)?),
-            b'E' => self.cas_in = Some(unique(text, answer::FLAG_TOKEN)?),
-            b'J' => self.initial = unique(text, answer::INITIAL)?,
-            b'D' => self.delta = unique(text, answer::DELTA)?,
+            b'C' => self.cas = Some(unique(text, Refusal::FlagToken)?),
+            b'E' => self.cas_in = Some(unique(text, Refusal::FlagToken)?),
+            b'J' => self.initial = unique(text, Refusal::BadInitial)?,
+            b'D' => self.delta = unique(text, Refusal::BadMetaDelta)?,
             b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'h' | b'l' => {}
-            _ => return Err(answer::FLAG_INVALID),
+            _ => return Err(Refusal::FlagInvalid),
         }
         self.locked |= matches!(letter, b'h' | b'l' | b'N' | b'R' | b'T');
         Ok(())
@@ -219,19 +219,19 @@ const VALUE: u32 = bit(b'v');
 const QUIET: u32 = bit(b'q');
 
 /// `ma` has one answer for all that is wrong with its flags.
-fn by_verb(verb: MetaVerb, answer: &'static str) -> &'static str {
-    if verb == MetaVerb::Arithmetic { answer::FLAG_ARITHMETIC } else { answer }
+fn by_verb(verb: MetaVerb, refusal: Refusal) -> Refusal {
+    if verb == MetaVerb::Arithmetic { Refusal::FlagArithmetic } else { refusal }
 }
 
 fn given(text: &[u8]) -> Option<&[u8]> {
     (!text.is_empty()).then_some(text)
 }
 
-fn seconds(text: &[u8]) -> Result<i64, &'static str> {
-    given(text).and_then(number::strict_i32).map(i64::from).ok_or(answer::FLAG_TOKEN)
+fn seconds(text: &[u8]) -> Result<i64, Refusal> {
+    given(text).and_then(number::strict_i32).map(i64::from).ok_or(Refusal::FlagToken)
 }
 
-fn unique(text: &[u8], wrong: &'static str) -> Result<u64, &'static str> {
+fn unique(text: &[u8], wrong: Refusal) -> Result<u64, Refusal> {
     given(text).and_then(number::strict_u64).ok_or(wrong)
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::request::Args;
 
-    fn parse(verb: MetaVerb, text: &[u8]) -> Result<Flags, &'static str> {
+    fn parse(verb: MetaVerb, text: &[u8]) -> Result<Flags, Refusal> {
         let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
         let flags = Args { text, count };
         Flags::parse(&meta(verb, flags))
@@ -274,17 +274,17 @@ mod tests {
     #[test]
     fn each_mistake_has_its_answer() {
         let wrong = |verb, text: &[u8]| parse(verb, text).unwrap_err();
-        assert_eq!(wrong(MetaVerb::Get, b"v v"), answer::FLAG_DUPLICATE);
-        assert_eq!(wrong(MetaVerb::Get, b"z"), answer::FLAG_INVALID);
-        assert_eq!(wrong(MetaVerb::Get, b"T"), answer::FLAG_TOKEN);
-        assert_eq!(wrong(MetaVerb::Get, b"Tx z"), answer::FLAG_INVALID);
-        assert_eq!(wrong(MetaVerb::Set, b"F"), answer::BAD_FORMAT);
-        assert_eq!(wrong(MetaVerb::Set, b"Tx F"), answer::FLAG_TOKEN);
-        assert_eq!(wrong(MetaVerb::Set, b"F Tx"), answer::FLAG_TOKEN);
-        assert_eq!(wrong(MetaVerb::Set, b"J"), answer::INITIAL);
-        assert_eq!(wrong(MetaVerb::Arithmetic, b"Jx"), answer::FLAG_ARITHMETIC);
-        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(19)), answer::FLAGS_TOO_LONG);
-        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(18)), answer::FLAG_DUPLICATE);
+        assert_eq!(wrong(MetaVerb::Get, b"v v"), Refusal::FlagDuplicate);
+        assert_eq!(wrong(MetaVerb::Get, b"z"), Refusal::FlagInvalid);
+        assert_eq!(wrong(MetaVerb::Get, b"T"), Refusal::FlagToken);
+        assert_eq!(wrong(MetaVerb::Get, b"Tx z"), Refusal::FlagInvalid);
+        assert_eq!(wrong(MetaVerb::Set, b"F"), Refusal::BadFormat);
+        assert_eq!(wrong(MetaVerb::Set, b"Tx F"), Refusal::FlagToken);
+        assert_eq!(wrong(MetaVerb::Set, b"F Tx"), Refusal::FlagToken);
+        assert_eq!(wrong(MetaVerb::Set, b"J"), Refusal::BadInitial);
+        assert_eq!(wrong(MetaVerb::Arithmetic, b"Jx"), Refusal::FlagArithmetic);
+        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(19)), Refusal::FlagsTooLong);
+        assert_eq!(wrong(MetaVerb::Get, &b"v ".repeat(18)), Refusal::FlagDuplicate);
     }
 
     #[test]

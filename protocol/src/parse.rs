@@ -6,11 +6,12 @@
 //! and the like, as far as they look at the line only.
 
 use crate::KEY_BYTES_MAX;
-use crate::answer;
 use crate::command::{self, Shape};
 use crate::form::{Answer, Form};
 use crate::line::{Tokens, content_end};
 use crate::number;
+use crate::operator;
+use crate::outcome::Refusal;
 use crate::request::{Delete, Delta, Meta, MetaVerb, Request, Store, StoreVerb};
 
 /// What a line asks for.
@@ -21,7 +22,7 @@ pub(crate) enum Parsed<'a> {
     /// A value of so many bytes follows.
     Value(Request<'a>, u32),
     /// A value of so many bytes follows and is to be swallowed before the answer is given.
-    Swallow(u32, &'static str),
+    Swallow(u32, Answer),
     /// Keys, from this place on the line; all of legal length.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
     /// An HTTP request, or the like.
@@ -31,13 +32,14 @@ pub(crate) enum Parsed<'a> {
 /// Shortest line memcached looks at, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
-const fn answered<'a>(answer: &'static str) -> Parsed<'a> {
-    Parsed::Request(Request::Answer(Answer::Text(answer)))
+/// The line is no request: the client is told so even if it wants no answer.
+fn refused<'a>(refusal: Refusal) -> Parsed<'a> {
+    Parsed::Request(Request::Answer(Form::LINE.refused(refusal)))
 }
 
-/// `answer`, unless the client wants none.
-fn said<'a>(answer: &'static str, noreply: bool) -> Parsed<'a> {
-    answered(if noreply { answer::NOTHING } else { answer })
+/// As `refused`, unless the client wants no answer.
+fn refused_to<'a>(form: Form, refusal: Refusal) -> Parsed<'a> {
+    Parsed::Request(Request::Answer(form.refused(refusal)))
 }
 
 fn form(tokens: &Tokens<'_>) -> Form {
@@ -47,7 +49,7 @@ fn form(tokens: &Tokens<'_>) -> Form {
 /// Parses `line`, which ends in its first `\n`.
 pub(crate) fn parse(line: &[u8]) -> Parsed<'_> {
     if line.len() < LINE_BYTES_MIN {
-        return answered(answer::BAD_FORMAT);
+        return refused(Refusal::BadFormat);
     }
     let content = &line[..content_end(line)];
     let name = match memchr::memchr(b' ', content) {
@@ -76,13 +78,12 @@ fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
             let args = Tokens::cut(line).args_from(1);
             Parsed::Request(Request::Stats { args, form: Form::LINE })
         }
-        Shape::Watch => Parsed::Request(Request::Watch(Tokens::cut(line).args_from(1))),
+        Shape::Watch => Parsed::Request(operator::watch(Tokens::cut(line).args_from(1))),
         Shape::FlushAll => flush_all(&Tokens::cut(line)),
         Shape::Verbosity => verbosity(&Tokens::cut(line)),
         Shape::Operator(operator) => {
             let tokens = Tokens::cut(line);
-            let (args, form) = (tokens.args_from(1), form(&tokens));
-            Parsed::Request(Request::Operator { operator, args, form })
+            Parsed::Request(operator::request(operator, tokens.args_from(1), form(&tokens)))
         }
     }
 }
@@ -97,34 +98,33 @@ fn by_first_token(line: &[u8]) -> Parsed<'_> {
     if tokens.count() > 1 && tokens.last().is_some_and(|last| last.starts_with(b"HTTP/")) {
         return Parsed::Close;
     }
-    said(answer::ERROR, tokens.noreply())
+    refused_to(form(&tokens), Refusal::UnknownCommand)
 }
 
 fn get<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
-    let Some(keys_at) = tokens.start(1) else { return answered(answer::BAD_FORMAT) };
-    keys(line, keys_at, cas, None, tokens.noreply())
+    let Some(keys_at) = tokens.start(1) else { return refused(Refusal::BadFormat) };
+    keys(line, keys_at, cas, None, form(tokens))
 }
 
 fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
     let (Some(exptime), Some(keys_at)) = (tokens.get(1), tokens.start(2)) else {
-        return answered(answer::BAD_FORMAT);
+        return refused(Refusal::BadFormat);
     };
     match number::strict_i32(exptime) {
-        Some(exptime) => keys(line, keys_at, cas, Some(exptime.into()), false),
-        None => answered(answer::BAD_EXPTIME),
+        Some(exptime) => keys(line, keys_at, cas, Some(exptime.into()), Form::LINE),
+        None => refused(Refusal::BadExptime),
     }
 }
 
 /// Checks all keys of a line before the first is answered.
-fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, noreply: bool) -> Parsed<'_> {
+fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form) -> Parsed<'_> {
     let text = &line[keys_at..content_end(line)];
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
         if end - start > KEY_BYTES_MAX {
             // Only the answer to the first key knows of `noreply`.
-            let silent = noreply && start == 0;
-            let long = answer::KEY_TOO_LONG;
-            return answered(if silent { answer::KEY_TOO_LONG_NOREPLY } else { long });
+            let form = if start == 0 { form } else { Form::LINE };
+            return refused_to(form, Refusal::KeyTooLong);
         }
         start = end + 1;
     }
@@ -139,11 +139,10 @@ fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
 
 fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
     let (Some(key), Some(value_bytes)) = (tokens.get(1), value_bytes(tokens.get(4))) else {
-        return answered(answer::BAD_FORMAT);
+        return refused(Refusal::BadFormat);
     };
-    let noreply = tokens.noreply();
-    let refused =
-        Parsed::Swallow(value_bytes, if noreply { answer::NOTHING } else { answer::BAD_FORMAT });
+    let form = form(tokens);
+    let refused = Parsed::Swallow(value_bytes, form.refused(Refusal::BadFormat));
     let client_flags = tokens.text_from(2).and_then(number::loose_u32);
     let exptime = tokens.text_from(3).and_then(number::loose_i32);
     let cas = match verb {
@@ -156,52 +155,48 @@ fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
     if key.len() > KEY_BYTES_MAX {
         return refused;
     }
-    let (exptime, form, value) = (exptime.into(), Form::Text { noreply }, &[]);
+    let (exptime, value) = (exptime.into(), &[]);
     let store = Store { verb, key, client_flags, exptime, cas, form, value, terminated: true };
     Parsed::Value(Request::Store(store), value_bytes)
 }
 
 fn delete<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
-    let Some(key) = tokens.get(1) else { return answered(answer::BAD_FORMAT) };
-    let noreply = tokens.noreply();
+    let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
+    let form = form(tokens);
     if key.len() > KEY_BYTES_MAX {
-        return said(answer::BAD_FORMAT, noreply);
+        return refused_to(form, Refusal::BadFormat);
     }
-    Parsed::Request(Request::Delete(Delete { key, cas: 0, form: Form::Text { noreply } }))
+    Parsed::Request(Request::Delete(Delete { key, cas: 0, form }))
 }
 
 fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
     let (Some(key), Some(delta)) = (tokens.get(1), tokens.get(2)) else {
-        return answered(answer::BAD_FORMAT);
+        return refused(Refusal::BadFormat);
     };
-    let noreply = tokens.noreply();
+    let form = form(tokens);
     if key.len() > KEY_BYTES_MAX {
-        return said(answer::BAD_FORMAT, noreply);
+        return refused_to(form, Refusal::BadFormat);
     }
     match number::strict_u64(delta) {
         Some(delta) => {
-            let form = Form::Text { noreply };
             let delta = Delta { incr, key, delta, cas: 0, initial: None, form };
             Parsed::Request(Request::Delta(delta))
         }
-        None => said(answer::BAD_DELTA, noreply),
+        None => refused_to(form, Refusal::BadDelta),
     }
 }
 
 fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
     let (Some(key), Some(exptime)) = (tokens.get(1), tokens.get(2)) else {
-        return answered(answer::BAD_FORMAT);
+        return refused(Refusal::BadFormat);
     };
-    let noreply = tokens.noreply();
+    let form = form(tokens);
     if key.len() > KEY_BYTES_MAX {
-        return said(answer::BAD_FORMAT, noreply);
+        return refused_to(form, Refusal::BadFormat);
     }
     match number::strict_i32(exptime) {
-        Some(exptime) => {
-            let (exptime, form) = (exptime.into(), Form::Text { noreply });
-            Parsed::Request(Request::Touch { key, exptime, form })
-        }
-        None => said(answer::BAD_EXPTIME, noreply),
+        Some(exptime) => Parsed::Request(Request::Touch { key, exptime: exptime.into(), form }),
+        None => refused_to(form, Refusal::BadExptime),
     }
 }
 
@@ -209,15 +204,15 @@ fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
     let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
     // `me` is cut like `mg`, and its flags checked like them, though it reads only one.
     let tokens = Tokens::cut_meta(line, first_flag);
-    let Some(key) = tokens.get(1) else { return answered(answer::BAD_FORMAT) };
+    let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
     let flags = tokens.args_from(first_flag);
     let meta = Request::Meta(Meta { verb, key, flags, value: &[], terminated: true });
     match verb {
         MetaVerb::Set => match value_bytes(tokens.get(2)) {
             Some(value_bytes) => Parsed::Value(meta, value_bytes),
-            None => answered(answer::BAD_FORMAT),
+            None => refused(Refusal::BadFormat),
         },
-        MetaVerb::Debug if key.len() > KEY_BYTES_MAX => answered(answer::BAD_FORMAT),
+        MetaVerb::Debug if key.len() > KEY_BYTES_MAX => refused(Refusal::BadFormat),
         _ => Parsed::Request(meta),
     }
 }
@@ -233,6 +228,6 @@ fn flush_all<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
 fn verbosity<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
     match tokens.get(1).and_then(number::strict_u32) {
         Some(level) => Parsed::Request(Request::Verbosity { level, form: form(tokens) }),
-        None => said(answer::BAD_FORMAT, tokens.noreply()),
+        None => refused_to(form(tokens), Refusal::BadFormat),
     }
 }

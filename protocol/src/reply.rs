@@ -228,12 +228,6 @@ impl<'a> Reply<'a> {
             None => Decoded::Broken,
         }
     }
-
-    /// The reply that a fixed answer is, if it is one line.
-    #[must_use]
-    pub fn of(answer: &'static str) -> Option<Reply<'static>> {
-        one_line(answer.strip_suffix("\r\n")?.as_bytes())
-    }
 }
 
 fn said(out: &mut Vec<u8>, prefix: &[u8], text: &[u8]) {
@@ -328,17 +322,18 @@ fn with_value<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer;
 
     #[test]
-    fn fixed_answers_are_replies() {
-        assert_eq!(Reply::of(answer::STORED), Some(Reply::Line(b"STORED")));
-        assert_eq!(Reply::of(answer::BAD_CHUNK), Some(Reply::ClientError(b"bad data chunk")));
-        assert_eq!(
-            Reply::of(answer::EN).map(|reply| matches!(reply, Reply::Meta { .. })),
-            Some(true)
-        );
-        assert_eq!(Reply::of(answer::NOTHING), None);
+    fn lines_are_told_by_their_first_words() {
+        let one = |line: &'static [u8]| match Reply::decode(line) {
+            Decoded::Reply(reply, bytes) if bytes == line.len() => Some(reply),
+            _ => None,
+        };
+        assert_eq!(one(b"STORED\r\n"), Some(Reply::Line(b"STORED")));
+        let bad = one(b"CLIENT_ERROR bad data chunk\r\n");
+        assert_eq!(bad, Some(Reply::ClientError(b"bad data chunk")));
+        assert!(matches!(one(b"EN\r\n"), Some(Reply::Meta { code: [b'E', b'N'], .. })));
+        assert_eq!(one(b""), None);
     }
 
     #[test]

@@ -54,14 +54,10 @@ pub enum Request<'a> {
         /// How it is answered.
         form: Form,
     },
-    /// `watch`.
-    Watch(Args<'a>),
-    /// Commands for operators.
-    Operator {
-        /// Which.
-        operator: Operator,
-        /// What follows the command's name.
-        args: Args<'a>,
+    /// `cache_memlimit`.
+    LimitMemory {
+        /// As sent.
+        megabytes: u32,
         /// How it is answered.
         form: Form,
     },
@@ -218,23 +214,6 @@ pub struct Meta<'a> {
     pub value: &'a [u8],
     /// `ms`: false when what followed the value was not `\r\n`.
     pub terminated: bool,
-}
-
-/// Commands for operators, as memcached lists them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    /// `shutdown`.
-    Shutdown,
-    /// `slabs`.
-    Slabs,
-    /// `cache_memlimit`.
-    CacheMemlimit,
-    /// `lru_crawler`.
-    LruCrawler,
-    /// `lru`.
-    Lru,
-    /// `extstore`.
-    Extstore,
 }
 
 /// Tokens of a line, set apart by spaces.

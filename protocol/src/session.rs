@@ -11,7 +11,8 @@ mod text;
 use crate::binary::parse::{Framed, parse as parse_frame};
 use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
-use crate::form::Answer;
+use crate::form::{Answer, Form};
+use crate::outcome::Refusal;
 use crate::quick;
 use crate::request::{Get, Request, Store};
 
@@ -109,7 +110,7 @@ enum State {
     /// Within a value nobody wants, its line end included.
     Value { bytes: u64, answer: Answer },
     /// Within a line nobody wants.
-    Rest { answer: &'static str },
+    Rest { refusal: Refusal },
     /// At the start of a frame.
     Frame,
     /// Within a frame that ends the connection.
@@ -176,9 +177,9 @@ impl Session {
 
     /// Where the next request starts, behind what ended in `answer`.
     fn next_request(answer: Answer) -> State {
-        match answer {
-            Answer::Text(_) => State::Line,
-            Answer::Frame(..) => State::Frame,
+        match answer.form {
+            Form::Text { .. } => State::Line,
+            Form::Binary(_) => State::Frame,
         }
     }
 
@@ -204,10 +205,10 @@ impl Session {
                 self.state = Session::next_request(answer);
                 Step::Request(Request::Answer(answer), here)
             }
-            State::Rest { answer } => match memchr::memchr(b'\n', input) {
+            State::Rest { refusal } => match memchr::memchr(b'\n', input) {
                 Some(end) => {
                     self.state = State::Line;
-                    Step::Request(Request::Answer(Answer::Text(answer)), end + 1)
+                    Step::Request(Request::Answer(Form::LINE.refused(refusal)), end + 1)
                 }
                 None => Step::Skip(input.len()),
             },

@@ -10,13 +10,16 @@ use proptest::prelude::*;
 use protocol::meta::Flags;
 use protocol::reply::Decoded;
 use protocol::{
-    Answer, Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, Reply,
-    Request, Session, Speak, Step, Store, StoreVerb, answer, encode,
+    Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, Refusal, Reply,
+    Request, Session, Speak, Step, Store, StoreVerb, encode,
 };
 use stream::feed;
 
 /// What the streams below that end in a `version` come to.
 const VERSION: &str = "Version(Text { noreply: false })";
+
+/// The answer to a key over 250 bytes; its line ends twice.
+const KEY_TOO_LONG: &str = "CLIENT_ERROR bad command line format\r\n\r\n";
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![33..=126u8, 128..=255u8, Just(1u8)];
@@ -210,7 +213,7 @@ fn an_endless_line_of_keys_is_answered_as_it_arrives() {
     let events = feed(Speak::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), keys.len() + 2);
     assert!(events.list[keys.len() - 1].contains("cas: true"));
-    assert_eq!(events.list[keys.len()], answer::END);
+    assert_eq!(events.list[keys.len()], "END\r\n");
     assert_eq!(events.list[keys.len() + 1], VERSION);
     // All at once it is the same.
     assert_eq!(events, feed(Speak::Auto, [line.as_bytes()]));
@@ -221,10 +224,10 @@ fn an_over_long_key_ends_an_endless_line() {
     let line = format!("get {}{} b\r\nversion\r\n", "a ".repeat(10_000), "k".repeat(251));
     let events = feed(Speak::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), 10_000 + 2);
-    assert_eq!(events.list[10_000], answer::KEY_TOO_LONG);
+    assert_eq!(events.list[10_000], KEY_TOO_LONG);
     // One that is seen whole is checked whole.
     let events = feed(Speak::Auto, [line.as_bytes()]);
-    assert_eq!(events.list, [answer::KEY_TOO_LONG, VERSION]);
+    assert_eq!(events.list, [KEY_TOO_LONG, VERSION]);
 }
 
 #[test]
@@ -354,7 +357,7 @@ fn a_refused_value_is_swallowed_before_the_answer() {
     let rest = &line.as_bytes()[header + 4..];
     assert_eq!(
         session.next(rest),
-        Step::Request(Request::Answer(Answer::Text(answer::BAD_FORMAT)), 8)
+        Step::Request(Request::Answer(Form::LINE.refused(Refusal::BadFormat)), 8)
     );
     assert!(matches!(session.next(&rest[8..]), Step::Request(Request::Get(_), 7)));
 }
@@ -366,10 +369,10 @@ fn a_caller_may_refuse_a_value() {
         panic!("the value is not here");
     };
     assert_eq!((header_bytes, value_bytes), (15, 100));
-    session.swallow(u64::from(value_bytes) + 2, Answer::Text(answer::TOO_LARGE));
+    session.swallow(u64::from(value_bytes) + 2, Form::LINE.refused(Refusal::TooLarge));
     assert_eq!(session.next(&[b'x'; 101]), Step::Skip(101));
     assert_eq!(
         session.next(b"\n"),
-        Step::Request(Request::Answer(Answer::Text(answer::TOO_LARGE)), 1)
+        Step::Request(Request::Answer(Form::LINE.refused(Refusal::TooLarge)), 1)
     );
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
+use protocol::Refusal;
 
 use crate::ahead::Asking;
 use crate::connection::{Arrivals, Next, Received, Waiting};
@@ -419,7 +420,7 @@ impl Column {
                 return;
             }
             if let Some(connection) = self.connections.get(token) {
-                connection.part("SERVER_ERROR out of memory reading request\r\n", &self.kit);
+                connection.send_refusal(Refusal::NoMemoryRequest, &self.kit);
             }
             self.close(token);
         }

@@ -15,7 +15,7 @@ mod output;
 use std::mem;
 
 use net::{Got, Stream};
-use protocol::{Session, Speak, Step};
+use protocol::{Refusal, Session, Speak, Step, text};
 use store::Prefetched;
 
 pub(crate) use arrival::Arrivals;
@@ -301,10 +301,10 @@ impl Connection {
         }
     }
 
-    /// Told why it is closed, as far as the socket takes it.
-    pub(crate) fn part(&mut self, word: &str, kit: &Kit) {
+    /// Sends why it is about to be closed, as far as the socket takes it.
+    pub(crate) fn send_refusal(&mut self, refusal: Refusal, kit: &Kit) {
         if self.out.is_none() {
-            let _gone = self.stream.write(word.as_bytes(), &kit.calls);
+            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &kit.calls);
         }
     }
 }

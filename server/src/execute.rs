@@ -7,7 +7,6 @@
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
-mod flush;
 mod meta;
 mod operator;
 mod put;
@@ -19,8 +18,8 @@ use std::sync::Arc;
 
 use protocol::reply::Words;
 use protocol::{
-    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Refusal, Request, Session, Short,
-    Speak, Step, Store, Tag, answer, binary, reply,
+    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Outcome, Refusal, Request, Session,
+    Short, Speak, Step, Store, Tag, binary, reply,
 };
 use store::{
     Appended, Around, Body, Column, Deleted, Draft, Head, Hit, Looked, MetaDelete, Prefetched,
@@ -139,26 +138,27 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         Request::Touch { key, exptime, form } => {
             return touch(context, key, exptime, form, out);
         }
-        Request::FlushAll { exptime, form } => flush::all(context, exptime, form, out),
+        Request::FlushAll { exptime, form } => {
+            form.say(operator::flush_all(context, exptime), &mut out.buf);
+        }
+        Request::LimitMemory { megabytes, form } => {
+            form.say(operator::limit_memory(context, megabytes), &mut out.buf);
+        }
         Request::Verbosity { level, form } => {
             context.shared.set_verbosity(level.min(VERBOSITY_MAX));
-            form.done(answer::OK, 0, &mut out.buf);
+            form.say(Outcome::Done, &mut out.buf);
         }
         Request::Stats { args, form } => {
             stats::write(&context.shared, context.clock.now, args.text, form, &mut out.buf);
         }
-        Request::Watch(args) => operator::watch(args, out),
-        Request::Operator { operator, args, form } => {
-            form.done(operator::answer(context, operator, args), 0, &mut out.buf);
-        }
-        Request::Version(form) => version(form, out),
+        Request::Version(form) => form.version(MEMCACHED_VERSION, &mut out.buf),
         Request::Answer(answer) => answer.write(&mut out.buf),
         Request::Noop(form) => {
-            form.done(answer::MN, 0, &mut out.buf);
+            form.say(Outcome::Noop, &mut out.buf);
             return After::Flush;
         }
         Request::Quit(form) => {
-            form.done(answer::NOTHING, 0, &mut out.buf);
+            form.say(Outcome::Quit, &mut out.buf);
             return After::Close;
         }
         Request::LastAnswer(answer) => {
@@ -181,7 +181,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     match request {
         Request::Store(request) => put::begin(context, request, value_bytes),
-        Request::Meta(request) => put::meta_begin(context, request, value_bytes),
+        Request::Meta(request) => put::meta_begin(context, request, value_bytes)
+            .map_err(|refusal| Form::LINE.refused(refusal)),
         _ => Ok(()),
     }
 }
@@ -214,7 +215,7 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(Speak::Auto).next(header) {
         Step::Body { request: Request::Store(request), .. } => put::give_up(context, &request),
         Step::Body { request: Request::Meta(request), .. } => put::meta_give_up(context, &request),
-        _ => Form::LINE.refuse(Refusal::NoMemory),
+        _ => Form::LINE.refused(Refusal::NoMemory),
     }
 }
 
@@ -282,7 +283,7 @@ fn end_text(counters: &Counters, looked: Looked<'_>, last: bool, out: &mut Out) 
         Looked::Miss | Looked::Left => {
             counters.get_misses.add(1);
             if last {
-                out.buf.extend_from_slice(answer::END.as_bytes());
+                Form::LINE.say(Outcome::KeysEnd, &mut out.buf);
             }
         }
     }
@@ -366,7 +367,7 @@ fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut O
 #[inline]
 fn say_miss(get: &Get<'_>, out: &mut Out) {
     match get.form {
-        GetForm::Text { last: true, .. } => out.buf.extend_from_slice(answer::END.as_bytes()),
+        GetForm::Text { last: true, .. } => Form::LINE.say(Outcome::KeysEnd, &mut out.buf),
         GetForm::Text { last: false, .. } => {}
         GetForm::Binary(tag) => binary::write::miss(&mut out.buf, tag, get.key),
     }
@@ -400,18 +401,19 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
             client_flags: 0,
         }),
     };
-    match deleted {
+    let outcome = match deleted {
         Ok(Deleted::Deleted) => {
             context.counters.delete_hits.add(1);
-            delete.form.done(answer::DELETED, 0, &mut out.buf);
+            Outcome::Deleted
         }
         Ok(Deleted::NotFound) => {
             context.counters.delete_misses.add(1);
-            delete.form.say(Refusal::NotFound, &mut out.buf);
+            Outcome::Refused(Refusal::NotFound)
         }
-        Ok(Deleted::Exists) => delete.form.say(Refusal::Exists, &mut out.buf),
-        Err(_) => delete.form.say(Refusal::NoMemory, &mut out.buf),
-    }
+        Ok(Deleted::Exists) => Outcome::Refused(Refusal::Exists),
+        Err(_) => Outcome::Refused(Refusal::NoMemory),
+    };
+    delete.form.say(outcome, &mut out.buf);
 }
 
 fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) -> After {
@@ -422,23 +424,12 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     context.counters.touch_cmds.add(1);
     if touched {
         context.counters.touch_hits.add(1);
-        form.done(answer::TOUCHED, 0, &mut out.buf);
+        form.say(Outcome::Touched, &mut out.buf);
     } else {
         context.counters.touch_misses.add(1);
-        form.say(Refusal::NotFound, &mut out.buf);
+        form.refuse(Refusal::NotFound, &mut out.buf);
     }
     After::Continue
-}
-
-fn version(form: Form, out: &mut Out) {
-    match form {
-        Form::Text { .. } => {
-            for part in ["VERSION ", MEMCACHED_VERSION, "\r\n"] {
-                out.buf.extend_from_slice(part.as_bytes());
-            }
-        }
-        Form::Binary(tag) => binary::write::text(&mut out.buf, tag, MEMCACHED_VERSION.as_bytes()),
-    }
 }
 
 fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
@@ -455,23 +446,15 @@ fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
         exptime: None,
     };
     let Some(counted) = arithmetic::count(context, &request) else { return After::Wait };
-    match (counted, delta.form) {
-        (Ok(_), Form::Text { noreply: true }) => {}
-        (Ok(counted), Form::Text { noreply: false }) => {
-            reply::number(&mut out.buf, counted.value);
-            out.buf.extend_from_slice(b"\r\n");
-        }
-        (Ok(counted), Form::Binary(tag)) => {
-            binary::write::number(&mut out.buf, tag, counted.value, counted.cas);
-        }
-        (Err(refusal), form) => form.say(refusal, &mut out.buf),
+    match counted {
+        Ok(counted) => delta.form.number(counted.value, counted.cas, &mut out.buf),
+        Err(refusal) => delta.form.refuse(refusal, &mut out.buf),
     }
     After::Continue
 }
 
-/// Appends `answer`, and goes on.
-#[inline]
-fn say(out: &mut Out, answer: &'static str) -> After {
-    out.buf.extend_from_slice(answer.as_bytes());
+/// Appends why a meta request was not carried out, and goes on.
+fn refuse(out: &mut Out, refusal: Refusal) -> After {
+    Form::LINE.refuse(refusal, &mut out.buf);
     After::Continue
 }

@@ -16,9 +16,8 @@ mod settings;
 mod tests;
 
 use std::fmt::Arguments;
-use std::io::Write;
 
-use protocol::{Form, Refusal, binary};
+use protocol::{Form, Outcome, Refusal};
 
 use crate::shared::Shared;
 
@@ -38,30 +37,12 @@ pub(crate) struct Rows<'o> {
 
 impl Rows<'_> {
     fn row(&mut self, name: &str, value: Arguments<'_>) {
-        // Writing to a `Vec` does not fail.
-        let _ = match self.form {
-            Form::Text { .. } => write!(self.out, "STAT {name} {value}\r\n"),
-            Form::Binary(tag) => {
-                binary::write::stat(self.out, tag, name, |out| _ = write!(out, "{value}"));
-                Ok(())
-            }
-        };
+        self.form.stat(name, value, self.out);
     }
 
-    /// What follows the last.
-    fn end(&mut self, line: &str) {
-        match self.form {
-            Form::Text { .. } => self.out.extend_from_slice(line.as_bytes()),
-            Form::Binary(tag) => binary::write::stat(self.out, tag, "", |_| ()),
-        }
-    }
-
-    /// Instead of any: the line, or that there is no such thing.
-    fn refuse(&mut self, line: &str) {
-        match self.form {
-            Form::Text { .. } => self.out.extend_from_slice(line.as_bytes()),
-            form @ Form::Binary(_) => form.say(Refusal::NotFound, self.out),
-        }
+    /// After the last row, or instead of any.
+    fn say(&mut self, outcome: Outcome) {
+        self.form.say(outcome, self.out);
     }
 }
 
@@ -72,16 +53,14 @@ type Answer = fn(&Shared, &mut Rows<'_>);
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", |shared, rows| {
         shared.reset();
-        rows.end("RESET\r\n");
+        rows.say(Outcome::StatsReset);
     }),
-    (b"detail", |shared, rows| dump(shared, "CLIENT_ERROR stats detail not allowed\r\n", rows)),
+    (b"detail", |shared, rows| dump(shared, Refusal::StatsDetailOff, rows)),
     (b"settings", |shared, rows| {
         settings::write(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
-    (b"cachedump", |shared, rows| {
-        dump(shared, "CLIENT_ERROR stats cachedump not allowed\r\n", rows);
-    }),
+    (b"cachedump", |shared, rows| dump(shared, Refusal::StatsCachedumpOff, rows)),
 ];
 
 /// Those that go by their whole name in either protocol, tried after the others.
@@ -89,34 +68,30 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
     (b"audit", |shared, rows| {
         audit::write(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
     (b"items", |shared, rows| {
         items::items(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
     (b"memory", |shared, rows| {
         memory::write(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
     (b"mrc", |shared, rows| {
         mrc::write(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
     (b"slabs", |shared, rows| {
         items::slabs(shared, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
     // memcached's answer without `-o track_sizes`.
     (b"sizes", |_, rows| {
         stat!(rows, "sizes_status", "disabled");
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
     }),
 ];
-
-const END: &str = "END\r\n";
-/// memcached's answer to a subcommand it does not have, and ours.
-const UNKNOWN: &str = "ERROR\r\n";
 
 /// Appends the reply to `stats ARGUMENTS` (without the word `stats`; empty for the general ones).
 /// `now` is the store's clock, in seconds.
@@ -125,22 +100,19 @@ pub fn write(shared: &Shared, now: u32, arguments: &[u8], form: Form, out: &mut 
     let mut words = arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let Some(subcommand) = words.next() else {
         general::write(shared, now, rows);
-        rows.end(END);
+        rows.say(Outcome::StatsEnd);
         return;
     };
-    // As in memcached, in text the beginning of a name is enough, and in binary a name may go on.
-    let found = SUBCOMMANDS.iter().find(|(name, _)| match form {
-        Form::Text { .. } => name.starts_with(subcommand),
-        Form::Binary(_) => arguments.starts_with(name),
-    });
+    let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, arguments));
     let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
     match found {
         Some((_, answer)) => answer(shared, rows),
-        None => rows.refuse(UNKNOWN),
+        None => rows.say(Outcome::Refused(Refusal::StatsUnknown)),
     }
 }
 
 /// A listing of items: forbidden with `-X`, and otherwise not there yet.
-fn dump(shared: &Shared, forbidden: &str, rows: &mut Rows<'_>) {
-    rows.refuse(if shared.settings.dump_enabled { UNKNOWN } else { forbidden });
+fn dump(shared: &Shared, forbidden: Refusal, rows: &mut Rows<'_>) {
+    let allowed = shared.settings.dump_enabled;
+    rows.say(Outcome::Refused(if allowed { Refusal::StatsUnknown } else { forbidden }));
 }

@@ -8,7 +8,8 @@
 use super::opcode::{self, Shape};
 use super::{BODY_BYTES_MAX, EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REQUEST};
 use crate::KEY_BYTES_MAX;
-use crate::form::{Answer, Form, GetForm, Refusal, Tag};
+use crate::form::{Answer, Form, GetForm, Tag};
+use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store, StoreVerb};
 
 /// What a frame asks for.
@@ -50,8 +51,9 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let tag = Tag { opcode: header.opcode, quiet, opaque: header.opaque };
     let (key_bytes, extras_bytes) = (usize::from(header.key_bytes), header.extras_bytes.into());
     let bytes = HEADER_BYTES + extras_bytes + key_bytes;
+    let form = Form::Binary(tag);
     if let Some(refusal) = misshapen(&header) {
-        return Framed::Last(bytes, Answer::Frame(tag, refusal));
+        return Framed::Last(bytes, form.refused(refusal));
     }
     let Some(body) = input.get(HEADER_BYTES..bytes) else { return Framed::More };
     let (extras, key) = body.split_at(extras_bytes);
@@ -59,11 +61,10 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let Some(command) = command else {
         // Extras and key have been taken from the frame already; memcached swallows the whole
         // body's length of what follows them.
-        let unknown = Answer::Frame(tag, Refusal::UnknownCommand);
+        let unknown = form.refused(Refusal::UnknownCommand);
         return Framed::Swallow(bytes, header.body_bytes, unknown);
     };
-    by_shape(&head, command.shape)
-        .unwrap_or(Framed::Last(bytes, Answer::Frame(tag, Refusal::BadFormat)))
+    by_shape(&head, command.shape).unwrap_or(Framed::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
 /// What is wrong with any frame of these lengths.
@@ -129,7 +130,8 @@ impl Head<'_> {
 
 /// A command that is there only with SASL.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
-    Framed::Swallow(head.bytes, value_bytes, Answer::Frame(head.tag, Refusal::UnknownCommand))
+    let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
+    Framed::Swallow(head.bytes, value_bytes, unknown)
 }
 
 fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<Framed<'a>> {

@@ -5,10 +5,15 @@
 //! appends.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
 
+use std::fmt::Arguments;
+use std::io::Write;
+
 use super::opcode::{self, Shape};
 use super::{HEADER_BYTES, Header, MAGIC_REPLY};
-use crate::form::{Refusal, Tag};
+use crate::form::Tag;
+use crate::outcome::{Outcome, Refusal};
 use crate::reply::Words;
+use crate::request::StoreVerb;
 use crate::short::Short;
 
 /// Bytes of the client flags before a value.
@@ -17,17 +22,21 @@ const FLAGS_BYTES: u8 = 4;
 /// Status and words of a refusal.
 fn status(refusal: Refusal) -> (u16, &'static str) {
     match refusal {
-        Refusal::NotFound => (0x01, "Not found"),
+        Refusal::NotFound
+        | Refusal::StatsUnknown
+        | Refusal::StatsDetailOff
+        | Refusal::StatsCachedumpOff => (0x01, "Not found"),
         Refusal::Exists => (0x02, "Data exists for key."),
         Refusal::TooLarge => (0x03, "Too large."),
-        Refusal::BadChunk | Refusal::BadExptime | Refusal::BadFormat => (0x04, "Invalid arguments"),
         Refusal::NotStored => (0x05, "Not stored."),
         Refusal::NonNumeric => (0x06, "Non-numeric server-side value for incr or decr"),
-        Refusal::FlushRefused => (0x20, "Auth failure."),
+        Refusal::FlushOff => (0x20, "Auth failure."),
         Refusal::UnknownCommand => (0x81, "Unknown command"),
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
+        // A request that does not have its command's form; the others are of text requests only.
+        _ => (0x04, "Invalid arguments"),
     }
 }
 
@@ -46,34 +55,48 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
+/// Appends what a request came to: success only where the client did not ask for quiet.
+#[inline]
+pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
+    match outcome {
+        Outcome::Refused(refusal) => refuse(out, tag, refusal),
+        Outcome::StatsEnd | Outcome::StatsReset => stat(out, tag, "", format_args!("")),
+        _ if tag.quiet => {}
+        Outcome::Stored(cas) => frame(out, Header { cas, ..header(tag) }, &[]),
+        _ => frame(out, header(tag), &[]),
+    }
+}
+
 /// Appends why a request was not carried out.
-pub fn refusal(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
-    let (status, words) = status(refusal);
+#[cold]
+fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
+    let shape = opcode::find(tag.opcode).map(|opcode| opcode.shape);
+    let (status, words) = status(match (refusal, shape) {
+        (Refusal::NotStored, Some(Shape::Store(StoreVerb::Add))) => Refusal::Exists,
+        (Refusal::NotStored, Some(Shape::Store(StoreVerb::Replace))) => Refusal::NotFound,
+        (refusal, _) => refusal,
+    });
     frame(out, Header { status, ..header(tag) }, &[words.as_bytes()]);
 }
 
-/// Appends success without a value.
-pub fn done(out: &mut Vec<u8>, tag: Tag, cas: u64) {
-    frame(out, Header { cas, ..header(tag) }, &[]);
-}
-
 /// Appends success with a text.
-pub fn text(out: &mut Vec<u8>, tag: Tag, text: &[u8]) {
-    frame(out, header(tag), &[text]);
+pub(crate) fn text(out: &mut Vec<u8>, tag: Tag, text: &str) {
+    frame(out, header(tag), &[text.as_bytes()]);
 }
 
 /// Appends the number that arithmetic came to.
-pub fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     if !tag.quiet {
         frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
     }
 }
 
-/// Appends a statistic, whose value `value` appends. One without a name is the end of them.
-pub fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a statistic. One without a name is the end of them.
+pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);
-    value(out);
+    // Writing to a `Vec` does not fail.
+    let _ = out.write_fmt(value);
     let head = Header {
         key_bytes: u16::try_from(name.len()).unwrap_or(u16::MAX),
         body_bytes: length(out.len() - start - HEADER_BYTES),
@@ -152,6 +175,6 @@ pub fn miss(out: &mut Vec<u8>, tag: Tag, key: &[u8]) {
             let key_bytes = u16::try_from(key.len()).unwrap_or(u16::MAX);
             frame(out, Header { status, key_bytes, ..header(tag) }, &[key]);
         }
-        _ => refusal(out, tag, Refusal::NotFound),
+        _ => refuse(out, tag, Refusal::NotFound),
     }
 }

@@ -9,8 +9,8 @@ use super::{
     COMMAND_BYTES_MAX, LINE_BYTES_MAX, LINE_END_BYTES, SPACES_MAX, Session, State, Step, with_value,
 };
 use crate::KEY_BYTES_MAX;
-use crate::answer;
-use crate::form::{Answer, GetForm};
+use crate::form::{Answer, Form, GetForm};
+use crate::outcome::{Outcome, Refusal};
 use crate::parse::{Parsed, parse};
 use crate::quick;
 use crate::request::{Get, Request};
@@ -41,7 +41,7 @@ impl Session {
             }
             Parsed::Swallow(value_bytes, answer) => {
                 let bytes = u64::from(value_bytes) + u64::from(LINE_END_BYTES);
-                self.swallow(bytes, Answer::Text(answer));
+                self.swallow(bytes, answer);
                 Step::Skip(line_bytes)
             }
             Parsed::Keys { cas, exptime, keys_at } => {
@@ -63,7 +63,7 @@ impl Session {
         }
         if spaces > 0 {
             // memcached lets it grow without end, and then it is no command.
-            self.state = State::Rest { answer: answer::ERROR };
+            self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
         self.state = State::Keys { cas, exptime: None, found: false };
@@ -98,7 +98,7 @@ impl Session {
         let Some(end) = memchr::memchr2(b' ', b'\n', rest) else {
             let key = rest.strip_suffix(b"\r").unwrap_or(rest);
             if key.len() > KEY_BYTES_MAX {
-                self.state = State::Rest { answer: answer::KEY_TOO_LONG };
+                self.state = State::Rest { refusal: Refusal::KeyTooLong };
                 return Step::Skip(input.len());
             }
             return if spaces > 0 { Step::Skip(spaces) } else { Step::More };
@@ -110,15 +110,15 @@ impl Session {
         if key.len() > KEY_BYTES_MAX {
             if ended {
                 self.state = State::Line;
-                return answered(answer::KEY_TOO_LONG, consumed);
+                return answered(Outcome::Refused(Refusal::KeyTooLong), consumed);
             }
-            self.state = State::Rest { answer: answer::KEY_TOO_LONG };
+            self.state = State::Rest { refusal: Refusal::KeyTooLong };
             return Step::Skip(consumed);
         }
         if key.is_empty() {
             self.state = State::Line;
-            let answer = if found { answer::END } else { answer::BAD_FORMAT };
-            return answered(answer, consumed);
+            let bad_format = Outcome::Refused(Refusal::BadFormat);
+            return answered(if found { Outcome::KeysEnd } else { bad_format }, consumed);
         }
         let tail = if ended { Some(0) } else { line_tail(&input[consumed..]) };
         let last = tail.is_some();
@@ -146,8 +146,8 @@ fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     (spaces <= SPACES_MAX).then_some((cas, spaces))
 }
 
-fn answered<'a>(answer: &'static str, consumed: usize) -> Step<'a> {
-    Step::Request(Request::Answer(Answer::Text(answer)), consumed)
+fn answered<'a>(outcome: Outcome, consumed: usize) -> Step<'a> {
+    Step::Request(Request::Answer(Answer { form: Form::LINE, outcome }), consumed)
 }
 
 /// Length of what is left of a line if that is known to hold no further key.

@@ -5,7 +5,7 @@
 //! `Body` consumes something.
 //! Source: the invariants of `protocol/src/session.rs`.
 
-use protocol::{Answer, Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, answer, meta};
+use protocol::{Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, meta};
 
 /// What a stream comes to. Which key of a line is its last may show only after it was yielded, so
 /// the end of a line counts as an event of its own.
@@ -78,10 +78,14 @@ fn note(request: &Request<'_>, list: &mut Vec<String>) {
             };
             list.push(format!("{:?}", Get { form, ..*get }));
             if ends {
-                list.push(answer::END.to_owned());
+                list.push("END\r\n".to_owned());
             }
         }
-        Request::Answer(Answer::Text(answer)) => list.push((*answer).to_owned()),
+        Request::Answer(answer) => {
+            let mut text = Vec::new();
+            answer.write(&mut text);
+            list.push(String::from_utf8_lossy(&text).into_owned());
+        }
         Request::Meta(meta) => {
             let flags = meta::Flags::parse(meta);
             let flags = flags.map(|flags| flags.key(meta, &mut None).to_vec());

@@ -9,14 +9,11 @@
 use std::sync::atomic::Ordering;
 
 use net::{Accepted, Interest, Stream};
-use protocol::Speak;
+use protocol::{Refusal, Speak, text};
 
 use super::{Column, TOKEN_WAKER};
 use crate::connection::Connection;
 use crate::limits::ACCEPTS_MAX;
-
-/// What a connection over `-c` is told.
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 impl Column {
     /// Watches the listeners that are not watched.
@@ -86,7 +83,8 @@ impl Column {
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.kit.context.counters.rejected_connections.add(1);
-            let _gone = stream.write(TOO_MANY, &self.kit.calls);
+            let too_many = text::write::line(Refusal::TooManyConnections);
+            let _gone = stream.write(too_many.as_bytes(), &self.kit.calls);
             return;
         }
         self.kit.context.counters.total_connections.add(1);

@@ -5,11 +5,11 @@
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
 use protocol::meta::Flags;
-use protocol::{Meta, Refusal, answer, reply};
+use protocol::{Meta, Refusal, reply};
 use store::{Counted, Delta, Vivify};
 
 use super::meta::{Asked, append_key, append_miss, append_opaque, append_ttl, order};
-use super::{After, Context, say};
+use super::{After, Context, refuse};
 use crate::out::Out;
 
 /// A number as it stands now.
@@ -53,12 +53,12 @@ pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Option<Result<N
 pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer),
+        Err(refusal) => return refuse(out, refusal),
     };
     let incr = match flags.mode {
         None | Some(b'I' | b'+') => true,
         Some(b'D' | b'-') => false,
-        Some(_) => return say(out, answer::MODE_ARITHMETIC),
+        Some(_) => return refuse(out, Refusal::ModeArithmetic),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -67,14 +67,14 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let missed = matches!(number, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || number.is_ok()) {
         // memcached too has done the arithmetic by then.
-        return say(out, answer::OPAQUE_TOO_LONG);
+        return refuse(out, Refusal::OpaqueTooLong);
     }
     let asked = (request, &flags, key);
     match &number {
         Ok(number) => append_number(context, asked, number, out),
         Err(Refusal::NotFound) => append_miss(b"NF", (request.flags, key, flags.binary), out),
         Err(Refusal::Exists) => append_miss(b"EX", (request.flags, key, flags.binary), out),
-        Err(refusal) => return say(out, refusal.line()),
+        Err(refusal) => return refuse(out, *refusal),
     }
     After::Continue
 }

@@ -7,10 +7,10 @@
 mod told;
 
 use protocol::meta::{Flags, Looks};
-use protocol::{Args, KEY_BYTES_MAX, Meta, MetaVerb, answer, base64, reply};
+use protocol::{Args, KEY_BYTES_MAX, Meta, MetaVerb, Refusal, base64, reply};
 use store::{Appended, Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
 
-use super::{After, Context, append_frames, append_value, framed, say};
+use super::{After, Context, append_frames, append_value, framed, refuse};
 use crate::clock::Clock;
 use crate::out::Out;
 use crate::shared::Counters;
@@ -110,7 +110,7 @@ fn end(
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer),
+        Err(refusal) => return refuse(out, refusal),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -132,7 +132,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
         found => found.unwrap_or(None),
     };
     match found {
-        Some(_) if failed => return say(out, answer::OPAQUE_TOO_LONG),
+        Some(_) if failed => return refuse(out, Refusal::OpaqueTooLong),
         Some(found) => {
             if flags.exptime.is_some() {
                 counters.touch_cmds.add(1);
@@ -155,7 +155,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if failed {
-                return say(out, answer::OPAQUE_TOO_LONG);
+                return refuse(out, Refusal::OpaqueTooLong);
             } else if !flags.quiet {
                 append_miss(b"EN", (request.flags, key, flags.binary), out);
             }
@@ -221,10 +221,10 @@ pub(super) fn append_miss(
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => {
-            return say(out, answer::OPAQUE_TOO_LONG);
+            return refuse(out, Refusal::OpaqueTooLong);
         }
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer),
+        Err(refusal) => return refuse(out, refusal),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
@@ -257,7 +257,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
             b"EX"
         }
         Err(refused) if context.waits(refused) => return After::Wait,
-        Err(_) => return say(out, answer::NO_MEMORY_DELTA),
+        Err(_) => return refuse(out, Refusal::NoMemoryDelta),
     };
     append_miss(code, (request.flags, key, flags.binary), out);
     After::Continue
@@ -267,7 +267,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
 pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let decoded = if request.flags.count >= 2 && request.flags.token(0) == Some(b"b") {
         match base64::decode(request.key) {
-            None => return say(out, answer::BAD_FORMAT),
+            None => return refuse(out, Refusal::BadFormat),
             decoded => decoded,
         }
     } else {
@@ -278,7 +278,8 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.counters.meta_cmds.add(1);
     let Ok(Some(found)) = context.store.meta_get(&wanted) else {
-        return say(out, answer::EN);
+        append_miss(b"EN", (Args::default(), key, false), out);
+        return After::Continue;
     };
     out.buf.extend_from_slice(b"ME ");
     if found.key_binary {
@@ -292,7 +293,8 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
     append_number(out, b" cas=", found.hit.cas);
     out.buf.extend_from_slice(if found.fetched { b" fetch=yes" } else { b" fetch=no" });
     append_number(out, SLAB_CLASS.as_bytes(), found.item_bytes);
-    say(out, "\r\n")
+    out.buf.extend_from_slice(b"\r\n");
+    After::Continue
 }
 
 /// Where flag `letter` stands among the flags; flags that are absent stand before all.

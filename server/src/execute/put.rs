@@ -7,11 +7,11 @@
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
 use protocol::meta::Flags;
-use protocol::{Answer, Form, Meta, Refusal, Store, StoreVerb, answer, reply};
+use protocol::{Answer, Form, Meta, Outcome, Refusal, Store, StoreVerb, reply};
 use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
 use super::meta::{Asked, append_key, append_opaque};
-use super::{After, Context, say};
+use super::{After, Context, refuse};
 use crate::out::Out;
 
 /// A value that has come.
@@ -46,7 +46,7 @@ pub(super) fn begin(
     let admitted = context.store.admit(&put, u64::from(value_bytes));
     admitted.map_err(|refused| {
         forget(context, request);
-        request.form.refuse(count_refused(context, refused))
+        request.form.refused(count_refused(context, refused))
     })
 }
 
@@ -61,7 +61,7 @@ fn forget(context: &mut Context, request: &Store<'_>) {
 /// There is no room for the value of `request` after all.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Answer {
     forget(context, request);
-    request.form.refuse(count_refused(context, Refused::NoMemory))
+    request.form.refused(count_refused(context, Refused::NoMemory))
 }
 
 /// A classic storage command with its value.
@@ -85,7 +85,7 @@ pub(super) fn store(
     }
     let refusal = match stored {
         Ok(Stored::Stored { cas, .. }) => {
-            request.form.done(answer::STORED, cas, &mut out.buf);
+            request.form.say(Outcome::Stored(cas), &mut out.buf);
             return After::Continue;
         }
         Ok(Stored::NotStored) => Refusal::NotStored,
@@ -97,7 +97,7 @@ pub(super) fn store(
             count_refused(context, refused)
         }
     };
-    request.form.say(refusal, &mut out.buf);
+    request.form.refuse(refusal, &mut out.buf);
     After::Continue
 }
 
@@ -108,21 +108,18 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>,
     match refused {
         Ok(()) => {
             context.counters.set_cmds.add(1);
-            request.form.say(Refusal::BadChunk, &mut out.buf);
+            request.form.refuse(Refusal::BadChunk, &mut out.buf);
         }
         Err(answer) => answer.write(&mut out.buf),
     }
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
-    // A binary set, add or replace with a unique is a cas; where none are kept, it is what it is.
-    // Without uniques (`-C`) memcached does not keep the one to match either.
-    let with_unique = matches!(request.form, Form::Binary(_))
-        && request.cas != 0
-        && !request.verb.is_extension()
-        && context.shared.settings.cas;
+    // In binary a set, add or replace with a unique is a cas. Without uniques (`-C`) it is what it
+    // is, and the unique to match is none either.
+    let cas = if context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
-        _ if with_unique => Verb::Cas,
+        verb if cas != 0 && !verb.is_extension() => Verb::Cas,
         StoreVerb::Set => Verb::Set,
         StoreVerb::Add => Verb::Add,
         StoreVerb::Replace => Verb::Replace,
@@ -136,7 +133,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
         key_binary: false,
         client_flags: request.client_flags,
         exptime: context.clock.realtime(request.exptime),
-        cas: if context.shared.settings.cas { request.cas } else { 0 },
+        cas,
         cas_in: None,
         stale: false,
     }
@@ -162,12 +159,12 @@ pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
     value_bytes: u32,
-) -> Result<(), Answer> {
-    let flags = Flags::parse(request).map_err(Answer::Text)?;
+) -> Result<(), Refusal> {
+    let flags = Flags::parse(request)?;
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let put = meta_put_of(context, &flags, key).map_err(Answer::Text)?;
-    meta_admit(context, &put, &flags, value_bytes).map_err(Answer::Text)
+    let put = meta_put_of(context, &flags, key)?;
+    meta_admit(context, &put, &flags, value_bytes)
 }
 
 fn meta_admit(
@@ -175,13 +172,13 @@ fn meta_admit(
     put: &Put<'_>,
     flags: &Flags,
     value_bytes: u32,
-) -> Result<(), &'static str> {
+) -> Result<(), Refusal> {
     if let Err(refused) = context.store.admit(put, u64::from(value_bytes)) {
         return Err(meta_refused(context, put, refused));
     }
     if flags.opaque_too_long {
         context.counters.set_cmds.add(1);
-        return Err(answer::OPAQUE_TOO_LONG);
+        return Err(Refusal::OpaqueTooLong);
     }
     Ok(())
 }
@@ -192,13 +189,13 @@ pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Answer 
         let mut place = None;
         context.store.delete(flags.key(request, &mut place));
     }
-    Form::LINE.refuse(count_refused(context, Refused::NoMemory))
+    Form::LINE.refused(count_refused(context, Refused::NoMemory))
 }
 
 /// In every mode the old item goes.
-fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> &'static str {
+fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refusal {
     context.store.delete(put.key);
-    count_refused(context, refused).line()
+    count_refused(context, refused)
 }
 
 /// `ms` with its value.
@@ -210,13 +207,13 @@ pub(super) fn meta_store(
 ) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
-        Err(answer) => return say(out, answer),
+        Err(refusal) => return refuse(out, refusal),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
     let put = match meta_put_of(context, &flags, key) {
         Ok(put) => put,
-        Err(answer) => return say(out, answer),
+        Err(refusal) => return refuse(out, refusal),
     };
     if !value.terminated || flags.opaque_too_long {
         let admitted = value.is_admitted();
@@ -225,7 +222,7 @@ pub(super) fn meta_store(
         if refused.is_ok() {
             context.counters.set_cmds.add(1);
         }
-        return say(out, refused.err().unwrap_or(answer::BAD_CHUNK));
+        return refuse(out, refused.err().unwrap_or(Refusal::BadChunk));
     }
     match context.store.put(&put, value.body) {
         Ok(stored) => {
@@ -234,15 +231,11 @@ pub(super) fn meta_store(
             After::Continue
         }
         Err(refused) if context.waits(refused) => After::Wait,
-        Err(refused) => say(out, meta_refused(context, &put, refused)),
+        Err(refused) => refuse(out, meta_refused(context, &put, refused)),
     }
 }
 
-fn meta_put_of<'k>(
-    context: &Context,
-    flags: &Flags,
-    key: &'k [u8],
-) -> Result<Put<'k>, &'static str> {
+fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Put<'k>, Refusal> {
     let mut exptime = flags.exptime;
     let mut verb = match (flags.mode, flags.vivify) {
         (None | Some(b'S'), _) => Verb::Set,
@@ -258,7 +251,7 @@ fn meta_put_of<'k>(
             exptime = vivify;
             Verb::PrependVivify
         }
-        (Some(_), _) => return Err(answer::MODE_SET),
+        (Some(_), _) => return Err(Refusal::ModeSet),
     };
     if flags.cas.is_some() && matches!(verb, Verb::Set | Verb::Replace) {
         verb = Verb::Cas;

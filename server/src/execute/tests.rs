@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use protocol::{Answer, LINE_BYTES_MAX, Session, Speak, Step};
+use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
 use store::{Config, Store};
 
 use super::turn::{self, Budget, Stopped};
@@ -445,8 +445,9 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
         panic!("a storage command without its value");
     };
     let refused = begin(&mut server.context, &request, value_bytes);
-    let too_large = Answer::Text("SERVER_ERROR object too large for cache\r\n");
-    assert_eq!(refused, Err(too_large));
+    let mut too_large = Vec::new();
+    refused.unwrap_err().write(&mut too_large);
+    assert_eq!(too_large, b"SERVER_ERROR object too large for cache\r\n");
     server.says(&[("get big\r\n", "END\r\n")]);
     assert_eq!(server.context.counters.store_too_large.get(), 1);
     assert_eq!(server.context.counters.set_cmds.get(), 2);

@@ -8,7 +8,7 @@
 //! the index lines of their keys prefetched, then their items, and then one after the other is
 //! executed, so that the batch waits for memory about twice and not twice for each key.
 
-use protocol::{Get, GetForm, Only, Request, Session, Step};
+use protocol::{Only, Request, Session, Step};
 use store::Prefetched;
 
 use super::{After, Context, execute_hashed, get, meta, set};
@@ -57,7 +57,7 @@ impl Budget {
     #[inline]
     fn spend(&mut self, request: &Request<'_>) {
         match request {
-            Request::Get(Get { form: GetForm::Text { last: false, .. }, .. }) => {
+            Request::Get(get) if get.form.is_continued() => {
                 self.keys = self.keys.saturating_sub(1);
             }
             Request::Stats { .. } => {

@@ -1,0 +1,116 @@
+//! What a request came to, as data: no protocol's words stand here.
+//!
+//! Where: the executor hands an `Outcome` to the request's `Form`, which has each protocol say it.
+//! Invariant: one outcome is one answer in every protocol, and needs nothing but the request's form
+//! to be said. Answers that show a value, a number or a statistic have functions of their own.
+//! Source: memcached 1.6.45, whatever it answers.
+
+/// What a request came to, where there is no value to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value is stored and has this CAS unique.
+    Stored(u64),
+    /// The item is deleted.
+    Deleted,
+    /// The item has its new exptime.
+    Touched,
+    /// The command is carried out; it has no more to tell.
+    Done,
+    /// A no-operation is answered, and with it everything before it.
+    Noop,
+    /// The client ends the connection.
+    Quit,
+    /// All keys of a retrieval line are answered.
+    KeysEnd,
+    /// All statistics are shown.
+    StatsEnd,
+    /// The counters start from zero again.
+    StatsReset,
+    /// The command is not carried out.
+    Refused(Refusal),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The verb's condition does not hold.
+    NotStored,
+    /// The item has another CAS unique.
+    Exists,
+    /// There is no such key.
+    NotFound,
+    /// The value to count with is no number.
+    NonNumeric,
+    /// The item would be larger than `-I` allows.
+    TooLarge,
+    /// There is no room for a value.
+    NoMemory,
+    /// There is no room for a number that grew, or for what `md x` leaves.
+    NoMemoryDelta,
+    /// There is no room for the number that arithmetic starts with.
+    NoMemoryVivify,
+    /// There is no room for a request's own bytes; the connection ends.
+    NoMemoryRequest,
+    /// The value was not followed by its line end.
+    BadChunk,
+    /// An exptime is no number.
+    BadExptime,
+    /// What to count by is no number.
+    BadDelta,
+    /// A request does not have its command's form.
+    BadFormat,
+    /// A retrieval line has a key over 250 bytes.
+    KeyTooLong,
+    /// There is no such command, or none with such words.
+    UnknownCommand,
+    /// As many connections are open as `-c` allows.
+    TooManyConnections,
+    /// `flush_all` is switched off (`-F`).
+    FlushOff,
+    /// There are no such statistics.
+    StatsUnknown,
+    /// `stats detail` is switched off (`-X`).
+    StatsDetailOff,
+    /// `stats cachedump` is switched off (`-X`).
+    StatsCachedumpOff,
+    /// A meta flag has an unknown letter.
+    FlagInvalid,
+    /// A meta flag is there twice.
+    FlagDuplicate,
+    /// `ma` says so of all that is wrong with its flags.
+    FlagArithmetic,
+    /// There are too many meta flags.
+    FlagsTooLong,
+    /// A meta flag's number is none.
+    FlagToken,
+    /// The key of a request with meta flag `b` is not base64.
+    KeyEncoding,
+    /// Meta flag `O` is over 32 bytes.
+    OpaqueTooLong,
+    /// `ms` has no mode of this letter (`M`).
+    ModeSet,
+    /// `ma` has no mode of this letter (`M`).
+    ModeArithmetic,
+    /// The number that `ma` starts with is none (`J`).
+    BadInitial,
+    /// The number that `ma` counts by is none (`D`).
+    BadMetaDelta,
+    /// `shutdown` is switched off.
+    ShutdownOff,
+    /// `watch` is switched off.
+    WatchOff,
+    /// Slabs are not reassigned here.
+    SlabsOff,
+    /// There is no crawler.
+    CrawlerOff,
+    /// The crawler cannot be started.
+    CrawlerStart,
+    /// The crawler's pause would be too long.
+    CrawlerSleep,
+    /// The limit of memory would be too small.
+    LimitTooSmall,
+    /// The limit of memory is so large that it was meant in bytes, and is in megabytes.
+    LimitInBytes,
+    /// The store cannot have this limit of memory.
+    LimitOutOfBounds,
+}

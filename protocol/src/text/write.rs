@@ -1,0 +1,106 @@
+//! All that a server says in the text protocol, meta commands' codes and flags apart.
+//!
+//! Where: called through `Form`, and by the executor for what stands around a value.
+//! Invariant: every line is memcached 1.6.45's, byte for byte.
+//! Source: memcached 1.6.45 `proto_text.c`, `proto_parser.c`, `make_ascii_get_suffix`.
+
+use std::fmt::Arguments;
+use std::io::Write;
+
+use crate::outcome::{Outcome, Refusal};
+use crate::reply::number as digits;
+
+/// Appends what a request came to, unless its client wants no answer.
+#[inline(always)]
+pub(crate) fn say(out: &mut Vec<u8>, outcome: Outcome, noreply: bool) {
+    let line = match outcome {
+        Outcome::Refused(refusal) => return refuse(out, refusal, noreply),
+        _ if noreply => return,
+        Outcome::Stored(_) => "STORED\r\n",
+        Outcome::Deleted => "DELETED\r\n",
+        Outcome::Touched => "TOUCHED\r\n",
+        Outcome::Done => "OK\r\n",
+        Outcome::Noop => "MN\r\n",
+        Outcome::Quit => "",
+        Outcome::KeysEnd | Outcome::StatsEnd => "END\r\n",
+        Outcome::StatsReset => "RESET\r\n",
+    };
+    out.extend_from_slice(line.as_bytes());
+}
+
+#[cold]
+fn refuse(out: &mut Vec<u8>, refusal: Refusal, noreply: bool) {
+    if !noreply {
+        out.extend_from_slice(line(refusal).as_bytes());
+    }
+    if refusal == Refusal::KeyTooLong {
+        // memcached ends this one line twice, and `noreply` takes back only the line itself.
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The line that says why a request was not carried out.
+#[must_use]
+pub fn line(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NotStored => "NOT_STORED\r\n",
+        Refusal::Exists => "EXISTS\r\n",
+        Refusal::NotFound => "NOT_FOUND\r\n",
+        Refusal::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+        Refusal::TooLarge => "SERVER_ERROR object too large for cache\r\n",
+        Refusal::NoMemory => "SERVER_ERROR out of memory storing object\r\n",
+        Refusal::NoMemoryDelta => "SERVER_ERROR out of memory\r\n",
+        Refusal::NoMemoryVivify => "SERVER_ERROR Out of memory allocating new item\r\n",
+        Refusal::NoMemoryRequest => "SERVER_ERROR out of memory reading request\r\n",
+        Refusal::BadChunk => "CLIENT_ERROR bad data chunk\r\n",
+        Refusal::BadExptime => "CLIENT_ERROR invalid exptime argument\r\n",
+        Refusal::BadDelta => "CLIENT_ERROR invalid numeric delta argument\r\n",
+        Refusal::BadFormat | Refusal::KeyTooLong => "CLIENT_ERROR bad command line format\r\n",
+        Refusal::UnknownCommand | Refusal::StatsUnknown => "ERROR\r\n",
+        Refusal::TooManyConnections => "ERROR Too many open connections\r\n",
+        Refusal::FlushOff => "CLIENT_ERROR flush_all not allowed\r\n",
+        Refusal::StatsDetailOff => "CLIENT_ERROR stats detail not allowed\r\n",
+        Refusal::StatsCachedumpOff => "CLIENT_ERROR stats cachedump not allowed\r\n",
+        Refusal::FlagInvalid => "CLIENT_ERROR invalid flag\r\n",
+        Refusal::FlagDuplicate => "CLIENT_ERROR duplicate flag\r\n",
+        Refusal::FlagArithmetic => "CLIENT_ERROR invalid or duplicate flag\r\n",
+        Refusal::FlagsTooLong => "CLIENT_ERROR options flags are too long\r\n",
+        Refusal::FlagToken => "CLIENT_ERROR bad token in command line format\r\n",
+        Refusal::KeyEncoding => "CLIENT_ERROR error decoding key\r\n",
+        Refusal::OpaqueTooLong => "CLIENT_ERROR opaque token too long\r\n",
+        Refusal::ModeSet => "CLIENT_ERROR invalid mode for ms M token\r\n",
+        Refusal::ModeArithmetic => "CLIENT_ERROR invalid mode for ma M token\r\n",
+        Refusal::BadInitial => "CLIENT_ERROR invalid numeric initial value\r\n",
+        Refusal::BadMetaDelta => "CLIENT_ERROR invalid numeric delta value\r\n",
+        Refusal::ShutdownOff => "SERVER_ERROR: shutdown not enabled\r\n",
+        Refusal::WatchOff => "CLIENT_ERROR watch commands not allowed\r\n",
+        Refusal::SlabsOff => "CLIENT_ERROR slab reassignment disabled\r\n",
+        Refusal::CrawlerOff => "CLIENT_ERROR lru crawler disabled\r\n",
+        Refusal::CrawlerStart => "ERROR failed to start lru crawler thread\r\n",
+        Refusal::CrawlerSleep => "CLIENT_ERROR sleep must be one second or less\r\n",
+        Refusal::LimitTooSmall => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+        Refusal::LimitInBytes => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        Refusal::LimitOutOfBounds => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+    }
+}
+
+/// Appends the number that arithmetic came to, unless its client wants no answer.
+pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
+    if !noreply {
+        digits(out, number);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends the server's version.
+pub(crate) fn version(out: &mut Vec<u8>, version: &str) {
+    for part in ["VERSION ", version, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// Appends one statistic.
+pub(crate) fn stat(out: &mut Vec<u8>, name: &str, value: Arguments<'_>) {
+    // Writing to a `Vec` does not fail.
+    let _ = write!(out, "STAT {name} {value}\r\n");
+}
