@@ -7,6 +7,9 @@
 //! `protocol/src/resp.rs`.
 #![no_main]
 
+#[path = "../../protocol/tests/encode/mod.rs"]
+mod encode;
+
 use libfuzzer_sys::fuzz_target;
 use protocol::Reply;
 use protocol::binary::frame::{self, Frame};
@@ -18,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     while let Decoded::Reply(reply, used) = Reply::decode(&data[at..]) {
         assert!(used > 0 && used <= data.len() - at);
         let mut bytes = Vec::new();
-        reply.encode(&mut bytes);
+        encode::reply(&reply, &mut bytes);
         assert_eq!(Reply::decode(&bytes), Decoded::Reply(reply, bytes.len()));
         at += used;
     }

@@ -29,6 +29,17 @@ pub const EXPTIME_NO_CREATE: u32 = u32::MAX;
 /// A frame that claims a longer body ends its connection.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
 
+/// What the answer to a binary request repeats of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// As sent, quiet forms included.
+    pub opcode: u8,
+    /// No answer is wanted to what was to be expected.
+    pub quiet: bool,
+    /// The client's own 32 bits.
+    pub opaque: u32,
+}
+
 /// A frame's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {

@@ -5,9 +5,6 @@
 //! server's executor, a transcript. The most frequent stand first.
 //! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
 
-use crate::operator::Operator;
-use crate::request::{MetaVerb, StoreVerb};
-
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -61,6 +58,64 @@ pub enum Shape {
     Verbosity,
     /// Words.
     Operator(Operator),
+}
+
+/// Which storage command. `store::Verb` is not the same: the store knows no protocol, so it has two
+/// verbs more that only `ms` asks for, and does not know a set with a CAS unique from a cas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreVerb {
+    /// `set`.
+    Set,
+    /// `add`.
+    Add,
+    /// `replace`.
+    Replace,
+    /// `append`.
+    Append,
+    /// `prepend`.
+    Prepend,
+    /// `cas`.
+    Cas,
+}
+
+impl StoreVerb {
+    /// It adds to a value that is there, and has no flags and no exptime of its own.
+    #[must_use]
+    pub fn is_extension(self) -> bool {
+        matches!(self, StoreVerb::Append | StoreVerb::Prepend)
+    }
+}
+
+/// Which meta command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set,
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arithmetic,
+    /// `me`.
+    Debug,
+}
+
+/// Commands for operators, as memcached lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `shutdown`.
+    Shutdown,
+    /// `slabs`.
+    Slabs,
+    /// `cache_memlimit`.
+    CacheMemlimit,
+    /// `lru_crawler`.
+    LruCrawler,
+    /// `lru`.
+    Lru,
+    /// `extstore`.
+    Extstore,
 }
 
 impl Shape {

@@ -7,19 +7,9 @@
 
 use std::fmt::Arguments;
 
+use crate::binary::{self, Tag};
 use crate::outcome::{Outcome, Refusal};
-use crate::{binary, text};
-
-/// The name tag of a binary request: its answer carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// As sent, quiet forms included.
-    pub opcode: u8,
-    /// No answer is wanted to what was to be expected.
-    pub quiet: bool,
-    /// The client's own 32 bits.
-    pub opaque: u32,
-}
+use crate::text;
 
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,4 +124,36 @@ impl Form {
 
 fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
+}
+
+/// Evaluates `$then` with `$show`, which is what shows the answers to `$get` in its form: `$then`
+/// is compiled once for each form.
+#[macro_export]
+macro_rules! shown_by {
+    ($get:expr, $show:ident => $then:expr) => {{
+        use $crate::{GetForm, binary, text};
+        let key = $get.key;
+        match $get.form {
+            GetForm::Text { cas: false, last: true } => {
+                let $show = text::write::Value::<false, true> { key };
+                $then
+            }
+            GetForm::Text { cas: false, last: false } => {
+                let $show = text::write::Value::<false, false> { key };
+                $then
+            }
+            GetForm::Text { cas: true, last: true } => {
+                let $show = text::write::Value::<true, true> { key };
+                $then
+            }
+            GetForm::Text { cas: true, last: false } => {
+                let $show = text::write::Value::<true, false> { key };
+                $then
+            }
+            GetForm::Binary(tag) => {
+                let $show = binary::write::Value { key, tag };
+                $then
+            }
+        }
+    }};
 }

@@ -10,12 +10,11 @@
 pub mod base64;
 pub mod binary;
 pub mod command;
-pub mod encode;
 pub mod form;
 pub mod line;
 pub mod meta;
 pub mod number;
-pub mod operator;
+mod operator;
 pub mod outcome;
 mod parse;
 mod quick;
@@ -25,14 +24,16 @@ pub mod resp;
 mod scan;
 pub mod session;
 mod short;
+pub mod show;
 pub mod text;
 pub mod udp;
 
-pub use command::{COMMANDS, Command, Shape};
-pub use form::{Answer, Form, GetForm, Tag};
+pub use binary::Tag;
+pub use command::{COMMANDS, Command, MetaVerb, Shape, StoreVerb};
+pub use form::{Answer, Form, GetForm};
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
-pub use request::{Args, Delete, Delta, Get, Initial, Meta, MetaVerb, Request, Store, StoreVerb};
+pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Store};
 pub use session::{LINE_BYTES_MAX, Only, Session, Speak, Step};
 pub use short::Short;
 

@@ -5,11 +5,14 @@
 //! something to a command is the command's affair, as in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
 
+pub mod write;
+
 use crate::KEY_BYTES_MAX;
 use crate::base64::{self, Decoded};
+use crate::command::MetaVerb;
 use crate::number;
 use crate::outcome::Refusal;
-use crate::request::{Meta, MetaVerb};
+use crate::request::Meta;
 
 /// More tokens than these, command and key included, are refused.
 const TOKENS_MAX: usize = 20;

@@ -8,27 +8,11 @@
 //! `process_lru_crawler_command`, `process_memlimit_command`, `process_shutdown_command`,
 //! `process_extstore_command`, `process_watch_command`.
 
+use crate::command::Operator;
 use crate::form::{Answer, Form};
 use crate::number;
 use crate::outcome::{Outcome, Refusal};
 use crate::request::{Args, Request};
-
-/// Commands for operators, as memcached lists them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    /// `shutdown`.
-    Shutdown,
-    /// `slabs`.
-    Slabs,
-    /// `cache_memlimit`.
-    CacheMemlimit,
-    /// `lru_crawler`.
-    LruCrawler,
-    /// `lru`.
-    Lru,
-    /// `extstore`.
-    Extstore,
-}
 
 /// Longest pause of the crawler, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;

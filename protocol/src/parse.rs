@@ -6,13 +6,13 @@
 //! and the like, as far as they look at the line only.
 
 use crate::KEY_BYTES_MAX;
-use crate::command::{self, Shape};
+use crate::command::{self, MetaVerb, Shape, StoreVerb};
 use crate::form::{Answer, Form};
 use crate::line::{Tokens, content_end};
 use crate::number;
 use crate::operator;
 use crate::outcome::Refusal;
-use crate::request::{Delete, Delta, Meta, MetaVerb, Request, Store, StoreVerb};
+use crate::request::{Delete, Delta, Meta, Request, Store};
 
 /// What a line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

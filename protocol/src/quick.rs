@@ -5,8 +5,9 @@
 //! Source: the forms of memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
+use crate::command::{MetaVerb, StoreVerb};
 use crate::form::{Form, GetForm};
-use crate::request::{Args, Delete, Delta, Get, Meta, MetaVerb, Request, Store, StoreVerb};
+use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
 use crate::scan;
 use crate::session::{COMMAND_BYTES_MAX, LINE_END_BYTES, Step, with_value};
 

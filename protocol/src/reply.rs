@@ -1,75 +1,17 @@
-//! What a server answers, both ways: written by the server, read by a load generator.
+//! The lines that a server answers, as its client reads them.
 //!
-//! Where: the executor's hot answers call the writers below; `Reply::decode` is the client's half.
-//! Invariant: decoding what was encoded gives it back; decoding any bytes neither panics nor asks
-//! for more than `LINE_BYTES_MAX` without a line end.
-//! Source: memcached's `protocol.txt`; `make_ascii_get_suffix` (1.6.45).
+//! Where: a load generator's half of the text protocol.
+//! Invariant: reading any bytes neither panics nor asks for more than `LINE_BYTES_MAX` without a
+//! line end.
+//! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
 use crate::number;
 use crate::request::Args;
-use crate::short::Short;
+pub use crate::short::number;
 
 /// Longest line of a reply.
 pub const LINE_BYTES_MAX: usize = 2048;
-
-/// Longest first line of a value, its line end included.
-pub const VALUE_LINE_BYTES_MAX: usize = 6 + KEY_BYTES_MAX + 1 + 10 + 1 + 10 + 1 + 20 + 2;
-
-/// What follows a value, and what follows the last one.
-const LINE_END: &[u8; 2] = b"\r\n";
-const LAST_END: &[u8; 7] = b"\r\nEND\r\n";
-
-/// Words before a key.
-pub const WORDS_BEFORE: usize = 4;
-
-/// Words between a key and its value.
-pub const WORDS_BETWEEN: usize = 2;
-
-/// What stands around a short value: words before the key, the key where it is shown, words
-/// between it and the value, and one behind the value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Words {
-    /// First of all.
-    pub before: [Short; WORDS_BEFORE],
-    /// Is the key shown?
-    pub key: bool,
-    /// Right before the value.
-    pub between: [Short; WORDS_BETWEEN],
-    /// Right behind it.
-    pub behind: Short,
-}
-
-/// What stands around a value that answers `get`, the last one or not. `None`: its numbers are
-/// too long.
-#[inline(always)]
-#[must_use]
-pub fn value_words(client_flags: u32, value_bytes: u32, last: bool) -> Option<Words> {
-    let flags = match client_flags {
-        0 => Short::of(b" 0 "),
-        _ => Short::of(b" ").then(Short::digits(client_flags)?).then(Short::of(b" ")),
-    };
-    let bytes = Short::digits(value_bytes)?.then(Short::of(LINE_END));
-    Some(Words {
-        before: [Short::of(b"VALUE "), Short::NONE, Short::NONE, Short::NONE],
-        key: true,
-        between: [flags, bytes],
-        behind: if last { Short::of(LAST_END) } else { Short::of(LINE_END) },
-    })
-}
-
-/// What stands around a value that answers `mg` and is all that was asked for. `None`: as above.
-#[inline(always)]
-#[must_use]
-pub fn meta_value_words(value_bytes: u32) -> Option<Words> {
-    let bytes = Short::of(b"VA ").then(Short::digits(value_bytes)?);
-    Some(Words {
-        before: [bytes, Short::of(LINE_END), Short::NONE, Short::NONE],
-        key: false,
-        between: [Short::NONE; WORDS_BETWEEN],
-        behind: Short::of(LINE_END),
-    })
-}
 
 /// One reply. A retrieval is answered by any number of `Value`s and an `End`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,91 +66,7 @@ pub enum Decoded<'a> {
     Broken,
 }
 
-/// Appends the line before a value.
-pub fn value_line(
-    out: &mut Vec<u8>,
-    key: &[u8],
-    client_flags: u32,
-    value_bytes: u32,
-    cas: Option<u64>,
-) {
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    out.push(b' ');
-    number(out, client_flags);
-    out.push(b' ');
-    number(out, value_bytes);
-    if let Some(cas) = cas {
-        out.push(b' ');
-        number(out, cas);
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a value's end; `last`: of the last value of a retrieval.
-#[inline]
-pub fn value_end(out: &mut Vec<u8>, last: bool) {
-    let end = out.len() + LINE_END.len();
-    out.extend_from_slice(LAST_END);
-    if !last {
-        out.truncate(end);
-    }
-}
-
-/// Appends a number's digits.
-#[inline]
-pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-/// Appends a few letters, and a number right behind them.
-#[inline(always)]
-pub fn number_after<const N: usize>(
-    out: &mut Vec<u8>,
-    letters: &[u8; N],
-    number: impl itoa::Integer + Copy + TryInto<u32>,
-) {
-    if let Some(digits) = number.try_into().ok().and_then(Short::digits) {
-        return Short::of(letters).then(digits).append(out);
-    }
-    out.extend_from_slice(letters);
-    self::number(out, number);
-}
-
 impl<'a> Reply<'a> {
-    /// Appends the reply's bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match *self {
-            Reply::Value { key, client_flags, cas, value } => {
-                let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
-                value_line(out, key, client_flags, bytes, cas);
-                out.extend_from_slice(value);
-            }
-            Reply::MetaValue { flags, value } => {
-                out.extend_from_slice(b"VA ");
-                number(out, value.len());
-                words(out, flags);
-                out.extend_from_slice(b"\r\n");
-                out.extend_from_slice(value);
-            }
-            Reply::Meta { code, flags } => {
-                out.extend_from_slice(&code);
-                words(out, flags);
-            }
-            Reply::Number(value) => number(out, value),
-            Reply::Stat(name, value) => {
-                for part in [&b"STAT "[..], name, b" ", value] {
-                    out.extend_from_slice(part);
-                }
-            }
-            Reply::Version(text) => said(out, b"VERSION ", text),
-            Reply::ClientError(text) => said(out, b"CLIENT_ERROR ", text),
-            Reply::ServerError(text) => said(out, b"SERVER_ERROR ", text),
-            Reply::Line(text) => out.extend_from_slice(text),
-        }
-        out.extend_from_slice(b"\r\n");
-    }
-
     /// Reads the reply at the start of `input`.
     #[must_use]
     pub fn decode(input: &'a [u8]) -> Decoded<'a> {
@@ -227,18 +85,6 @@ impl<'a> Reply<'a> {
             Some(reply) => Decoded::Reply(reply, end + 1),
             None => Decoded::Broken,
         }
-    }
-}
-
-fn said(out: &mut Vec<u8>, prefix: &[u8], text: &[u8]) {
-    out.extend_from_slice(prefix);
-    out.extend_from_slice(text);
-}
-
-fn words(out: &mut Vec<u8>, flags: Args<'_>) {
-    for token in flags.tokens() {
-        out.push(b' ');
-        out.extend_from_slice(token);
     }
 }
 

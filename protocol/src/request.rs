@@ -5,7 +5,9 @@
 //! negative expired, up to 30 days relative, above absolute), and keys are 1 to 250 bytes.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
-use crate::form::{Answer, Form, GetForm, Tag};
+use crate::binary::Tag;
+use crate::command::{MetaVerb, StoreVerb};
+use crate::form::{Answer, Form, GetForm};
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// A binary request's.
+    /// What a binary request's answer repeats of it.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         let form = match *self {
@@ -101,31 +103,6 @@ pub struct Get<'a> {
     pub exptime: Option<i64>,
     /// How it is answered.
     pub form: GetForm,
-}
-
-/// Which storage command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreVerb {
-    /// `set`.
-    Set,
-    /// `add`.
-    Add,
-    /// `replace`.
-    Replace,
-    /// `append`.
-    Append,
-    /// `prepend`.
-    Prepend,
-    /// `cas`.
-    Cas,
-}
-
-impl StoreVerb {
-    /// It adds to a value that is there, and has no flags and no exptime of its own.
-    #[must_use]
-    pub fn is_extension(self) -> bool {
-        matches!(self, StoreVerb::Append | StoreVerb::Prepend)
-    }
 }
 
 /// A storage command.
@@ -184,21 +161,6 @@ pub struct Initial {
     pub value: u64,
     /// Its exptime, as sent.
     pub exptime: i64,
-}
-
-/// Which meta command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaVerb {
-    /// `mg`.
-    Get,
-    /// `ms`.
-    Set,
-    /// `md`.
-    Delete,
-    /// `ma`.
-    Arithmetic,
-    /// `me`.
-    Debug,
 }
 
 /// A meta command. Its flags are still text; `meta::Flags::parse` reads them.

@@ -111,6 +111,26 @@ impl Short {
     }
 }
 
+/// Appends a number's digits.
+#[inline]
+pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends a few letters, and a number right behind them.
+#[inline(always)]
+pub(crate) fn number_after<const N: usize>(
+    out: &mut Vec<u8>,
+    letters: &[u8; N],
+    number: impl itoa::Integer + Copy + TryInto<u32>,
+) {
+    if let Some(digits) = number.try_into().ok().and_then(Short::digits) {
+        return Short::of(letters).then(digits).append(out);
+    }
+    out.extend_from_slice(letters);
+    self::number(out, number);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,17 +5,38 @@
 //! whose lengths do not fit end the connection.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
+mod encode;
 mod stream;
 
 use proptest::prelude::*;
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
+use protocol::show::{Found, Show};
 use protocol::{
     Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Refusal, Request, Session, Speak,
     Step, Store, Tag,
 };
 use stream::feed;
+
+/// What an answer shows of an item.
+struct Item {
+    client_flags: u32,
+    value_bytes: u32,
+    cas: u64,
+}
+
+impl Found for Item {
+    fn client_flags(&self) -> u32 {
+        self.client_flags
+    }
+    fn value_bytes(&self) -> u32 {
+        self.value_bytes
+    }
+    fn cas(&self) -> u64 {
+        self.cas
+    }
+}
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 1..=250)
@@ -83,7 +104,7 @@ proptest! {
             let tag = Tag { opcode: opcode.code, quiet: opcode.quiet, opaque };
             let Some(request) = request(opcode.shape, tag, &key, &value, numbers) else { continue };
             let mut bytes = Vec::new();
-            request.encode(&mut bytes);
+            encode::request(&request, &mut bytes);
             let read = Session::new(Speak::Auto).next(&bytes);
             prop_assert_eq!(read, Step::Request(request, bytes.len()), "{}", opcode.name);
         }
@@ -99,7 +120,9 @@ proptest! {
             let tag = Tag { opcode: opcode.code, quiet: false, opaque };
             let mut bytes = Vec::new();
             let value_bytes = u32::try_from(value.len()).unwrap();
-            if write::value(&mut bytes, tag, &key, client_flags, value_bytes, cas) {
+            let show = write::Value { key: &key, tag };
+            let found = Item { client_flags, value_bytes, cas };
+            if show.head(&found, &mut bytes) == Some(true) {
                 bytes.extend_from_slice(&value);
             }
             let hit = read_whole(&bytes)?;
@@ -114,7 +137,7 @@ proptest! {
             let no_value = opcode.shape == Shape::Touch;
             prop_assert_eq!(hit.value, if no_value { b"" } else { &value[..] });
             bytes.clear();
-            write::miss(&mut bytes, tag, &key);
+            show.miss(&mut bytes);
             let miss = read_whole(&bytes)?;
             prop_assert_eq!(miss.header.status, 1);
             prop_assert_eq!(miss.key, if with_key { &key[..] } else { b"" });

@@ -4,14 +4,16 @@
 //! Invariant: what is encoded is read back; what a stream means does not depend on its cuts.
 //! Source: memcached's `protocol.txt`.
 
+mod encode;
 mod stream;
 
 use proptest::prelude::*;
 use protocol::meta::Flags;
 use protocol::reply::Decoded;
+use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
     Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, Refusal, Reply,
-    Request, Session, Speak, Step, Store, StoreVerb, encode,
+    Request, Session, Speak, Step, Store, StoreVerb,
 };
 use stream::feed;
 
@@ -34,7 +36,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 /// What `request` looks like once it has been encoded and read back.
 fn read_back(request: &Request<'_>) -> Result<(), TestCaseError> {
     let mut bytes = Vec::new();
-    request.encode(&mut bytes);
+    encode::request(request, &mut bytes);
     let mut session = Session::new(Speak::Auto);
     let mut at = 0;
     loop {
@@ -158,7 +160,7 @@ proptest! {
             Reply::Line(b"END"),
         ] {
             let mut bytes = Vec::new();
-            reply.encode(&mut bytes);
+            encode::reply(&reply, &mut bytes);
             prop_assert_eq!(Reply::decode(&bytes), Decoded::Reply(reply, bytes.len()));
             let cut = bytes.len() / 2;
             prop_assert_eq!(Reply::decode(&bytes[..cut]), Decoded::More);
@@ -271,7 +273,7 @@ fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
 /// The line before a value, as its connection keeps it.
 fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut head = Vec::new();
-    request.encode_head(value_bytes, &mut head);
+    request.short_head(b"", value_bytes, &mut head);
     head
 }
 
@@ -280,7 +282,7 @@ fn is_kept(line: &[u8]) -> Result<(), TestCaseError> {
     let mut session = Session::new(Speak::Ascii);
     let Step::Body { request, value_bytes, .. } = session.next(line) else { return Ok(()) };
     let head = head(&request, value_bytes);
-    prop_assert!(head.len() <= encode::HEAD_BYTES_MAX, "{} bytes", head.len());
+    prop_assert!(head.len() <= HEAD_BYTES_MAX, "{} bytes", head.len());
     let Step::Body { request: again, value_bytes: bytes_again, header_bytes, .. } =
         session.next(&head)
     else {

@@ -7,6 +7,8 @@
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
+mod found;
+mod get;
 mod meta;
 mod operator;
 mod put;
@@ -16,15 +18,10 @@ pub mod turn;
 
 use std::sync::Arc;
 
-use protocol::reply::Words;
 use protocol::{
-    Answer, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Outcome, Refusal, Request, Session,
-    Short, Speak, Step, Store, Tag, binary, reply,
+    Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Session, Speak, Step,
 };
-use store::{
-    Appended, Around, Body, Column, Deleted, Draft, Head, Hit, Looked, MetaDelete, Prefetched,
-    Refused, Value, Vivify, Wants, Word,
-};
+use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
 
 use crate::clock::Clock;
 use crate::out::Out;
@@ -88,7 +85,7 @@ pub fn execute_hashed(
     out: &mut Out,
 ) -> After {
     match request {
-        Request::Get(request) => get(context, request, hash, out),
+        Request::Get(request) => get::get(context, request, hash, out),
         Request::Meta(request) if request.verb == MetaVerb::Get => {
             meta::get(context, request, hash, out)
         }
@@ -113,7 +110,7 @@ fn execute_other(
             delete(context, request, out);
             After::Continue
         }
-        Request::Delta(request) => delta(context, request, out),
+        Request::Delta(request) => arithmetic::delta(context, request, out),
         Request::Meta(request) => execute_meta(context, request, out),
         other => execute_rare(context, other, out),
     }
@@ -179,12 +176,12 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
-    match request {
-        Request::Store(request) => put::begin(context, request, value_bytes),
-        Request::Meta(request) => put::meta_begin(context, request, value_bytes)
-            .map_err(|refusal| Form::LINE.refused(refusal)),
-        _ => Ok(()),
-    }
+    let (begun, form) = match request {
+        Request::Store(store) => (put::begin(context, store, value_bytes), store.form),
+        Request::Meta(meta) => (put::meta_begin(context, meta, value_bytes), Form::LINE),
+        _ => return Ok(()),
+    };
+    begun.map_err(|refusal| form.refused(refusal))
 }
 
 /// Carries out the storage command of `header` (all before its value, kept by the connection) with
@@ -213,178 +210,14 @@ pub fn execute_with_draft(
 /// when the rest of it has been skipped. A refused set leaves no old value behind.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(Speak::Auto).next(header) {
-        Step::Body { request: Request::Store(request), .. } => put::give_up(context, &request),
-        Step::Body { request: Request::Meta(request), .. } => put::meta_give_up(context, &request),
+        Step::Body { request: Request::Store(store), .. } => {
+            store.form.refused(put::give_up(context, &store))
+        }
+        Step::Body { request: Request::Meta(meta), .. } => {
+            Form::LINE.refused(put::meta_give_up(context, &meta))
+        }
         _ => Form::LINE.refused(Refusal::NoMemory),
     }
-}
-
-#[inline(never)]
-fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) -> After {
-    put::store(context, request, None, Arrived::here(request.value, request.terminated), out)
-}
-
-#[inline(always)]
-fn get(context: &mut Context, get: &Get<'_>, hash: Option<Prefetched>, out: &mut Out) -> After {
-    if let Some(exptime) = get.exptime {
-        return get_and_touch(context, get, exptime, out);
-    }
-    let hash = hash.unwrap_or_else(|| context.store.hashed(get.key));
-    match get.form {
-        GetForm::Text { cas: false, last: true } => get_text::<true>(context, get.key, hash, out),
-        GetForm::Text { cas: false, last: false } => get_text::<false>(context, get.key, hash, out),
-        GetForm::Text { cas: true, last } => get_text_with_cas(context, get.key, hash, last, out),
-        GetForm::Binary(tag) => get_binary(context, get, hash, tag, out),
-    }
-    After::Continue
-}
-
-#[inline(never)]
-fn get_text<const LAST: bool>(context: &mut Context, key: &[u8], hash: Prefetched, out: &mut Out) {
-    let around = |head: &Head<'_>| {
-        reply::value_words(head.client_flags(), head.value_bytes(), LAST).map(framed)
-    };
-    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
-        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), None);
-        Wants::Value
-    });
-    if let Looked::Hit(Appended::Around) = looked {
-        context.counters.get_cmds.add(1);
-        context.counters.get_hits.add(1);
-        return;
-    }
-    end_text(&context.counters, looked, LAST, out);
-}
-
-#[inline(never)]
-fn get_text_with_cas(
-    context: &mut Context,
-    key: &[u8],
-    hash: Prefetched,
-    last: bool,
-    out: &mut Out,
-) {
-    let looked = context.store.get_into(key, hash, &mut out.buf, |buf, head| {
-        reply::value_line(buf, key, head.client_flags(), head.value_bytes(), Some(head.cas()));
-        Wants::Value
-    });
-    end_text(&context.counters, looked, last, out);
-}
-
-/// Appends what follows a value's head, or a miss, and counts it.
-fn end_text(counters: &Counters, looked: Looked<'_>, last: bool, out: &mut Out) {
-    counters.get_cmds.add(1);
-    match looked {
-        Looked::Hit(appended) => {
-            counters.get_hits.add(1);
-            append_frames(out, appended);
-            reply::value_end(&mut out.buf, last);
-        }
-        Looked::Miss | Looked::Left => {
-            counters.get_misses.add(1);
-            if last {
-                Form::LINE.say(Outcome::KeysEnd, &mut out.buf);
-            }
-        }
-    }
-}
-
-#[inline(never)]
-fn get_binary(context: &mut Context, get: &Get<'_>, hash: Prefetched, tag: Tag, out: &mut Out) {
-    let Context { counters, store, .. } = context;
-    let key = get.key;
-    let around = |head: &Head<'_>| {
-        let (client_flags, cas) = (head.client_flags(), head.cas());
-        let value_bytes = head.value_bytes();
-        Some(framed(binary::write::got_words(tag, key.len(), client_flags, value_bytes, cas)))
-    };
-    let looked = store.get_around(key, hash, &mut out.buf, around, |buf, head| {
-        let (client_flags, cas) = (head.client_flags(), head.cas());
-        binary::write::got(buf, tag, key, client_flags, head.value_bytes(), cas);
-        Wants::Value
-    });
-    counters.get_cmds.add(1);
-    match looked {
-        Looked::Hit(appended) => {
-            counters.get_hits.add(1);
-            append_frames(out, appended);
-        }
-        Looked::Miss | Looked::Left => {
-            counters.get_misses.add(1);
-            say_miss(get, out);
-        }
-    }
-}
-
-/// What a protocol puts around a value, for the store to append.
-#[inline(always)]
-fn framed(words: Words) -> Around {
-    let word = |short: Short| Word::new(short.text(), short.bytes());
-    let Words { before, key, between, behind } = words;
-    Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
-}
-
-/// Splices in a value whose body is in frames.
-#[inline]
-fn append_frames(out: &mut Out, appended: Appended<'_>) {
-    if let Appended::Frames(pinned, tail) = appended {
-        out.pin(pinned);
-        out.buf.extend_from_slice(tail);
-    }
-}
-
-fn get_and_touch(context: &mut Context, get: &Get<'_>, exptime: i64, out: &mut Out) -> After {
-    let (counters, may_wait) = (&context.counters, context.may_wait);
-    let exptime = context.clock.realtime(exptime);
-    let found = match context.store.get_and_touch(get.key, exptime) {
-        Err(_) if may_wait => return After::Wait,
-        found => found.unwrap_or(None),
-    };
-    counters.touch_cmds.add(1);
-    let Some(hit) = found else {
-        counters.touch_misses.add(1);
-        say_miss(get, out);
-        return After::Continue;
-    };
-    counters.touch_hits.add(1);
-    let Hit { client_flags, value_bytes, cas, value } = hit;
-    match get.form {
-        GetForm::Text { cas: shows_cas, last } => {
-            let cas = shows_cas.then_some(cas);
-            reply::value_line(&mut out.buf, get.key, client_flags, value_bytes, cas);
-            append_value(out, value, if last { b"\r\nEND\r\n" } else { b"\r\n" });
-        }
-        GetForm::Binary(tag) => {
-            let buf = &mut out.buf;
-            if binary::write::value(buf, tag, get.key, client_flags, value_bytes, cas) {
-                append_value(out, value, b"");
-            }
-        }
-    }
-    After::Continue
-}
-
-#[inline]
-fn say_miss(get: &Get<'_>, out: &mut Out) {
-    match get.form {
-        GetForm::Text { last: true, .. } => Form::LINE.say(Outcome::KeysEnd, &mut out.buf),
-        GetForm::Text { last: false, .. } => {}
-        GetForm::Binary(tag) => binary::write::miss(&mut out.buf, tag, get.key),
-    }
-}
-
-/// Appends a value, its line end, and what may follow that.
-#[inline]
-fn append_value(out: &mut Out, value: Value<'_>, end: &[u8]) {
-    let tail = match value {
-        Value::Log(bytes) => bytes,
-        Value::Frames(pinned, tail) => {
-            out.pin(pinned);
-            tail
-        }
-    };
-    out.buf.extend_from_slice(tail);
-    out.buf.extend_from_slice(end);
 }
 
 fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
@@ -428,27 +261,6 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     } else {
         context.counters.touch_misses.add(1);
         form.refuse(Refusal::NotFound, &mut out.buf);
-    }
-    After::Continue
-}
-
-fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
-    let request = store::Delta {
-        key: delta.key,
-        incr: delta.incr,
-        delta: delta.delta,
-        cas: delta.cas,
-        cas_in: None,
-        vivify: delta.initial.map(|initial| Vivify {
-            initial: initial.value,
-            exptime: context.clock.realtime(initial.exptime),
-        }),
-        exptime: None,
-    };
-    let Some(counted) = arithmetic::count(context, &request) else { return After::Wait };
-    match counted {
-        Ok(counted) => delta.form.number(counted.value, counted.cas, &mut out.buf),
-        Err(refusal) => delta.form.refuse(refusal, &mut out.buf),
     }
     After::Continue
 }

@@ -5,7 +5,7 @@
 //! in the server's executor, a transcript.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
 
-use crate::request::StoreVerb;
+use crate::command::StoreVerb;
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,12 @@
 //! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
 
 use super::opcode::{self, Shape};
-use super::{BODY_BYTES_MAX, EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REQUEST};
+use super::{BODY_BYTES_MAX, EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::KEY_BYTES_MAX;
-use crate::form::{Answer, Form, GetForm, Tag};
+use crate::command::StoreVerb;
+use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
-use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store, StoreVerb};
+use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 
 /// What a frame asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! Invariant: yields exactly what the general parser would, or nothing; a test compares the two.
 //! Source: memcached 1.6.45 `try_read_command_binary`.
 
-use super::{HEADER_BYTES, MAGIC_REQUEST, opcode};
+use super::{HEADER_BYTES, MAGIC_REQUEST, Tag, opcode};
 use crate::KEY_BYTES_MAX;
-use crate::form::{GetForm, Tag};
+use crate::form::GetForm;
 use crate::request::Get;
 
 /// The GET at the start of `input`, if it is whole and of the plainest form, and its bytes.

@@ -1,20 +1,19 @@
-//! A server's binary answers.
+//! All that a server says in the binary protocol.
 //!
-//! Where: called by the executor, through `Form` for what has no value.
-//! Invariant: what is written is one whole frame, but after `value`, whose value the caller
-//! appends.
+//! Where: called through `Form`, and through `Show` for what stands before a value.
+//! Invariant: what is written is one whole frame; where `Show::head` says that a value follows, the
+//! frame lacks the value, which the caller appends.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
 
 use std::fmt::Arguments;
 use std::io::Write;
 
 use super::opcode::{self, Shape};
-use super::{HEADER_BYTES, Header, MAGIC_REPLY};
-use crate::form::Tag;
+use super::{HEADER_BYTES, Header, MAGIC_REPLY, Tag};
+use crate::command::StoreVerb;
 use crate::outcome::{Outcome, Refusal};
-use crate::reply::Words;
-use crate::request::StoreVerb;
 use crate::short::Short;
+use crate::show::{Found, Show, Surround};
 
 /// Bytes of the client flags before a value.
 const FLAGS_BYTES: u8 = 4;
@@ -56,14 +55,16 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
 }
 
 /// Appends what a request came to: success only where the client did not ask for quiet.
-#[inline]
+#[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {
         Outcome::Refused(refusal) => refuse(out, tag, refusal),
         Outcome::StatsEnd | Outcome::StatsReset => stat(out, tag, "", format_args!("")),
         _ if tag.quiet => {}
-        Outcome::Stored(cas) => frame(out, Header { cas, ..header(tag) }, &[]),
-        _ => frame(out, header(tag), &[]),
+        Outcome::Stored(cas) => {
+            out.extend_from_slice(&Header { cas, ..header(tag) }.to_bytes());
+        }
+        _ => out.extend_from_slice(&header(tag).to_bytes()),
     }
 }
 
@@ -105,76 +106,76 @@ pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
-/// What stands around the value of a hit of GET, in whichever form; the key has so many bytes.
-#[inline(always)]
-#[must_use]
-pub fn got_words(
-    tag: Tag,
-    key_bytes: usize,
-    client_flags: u32,
-    value_bytes: u32,
-    cas: u64,
-) -> Words {
-    let key = matches!(tag.opcode, opcode::GETK | opcode::GETKQ);
-    let header = hit_header(tag, if key { key_bytes } else { 0 }, value_bytes, cas).to_bytes();
-    let word = |at: usize| header[at..].first_chunk::<8>().map_or(Short::NONE, Short::of);
-    let flags = Short::of(&client_flags.to_be_bytes());
-    Words { before: [word(0), word(8), word(16), flags], key, ..Words::default() }
+/// The answer for the key of a GET, GAT or TOUCH, in whichever of their forms.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'k> {
+    /// 1 to 250 bytes.
+    pub key: &'k [u8],
+    /// The request's.
+    pub tag: Tag,
 }
 
-/// Appends what stands before the value of a hit of GET, in whichever form.
-pub fn got(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
-    let key = if matches!(tag.opcode, opcode::GETK | opcode::GETKQ) { key } else { &[] };
-    hit(out, tag, key, client_flags, value_bytes, cas);
-}
-
-/// Appends what stands before the value of a hit. True: the value is to follow; it has bytes.
-#[inline]
-pub fn value(
-    out: &mut Vec<u8>,
-    tag: Tag,
-    key: &[u8],
-    client_flags: u32,
-    value_bytes: u32,
-    cas: u64,
-) -> bool {
-    let (key, value_bytes) = match opcode::find(tag.opcode).map(|opcode| opcode.shape) {
-        Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => (key, value_bytes),
-        Some(Shape::Touch) => (&[][..], 0),
-        _ => (&[][..], value_bytes),
-    };
-    hit(out, tag, key, client_flags, value_bytes, cas);
-    value_bytes > 0
-}
-
-#[inline(always)]
-fn hit_header(tag: Tag, key_bytes: usize, value_bytes: u32, cas: u64) -> Header {
-    Header {
-        extras_bytes: FLAGS_BYTES,
-        key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
-        body_bytes: u32::from(FLAGS_BYTES) + length(key_bytes) + value_bytes,
-        cas,
-        ..header(tag)
-    }
-}
-
-fn hit(out: &mut Vec<u8>, tag: Tag, key: &[u8], client_flags: u32, value_bytes: u32, cas: u64) {
-    out.extend_from_slice(&hit_header(tag, key.len(), value_bytes, cas).to_bytes());
-    out.extend_from_slice(&client_flags.to_be_bytes());
-    out.extend_from_slice(key);
-}
-
-/// Appends the answer to a miss.
-pub fn miss(out: &mut Vec<u8>, tag: Tag, key: &[u8]) {
-    if tag.quiet {
-        return;
-    }
-    match opcode::find(tag.opcode).map(|opcode| opcode.shape) {
-        Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => {
-            let (status, _) = status(Refusal::NotFound);
-            let key_bytes = u16::try_from(key.len()).unwrap_or(u16::MAX);
-            frame(out, Header { status, key_bytes, ..header(tag) }, &[key]);
+impl Value<'_> {
+    /// The key, where the command's answer shows it.
+    fn shown_key(&self) -> &[u8] {
+        match opcode::find(self.tag.opcode).map(|opcode| opcode.shape) {
+            Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => self.key,
+            _ => &[],
         }
-        _ => refuse(out, tag, Refusal::NotFound),
+    }
+
+    #[inline(always)]
+    fn header(&self, key_bytes: usize, value_bytes: u32, cas: u64) -> [u8; HEADER_BYTES] {
+        Header {
+            extras_bytes: FLAGS_BYTES,
+            key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
+            body_bytes: u32::from(FLAGS_BYTES) + length(key_bytes) + value_bytes,
+            cas,
+            ..header(self.tag)
+        }
+        .to_bytes()
+    }
+}
+
+impl Show for Value<'_> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline(always)]
+    fn around(&self, found: &impl Found) -> Option<Surround> {
+        // TOUCH and the forms of GAT never come here: what they change has the item's lock.
+        let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
+        let key_bytes = if key { self.key.len() } else { 0 };
+        let header = self.header(key_bytes, found.value_bytes(), found.cas());
+        let word = |at: usize| header[at..].first_chunk::<8>().map_or(Short::NONE, Short::of);
+        let flags = Short::of(&found.client_flags().to_be_bytes());
+        Some(Surround { before: [word(0), word(8), word(16), flags], key, ..Surround::default() })
+    }
+
+    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+        let is_touch = opcode::find(self.tag.opcode).is_some_and(|it| it.shape == Shape::Touch);
+        let value_bytes = if is_touch { 0 } else { found.value_bytes() };
+        let key = self.shown_key();
+        out.extend_from_slice(&self.header(key.len(), value_bytes, found.cas()));
+        out.extend_from_slice(&found.client_flags().to_be_bytes());
+        out.extend_from_slice(key);
+        Some(value_bytes > 0)
+    }
+
+    fn end(&self, _out: &mut Vec<u8>) {}
+
+    fn miss(&self, out: &mut Vec<u8>) {
+        let key = self.shown_key();
+        if self.tag.quiet {
+            return;
+        }
+        if key.is_empty() {
+            return refuse(out, self.tag, Refusal::NotFound);
+        }
+        let (status, _) = status(Refusal::NotFound);
+        let key_bytes = u16::try_from(key.len()).unwrap_or(u16::MAX);
+        frame(out, Header { status, key_bytes, ..header(self.tag) }, &[key]);
     }
 }

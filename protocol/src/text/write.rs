@@ -1,6 +1,6 @@
 //! All that a server says in the text protocol, meta commands' codes and flags apart.
 //!
-//! Where: called through `Form`, and by the executor for what stands around a value.
+//! Where: called through `Form`, and through `Show` for what stands around a value.
 //! Invariant: every line is memcached 1.6.45's, byte for byte.
 //! Source: memcached 1.6.45 `proto_text.c`, `proto_parser.c`, `make_ascii_get_suffix`.
 
@@ -8,7 +8,8 @@ use std::fmt::Arguments;
 use std::io::Write;
 
 use crate::outcome::{Outcome, Refusal};
-use crate::reply::number as digits;
+use crate::short::{Short, number as digits};
+use crate::show::{Found, Show, Surround};
 
 /// Appends what a request came to, unless its client wants no answer.
 #[inline(always)]
@@ -82,6 +83,76 @@ pub fn line(refusal: Refusal) -> &'static str {
         Refusal::LimitInBytes => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         Refusal::LimitOutOfBounds => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
     }
+}
+
+/// The answer for one key of `get`, `gets`, `gat` or `gats`: `CAS` shows the CAS unique, and behind
+/// the `LAST` key of a line stands `END`.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'k, const CAS: bool, const LAST: bool> {
+    /// 1 to 250 bytes.
+    pub key: &'k [u8],
+}
+
+impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline(always)]
+    fn around(&self, found: &impl Found) -> Option<Surround> {
+        if CAS {
+            return None;
+        }
+        let flags = match found.client_flags() {
+            0 => Short::of(b" 0 "),
+            flags => Short::of(b" ").then(Short::digits(flags)?).then(Short::of(b" ")),
+        };
+        let bytes = Short::digits(found.value_bytes())?.then(Short::of(b"\r\n"));
+        Some(Surround {
+            before: [Short::of(b"VALUE "), Short::NONE, Short::NONE, Short::NONE],
+            key: true,
+            between: [flags, bytes],
+            behind: if LAST { Short::of(b"\r\nEND\r\n") } else { Short::of(b"\r\n") },
+        })
+    }
+
+    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+        let cas = CAS.then(|| found.cas());
+        value_line(out, self.key, found.client_flags(), found.value_bytes(), cas);
+        Some(true)
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if LAST { b"\r\nEND\r\n" } else { b"\r\n" });
+    }
+
+    fn miss(&self, out: &mut Vec<u8>) {
+        if LAST {
+            say(out, Outcome::KeysEnd, false);
+        }
+    }
+}
+
+/// Appends the line before a value.
+pub(crate) fn value_line(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    client_flags: u32,
+    value_bytes: u32,
+    cas: Option<u64>,
+) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    digits(out, client_flags);
+    out.push(b' ');
+    digits(out, value_bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        digits(out, cas);
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the number that arithmetic came to, unless its client wants no answer.

@@ -8,7 +8,7 @@
 //! if all others move does a value wait, and never for long.
 
 use protocol::Request;
-use protocol::encode::HEAD_BYTES_MAX;
+use protocol::text::head::HEAD_BYTES_MAX;
 use store::{Column, Draft, Refused};
 
 use super::Connection;
@@ -293,12 +293,9 @@ impl Connection {
     }
 }
 
-/// What is kept of a header until its value has come: a frame's is short, and a line may be padded.
+/// What is kept of a header until its value has come.
 fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
-    if request.tag().is_some() {
-        return header.to_vec();
-    }
     let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
-    request.encode_head(value_bytes, &mut kept);
+    request.short_head(header, value_bytes, &mut kept);
     kept
 }

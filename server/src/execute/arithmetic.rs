@@ -5,23 +5,47 @@
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
 use protocol::meta::Flags;
-use protocol::{Meta, Refusal, reply};
-use store::{Counted, Delta, Vivify};
+use protocol::meta::write::{Asked, Number};
+use protocol::{Delta, Meta, Outcome, Refusal};
+use store::{Counted, Vivify};
 
-use super::meta::{Asked, append_key, append_miss, append_opaque, append_ttl, order};
 use super::{After, Context, refuse};
 use crate::out::Out;
 
+/// `incr` and `decr`.
+pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
+    let wanted = store::Delta {
+        key: delta.key,
+        incr: delta.incr,
+        delta: delta.delta,
+        cas: delta.cas,
+        cas_in: None,
+        vivify: delta.initial.map(|initial| Vivify {
+            initial: initial.value,
+            exptime: context.clock.realtime(initial.exptime),
+        }),
+        exptime: None,
+    };
+    match count(context, &wanted) {
+        None => return After::Wait,
+        Some(Ok(counted)) => delta.form.number(counted.value, counted.cas, &mut out.buf),
+        Some(Err(refusal)) => delta.form.refuse(refusal, &mut out.buf),
+    }
+    After::Continue
+}
+
 /// A number as it stands now.
-pub(super) struct Number {
-    pub(super) value: u64,
-    pub(super) cas: u64,
+struct Now {
+    value: u64,
+    cas: u64,
+    /// Before the request changed it; 0 for never.
     exptime: u32,
+    /// The request made it.
     vivified: bool,
 }
 
 /// Does the arithmetic and counts it. `None`: it must wait.
-pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Option<Result<Number, Refusal>> {
+fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, Refusal>> {
     let counted = context.store.delta(delta);
     let counters = &context.counters;
     Some(match counted {
@@ -31,7 +55,7 @@ pub(super) fn count(context: &mut Context, delta: &Delta<'_>) -> Option<Result<N
                 (false, true) => counters.incr_hits.add(1),
                 (false, false) => counters.decr_hits.add(1),
             }
-            Ok(Number { value, cas, exptime, vivified })
+            Ok(Now { value, cas, exptime, vivified })
         }
         Ok(Counted::NotFound) => {
             if delta.incr {
@@ -62,25 +86,29 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let delta = Delta { key, incr, ..delta_of(context, request, &flags) };
-    let Some(number) = count(context, &delta) else { return After::Wait };
-    let missed = matches!(number, Err(Refusal::NotFound | Refusal::Exists));
-    if flags.opaque_too_long && (missed || number.is_ok()) {
+    let delta = store::Delta { key, incr, ..delta_of(context, request, &flags) };
+    let Some(counted) = count(context, &delta) else { return After::Wait };
+    let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
+    if flags.opaque_too_long && (missed || counted.is_ok()) {
         // memcached too has done the arithmetic by then.
         return refuse(out, Refusal::OpaqueTooLong);
     }
-    let asked = (request, &flags, key);
-    match &number {
-        Ok(number) => append_number(context, asked, number, out),
-        Err(Refusal::NotFound) => append_miss(b"NF", (request.flags, key, flags.binary), out),
-        Err(Refusal::Exists) => append_miss(b"EX", (request.flags, key, flags.binary), out),
-        Err(refusal) => return refuse(out, *refusal),
+    let asked = Asked::new(request, &flags, key);
+    match counted {
+        Err(refusal) => asked.say(Outcome::Refused(refusal), None, &mut out.buf),
+        Ok(Now { value, cas, exptime, vivified }) => {
+            let realtime = |exptime| context.clock.realtime(exptime);
+            let touched = flags.exptime.map(realtime);
+            let vivified = flags.vivify.filter(|_| vivified).map(realtime);
+            let number = Number { value, cas, exptime, touched, vivified };
+            asked.number(&number, flags.value, context.clock.now, &mut out.buf);
+        }
     }
     After::Continue
 }
 
 /// The arithmetic asked for; the key and the direction are the caller's.
-fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> Delta<'static> {
+fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> store::Delta<'static> {
     let realtime = |exptime| context.clock.realtime(exptime);
     // memcached comes no further than an opaque that is too long.
     let given_up = |letter| flags.opaque_too_long && order(request, letter) > order(request, b'O');
@@ -92,7 +120,7 @@ fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> Delta<'stat
         let last = exptime.filter(|_| touched).or(first);
         Vivify { initial: flags.initial, exptime: last.unwrap_or(0) }
     });
-    Delta {
+    store::Delta {
         key: &[],
         incr: true,
         delta: flags.delta,
@@ -103,39 +131,7 @@ fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> Delta<'stat
     }
 }
 
-fn append_number(context: &Context, asked: Asked<'_>, number: &Number, out: &mut Out) {
-    let (request, flags, key) = asked;
-    if flags.quiet {
-        return;
-    }
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(number.value);
-    if flags.value {
-        out.buf.extend_from_slice(b"VA ");
-        reply::number(&mut out.buf, digits.len());
-    } else {
-        out.buf.extend_from_slice(b"HD");
-    }
-    let mut exptime = number.exptime;
-    for token in request.flags.tokens() {
-        match token[0] {
-            b'c' => {
-                out.buf.extend_from_slice(b" c");
-                reply::number(&mut out.buf, number.cas);
-            }
-            b't' => append_ttl(&mut out.buf, exptime, context.clock.now),
-            b'T' => exptime = context.clock.realtime(flags.exptime.unwrap_or(0)),
-            b'N' if number.vivified => {
-                exptime = context.clock.realtime(flags.vivify.unwrap_or(0));
-            }
-            b'O' => append_opaque(&mut out.buf, token),
-            b'k' => append_key(&mut out.buf, key, flags.binary),
-            _ => {}
-        }
-    }
-    out.buf.extend_from_slice(b"\r\n");
-    if flags.value {
-        out.buf.extend_from_slice(digits.as_bytes());
-        out.buf.extend_from_slice(b"\r\n");
-    }
+/// Where flag `letter` stands among the flags; flags that are absent stand before all.
+fn order(request: &Meta<'_>, letter: u8) -> Option<usize> {
+    request.flags.tokens().position(|token| token[0] == letter)
 }

@@ -1,24 +1,20 @@
-//! `mg`, `md`, `me`, and how meta replies are put together.
+//! `mg`, `md` and `me`; `put` and `arithmetic` have `ms` and `ma`.
 //!
-//! Where: called by `execute`; `put` and `arithmetic` answer `ms` and `ma` with the same parts.
-//! Invariant: flags are answered in the order they were given; `Z`, `X` and `W` follow.
+//! Where: called by `execute` and, for an `mg` that is all of a connection's input, by `turn`.
+//! Invariant: an `mg` that only looks takes no lock unless its answer is sure only under it.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
-mod told;
-
+use protocol::meta::write::{self, Asked, GetValue};
 use protocol::meta::{Flags, Looks};
-use protocol::{Args, KEY_BYTES_MAX, Meta, MetaVerb, Refusal, base64, reply};
-use store::{Appended, Deleted, Head, Looked, MetaDelete, MetaGet, MetaStep, Prefetched, Wants};
+use protocol::show::Show;
+use protocol::{KEY_BYTES_MAX, Meta, MetaVerb, Outcome, Refusal, base64};
+use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
 
-use super::{After, Context, append_frames, append_value, framed, refuse};
+use super::found::Locked;
+use super::get::{append_value, look_up};
+use super::{After, Context, refuse};
 use crate::clock::Clock;
 use crate::out::Out;
-use crate::shared::Counters;
-pub(super) use told::{Asked, append_key, append_opaque, append_ttl};
-use told::{Locked, append_head};
-
-/// The slab class `me` names. There are none here; memcached numbers them from 1.
-const SLAB_CLASS: &str = " cls=1 size=";
 
 /// `mg`.
 pub(super) fn get(
@@ -30,82 +26,41 @@ pub(super) fn get(
     if request.flags.text == b"v" && request.key.len() <= KEY_BYTES_MAX {
         return get_value(context, request.key, hash, out);
     }
-    let Some(looks) = Looks::of(request) else { return get_by_flags(context, request, out) };
+    let Some(Looks { value, quiet }) = Looks::of(request) else {
+        return get_by_flags(context, request, out);
+    };
     let hash = hash.unwrap_or_else(|| context.store.hashed(request.key));
-    let now = context.clock.now;
-    let looked = context.store.get_into(request.key, hash, &mut out.buf, |buf, head| {
-        match append_head(now, (request.flags, request.key), looks.value, head, buf) {
-            None => Wants::CallOff,
-            Some(()) if looks.value => Wants::Value,
-            Some(()) => Wants::NoValue,
-        }
-    });
-    match end(&context.counters, looked, (request, looks), out) {
+    let asked = Asked { flags: request.flags, key: request.key, key_binary: false, quiet };
+    match look_up(context, hash, write::Get { asked, value, now: context.clock.now }, out) {
         true => After::Continue,
         false => get_by_flags(context, request, out),
     }
 }
 
 /// `mg` with flag `v` alone.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn get_value(
     context: &mut Context,
     key: &[u8],
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    let (hash, now) = (hash.unwrap_or_else(|| context.store.hashed(key)), context.clock.now);
-    let (flags, looks) = (Args { text: b"v", count: 1 }, Looks { value: true, quiet: false });
-    let around = |head: &Head<'_>| match head.is_plain() {
-        true => reply::meta_value_words(head.value_bytes()).map(framed),
-        false => None,
-    };
-    let looked = context.store.get_around(key, hash, &mut out.buf, around, |buf, head| {
-        match append_head(now, (flags, key), true, head, buf) {
-            None => Wants::CallOff,
-            Some(()) => Wants::Value,
-        }
-    });
-    if let Looked::Hit(Appended::Around) = looked {
-        context.counters.get_cmds.add(1);
-        context.counters.get_hits.add(1);
-        return After::Continue;
-    }
-    let request = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
-    match end(&context.counters, looked, (&request, looks), out) {
+    let hash = hash.unwrap_or_else(|| context.store.hashed(key));
+    let show = GetValue { key, now: context.clock.now };
+    match look_up(context, hash, show, out) {
         true => After::Continue,
-        false => get_by_flags(context, &request, out),
+        false => get_value_by_flags(context, show, out),
     }
 }
 
-/// Appends what follows a value's head, or a miss, and counts it. False: the lookup was called off.
-fn end(
-    counters: &Counters,
-    looked: Looked<'_>,
-    (request, looks): (&Meta<'_>, Looks),
-    out: &mut Out,
-) -> bool {
-    match looked {
-        Looked::Left => return false,
-        Looked::Miss => {
-            counters.get_misses.add(1);
-            if !looks.quiet {
-                append_miss(b"EN", (request.flags, request.key, false), out);
-            }
-        }
-        Looked::Hit(appended) => {
-            counters.get_hits.add(1);
-            append_frames(out, appended);
-            if looks.value {
-                out.buf.extend_from_slice(b"\r\n");
-            }
-        }
-    }
-    counters.get_cmds.add(1);
-    true
+#[cold]
+fn get_value_by_flags(context: &mut Context, show: GetValue<'_>, out: &mut Out) -> After {
+    let Asked { flags, key, .. } = show.in_full().asked;
+    let request = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
+    get_by_flags(context, &request, out)
 }
 
-/// `mg` under the lock: it changes the item, or asks for what only the lock tells.
+/// `mg` under the lock: it changes the item, or asks for what is sure only under the lock.
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
@@ -126,11 +81,12 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
         win: !failed,
         steps: &steps[..count],
     };
-    let (counters, may_wait) = (&context.counters, context.may_wait);
+    let (counters, may_wait, now) = (&context.counters, context.may_wait, context.clock.now);
     let found = match context.store.meta_get(&wanted) {
         Err(_) if may_wait => return After::Wait,
         found => found.unwrap_or(None),
     };
+    let asked = Asked::new(request, &flags, key);
     match found {
         Some(_) if failed => return refuse(out, Refusal::OpaqueTooLong),
         Some(found) => {
@@ -143,22 +99,20 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
             }
             // `C` with the item's own unique: the client has this value.
             let value = flags.value && flags.cas != Some(found.hit.cas);
-            let told = Locked { hit: &found, flags: &flags, clock: &context.clock };
-            // All is told under the lock.
-            let asked = (request.flags, key);
-            let _ = append_head(context.clock.now, asked, value, &told, &mut out.buf);
-            if value {
-                append_value(out, found.hit.value, b"\r\n");
+            let show = write::Get { asked, value, now };
+            let locked = Locked { hit: &found, flags: &flags, clock: &context.clock };
+            if show.head(&locked, &mut out.buf) == Some(true) {
+                append_value(out, found.hit.value);
             }
+            show.end(&mut out.buf);
         }
         None => {
             counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if failed {
                 return refuse(out, Refusal::OpaqueTooLong);
-            } else if !flags.quiet {
-                append_miss(b"EN", (request.flags, key, flags.binary), out);
             }
+            write::Get { asked, value: false, now }.miss(&mut out.buf);
         }
     }
     After::Continue
@@ -200,29 +154,10 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     (steps, count)
 }
 
-/// A code, and the flags that need no item: all flags, the key, and whether it came in base64.
-pub(super) fn append_miss(
-    code: &[u8; 2],
-    (flags, key, binary): (Args<'_>, &[u8], bool),
-    out: &mut Out,
-) {
-    out.buf.extend_from_slice(code);
-    for token in flags.tokens() {
-        match token[0] {
-            b'O' => append_opaque(&mut out.buf, token),
-            b'k' => append_key(&mut out.buf, key, binary),
-            _ => {}
-        }
-    }
-    out.buf.extend_from_slice(b"\r\n");
-}
-
 /// `md`.
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
-        Ok(flags) if flags.opaque_too_long => {
-            return refuse(out, Refusal::OpaqueTooLong);
-        }
+        Ok(flags) if flags.opaque_too_long => return refuse(out, Refusal::OpaqueTooLong),
         Ok(flags) => flags,
         Err(refusal) => return refuse(out, refusal),
     };
@@ -238,28 +173,25 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
         client_flags: flags.client_flags,
     };
     let counters = &context.counters;
-    let code = match context.store.meta_delete(&wanted) {
+    let outcome = match context.store.meta_delete(&wanted) {
         Ok(Deleted::Deleted) => {
             if !flags.stale {
                 counters.delete_hits.add(1);
             }
-            if flags.quiet {
-                return After::Continue;
-            }
-            b"HD"
+            Outcome::Deleted
         }
         Ok(Deleted::NotFound) => {
             counters.delete_misses.add(1);
-            b"NF"
+            Outcome::Refused(Refusal::NotFound)
         }
         Ok(Deleted::Exists) => {
             counters.delete_misses.add(1);
-            b"EX"
+            Outcome::Refused(Refusal::Exists)
         }
         Err(refused) if context.waits(refused) => return After::Wait,
-        Err(_) => return refuse(out, Refusal::NoMemoryDelta),
+        Err(_) => Outcome::Refused(Refusal::NoMemoryDelta),
     };
-    append_miss(code, (request.flags, key, flags.binary), out);
+    Asked::new(request, &flags, key).say(outcome, None, &mut out.buf);
     After::Continue
 }
 
@@ -277,38 +209,10 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
     let wanted =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.counters.meta_cmds.add(1);
-    let Ok(Some(found)) = context.store.meta_get(&wanted) else {
-        append_miss(b"EN", (Args::default(), key, false), out);
-        return After::Continue;
-    };
-    out.buf.extend_from_slice(b"ME ");
-    if found.key_binary {
-        base64::encode(key, &mut out.buf);
-    } else {
-        out.buf.extend_from_slice(key);
-    }
-    out.buf.extend_from_slice(b" exp=");
-    append_seconds(out, found.exptime, context.clock.now);
-    append_number(out, b" la=", found.idle_seconds);
-    append_number(out, b" cas=", found.hit.cas);
-    out.buf.extend_from_slice(if found.fetched { b" fetch=yes" } else { b" fetch=no" });
-    append_number(out, SLAB_CLASS.as_bytes(), found.item_bytes);
-    out.buf.extend_from_slice(b"\r\n");
+    let found = context.store.meta_get(&wanted).unwrap_or(None);
+    let (flags, clock) = (&Flags::default(), &context.clock);
+    let locked = found.as_ref().map(|hit| Locked { hit, flags, clock });
+    let item_bytes = found.as_ref().map_or(0, |hit| hit.item_bytes);
+    write::debug(key, locked.as_ref(), item_bytes, clock.now, &mut out.buf);
     After::Continue
-}
-
-/// Where flag `letter` stands among the flags; flags that are absent stand before all.
-pub(super) fn order(request: &Meta<'_>, letter: u8) -> Option<usize> {
-    request.flags.tokens().position(|token| token[0] == letter)
-}
-
-fn append_number(out: &mut Out, before: &[u8], number: impl itoa::Integer) {
-    out.buf.extend_from_slice(before);
-    reply::number(&mut out.buf, number);
-}
-
-/// The time left with a sign, in 32 bits as in memcached: what is over 68 years away is negative.
-fn append_seconds(out: &mut Out, exptime: u32, now: u32) {
-    let left = if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() };
-    reply::number(&mut out.buf, left);
 }

@@ -1,16 +1,16 @@
-//! Storage commands: set add replace append prepend cas in either protocol, and `ms`.
+//! Storage commands: set, add, replace, append, prepend and cas in either protocol, and `ms`.
 //!
 //! Where: called by `execute`, with the value in the receive buffer or received into a draft.
-//! Invariant: what memcached would refuse before the value has come is refused before it is looked
-//! at; a refused set leaves no old value behind.
+//! Invariant: what memcached refuses before the value has come is refused before the value is
+//! looked at; a refused set leaves no old value behind.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
 use protocol::meta::Flags;
-use protocol::{Answer, Form, Meta, Outcome, Refusal, Store, StoreVerb, reply};
+use protocol::meta::write::Asked;
+use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
-use super::meta::{Asked, append_key, append_opaque};
 use super::{After, Context, refuse};
 use crate::out::Out;
 
@@ -30,23 +30,23 @@ impl<'a> Arrived<'a> {
         Arrived { body: Body::Bytes(value), bytes, terminated }
     }
 
-    /// A draft was asked for before it was begun.
+    /// The store was asked whether it has room for the value before its draft was begun.
     fn is_admitted(&self) -> bool {
         matches!(self.body, Body::Draft(_))
     }
 }
 
-/// Is there room for the value of `request`?
+/// Asks the store whether it has room for the value of `request`.
 pub(super) fn begin(
     context: &mut Context,
     request: &Store<'_>,
     value_bytes: u32,
-) -> Result<(), Answer> {
+) -> Result<(), Refusal> {
     let put = put_of(context, request);
     let admitted = context.store.admit(&put, u64::from(value_bytes));
     admitted.map_err(|refused| {
         forget(context, request);
-        request.form.refused(count_refused(context, refused))
+        count_refused(context, refused)
     })
 }
 
@@ -58,10 +58,10 @@ fn forget(context: &mut Context, request: &Store<'_>) {
     }
 }
 
-/// There is no room for the value of `request` after all.
-pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Answer {
+/// There was room for the value of `request`, and then there was none.
+pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     forget(context, request);
-    request.form.refused(count_refused(context, Refused::NoMemory))
+    count_refused(context, Refused::NoMemory)
 }
 
 /// A classic storage command with its value.
@@ -74,7 +74,8 @@ pub(super) fn store(
     out: &mut Out,
 ) -> After {
     if !value.terminated {
-        refuse_chunk(context, request, &value, out);
+        let refusal = refuse_chunk(context, request, &value);
+        request.form.refuse(refusal, &mut out.buf);
         return After::Continue;
     }
     let put = put_of(context, request);
@@ -83,34 +84,37 @@ pub(super) fn store(
     if stored.is_ok() {
         context.counters.set_cmds.add(1);
     }
-    let refusal = match stored {
-        Ok(Stored::Stored { cas, .. }) => {
-            request.form.say(Outcome::Stored(cas), &mut out.buf);
-            return After::Continue;
-        }
-        Ok(Stored::NotStored) => Refusal::NotStored,
-        Ok(Stored::Exists) => Refusal::Exists,
-        Ok(Stored::NotFound) => Refusal::NotFound,
+    match stored {
+        Ok(Stored::Stored { cas, .. }) => request.form.say(Outcome::Stored(cas), &mut out.buf),
+        Ok(stored) => request.form.say(outcome_of(stored), &mut out.buf),
         Err(refused) if context.waits(refused) => return After::Wait,
         Err(refused) => {
             forget(context, request);
-            count_refused(context, refused)
+            request.form.refuse(count_refused(context, refused), &mut out.buf);
         }
-    };
-    request.form.refuse(refusal, &mut out.buf);
+    }
     After::Continue
 }
 
-/// The value ran on. That there is no room for it comes first.
+/// What followed the value was not its line end. That there is no room for the value comes first.
 #[cold]
-fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>, out: &mut Out) {
-    let refused = if value.is_admitted() { Ok(()) } else { begin(context, request, value.bytes) };
-    match refused {
-        Ok(()) => {
-            context.counters.set_cmds.add(1);
-            request.form.refuse(Refusal::BadChunk, &mut out.buf);
-        }
-        Err(answer) => answer.write(&mut out.buf),
+fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>) -> Refusal {
+    if !value.is_admitted()
+        && let Err(refusal) = begin(context, request, value.bytes)
+    {
+        return refusal;
+    }
+    context.counters.set_cmds.add(1);
+    Refusal::BadChunk
+}
+
+/// What storing came to, for a protocol to say.
+fn outcome_of(stored: Stored) -> Outcome {
+    match stored {
+        Stored::Stored { cas, .. } => Outcome::Stored(cas),
+        Stored::NotStored => Outcome::Refused(Refusal::NotStored),
+        Stored::Exists => Outcome::Refused(Refusal::Exists),
+        Stored::NotFound => Outcome::Refused(Refusal::NotFound),
     }
 }
 
@@ -154,7 +158,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
     }
 }
 
-/// Is there room for the value of `request`, and are its flags in order?
+/// Asks the store whether it has room for the value of `request`; the flags are read first.
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
@@ -183,13 +187,13 @@ fn meta_admit(
     Ok(())
 }
 
-/// There is no room for the value of `request` after all.
-pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Answer {
+/// There was room for the value of `request`, and then there was none.
+pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
         context.store.delete(flags.key(request, &mut place));
     }
-    Form::LINE.refused(count_refused(context, Refused::NoMemory))
+    count_refused(context, Refused::NoMemory)
 }
 
 /// In every mode the old item goes.
@@ -205,34 +209,42 @@ pub(super) fn meta_store(
     value: Arrived<'_>,
     out: &mut Out,
 ) -> After {
-    let flags = match Flags::parse(request) {
-        Ok(flags) => flags,
-        Err(refusal) => return refuse(out, refusal),
-    };
+    match meta_stored(context, request, value, out) {
+        Ok(after) => after,
+        Err(refusal) => refuse(out, refusal),
+    }
+}
+
+fn meta_stored(
+    context: &mut Context,
+    request: &Meta<'_>,
+    value: Arrived<'_>,
+    out: &mut Out,
+) -> Result<After, Refusal> {
+    let flags = Flags::parse(request)?;
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let put = match meta_put_of(context, &flags, key) {
-        Ok(put) => put,
-        Err(refusal) => return refuse(out, refusal),
-    };
+    let put = meta_put_of(context, &flags, key)?;
     if !value.terminated || flags.opaque_too_long {
-        let admitted = value.is_admitted();
-        let refused =
-            if admitted { Ok(()) } else { meta_admit(context, &put, &flags, value.bytes) };
-        if refused.is_ok() {
-            context.counters.set_cmds.add(1);
+        if !value.is_admitted() {
+            meta_admit(context, &put, &flags, value.bytes)?;
         }
-        return refuse(out, refused.err().unwrap_or(Refusal::BadChunk));
+        context.counters.set_cmds.add(1);
+        return Err(Refusal::BadChunk);
     }
-    match context.store.put(&put, value.body) {
-        Ok(stored) => {
-            context.counters.set_cmds.add(1);
-            append_stored((request, &flags, key), stored, value.bytes, out);
-            After::Continue
-        }
-        Err(refused) if context.waits(refused) => After::Wait,
-        Err(refused) => refuse(out, meta_refused(context, &put, refused)),
-    }
+    let stored = match context.store.put(&put, value.body) {
+        Ok(stored) => stored,
+        Err(refused) if context.waits(refused) => return Ok(After::Wait),
+        Err(refused) => return Err(meta_refused(context, &put, refused)),
+    };
+    context.counters.set_cmds.add(1);
+    let value_bytes = match stored {
+        Stored::Stored { value_bytes, .. } => value_bytes,
+        _ => value.bytes,
+    };
+    let asked = Asked::new(request, &flags, key);
+    asked.say(outcome_of(stored), Some(value_bytes), &mut out.buf);
+    Ok(After::Continue)
 }
 
 fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Put<'k>, Refusal> {
@@ -267,32 +279,4 @@ fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Pu
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,
     })
-}
-
-fn append_stored(asked: Asked<'_>, stored: Stored, given_bytes: u32, out: &mut Out) {
-    let (request, flags, key) = asked;
-    let (code, cas, value_bytes) = match stored {
-        Stored::Stored { .. } if flags.quiet => return,
-        Stored::Stored { cas, value_bytes } => (b"HD", cas, value_bytes),
-        Stored::Exists => (b"EX", 0, given_bytes),
-        Stored::NotFound => (b"NF", 0, given_bytes),
-        Stored::NotStored => (b"NS", 0, given_bytes),
-    };
-    out.buf.extend_from_slice(code);
-    for token in request.flags.tokens() {
-        match token[0] {
-            b'O' => append_opaque(&mut out.buf, token),
-            b'k' => append_key(&mut out.buf, key, flags.binary),
-            b'c' => {
-                out.buf.extend_from_slice(b" c");
-                reply::number(&mut out.buf, cas);
-            }
-            b's' => {
-                out.buf.extend_from_slice(b" s");
-                reply::number(&mut out.buf, value_bytes);
-            }
-            _ => {}
-        }
-    }
-    out.buf.extend_from_slice(b"\r\n");
 }

@@ -8,10 +8,11 @@
 //! the index lines of their keys prefetched, then their items, and then one after the other is
 //! executed, so that the batch waits for memory about twice and not twice for each key.
 
-use protocol::{Only, Request, Session, Step};
+use protocol::{Only, Request, Session, Step, Store};
 use store::Prefetched;
 
-use super::{After, Context, execute_hashed, get, meta, set};
+use super::put::{self, Arrived};
+use super::{After, Context, execute_hashed, get, meta};
 use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD, STATS_REQUESTS};
 use crate::out::Out;
 
@@ -100,7 +101,7 @@ pub fn run(
         && let Some(only) = session.only(input)
     {
         let after = match only {
-            Only::Get(request) => get(context, &request, None, out),
+            Only::Get(request) => get::get(context, &request, None, out),
             Only::MetaValue(key) => meta::get_value(context, key, None, out),
             Only::Set(request) => set(context, &request, out),
         };
@@ -110,6 +111,11 @@ pub fn run(
         };
     }
     run_any(context, session, (input, at), budget, out)
+}
+
+#[inline(never)]
+fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) -> After {
+    put::store(context, request, None, Arrived::here(request.value, request.terminated), out)
 }
 
 #[inline(never)]
@@ -195,7 +201,7 @@ impl<'i> Batch<'i> {
             }
             budget.spend(&ahead.request);
             let after = match &ahead.request {
-                Request::Get(request) => get(context, request, ahead.hash, out),
+                Request::Get(request) => get::get(context, request, ahead.hash, out),
                 request => execute_hashed(context, request, ahead.hash, out),
             };
             match after {

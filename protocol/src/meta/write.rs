@@ -1,0 +1,292 @@
+//! All that a server says to meta commands; their mistakes are answered like any text request's.
+//!
+//! Where: called by the executor, within a lookup that takes no lock or after one under the lock.
+//! Invariant: flags are answered in the order they were given, and `W`, `X` and `Z` follow them.
+//! Source: memcached 1.6.45 `process_mget_cmd`, `process_mset_cmd`, `process_mdelete_cmd`,
+//! `process_marithmetic_cmd`, `process_meta_command`.
+
+use super::Flags;
+use crate::base64;
+use crate::form::Form;
+use crate::outcome::{Outcome, Refusal};
+use crate::request::{Args, Meta};
+use crate::short::{Short, number, number_after};
+use crate::show::{Found, Show, Surround};
+
+/// The slab class that `me` names. Here there are none; memcached numbers them from 1.
+const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
+
+/// What `ma` came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// The number as it stands now.
+    pub value: u64,
+    /// The CAS unique of its item.
+    pub cas: u64,
+    /// Its exptime before the request changed it; 0 for never.
+    pub exptime: u32,
+    /// The exptime that flag `T` asks for.
+    pub touched: Option<u32>,
+    /// The exptime that flag `N` asks for, where the request made the item.
+    pub vivified: Option<u32>,
+}
+
+/// What the answer to a meta command takes from its request.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The flags, as sent.
+    pub flags: Args<'a>,
+    /// The key, 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// The key was given in base64 (`b`), and is shown in base64.
+    pub key_binary: bool,
+    /// No answer is wanted in the ordinary case (`q`).
+    pub quiet: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// Of a request, its flags, and its key.
+    #[must_use]
+    pub fn new(request: &Meta<'a>, flags: &Flags, key: &'a [u8]) -> Asked<'a> {
+        Asked { flags: request.flags, key, key_binary: flags.binary, quiet: flags.quiet }
+    }
+
+    /// Appends what `ms` (which shows how long its value is now) or `md` came to.
+    #[inline(always)]
+    pub fn say(&self, outcome: Outcome, value_bytes: Option<u32>, out: &mut Vec<u8>) {
+        let (code, cas) = match outcome {
+            Outcome::Refused(Refusal::NotStored) => (b"NS", 0),
+            Outcome::Refused(Refusal::NotFound) => (b"NF", 0),
+            Outcome::Refused(Refusal::Exists) => (b"EX", 0),
+            Outcome::Refused(refusal) => return Form::LINE.refuse(refusal, out),
+            _ if self.quiet => return,
+            Outcome::Stored(cas) => (b"HD", cas),
+            _ => (b"HD", 0),
+        };
+        out.extend_from_slice(code);
+        self.each_flag(out, |letter, out| match (letter, value_bytes) {
+            (b'c', Some(_)) => number_after(out, b" c", cas),
+            (b's', Some(value_bytes)) => number_after(out, b" s", value_bytes),
+            _ => {}
+        });
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends the number that `ma` came to, itself where `with_value`.
+    pub fn number(&self, number: &Number, with_value: bool, now: u32, out: &mut Vec<u8>) {
+        if self.quiet {
+            return;
+        }
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number.value).as_bytes();
+        if with_value {
+            number_after(out, b"VA ", digits.len());
+        } else {
+            out.extend_from_slice(b"HD");
+        }
+        let mut exptime = number.exptime;
+        self.each_flag(out, |letter, out| match letter {
+            b'T' => exptime = number.touched.unwrap_or(exptime),
+            b'N' => exptime = number.vivified.unwrap_or(exptime),
+            b'c' => number_after(out, b" c", number.cas),
+            b't' => seconds_left(out, exptime, now),
+            _ => {}
+        });
+        out.extend_from_slice(b"\r\n");
+        if with_value {
+            out.extend_from_slice(digits);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Appends the answer where `mg` or `me` finds no such key.
+    fn miss(&self, out: &mut Vec<u8>) {
+        if !self.quiet {
+            out.extend_from_slice(b"EN");
+            self.each_flag(out, |_, _| ());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Appends the flags that show the request's own opaque token and key, and leaves the others,
+    /// in their turn, to `other`.
+    #[inline(always)]
+    fn each_flag(&self, out: &mut Vec<u8>, mut other: impl FnMut(u8, &mut Vec<u8>)) {
+        for token in self.flags.tokens() {
+            match token[0] {
+                b'O' => opaque(out, token),
+                b'k' => key(out, self.key, self.key_binary),
+                letter => other(letter, out),
+            }
+        }
+    }
+}
+
+/// The answer to `mg`.
+#[derive(Clone, Copy, Debug)]
+pub struct Get<'a> {
+    /// What it takes from the request.
+    pub asked: Asked<'a>,
+    /// Is the value shown (`v`)?
+    pub value: bool,
+    /// The server's clock, in seconds.
+    pub now: u32,
+}
+
+impl Show for Get<'_> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.asked.key
+    }
+
+    #[inline(always)]
+    fn around(&self, _found: &impl Found) -> Option<Surround> {
+        None
+    }
+
+    #[inline(always)]
+    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+        let won = found.won()?;
+        if self.value {
+            number_after(out, b"VA ", found.value_bytes());
+        } else {
+            out.extend_from_slice(b"HD");
+        }
+        let mut exptime = None;
+        for token in self.asked.flags.tokens() {
+            match token[0] {
+                letter @ (b'T' | b'N') => exptime = found.exptime_by(letter).or(exptime),
+                b's' => number_after(out, b" s", found.value_bytes()),
+                b't' => seconds_left(out, exptime.or_else(|| found.exptime())?, self.now),
+                b'c' => number_after(out, b" c", found.cas()),
+                b'f' => number_after(out, b" f", found.client_flags()),
+                b'l' => number_after(out, b" l", found.idle_seconds()?),
+                b'h' => out.extend_from_slice(if found.fetched()? { b" h1" } else { b" h0" }),
+                b'O' => opaque(out, token),
+                b'k' => key(out, self.asked.key, found.key_binary()),
+                _ => {}
+            }
+        }
+        let marks = [(found.token_sent(), b" Z"), (found.stale(), b" X"), (won, b" W")];
+        for (_, mark) in marks.iter().filter(|(set, _)| *set) {
+            out.extend_from_slice(*mark);
+        }
+        out.extend_from_slice(b"\r\n");
+        Some(self.value)
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        if self.value {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn miss(&self, out: &mut Vec<u8>) {
+        self.asked.miss(out);
+    }
+}
+
+/// The answer to an `mg` whose only flag is `v`, with less work for nearly all items.
+#[derive(Clone, Copy, Debug)]
+pub struct GetValue<'k> {
+    /// 1 to 250 bytes.
+    pub key: &'k [u8],
+    /// The server's clock, in seconds.
+    pub now: u32,
+}
+
+impl<'k> GetValue<'k> {
+    /// The same as any other `mg`'s.
+    #[must_use]
+    pub fn in_full(self) -> Get<'k> {
+        let flags = Args { text: b"v", count: 1 };
+        let asked = Asked { flags, key: self.key, key_binary: false, quiet: false };
+        Get { asked, value: true, now: self.now }
+    }
+}
+
+impl Show for GetValue<'_> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline(always)]
+    fn around(&self, found: &impl Found) -> Option<Surround> {
+        if found.stale() || found.token_sent() {
+            return None;
+        }
+        let line_end = Short::of(b"\r\n");
+        Some(Surround {
+            before: [
+                Short::of(b"VA ").then(Short::digits(found.value_bytes())?),
+                line_end,
+                Short::NONE,
+                Short::NONE,
+            ],
+            behind: line_end,
+            ..Surround::default()
+        })
+    }
+
+    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+        self.in_full().head(found, out)
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        self.in_full().end(out);
+    }
+
+    fn miss(&self, out: &mut Vec<u8>) {
+        self.in_full().miss(out);
+    }
+}
+
+/// Appends the answer to `me` for the item of `key`, which takes `item_bytes`; `None` for no item.
+pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, out: &mut Vec<u8>) {
+    let Some(found) = found else { return out.extend_from_slice(b"EN\r\n") };
+    out.extend_from_slice(b"ME ");
+    if found.key_binary() {
+        base64::encode(key, out);
+    } else {
+        out.extend_from_slice(key);
+    }
+    out.extend_from_slice(b" exp=");
+    // The time left has a sign and 32 bits, as in memcached: over 68 years it is negative.
+    let exptime = found.exptime().unwrap_or(0);
+    number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
+    number_after(out, b" la=", found.idle_seconds().unwrap_or(0));
+    out.extend_from_slice(b" cas=");
+    number(out, found.cas());
+    let fetched = found.fetched() == Some(true);
+    out.extend_from_slice(if fetched { b" fetch=yes" } else { b" fetch=no" });
+    out.extend_from_slice(SLAB_CLASS);
+    number(out, item_bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the time left (`t`). That of an item that is about to go wraps, as in memcached.
+fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
+    if exptime == 0 {
+        out.extend_from_slice(b" t-1");
+    } else {
+        number_after(out, b" t", exptime.wrapping_sub(now));
+    }
+}
+
+/// Appends the opaque token as it came, its letter included (`O`).
+fn opaque(out: &mut Vec<u8>, token: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(token);
+}
+
+/// Appends the key, in base64 where it was given so (`k`).
+fn key(out: &mut Vec<u8>, key: &[u8], binary: bool) {
+    out.extend_from_slice(b" k");
+    if binary {
+        base64::encode(key, out);
+        out.extend_from_slice(b" b");
+    } else {
+        out.extend_from_slice(key);
+    }
+}

@@ -1,0 +1,68 @@
+//! The line before a value, said again as short as it can be said.
+//!
+//! Where: a connection keeps it while a large value comes, however long the client's line was.
+//! Invariant: a `Session` reads the same request from it as from the client's line.
+//! Source: memcached's `protocol.txt`.
+
+use crate::command::{COMMANDS, MetaVerb, Shape, StoreVerb};
+use crate::form::Form;
+use crate::meta::OPAQUE_BYTES_MAX;
+use crate::request::{Meta, Request, Store};
+use crate::short::number;
+
+/// No such line is longer.
+pub const HEAD_BYTES_MAX: usize = 1 << 10;
+
+impl Request<'_> {
+    /// Appends what stands for the `header` of this storage command, which comes before a value of
+    /// `value_bytes`. A frame's header is short, and stands for itself. The flags of an `ms` have
+    /// been parsed without error, and none of them has more to say than an opaque token may have.
+    pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
+        match self {
+            Request::Store(Store { form: Form::Binary(_), .. }) => out.extend_from_slice(header),
+            Request::Store(store) => store_head(store, value_bytes, out),
+            Request::Meta(meta) => meta_head(meta, value_bytes, out),
+            _ => {}
+        }
+    }
+}
+
+fn store_head(store: &Store<'_>, value_bytes: u32, out: &mut Vec<u8>) {
+    name(Shape::Store(store.verb), out);
+    word(out, store.key);
+    for part in [i64::from(store.client_flags), store.exptime, value_bytes.into()] {
+        out.push(b' ');
+        number(out, part);
+    }
+    if store.verb == StoreVerb::Cas {
+        out.push(b' ');
+        number(out, store.cas);
+    }
+    if store.form == (Form::Text { noreply: true }) {
+        out.extend_from_slice(b" noreply");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn meta_head(meta: &Meta<'_>, value_bytes: u32, out: &mut Vec<u8>) {
+    name(Shape::Meta(MetaVerb::Set), out);
+    word(out, meta.key);
+    out.push(b' ');
+    number(out, value_bytes);
+    for token in meta.flags.tokens() {
+        word(out, &token[..token.len().min(OPAQUE_BYTES_MAX)]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the name of the command of this shape: the table is the only list of names.
+fn name(shape: Shape, out: &mut Vec<u8>) {
+    if let Some(command) = COMMANDS.iter().find(|command| command.shape == shape) {
+        out.extend_from_slice(command.name.as_bytes());
+    }
+}
+
+fn word(out: &mut Vec<u8>, word: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(word);
+}

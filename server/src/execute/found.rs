@@ -1,0 +1,121 @@
+//! What the store tells of a found item, for the protocols to show.
+//!
+//! Where: between a lookup and the answer to it.
+//! Invariant: without the item's lock only what cannot be changing meanwhile is told.
+//! Source: memcached 1.6.45 `process_mget_cmd`.
+
+use protocol::meta::Flags;
+use protocol::show::Found;
+use store::{Head, Hit, MetaHit};
+
+use crate::clock::Clock;
+
+/// A hit while its lookup is under way, without a lock.
+pub(super) struct Unlocked<'a, 's>(pub(super) &'a Head<'s>);
+
+impl Found for Unlocked<'_, '_> {
+    #[inline(always)]
+    fn client_flags(&self) -> u32 {
+        self.0.client_flags()
+    }
+    #[inline(always)]
+    fn value_bytes(&self) -> u32 {
+        self.0.value_bytes()
+    }
+    #[inline(always)]
+    fn cas(&self) -> u64 {
+        self.0.cas()
+    }
+    #[inline(always)]
+    fn key_binary(&self) -> bool {
+        self.0.key_binary()
+    }
+    #[inline(always)]
+    fn exptime(&self) -> Option<u32> {
+        self.0.exptime()
+    }
+    #[inline(always)]
+    fn idle_seconds(&self) -> Option<u32> {
+        self.0.idle_seconds()
+    }
+    #[inline(always)]
+    fn fetched(&self) -> Option<bool> {
+        self.0.fetched().then_some(true)
+    }
+    #[inline(always)]
+    fn token_sent(&self) -> bool {
+        self.0.token_sent()
+    }
+    #[inline(always)]
+    fn stale(&self) -> bool {
+        self.0.stale()
+    }
+    #[inline(always)]
+    fn won(&self) -> Option<bool> {
+        // Of the clients that look at a stale item the first wins, which takes the lock.
+        (!self.0.stale() || self.0.token_sent()).then_some(false)
+    }
+}
+
+/// The item of `gat`, whose exptime has been set under its lock.
+pub(super) struct Touched<'a, 's>(pub(super) &'a Hit<'s>);
+
+impl Found for Touched<'_, '_> {
+    fn client_flags(&self) -> u32 {
+        self.0.client_flags
+    }
+    fn value_bytes(&self) -> u32 {
+        self.0.value_bytes
+    }
+    fn cas(&self) -> u64 {
+        self.0.cas
+    }
+}
+
+/// The item of a meta command, looked up under its lock, and the flags that may have changed it.
+pub(super) struct Locked<'a> {
+    pub(super) hit: &'a MetaHit<'a>,
+    pub(super) flags: &'a Flags,
+    pub(super) clock: &'a Clock,
+}
+
+impl Found for Locked<'_> {
+    fn client_flags(&self) -> u32 {
+        self.hit.hit.client_flags
+    }
+    fn value_bytes(&self) -> u32 {
+        self.hit.hit.value_bytes
+    }
+    fn cas(&self) -> u64 {
+        self.hit.hit.cas
+    }
+    fn key_binary(&self) -> bool {
+        self.hit.key_binary
+    }
+    fn exptime(&self) -> Option<u32> {
+        Some(self.hit.exptime)
+    }
+    fn exptime_by(&self, letter: u8) -> Option<u32> {
+        let exptime = match letter {
+            b'N' if self.hit.vivified => self.flags.vivify,
+            b'T' => self.flags.exptime,
+            _ => None,
+        };
+        exptime.map(|exptime| self.clock.realtime(exptime))
+    }
+    fn idle_seconds(&self) -> Option<u32> {
+        Some(self.hit.idle_seconds)
+    }
+    fn fetched(&self) -> Option<bool> {
+        Some(self.hit.fetched)
+    }
+    fn token_sent(&self) -> bool {
+        self.hit.token_sent
+    }
+    fn stale(&self) -> bool {
+        self.hit.stale
+    }
+    fn won(&self) -> Option<bool> {
+        Some(self.hit.won)
+    }
+}

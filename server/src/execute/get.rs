@@ -1,0 +1,118 @@
+//! Retrievals: one key of `get`, `gets`, `gat`, `gats` and their binary forms; `meta` has `mg`.
+//!
+//! Where: called by `execute` and, for a request that is all of a connection's input, by `turn`.
+//! Invariant: a lookup is counted once, as a hit or as a miss. The store may call for a value's
+//! head more than once, and keeps what the last call appended.
+//! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
+
+use protocol::show::{Show, Surround};
+use protocol::{Get, Short, shown_by};
+use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
+
+use super::found::{Touched, Unlocked};
+use super::{After, Context};
+use crate::out::Out;
+use crate::shared::Counters;
+
+/// Answers one key.
+#[inline(always)]
+pub(super) fn get(
+    context: &mut Context,
+    get: &Get<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
+    if let Some(exptime) = get.exptime {
+        return shown_by!(get, show => get_and_touch(context, exptime, show, out));
+    }
+    let hash = hash.unwrap_or_else(|| context.store.hashed(get.key));
+    shown_by!(get, show => look_up(context, hash, show, out));
+    After::Continue
+}
+
+/// Looks the key up without a lock, and answers it. False: the answer takes the item's lock;
+/// nothing is appended and nothing counted.
+#[inline(never)]
+pub(super) fn look_up<S: Show>(
+    context: &mut Context,
+    hash: Prefetched,
+    show: S,
+    out: &mut Out,
+) -> bool {
+    let around = |head: &Head<'_>| show.around(&Unlocked(head)).map(around_of);
+    let looked = context.store.get_around(show.key(), hash, &mut out.buf, around, |buf, head| {
+        match show.head(&Unlocked(head), buf) {
+            Some(true) => Wants::Value,
+            Some(false) => Wants::NoValue,
+            None => Wants::CallOff,
+        }
+    });
+    if let Looked::Hit(Appended::Around) = looked {
+        context.counters.get_cmds.add(1);
+        context.counters.get_hits.add(1);
+        return true;
+    }
+    end(&context.counters, looked, show, out)
+}
+
+/// Appends what follows a value's head, or that there is no such key.
+fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out) -> bool {
+    match looked {
+        Looked::Left => return false,
+        Looked::Miss => {
+            counters.get_misses.add(1);
+            show.miss(&mut out.buf);
+        }
+        Looked::Hit(appended) => {
+            counters.get_hits.add(1);
+            if let Appended::Frames(pinned, tail) = appended {
+                out.pin(pinned);
+                out.buf.extend_from_slice(tail);
+            }
+            show.end(&mut out.buf);
+        }
+    }
+    counters.get_cmds.add(1);
+    true
+}
+
+/// What a protocol puts around a value, for the store to append.
+#[inline(always)]
+fn around_of(surround: Surround) -> Around {
+    let word = |short: Short| Word::new(short.text(), short.bytes());
+    let Surround { before, key, between, behind } = surround;
+    Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
+}
+
+fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> After {
+    let (counters, may_wait) = (&context.counters, context.may_wait);
+    let exptime = context.clock.realtime(exptime);
+    let found = match context.store.get_and_touch(show.key(), exptime) {
+        Err(_) if may_wait => return After::Wait,
+        found => found.unwrap_or(None),
+    };
+    counters.touch_cmds.add(1);
+    let Some(hit) = found else {
+        counters.touch_misses.add(1);
+        show.miss(&mut out.buf);
+        return After::Continue;
+    };
+    counters.touch_hits.add(1);
+    if show.head(&Touched(&hit), &mut out.buf) == Some(true) {
+        append_value(out, hit.value);
+    }
+    show.end(&mut out.buf);
+    After::Continue
+}
+
+/// Appends a value: by reference what of it is in frames.
+pub(super) fn append_value(out: &mut Out, value: Value<'_>) {
+    let tail = match value {
+        Value::Log(bytes) => bytes,
+        Value::Frames(pinned, tail) => {
+            out.pin(pinned);
+            tail
+        }
+    };
+    out.buf.extend_from_slice(tail);
+}
