@@ -6,8 +6,10 @@
 //! group and reads from a pipe that only this process can write to, kills the group when the pipe
 //! closes. What it prints is read, so that it never waits, and its last words are kept.
 
+use crate::measure::owner;
 use crate::result::version;
-use crate::target::{self, Family};
+use crate::run::served;
+use crate::target::{self, Family, Target};
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
@@ -51,6 +53,9 @@ pub enum LaunchError {
     /// It is in a session of its own.
     #[error("{0}: it left its process group (setsid?), and could not be stopped for the others")]
     Escaped(String),
+    /// Another one has its place.
+    #[error("{0}: process {2} answers on {1}, where it was to listen: is that another server?")]
+    Taken(String, String, u32),
     /// It does not answer.
     #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]
     Silent(String, String),
@@ -71,10 +76,19 @@ pub struct Server {
     pub version: Option<String>,
 }
 
-/// The words that have a shell start `command`, and become it.
+/// The words that have a shell start `command`, and become it. It may begin with its environment:
+/// `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
-    ["sh", "-c", &format!("exec {command}")].map(str::to_owned).into()
+    ["sh", "-c", &becoming(command)].map(str::to_owned).into()
+}
+
+/// What has a shell become `command`: by itself `exec` takes no environment.
+pub(crate) fn becoming(command: &str) -> String {
+    let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    let rest = command.trim_start().trim_start_matches(is_of_name);
+    let is_assigned = rest.starts_with('=') && rest.len() < command.trim_start().len();
+    format!("exec {}{command}", if is_assigned { "env " } else { "" })
 }
 
 /// Starts the server of these words on `cpus` (empty: wherever this thread may run), with a free
@@ -117,11 +131,14 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
-    server.wait(&name)?;
-    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
-    match getpgid(pid).is_ok_and(|own| own == group) {
-        true => Ok(server),
-        false => Err(LaunchError::Escaped(name)),
+    let target = server.wait(&name)?;
+    if !server.has(server.pid()) {
+        return Err(LaunchError::Escaped(name));
+    }
+    // Of those whose process is not for us to see nothing is known.
+    match owner::owners(served(&target)).into_iter().find(|pid| !server.has(*pid)) {
+        Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
+        None => Ok(server),
     }
 }
 
@@ -130,6 +147,12 @@ impl Server {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Is this process in its group?
+    fn has(&self, pid: u32) -> bool {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
     }
 
     /// Stops it where it is: it costs its CPUs nothing.
@@ -150,16 +173,31 @@ impl Server {
         Ok(kill_process_group(self.group, Signal::CONT)?)
     }
 
-    /// Waits until it answers, in whichever protocol.
-    fn wait(&mut self, name: &str) -> Result<(), LaunchError> {
+    /// How it ended, and its last words, if it does within `patience`.
+    ///
+    /// # Errors
+    /// That cannot be known.
+    pub fn ended(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+        let begin = Instant::now();
+        loop {
+            match self.child.try_wait()? {
+                Some(status) => return Ok(Some((status, self.said()))),
+                None if begin.elapsed() >= patience => return Ok(None),
+                None => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    /// Waits until it answers, in whichever protocol, and gives its place.
+    fn wait(&mut self, name: &str) -> Result<Target, LaunchError> {
         let start = Instant::now();
         let failed = |error| LaunchError::System(name.to_owned(), error);
         let target = target::parse(&self.target, Family::Any).map_err(io::Error::other);
         let target = target.map_err(failed)?;
         loop {
             let said = version::ask(&target, false);
-            if let Some(status) = self.child.try_wait().map_err(failed)? {
-                return Err(LaunchError::Ended(name.to_owned(), status, self.said()));
+            if let Some((status, said)) = self.ended(Duration::ZERO).map_err(failed)? {
+                return Err(LaunchError::Ended(name.to_owned(), status, said));
             }
             if let Ok(said) = said {
                 self.version = said.version;
@@ -170,7 +208,7 @@ impl Server {
                     self.version = Some(version);
                     self.target = format!("redis://{}", self.target);
                 }
-                return Ok(());
+                return Ok(target);
             }
             if start.elapsed() > PATIENCE {
                 return Err(LaunchError::Silent(name.to_owned(), self.said()));
@@ -200,10 +238,7 @@ impl Drop for Server {
         self.kill();
         let _ = self.child.kill();
         // One that runs as somebody else cannot be killed, and would be waited for for ever.
-        let end = Instant::now() + WORDS_PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(LOOK);
-        }
+        let _ = self.ended(WORDS_PATIENCE);
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
     }

@@ -195,7 +195,7 @@ fn watch(plan: &Plan, ground: &Ground) -> Watch {
     Watch::new(targets.iter().map(served), &plan.server_pids)
 }
 
-fn served(target: &Target) -> Served<'_> {
+pub(crate) fn served(target: &Target) -> Served<'_> {
     match &target.place {
         Place::Tcp(address) => Served::Tcp(*address),
         Place::Udp(address) => Served::Udp(*address),

@@ -72,8 +72,8 @@ pub enum TargetError {
     /// It has not the form of one.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
-             redis://HOST:PORT or unix:/PATH, each with /WEIGHT behind it if keys are to be shared \
-             unequally (unix:/PATH,WEIGHT)"
+             redis://HOST:PORT, unix:/PATH or redis://unix:/PATH, each with /WEIGHT behind it if \
+             keys are to be shared unequally (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
     /// The name has no address.
@@ -103,14 +103,16 @@ impl Target {
 /// It has not the form of a target, or its host cannot be found.
 pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     let form = |why| TargetError::Form(text.to_owned(), why);
-    if let Some(path) = text.strip_prefix("unix:").or_else(|| text.strip_prefix("unix://")) {
+    let socket = text.strip_prefix("redis://").unwrap_or(text).strip_prefix("unix:");
+    if let Some(path) = socket {
         let path = path.strip_prefix("//").unwrap_or(path);
         let (path, weight) = weighted(path, ',').ok_or_else(|| form("wrong weight"))?;
         if path.is_empty() || path.len() > UNIX_PATH_BYTES_MAX {
             return Err(form("a socket's path has 1 to 107 bytes"));
         }
         let (host, place) = (path.to_owned(), Place::Unix(PathBuf::from(path)));
-        return Ok(Target { name: text.to_owned(), place, weight, host, is_redis: false });
+        let is_redis = text.starts_with("redis:");
+        return Ok(Target { name: text.to_owned(), place, weight, host, is_redis });
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
     let is_redis = scheme == "redis";

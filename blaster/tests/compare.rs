@@ -6,9 +6,14 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use blaster::launch::{self, Server};
+use blaster::reflect;
 use blaster::result::RunResult;
+use blaster::target::Place;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -81,13 +86,111 @@ fn is_there(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-fn start() -> Server {
-    launch::start(&launch::shell(&null("unix:{socket}", "")), &[]).expect("a null server")
+fn start(words: &str, cpus: &[usize]) -> Server {
+    launch::start(&launch::shell(words), cpus).expect("a server")
+}
+
+#[test]
+fn words_before_the_program_are_its_environment() {
+    let server = start(&format!("KVB_ONE='a b' KVB_2=$$ {}", null("unix:{socket}", "")), &[]);
+    let all = fs::read_to_string(format!("/proc/{}/environ", server.pid())).unwrap();
+    for one in ["KVB_ONE=a b", &format!("KVB_2={}", server.pid())] {
+        assert!(all.split('\0').any(|other| other == one), "{one}: {all}");
+    }
+}
+
+#[test]
+fn a_server_whose_port_another_one_has_is_told() {
+    let name = format!("kvblaster-port-{}", std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
+    fs::create_dir(&folder.0).unwrap();
+    let path = folder.0.join("port");
+    let words = format!("cd {} && echo {{port}} > new && mv new port", folder.0.display());
+    let words = launch::shell(&format!("sh -c '{words} && exec sleep 1000'"));
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| launch::start(&words, &[]));
+        let port = loop {
+            match fs::read_to_string(&path) {
+                Ok(port) => break port,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let place = Place::Tcp(format!("127.0.0.1:{}", port.trim()).parse().unwrap());
+        let _other =
+            reflect::serve(&reflect::Plan { places: vec![place], ..Default::default() }).unwrap();
+        let why = starting.join().unwrap().unwrap_err().to_string();
+        let told = format!("process {} answers on 127.0.0.1:{}", std::process::id(), port.trim());
+        assert!(why.contains(&told), "{why}");
+    });
+}
+
+/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
+fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
+    let test = std::thread::current();
+    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[test]
+fn redis_is_started_on_a_socket_as_on_a_port() {
+    if Command::new("redis-server").arg("-v").output().is_err() {
+        return skip("redis-server is not installed");
+    }
+    let redis = "redis-server --save '' --port ";
+    let starts = ["0 --unixsocket {socket}", "{port}"].map(|place| format!("{redis}{place}"));
+    let [out, err] = texts(&compare(&format!("-q {SHORT} --rounds 1"), &starts).output().unwrap());
+    assert!(
+        out.contains("A  redis://unix:/") && out.contains("B  redis://127.0.0.1:"),
+        "{out}{err}"
+    );
+}
+
+#[test]
+fn a_server_that_may_run_elsewhere_has_no_cpus_of_its_own() {
+    let own = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).collect();
+    let [cpu, _, ..] = cpus[..] else { return skip("one CPU") };
+    let [free, pinned] = [&[][..], &[cpu]].map(|cpus| start(&null("unix:{socket}", ""), cpus));
+    for (other, status) in [(&free, 1), (&pinned, 0)] {
+        let words = format!("-q {SHORT} --rounds 1 --server-cpus {cpu}");
+        let words = format!("{words} {} {}", pinned.target, other.target);
+        let output = compare(&words, &[]).output().unwrap();
+        let [_, err] = texts(&output);
+        assert_eq!(output.status.code(), Some(status), "{err}");
+        let told = format!("{}: process {} may run on ", other.target, other.pid());
+        assert_eq!(err.contains(&told), status == 1, "{err}");
+    }
+}
+
+#[test]
+fn rounds_before_one_in_which_a_server_ends_are_told_with_its_last_words() {
+    let delay = format!("{}3us", std::process::id());
+    let dying = format!(
+        "sh -c \"echo farewell; exec {}\"",
+        null("127.0.0.1:{port}", &format!("--delay {delay}"))
+    );
+    let words = format!("{SHORT} --rounds 1000");
+    let mut kvblaster = compare(&words, &[null("127.0.0.1:{port}", ""), dying]);
+    let mut kvblaster = kvblaster.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = process_of(&delay, &mut kvblaster);
+    let mut said = BufReader::new(kvblaster.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.starts_with("round 1 of 1000, B: ")));
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    said.for_each(drop);
+    let output = kvblaster.wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(flat.contains("Medians of ") && flat.contains("Mean response time: "), "{out}");
+    let why = "it was ended before its last round: B (127.0.0.1:";
+    assert!(flat.contains(why) && flat.contains("(signal: 9 (SIGKILL))"), "{out}");
+    assert!(flat.contains("and said: farewell"), "{out}");
 }
 
 #[test]
 fn a_server_stands_still_goes_on_and_goes_with_its_owner() {
-    let server = start();
+    let server = start(&null("unix:{socket}", ""), &[]);
     assert_eq!(server.version.as_deref(), Some("reflect"));
     let path = server.target.strip_prefix("unix:").unwrap().to_owned();
     let stat = format!("/proc/{}/stat", server.pid());

@@ -13,19 +13,22 @@
 pub mod figures;
 
 use super::course::Course;
-use super::{RunError, has_cpus, judged, live};
+use super::{RunError, ServersError, has_cpus, judged, live, record, served};
 use crate::flags::{Given, NUMBERS, cpus, number, only, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
 use crate::measure::check::{Remark, Severity};
+use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{ResultError, RunResult};
+use crate::target;
 use crate::words::{grouped, percent, time, whole};
 use figures::{CONFIDENCE, Row, Series};
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 const COMPARED: &str = "What is compared";
 const ROUNDS_MAX: u32 = 1000;
@@ -33,6 +36,8 @@ const ROUNDS_MAX: u32 = 1000;
 pub const SERVERS_MAX: usize = 26;
 /// Of the servers' CPUs others may take this much.
 const OTHERS_MAX: f64 = 0.05;
+/// How long a server that stops answering has to end.
+const END_PATIENCE: Duration = Duration::from_millis(200);
 /// Where a comparison stands in its folder, beside a folder of each server.
 const FILE: &str = "comparison.json";
 /// What is told of a round and not found again in all of them together.
@@ -109,6 +114,8 @@ pub struct Comparison {
     pub rounds: usize,
     /// Whether it was ended before its last round.
     pub is_interrupted: bool,
+    /// Why, if something failed.
+    pub failed: Option<String>,
     /// With which intervals hold what they are of.
     pub confidence: f64,
     /// A row each figure.
@@ -126,7 +133,16 @@ pub enum CompareError {
     /// One cannot be measured.
     #[error("{0}: {1}")]
     Run(String, RunError),
-    /// Nor any.
+    /// It is gone.
+    #[error("{0}: it ended ({1}), and said: {2}")]
+    Ended(String, ExitStatus, String),
+    /// What is spent on the servers' CPUs is not all its own.
+    #[error(
+        "{0}: process {1} may run on {2}, not only on --server-cpus: pin all its threads there \
+         (taskset -acp LIST {1}), or leave --server-cpus out"
+    )]
+    Free(String, u32, String),
+    /// None can.
     #[error(transparent)]
     Any(#[from] RunError),
     /// CPUs cannot be chosen, or a server not be stopped.
@@ -178,13 +194,19 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let mut all = contestants(plan)?;
     let (begin, seed) = (Instant::now(), plan.run.seed);
-    let mut rounds = 0;
+    let (mut rounds, mut failed) = (0, None);
     'all: for round in 0..plan.rounds {
         plan.run.seed = seed.wrapping_add(round.into());
         for at in order(round as usize, all.len()) {
             let Some(one) = all.get_mut(at) else { continue };
-            if !one.measure(&mut plan.run, (round, plan.rounds), begin)? {
-                break 'all;
+            match one.measure(&mut plan.run, (round, plan.rounds), begin) {
+                Ok(true) => {}
+                Ok(false) => break 'all,
+                Err(error) if rounds == 0 => return Err(error),
+                Err(error) => {
+                    failed = Some(error.to_string());
+                    break 'all;
+                }
             }
         }
         rounds += 1;
@@ -209,6 +231,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
         schema: crate::result::SCHEMA,
         rounds,
         is_interrupted: rounds < plan.rounds as usize,
+        failed,
         confidence: CONFIDENCE,
         figures: figures::rows(&series, &plan.server_cpus),
         servers,
@@ -224,7 +247,10 @@ fn contestants(plan: &Plan) -> Result<Vec<Contestant>, CompareError> {
         let (windows, bound) = (Vec::new(), Vec::new());
         all.push(Contestant { letter, target, server, manifest, windows, bound, told });
     };
-    plan.run.targets.iter().for_each(|target| add(target.clone(), None));
+    for target in &plan.run.targets {
+        has_own_cpus(target, plan)?;
+        add(target.clone(), None);
+    }
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
         let server = launch::start(&launch::shell(command), &plan.server_cpus)?;
@@ -232,6 +258,21 @@ fn contestants(plan: &Plan) -> Result<Vec<Contestant>, CompareError> {
         add(server.target.clone(), Some(server));
     }
     Ok(all)
+}
+
+/// Sees that a server that is there already stays on the servers' CPUs, if those are named: else
+/// what is spent there is not all that it takes. What is not for us to see has no CPU time either.
+fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
+    if plan.server_cpus.is_empty() {
+        return Ok(());
+    }
+    let target = target::parse(name, plan.run.family());
+    let target = target.map_err(|error| RunError::Servers(ServersError::Target(error)))?;
+    let strays = |pid| Some((pid, record::strays(pid, &plan.server_cpus)?));
+    match owner::owners(served(&target)).into_iter().find_map(strays) {
+        Some((pid, may)) => Err(CompareError::Free(name.to_owned(), pid, may)),
+        None => Ok(()),
+    }
 }
 
 impl Contestant {
@@ -252,6 +293,13 @@ impl Contestant {
         let done = super::run(plan);
         self.let_run(false)?;
         (plan.populate, plan.warm, plan.quiet) = usual;
+        let is_over = !matches!(&done, Ok(done) if !done.is_interrupted);
+        let patience = if is_over { END_PATIENCE } else { Duration::ZERO };
+        let ended = self.server.as_mut().map_or(Ok(None), |server| server.ended(patience));
+        let ended = ended.map_err(|error| CompareError::System(self.named(), error))?;
+        if let Some((status, said)) = ended {
+            return Err(CompareError::Ended(self.named(), status, said));
+        }
         let done = match done {
             Err(RunError::Stopped) => return Ok(false),
             done => done.map_err(|error| CompareError::Run(self.named(), error))?,

@@ -103,13 +103,29 @@ fn process(pid: u32) -> Option<Process> {
 
 /// The CPUs that a process may run on, as the kernel lists them.
 pub(super) fn cpus(pid: u32) -> Option<String> {
-    let ranges = process(pid)?.status().ok()?.cpus_allowed_list?;
+    Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
+}
+
+/// Where a process may run though these CPUs are to be its own: the CPUs of a thread that may run
+/// on others too.
+pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
+    let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
+    let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
+    let threads = process(pid)?.tasks().ok()?.filter_map(Result::ok);
+    let mut allowed = threads.filter_map(|thread| thread.status().ok()?.cpus_allowed_list);
+    allowed.find(is_free).map(|ranges| listed(&ranges))
+}
+
+/// CPUs from the first to the last of each.
+type Ranges = Vec<(u32, u32)>;
+
+fn listed(ranges: &Ranges) -> String {
     let range = |(first, last): &(u32, u32)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
     let list = ranges.iter().map(range).collect::<Vec<_>>().join(",");
-    Some(list.chars().take(COMMAND_CHARS_MAX).collect())
+    list.chars().take(COMMAND_CHARS_MAX).collect()
 }
 
 /// What a process was started with; none where that is not for us to see.

@@ -27,8 +27,11 @@ fn targets_are_found() {
     let target = parse("redis://127.0.0.1:1/3", Family::Any).unwrap();
     assert_eq!((target.host.as_str(), target.port(), target.weight), ("127.0.0.1", 1, 3));
     assert!(target.is_redis);
-    let socket = parse("unix:/a/b,7", Family::Any).unwrap();
-    assert_eq!((socket.host.as_str(), socket.port(), socket.weight), ("/a/b", 0, 7));
+    for (text, is_redis) in [("unix:/a/b,7", false), ("redis://unix:/a/b,7", true)] {
+        let socket = parse(text, Family::Any).unwrap();
+        assert_eq!((socket.host.as_str(), socket.port(), socket.weight), ("/a/b", 0, 7));
+        assert_eq!(socket.is_redis, is_redis);
+    }
 }
 
 #[test]

@@ -85,7 +85,9 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
         out.push_str(&wrapped("note: ", &sentence(text)));
     }
     if done.is_interrupted {
-        out.push_str(&wrapped("note: ", "it was ended before its last round."));
+        let why = done.failed.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        let text = format!("it was ended before its last round{why}");
+        out.push_str(&wrapped("note: ", &sentence(&text)));
     }
     if let Some(folder) = &plan.run.out {
         let folders = ('A'..='Z').take(done.servers.len());
