@@ -116,8 +116,8 @@ pub enum RunError {
     /// Ctrl-C cannot be watched.
     #[error("signals: {0}")]
     Signals(io::Error),
-    /// A trial ended before its first report.
-    #[error("a trial ended before its first report: {0}")]
+    /// A trial, or a round, ended before its time.
+    #[error("{0}")]
     CutShort(String),
 }
 

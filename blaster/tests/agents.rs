@@ -91,9 +91,14 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
 #[test]
 fn the_text_has_a_line_for_each_agent() {
     let (_running, target) = server();
-    let words = "run -q --keys 100 -r 1000 -n 100 --schedule 1h+1x1h";
-    let (output, out, err) = output(words, &[&plain(), &plain()], &target);
+    let words = "run --keys 100 -r 1000 -n 100 --schedule 1h+1x1h";
+    let speaks = format!("HOME=/ sh -c 'echo Welcome to $HOME >&2; exec {}'", plain());
+    let agents = [&*plain(), &speaks];
+    let (_, _, err) = output(words, &agents, &target);
+    assert!(err.contains("\nagent 2: Welcome to /\n") || err.starts_with("agent 2: "), "{err}");
+    let (output, out, err) = output(&format!("{words} -q"), &agents, &target);
     assert!(output.status.success(), "{out}{err}");
+    assert_eq!(err, "", "it was to be quiet");
     for nth in ["    1       1 ", "    2       1 "] {
         let is_it = |line: &str| line.starts_with(nth) && line.contains(&plain());
         assert_eq!(out.lines().filter(|line| is_it(line)).count(), 1, "{out}");
@@ -115,6 +120,43 @@ fn a_search_for_capacity_uses_them() {
     assert_eq!(done.agents.iter().map(sent).collect::<Vec<_>>(), [each, each]);
 }
 
+#[test]
+fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
+    let (_running, target) = server();
+    let pids = Pids::new("warms");
+    let agents = pids.agents();
+    let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
+                 -O p50<10s";
+    let mut child = kvblaster(words, &agents.each_ref().map(String::as_str), &target)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("kvblaster starts");
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // The next trial warms for two seconds.
+    assert!(said.any(|line| line.contains("/s asked ")));
+    kill_process(pids.get(1), Signal::KILL).unwrap();
+    let said: Vec<String> = said.collect();
+    let output = child.wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(1), "{out}{said:?}");
+    assert!(flat.contains("Cap_p50 (p50<10s): "), "{out}{said:?}");
+    assert!(flat.contains("the search ended early: ") && flat.contains("agent 2 (sh -c"), "{out}");
+}
+
+#[test]
+fn an_agent_whose_threads_fail_is_told_of_at_once() {
+    let (_running, target) = server();
+    // Too few open files for its 32 connections.
+    let poor = format!("sh -c 'ulimit -n 30; exec {}'", plain());
+    let words = "run -q --no-populate -c 64 --schedule 1h+1x1h";
+    let (output, out, _) = output(words, &[&plain(), &poor], &target);
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(flat.contains("the run ended before its schedule: agent 2 (sh -c"), "{out}");
+}
+
 /// Files that agents write their numbers to.
 struct Pids(Vec<PathBuf>);
 
@@ -125,10 +167,9 @@ impl Pids {
     }
 
     /// Agents that do so.
-    fn agents(&self) -> Vec<String> {
-        let agent =
-            |path: &PathBuf| format!("sh -c 'echo $$ > {}; exec {}'", path.display(), plain());
-        self.0.iter().map(agent).collect()
+    fn agents(&self) -> [String; 2] {
+        let agent = |path: &str| format!("sh -c 'echo $$ > {path}; exec {}'", plain());
+        [0, 1].map(|nth| agent(&self.0[nth].display().to_string()))
     }
 
     fn get(&self, nth: usize) -> Pid {
@@ -233,7 +274,7 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     let (running, target) = server();
     let told = [
         ("echo Welcome to b", "it says: Welcome to b"),
-        ("cat /dev/zero", "a line is longer than 16777216 bytes"),
+        ("cat /dev/zero", "a line is longer than 4194304 bytes"),
         ("echo '{\"Hello\":\"0.0.9\"}'", "it is kvblaster 0.0.9, and this is 0."),
         ("true", "it ended, exit status: 0"),
         ("sh -c 'echo no route >&2; exit 7'", "exit status: 7; its last words: no route"),
@@ -254,19 +295,23 @@ fn what_is_no_agent_is_told_with_its_own_words() {
 fn an_agent_needs_the_files_that_the_workload_names() {
     let (_running, target) = server();
     let path = std::env::temp_dir().join(format!("kvblaster-sizes-{}", std::process::id()));
-    fs::write(&path, "10 1\n20 1\n").unwrap();
-    let words =
-        format!("run -q --keys 100 -n 100 --schedule 1h+1x1h --value-size file:{}", path.display());
-    let (well, out, err) = output(&words, &[&plain()], &target);
-    assert!(well.status.success(), "{out}{err}");
-    for (change, why) in
-        [("echo 30 1 >", "not the controller's file: md5 of value-size's"), ("rm", "value-size: ")]
-    {
-        let agent = format!("sh -c '{change} {}; exec {}'", path.display(), plain());
+    let path = path.to_str().unwrap();
+    for (setting, content, change, why) in [
+        ("--value-size file:", "10 1\n20 1\n", "echo 30 1 >", "file: md5 of value-size's"),
+        ("--value-size file:", "10 1\n20 1\n", "rm", "value-size: "),
+        // As many requests of as many keys, and others.
+        ("--trace ", "1,k,1,9,1,set,0\n", "echo 1,k,1,8,1,set,0 >", "file: the trace: 1 requests"),
+    ] {
+        fs::write(path, content).unwrap();
+        let words = format!("run -q --keys 100 -n 100 --schedule 1h+1x1h {setting}{path}");
+        let (well, out, err) = output(&words, &[&plain()], &target);
+        assert!(well.status.success(), "{out}{err}");
+        let agent = format!("sh -c '{change} {path}; exec {}'", plain());
         let (output, _, err) = output(&words, &[&agent], &target);
         assert_eq!(output.status.code(), Some(1), "{err}");
         assert!(err.contains(why) && err.contains("kvblaster: agent 1 "), "{err}");
     }
+    fs::remove_file(path).unwrap();
 }
 
 /// Two hosts and a server's, each a network of its own; all of it is gone when the shell is.

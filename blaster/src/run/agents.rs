@@ -11,6 +11,8 @@
 mod host;
 pub(crate) mod parts;
 mod talk;
+#[cfg(test)]
+mod tests;
 
 pub use host::{Place, run as host};
 pub(crate) use parts::{Part, Parts};
@@ -20,17 +22,19 @@ use super::servers::Servers;
 use super::{Plan, RunError};
 use crate::drive::pulse::Sight;
 use crate::drive::{Mode, Pace};
+use crate::launch::becoming;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
 use crate::result::agent::AgentPart;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
-use talk::{Found, FromAgent, Lines, QUEUE_MAX, ToAgent};
+use talk::{Found, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
 /// Agents of one run.
 pub const AGENTS_MAX: usize = 256;
@@ -96,15 +100,24 @@ struct Agent {
     words: Receiver<String>,
     phase: Phase,
     found: Option<Found>,
+    said: Said,
+    /// The servers that say nothing to it, once it was asked and has answered.
+    silent: Option<Vec<String>>,
+    lost: Option<String>,
+    /// When the word was sent, and how long until it was known to have come.
+    went: Option<Instant>,
+    round_trip: Option<Duration>,
+}
+
+/// What it has said of the traffic under way.
+#[derive(Debug, Default)]
+struct Said {
+    epochs: BTreeSet<u32>,
     is_unheard: bool,
     is_over: bool,
     sight: Sight,
     /// Why it did not do what it was to do, though it still speaks.
     failed: Option<String>,
-    lost: Option<String>,
-    /// When the word was sent, and how long until it was known to have come.
-    went: Option<Instant>,
-    round_trip: Option<Duration>,
 }
 
 /// How far it has come.
@@ -125,7 +138,7 @@ impl Agents {
     /// # Errors
     /// One does not start, is another version, or cannot do its share; or Ctrl-C.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
-        let (sender, mail) = mpsc::sync_channel(QUEUE_MAX);
+        let (sender, mail) = mailbox();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
         let agents = Agents {
             each: RefCell::default(),
@@ -136,16 +149,15 @@ impl Agents {
         for (nth, command) in (0..count).zip(&plan.agents) {
             let name = format!("agent {} ({command})", nth + 1);
             let task = Task::of(plan).share(nth, count);
-            let agent = Agent::start(name.clone(), command, task, (nth as usize, sender.clone()));
+            let mail = (nth as usize, sender.clone());
+            let agent = Agent::start((name.clone(), command, plan.quiet), task, mail);
             let agent = agent.map_err(|error| RunError::Agent(name, error.to_string()))?;
             agents.each.borrow_mut().push(agent);
         }
-        agents.until(stop, Phase::Greeted);
-        agents.check(stop)?;
+        agents.begun(stop, Phase::Greeted)?;
         let workload = plan.workload.to_toml();
         agents.send(|agent| ToAgent::Task(Box::new(agent.task.clone()), workload.clone()));
-        agents.until(stop, Phase::Prepared);
-        agents.check(stop)?;
+        agents.begun(stop, Phase::Prepared)?;
         let servers = agents.each.borrow_mut().iter_mut().find_map(|agent| {
             let Found { targets, said, speech, .. } = agent.found.as_ref()?;
             Some(Servers::known(targets.clone(), said.clone(), *speech))
@@ -154,8 +166,9 @@ impl Agents {
         Ok((agents, servers))
     }
 
-    /// Is everybody there, and able to do its share?
-    fn check(&self, stop: &AtomicBool) -> Result<(), RunError> {
+    /// Waits until everybody has come so far, and is able to do its share.
+    fn begun(&self, stop: &AtomicBool, phase: Phase) -> Result<(), RunError> {
+        self.until(stop, phase);
         if let Some(failed) = self.failed() {
             return Err(failed);
         }
@@ -166,7 +179,7 @@ impl Agents {
     /// Who is lost or could not do what it was to do, and why: the first.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
-            let why = agent.lost.as_ref().or(agent.failed.as_ref())?;
+            let why = agent.lost.as_ref().or(agent.said.failed.as_ref())?;
             Some(RunError::Agent(agent.name.clone(), why.clone()))
         })
     }
@@ -174,8 +187,7 @@ impl Agents {
     /// Has all connect for `pace`, and begin at a word.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
-            (agent.phase, agent.sight) = (Phase::Prepared, Sight::default());
-            (agent.is_unheard, agent.is_over, agent.failed) = (false, false, None);
+            (agent.phase, agent.said) = (Phase::Prepared, Said::default());
         }
         self.epoch.set(0);
         self.send(|_| ToAgent::Start { mode, pace, is_watched });
@@ -186,8 +198,28 @@ impl Agents {
         }
     }
 
+    /// The host of each.
+    fn hosts(&self) -> Vec<String> {
+        let host = |agent: &Agent| agent.found.as_ref().map(|found| found.host.clone());
+        self.each.borrow().iter().map(|agent| host(agent).unwrap_or_default()).collect()
+    }
+
     pub(crate) fn is_one_lost(&self) -> bool {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
+    }
+
+    /// The servers that say nothing to each agent, by its number; all of them, to one that has
+    /// heard nothing.
+    pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
+        self.send(|_| ToAgent::Ask);
+        let ends = Instant::now() + SILENCE_MAX;
+        self.wait(stop, |agent| agent.silent.is_none() && Instant::now() < ends);
+        let silent = |(number, agent): (u32, &mut Agent)| {
+            let silent = agent.silent.take()?;
+            let is_deaf = silent.is_empty() && agent.said.is_unheard;
+            Some((number, if is_deaf { servers.names() } else { silent }))
+        };
+        (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
     }
 
     /// What each did, where `rate` was asked of all together.
@@ -224,12 +256,18 @@ impl Agents {
     /// Takes mail until all that are not lost have come so far, or Ctrl-C. There is no beginning
     /// without one of them.
     fn until(&self, stop: &AtomicBool, phase: Phase) {
-        let is_waiting = |agent: &Agent| agent.to.is_some() && agent.phase < phase;
+        let is_vain = || phase < Phase::Ended && self.failed().is_some();
+        self.wait(stop, |agent| agent.phase < phase && !is_vain());
+    }
+
+    /// Takes mail while one that is not lost is waited for, or until Ctrl-C.
+    fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
+        let is_any = || {
+            let each = self.each.borrow();
+            each.iter().any(|agent| agent.to.is_some() && is_waiting(agent))
+        };
         // Relaxed: a flag by itself.
-        while self.each.borrow().iter().any(is_waiting)
-            && (phase == Phase::Ended || self.failed().is_none())
-            && !stop.load(Ordering::Relaxed)
-        {
+        while is_any() && !stop.load(Ordering::Relaxed) {
             self.take(TICK);
         }
     }
@@ -240,14 +278,15 @@ impl Agents {
         let mut each = self.each.borrow_mut();
         let Some(agent) = each.get_mut(nth) else { return true };
         match message {
-            Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds })
-                if epoch <= self.epoch.get() =>
-            {
+            Ok(FromAgent::Epoch { epoch, .. }) if epoch > self.epoch.get() => {
+                agent.lose(&format!("it tells of epoch {epoch}, which is yet to come"));
+            }
+            Ok(FromAgent::Epoch { epoch, .. }) if !agent.said.epochs.insert(epoch) => {
+                agent.lose(&format!("it tells of epoch {epoch} twice"));
+            }
+            Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds }) => {
                 let part = Some(Part { agent: nth, busiest, usage, seconds });
                 self.handed.borrow_mut().push_back(Handed { epoch, tally: *tally, part });
-            }
-            Ok(FromAgent::Epoch { epoch, .. }) => {
-                agent.lose(&format!("it tells of epoch {epoch}, which is yet to come"));
             }
             Ok(message) => agent.hear(message, at),
             Err(why) => agent.lose(&why),
@@ -281,18 +320,18 @@ impl Hands for &Agents {
     fn sight(&self) -> Sight {
         let mut sum = Sight::default();
         for agent in self.each.borrow_mut().iter_mut() {
-            sum.add(&agent.sight);
-            agent.sight.longest_ns = 0;
+            sum.add(&agent.said.sight);
+            agent.said.sight.longest_ns = 0;
         }
         sum
     }
 
     fn is_unheard(&self) -> bool {
-        self.each.borrow().iter().all(|agent| agent.is_unheard)
+        self.each.borrow().iter().any(|agent| agent.said.is_unheard)
     }
 
     fn is_over(&self) -> bool {
-        self.is_one_lost() || self.each.borrow().iter().all(|agent| agent.is_over)
+        self.failed().is_some() || self.each.borrow().iter().all(|agent| agent.said.is_over)
     }
 
     fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
@@ -305,20 +344,19 @@ impl Hands for &Agents {
 
 impl Agent {
     fn start(
-        name: String,
-        command: &str,
+        (name, command, is_quiet): (String, &str, bool),
         task: Task,
         (nth, mail): (usize, SyncSender<Mail>),
     ) -> io::Result<Agent> {
         // Ctrl-C is meant for the controller, which still wants to hear what was measured.
         let mut child = Command::new("sh")
             .arg("-c")
-            .arg(format!("trap '' INT; exec {command}"))
+            .arg(format!("trap '' INT; {}", becoming(command)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let (to, messages) = mpsc::sync_channel(QUEUE_MAX);
+        let (to, messages) = mpsc::sync_channel(ORDERS_MAX);
         let (last, words) = mpsc::sync_channel(1);
         let piped = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = piped else {
@@ -326,18 +364,9 @@ impl Agent {
         };
         let thread = || std::thread::Builder::new().name(format!("agent {}", nth + 1));
         thread().spawn(move || talk::write(&messages, stdin))?;
-        thread().spawn(move || pass_on(stderr, nth + 1, &last))?;
-        thread().spawn(move || {
-            let mut lines = Lines::new(stdout, GREETING_MAX);
-            loop {
-                let message = lines.next().and_then(|message| message.ok_or(String::new()));
-                let is_last = message.is_err();
-                // Nobody listens any more: then nobody wants it.
-                if mail.send((nth, Instant::now(), message)).is_err() || is_last {
-                    return;
-                }
-            }
-        })?;
+        let number = (!is_quiet).then_some(nth + 1);
+        thread().spawn(move || pass_on(stderr, number, &last))?;
+        thread().spawn(move || listen(Lines::new(stdout, GREETING_MAX), nth, &mail))?;
         Ok(Agent {
             name,
             command: command.to_owned(),
@@ -347,21 +376,19 @@ impl Agent {
             words,
             phase: Phase::Started,
             found: None,
-            is_unheard: false,
-            is_over: false,
-            sight: Sight::default(),
-            failed: None,
+            said: Said::default(),
+            silent: None,
             lost: None,
             went: None,
             round_trip: None,
         })
     }
 
-    /// One that does not read what it is sent has as much in its queue as it may: it is lost when
-    /// it is silent.
-    fn send(&self, message: ToAgent) {
-        if let Some(to) = &self.to {
-            let _ = to.try_send(message);
+    /// One whose queue is full does not read, and never knew what it was to do.
+    fn send(&mut self, message: ToAgent) {
+        let sent = self.to.as_ref().map_or(Ok(()), |to| to.try_send(message));
+        if let Err(TrySendError::Full(_)) = sent {
+            self.lose("it does not read what it is told");
         }
     }
 
@@ -378,21 +405,22 @@ impl Agent {
             }
             FromAgent::Refused(why) => {
                 self.phase = Phase::Prepared;
-                self.failed = Some(why);
+                self.said.failed = Some(why);
             }
             FromAgent::Ready => self.phase = Phase::Ready,
             FromAgent::Gone => self.round_trip = self.went.map(|went| at.duration_since(went)),
             FromAgent::State { sight, is_unheard, is_over } => {
                 if let Some(mut sight) = sight {
-                    sight.longest_ns = sight.longest_ns.max(self.sight.longest_ns);
-                    self.sight = sight;
+                    sight.longest_ns = sight.longest_ns.max(self.said.sight.longest_ns);
+                    self.said.sight = sight;
                 }
-                (self.is_unheard, self.is_over) = (is_unheard, is_over);
+                (self.said.is_unheard, self.said.is_over) = (is_unheard, is_over);
             }
             FromAgent::Ended(why) => {
-                (self.phase, self.is_over) = (Phase::Ended, true);
-                self.failed = self.failed.take().or(why);
+                (self.phase, self.said.is_over) = (Phase::Ended, true);
+                self.said.failed = self.said.failed.take().or(why);
             }
+            FromAgent::Silent(names) => self.silent = Some(names),
             FromAgent::Epoch { .. } => {}
         }
     }
@@ -441,15 +469,34 @@ impl Drop for Agents {
     }
 }
 
-/// Passes standard error on, line by line, and keeps the last.
-fn pass_on(stderr: ChildStderr, number: usize, last: &SyncSender<String>) {
+/// Where what agents say waits until it is looked at. Nothing queues in it: of each agent one
+/// message waits, of `LINE_BYTES_MAX` at most, and then the agent does.
+fn mailbox() -> (SyncSender<Mail>, Receiver<Mail>) {
+    mpsc::sync_channel(0)
+}
+
+/// Hands over what an agent says, and why there will be no more.
+fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, mail: &SyncSender<Mail>) {
+    loop {
+        let message = lines.next().and_then(|message| message.ok_or(String::new()));
+        let is_last = message.is_err();
+        // Nobody listens any more: then nobody wants it.
+        if mail.send((nth, Instant::now(), message)).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Passes standard error on, line by line, as that of agent `number`, if anybody wants it; and
+/// keeps the last.
+fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();
     while let Ok(1..) = from.by_ref().take(WORDS_BYTES_MAX).read_until(b'\n', &mut line) {
         let text = String::from_utf8_lossy(&line).into_owned();
         let text = text.trim_end();
         if !text.is_empty() {
-            let _ = writeln!(io::stderr(), "agent {number}: {text}");
+            let _ = number.map(|number| writeln!(io::stderr(), "agent {number}: {text}"));
             kept = talk::told(text.as_bytes());
         }
         line.clear();

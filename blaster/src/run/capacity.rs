@@ -29,8 +29,8 @@ struct Trials<'p> {
     live: &'p Live,
     intervals: Vec<Interval>,
     agents: Vec<AgentPart>,
-    /// What is to be told of an agent that was lost.
-    lost: Option<String>,
+    /// Why there are no more, if something failed.
+    failed: Option<RunError>,
 }
 
 /// Searches as `plan` asks.
@@ -48,12 +48,12 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
         live: &live,
         intervals: Vec::new(),
         agents: Vec::new(),
-        lost: None,
+        failed: None,
     };
     let found = search(aim, &mut trials, |point| live.note(&noted(point, aim.goals.len())))?;
     let mut verdict = Verdict::default();
-    if let Some(lost) = trials.lost {
-        verdict.add("agent-lost", Severity::Warning, format!("the search ended early: {lost}"));
+    if let Some(why) = trials.failed {
+        verdict.add("cut-short", Severity::Warning, format!("the search ended early: {why}"));
     }
     Ok(RunResult {
         schema: SCHEMA,
@@ -71,20 +71,27 @@ impl Trial for Trials<'_> {
     type Error = RunError;
 
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, RunError> {
+        match self.trial(rate_per_s) {
+            Err(RunError::Stopped) => Ok(None),
+            // What was found is not lost with it.
+            Err(error) if !self.intervals.is_empty() => {
+                self.failed = Some(error);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+}
+
+impl Trials<'_> {
+    fn trial(&mut self, rate_per_s: f64) -> Result<Outcome, RunError> {
         if self.ground.is_stopped() {
-            return Ok(None);
+            return Err(RunError::Stopped);
         }
         let once = self.plan.capacity.as_ref().is_some_and(|search| search.populate_once);
         if self.plan.populate && (self.intervals.is_empty() || !once) {
             let live = (&self.watch, self.live);
-            let not_stored = match course::populate(self.plan, self.ground, live) {
-                Err(RunError::Stopped) => return Ok(None),
-                Err(lost @ RunError::Agent(..)) if !self.intervals.is_empty() => {
-                    self.lost = Some(lost.to_string());
-                    return Ok(None);
-                }
-                populated => populated?,
-            };
+            let not_stored = course::populate(self.plan, self.ground, live)?;
             if let Some(told) = not_stored {
                 self.live.note(&told);
             }
@@ -100,25 +107,25 @@ impl Trial for Trials<'_> {
         let course = course::drive(self.plan, self.ground, pace, live);
         self.live.done();
         let course = course?;
-        if course.lost.is_some() {
-            self.lost = course.cut_short;
-            return Ok(None);
-        }
         if self.ground.is_stopped() {
-            return Ok(None);
+            return Err(RunError::Stopped);
         }
-        let Some(interval) = Interval::merged(&course.intervals) else {
-            return Err(RunError::CutShort(course.cut_short.unwrap_or_default()));
+        let interval = match (Interval::merged(&course.intervals), course.cut_short) {
+            (Some(interval), None) => interval,
+            (_, why) => {
+                let why = why.unwrap_or_default();
+                return Err(RunError::CutShort(format!(
+                    "a trial ended before its schedule: {why}"
+                )));
+            }
         };
         self.intervals.push(interval.clone());
         let outcome = Outcome::new(interval);
         let fault = parts::faults(&course.agents).next();
         self.add(course.agents);
-        Ok(Some(Outcome { client_bound: fault.or(outcome.client_bound), ..outcome }))
+        Ok(Outcome { client_bound: fault.or(outcome.client_bound), ..outcome })
     }
-}
 
-impl Trials<'_> {
     /// Adds what agents did in a trial to what they did in those before.
     fn add(&mut self, trial: Vec<AgentPart>) {
         let before = std::mem::take(&mut self.agents);

@@ -104,7 +104,7 @@ pub(crate) fn populate(
 
 /// Why the rest of the keys is not stored, and who is at fault.
 fn given_up(ground: &Ground, stored: &Stored, (why, told): (Hopeless, Option<String>)) -> RunError {
-    let who = ground.servers.silent();
+    let who = ground.silent();
     let told = told.map_or(String::new(), |told| format!("; {told}"));
     let (answered, lost) = stored.over();
     let so_far = format!(
@@ -195,7 +195,7 @@ pub(crate) fn drive(
     if let Some(silence) = silence(plan, &crew) {
         // Why a thread ended does not matter beside that.
         let _ = crew.end();
-        return Err(RunError::Silent(ground.servers.silent(), unheard(ground, silence)));
+        return Err(RunError::Silent(ground.silent(), unheard(ground, silence)));
     }
     if is_cold {
         let why = crew.end().1.map(|failed| failed.to_string());

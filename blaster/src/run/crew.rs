@@ -114,6 +114,15 @@ impl Ground {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// The names of the servers that say nothing now to who drives; of all, where each says
+    /// something.
+    pub(crate) fn silent(&self) -> String {
+        self.servers.named(&match &self.agents {
+            Some(agents) => agents.silent(&self.servers, &self.stop),
+            None => vec![(1, self.servers.silent())],
+        })
+    }
+
     /// Was a report asked for since this was called?
     pub(crate) fn takes_question(&self) -> bool {
         // Relaxed: a flag by itself, in no order to anything.
@@ -131,9 +140,10 @@ pub(crate) trait Hands: Debug {
     fn next(&self, patience: Duration) -> Option<Handed>;
     /// What all show at this moment.
     fn sight(&self) -> Sight;
-    /// Were requests given up, and nothing heard of any server since the start?
+    /// Were requests given up, and nothing heard of any server since the start, here or by one of
+    /// the agents?
     fn is_unheard(&self) -> bool;
-    /// Have all ended by themselves, or is an agent lost?
+    /// Have all ended by themselves, has one failed, or is an agent lost?
     fn is_over(&self) -> bool;
     /// Stops all, takes what they still hand over, and tells why the first failed.
     fn end(&mut self) -> (Vec<Handed>, Option<RunError>);

@@ -87,16 +87,34 @@ impl Servers {
         })
     }
 
-    /// The names of those that say nothing now; of all, where each says something.
-    pub(crate) fn silent(&self) -> String {
-        let all = || self.targets.iter().map(|target| target.name.as_str());
+    /// The names of those that say nothing now.
+    pub(crate) fn silent(&self) -> Vec<String> {
         let said = ask(&self.targets, self.speech);
-        let is_silent =
-            |said: &io::Result<Said>| !matches!(said, Ok(Said { version: Some(_), .. }));
-        let mut names: Vec<&str> =
-            all().zip(&said).filter(|(_, said)| is_silent(said)).map(|(name, _)| name).collect();
+        let is_silent = |said: &io::Result<_>| !matches!(said, Ok(Said { version: Some(_), .. }));
+        let all = self.names().into_iter().zip(&said);
+        all.filter(|(_, said)| is_silent(said)).map(|(name, _)| name).collect()
+    }
+
+    /// The names of all.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.targets.iter().map(|target| target.name.clone()).collect()
+    }
+
+    /// Those that say nothing, each with whom they say nothing to if others hear them; all, where
+    /// there are none.
+    pub(crate) fn named(&self, silent: &[(u32, Vec<String>)]) -> String {
+        let named = |name: String| {
+            let to = silent.iter().filter(|(_, names)| names.contains(&name));
+            let to: Vec<String> = to.map(|(agent, _)| agent.to_string()).collect();
+            match to.len() {
+                0 => None,
+                count if count == silent.len() => Some(name),
+                _ => Some(format!("{name} (as agent {} sees it)", to.join(", "))),
+            }
+        };
+        let mut names: Vec<String> = self.names().into_iter().filter_map(named).collect();
         if names.is_empty() {
-            names = all().collect();
+            names = self.names();
         }
         let more = names.len().saturating_sub(NAMES_MAX);
         names.truncate(NAMES_MAX);

@@ -102,7 +102,8 @@ fn contents(workload: &Workload) -> String {
     let mut text: String = [keys].into_iter().chain(laws).filter_map(row).collect();
     if let Some(trace) = trace {
         let (requests, keys) = (trace.requests.len(), trace.keys);
-        text += &format!("# the trace: {requests} requests of {keys} keys\n");
+        let sum = &trace.sum;
+        text += &format!("# the trace: {requests} requests of {keys} keys, md5 of them: {sum}\n");
     }
     text
 }

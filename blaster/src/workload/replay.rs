@@ -6,6 +6,7 @@
 //! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
+use md5::{Digest, Md5};
 use simulate::trace::Trace;
 use simulate::unpacked::Unpacked;
 use std::collections::HashMap;
@@ -30,6 +31,8 @@ pub(crate) struct Replay {
     pub(crate) requests: Vec<u32>,
     /// All else, where it was recorded.
     pub(crate) details: Option<Details>,
+    /// The MD5 sum of all that is replayed: what one trace is told from another by.
+    pub(crate) sum: String,
 }
 
 /// What a cache-trace records besides keys.
@@ -67,7 +70,7 @@ impl Replay {
                 trace = Trace::new(&trace.name, trace.requests);
             }
             let Trace { keys, requests, .. } = trace;
-            return Ok(Replay { path: path.to_owned(), keys, requests, details: None });
+            return Ok(Replay::new(path, keys, requests, None));
         }
         let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
         let source =
@@ -117,7 +120,23 @@ impl Replay {
             return Err((line, "no requests".to_owned()));
         }
         let keys = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        Ok(Replay { path: path.to_owned(), keys, requests, details: Some(details) })
+        Ok(Replay::new(path, keys, requests, Some(details)))
+    }
+
+    fn new(path: &Path, keys: u32, requests: Vec<u32>, details: Option<Details>) -> Replay {
+        let mut sum = Md5::new();
+        let mut add = |number: u32| sum.update(number.to_le_bytes());
+        requests.iter().for_each(|key| add(*key));
+        if let Some(Details { operations, seconds, key_bytes, value_bytes, .. }) = &details {
+            for Operation { verb, value_bytes, exptime_s } in operations {
+                [*verb as u32, *value_bytes, *exptime_s].into_iter().for_each(&mut add);
+            }
+            seconds.iter().flat_map(|(second, first)| [*second, *first]).for_each(&mut add);
+            key_bytes.iter().for_each(|bytes| add(u32::from(*bytes)));
+            value_bytes.iter().for_each(|bytes| add(*bytes));
+        }
+        let sum = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 
     /// When a request was made, in ns from the start: those of one second are spread over it.

@@ -4,7 +4,8 @@
 //! threads, as soon as its standard input does or the controller is not heard any more: nobody is
 //! left alone with a server.
 
-use super::talk::{self, Found, FromAgent, Lines, QUEUE_MAX, SILENCE_MAX, ToAgent};
+use super::parts;
+use super::talk::{self, Found, FromAgent, Lines, SILENCE_MAX, TOLD_MAX, ToAgent};
 use crate::flags::{cpus, or};
 use crate::measure::schedule::{Collector, Merged};
 use crate::measure::watch::{Moment, Usage, Watch};
@@ -41,8 +42,8 @@ pub struct Place {
 /// # Errors
 /// What comes is not a controller's, or nothing comes.
 pub fn run(place: &Place) -> Result<(), String> {
-    let (to, messages) = mpsc::sync_channel(QUEUE_MAX);
-    let (sender, orders) = mpsc::sync_channel(QUEUE_MAX);
+    let (to, messages) = mpsc::sync_channel(TOLD_MAX);
+    let (sender, orders) = mpsc::sync_channel(0);
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let writing = thread("write").spawn(move || talk::write(&messages, io::stdout()));
     let reading = thread("read").spawn(move || {
@@ -164,7 +165,10 @@ impl Agent<'_> {
                 work.is_ending = true;
                 Ok(())
             }
-            // The work could not begin, and that was told.
+            (ToAgent::Ask, Some((_, ground, _)), _) => {
+                self.say(FromAgent::Silent(ground.servers.silent()))
+            }
+            // The work could not begin, or is over already, and that was told.
             _ => Ok(()),
         }
     }
@@ -195,6 +199,7 @@ impl Agent<'_> {
             said: servers.said.clone(),
             speech: servers.speech,
             machine: Machine::here(),
+            host: parts::this_host(),
         };
         let watch = Watch::new(servers.targets.iter().map(crate::run::served), &[]);
         let workload = Arc::new(workload);
@@ -227,11 +232,9 @@ impl Agent<'_> {
             let is_unheard = work.threads.is_unheard();
             say.push(FromAgent::State { sight, is_unheard, is_over });
         }
+        let is_finished = is_over && (work.is_ending || work.threads.has_failed());
         say.into_iter().try_for_each(|message| self.say(message))?;
-        if is_over && self.work.as_ref().is_some_and(|work| work.is_ending) {
-            self.finish()?;
-        }
-        Ok(())
+        if is_finished { self.finish() } else { Ok(()) }
     }
 
     /// Hands over what is left.

@@ -10,7 +10,6 @@ use crate::measure::schedule::Merged;
 use crate::measure::watch::{Usage, beside};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
-use crate::run::crew::Hands;
 
 /// What an agent says of an epoch beside its tally.
 #[derive(Debug)]
@@ -31,13 +30,17 @@ pub(crate) struct Parts {
     kept: Vec<(u32, Tally, Part)>,
     /// Of epochs that are not added yet.
     open: Vec<(u32, Tally, Part)>,
+    /// Where this process runs, and each agent.
+    here: String,
+    hosts: Vec<String>,
     pub(super) merged: Vec<Option<Interval>>,
 }
 
 impl Parts {
     pub(crate) fn new(agents: Option<&Agents>) -> Parts {
-        let count = agents.map_or(0, |agents| agents.reporters());
-        Parts { kept: Vec::new(), open: Vec::new(), merged: vec![None; count as usize] }
+        let hosts = agents.map(Agents::hosts).unwrap_or_default();
+        let (kept, open, merged) = (Vec::new(), Vec::new(), vec![None; hosts.len()]);
+        Parts { kept, open, here: this_host(), hosts, merged }
     }
 
     /// Keeps a part until its epoch is known and added.
@@ -89,11 +92,19 @@ impl Parts {
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
         let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| beside(&one, &two));
         usage.client = clients.and_then(sum);
-        if usage.server.is_none() {
-            // Where the servers are is the machine that matters.
-            let sees = parts().find(|part| part.usage.server.is_some());
-            usage.server = sees.and_then(|part| part.usage.server);
-            usage.machine = sees.and_then(|part| part.usage.machine.clone());
+        // Of each host once: several may see the same servers there.
+        let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
+        for Part { agent, usage: theirs, .. } in parts() {
+            let (host, Some(server)) = (&self.hosts[*agent], theirs.server) else { continue };
+            if hosts.contains(&host.as_str()) {
+                continue;
+            }
+            if hosts.is_empty() {
+                // Where servers are is the machine that matters.
+                usage.machine.clone_from(&theirs.machine);
+            }
+            hosts.push(host);
+            usage.server = Some(usage.server.map_or(server, |sum| beside(&sum, &server)));
         }
         for (_, tally, Part { agent, busiest, usage, .. }) in here {
             let one = Interval::new(Merged { tally, busiest }, from_s, seconds, usage);
@@ -104,6 +115,13 @@ impl Parts {
     }
 }
 
+/// What tells this host from others, whatever network or container this process is in: empty where
+/// that is hidden.
+pub(super) fn this_host() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
 /// Which agents were the limit themselves, and why.
 pub(crate) fn faults(parts: &[AgentPart]) -> impl Iterator<Item = Remark> {
     (1..).zip(parts).filter_map(|(number, part): (u32, &AgentPart)| {
@@ -111,4 +129,33 @@ pub(crate) fn faults(parts: &[AgentPart]) -> impl Iterator<Item = Remark> {
         let sentence = format!("agent {number} ({}): {}", part.name, fault.sentence);
         Some(Remark { sentence, ..fault.clone() })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_counted_once_a_host_and_hosts_add_up() {
+        let hosts = || ["there", "there", "elsewhere", "here"].map(str::to_owned).into();
+        let server = |cpu_s| Some(ProcessUse { cpu_s, ..ProcessUse::default() });
+        for (seen_here, cpu_s) in [(None, 1.0 + 4.0 + 8.0), (server(16.0), 16.0 + 1.0 + 4.0)] {
+            let mut parts = Parts {
+                here: "here".to_owned(),
+                hosts: hosts(),
+                merged: vec![None; 4],
+                ..Parts::new(None)
+            };
+            for (agent, cpu_s) in [1.0, 2.0, 4.0, 8.0].into_iter().enumerate() {
+                let usage = Usage { server: server(cpu_s), ..Usage::default() };
+                let part = Part { agent, busiest: 0.0, usage, seconds: 1.0 };
+                parts.keep(0, Tally::default(), part);
+            }
+            parts.number(0, 0);
+            let mut usage = Usage { server: seen_here, ..Usage::default() };
+            parts.add((0, &mut Merged::default()), Some((0.0, 1.0, &mut usage)));
+            assert_eq!(usage.server.unwrap().cpu_s, cpu_s);
+        }
+        assert_eq!(this_host().len(), 36, "{}", this_host());
+    }
 }

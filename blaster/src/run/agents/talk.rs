@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Where: over an agent's standard input and output. Invariant: no line is longer than
-//! `LINE_BYTES_MAX`, nothing waits in memory but `QUEUE_MAX` messages, and who is silent for
-//! `SILENCE_MAX` is gone.
+//! `LINE_BYTES_MAX`; what was read waits one message at a time, what is to be written `ORDERS_MAX`
+//! or `TOLD_MAX`; who is silent for `SILENCE_MAX` is gone.
 
 use super::super::crew::Task;
 use crate::drive::pulse::Sight;
@@ -27,10 +27,12 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The longest line: a tally of all verbs has some hundred kilobytes.
-const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Messages that wait to be written, or to be looked at.
-pub(crate) const QUEUE_MAX: usize = 1024;
+/// The longest line: a tally whose histograms are full has two million bytes.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Messages of the controller that wait to be written: all but the first, the task, are small.
+pub(super) const ORDERS_MAX: usize = 1024;
+/// Messages of an agent that wait to be written, most of them tallies.
+pub(super) const TOLD_MAX: usize = 16;
 /// Who has nothing to say for so long writes an empty line.
 const STILL_EVERY: Duration = Duration::from_secs(1);
 /// Who is not heard for so long is gone.
@@ -51,6 +53,8 @@ pub(crate) enum ToAgent {
     Epoch(u32),
     /// Stop when what is under way is over.
     End,
+    /// Who says nothing?
+    Ask,
 }
 
 /// What an agent says.
@@ -72,6 +76,8 @@ pub(crate) enum FromAgent {
     Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Usage, seconds: f64 },
     /// All threads have ended; why, if one failed.
     Ended(Option<String>),
+    /// The names of the servers that say nothing now.
+    Silent(Vec<String>),
 }
 
 /// What an agent finds before the traffic.
@@ -81,6 +87,8 @@ pub(crate) struct Found {
     pub(crate) said: Vec<Said>,
     pub(crate) speech: Speech,
     pub(crate) machine: Machine,
+    /// What tells its host from others; empty where that is hidden.
+    pub(crate) host: String,
 }
 
 /// Reads, and waits for so long.

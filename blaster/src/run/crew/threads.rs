@@ -21,6 +21,8 @@ pub(crate) struct Threads {
     reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
+    /// One of them could not go on.
+    failed: Arc<AtomicBool>,
     signs: Arc<Signs>,
     /// What can be seen of each; nothing where nobody looks.
     pulses: Vec<[Arc<Pulse>; 2]>,
@@ -45,6 +47,7 @@ impl Threads {
             reporters: 0,
             epoch: Arc::default(),
             over: Arc::default(),
+            failed: Arc::default(),
             signs: Arc::new(Signs::held()),
             pulses: Vec::new(),
             tallies,
@@ -59,7 +62,12 @@ impl Threads {
             }
             crew.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
             let (epoch, sender) = (Arc::clone(&crew.epoch), sender.clone());
-            let run = move || drive::run(drive, start, &epoch, &sender);
+            let failed = Arc::clone(&crew.failed);
+            let run = move || {
+                let done = drive::run(drive, start, &epoch, &sender);
+                failed.fetch_or(done.is_err(), Ordering::Relaxed); // a flag by itself
+                done
+            };
             match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
                 Ok(handle) => crew.threads.push(handle),
                 Err(error) => {
@@ -126,6 +134,11 @@ impl Threads {
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
+    /// Could one of them not go on? Then the others do not do what was asked for.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) // a flag by itself
+    }
+
     /// Has them begin.
     pub(crate) fn go(&self) {
         self.signs.let_go();
@@ -161,7 +174,7 @@ impl Hands for Threads {
     }
 
     fn is_over(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+        self.has_failed() || self.threads.iter().all(JoinHandle::is_finished)
     }
 
     fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
