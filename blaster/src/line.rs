@@ -13,9 +13,7 @@
 use std::io;
 use std::sync::Arc;
 
-use net::{
-    Calls, Datagrams, Epoll, Interest, Outbox, Place as StreamPlace, Sent, SentDatagrams, Stream,
-};
+use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Outbox, Sent, SentDatagrams, Stream};
 use protocol::udp::{self, Header};
 
 use crate::target::Place;
@@ -42,8 +40,8 @@ impl Socket {
     pub fn open(place: &Place) -> io::Result<Socket> {
         let stream = |place| Stream::connect(&place).map(|stream| Socket::Stream(stream.into()));
         match place {
-            Place::Tcp(address) => stream(StreamPlace::Tcp(*address)),
-            Place::Unix(path) => stream(StreamPlace::Unix(path.clone())),
+            Place::Tcp(address) => stream(Endpoint::Tcp(*address)),
+            Place::Unix(path) => stream(Endpoint::Unix(path.clone())),
             Place::Udp(address) => {
                 Datagrams::connect(*address).map(|socket| Socket::Udp(socket.into()))
             }

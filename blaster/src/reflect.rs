@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use net::{Datagrams, Listener, PortHold, Waker};
+use net::{Datagrams, Listener, ReservedPort, Waker};
 
 use crate::flags::{cpus, number, or, time};
 use crate::target::Place;
@@ -201,7 +201,7 @@ fn listen(
 ) -> io::Result<Place> {
     match place {
         Place::Tcp(address) => {
-            let hold = PortHold::take(*address)?;
+            let hold = ReservedPort::take(*address)?;
             for own in sockets {
                 own.listeners.push(Arc::new(hold.listen(BACKLOG)?));
             }

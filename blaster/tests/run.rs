@@ -191,7 +191,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
 #[test]
 fn where_nobody_listens_it_says_so() {
     // Held, so that nobody else listens there either.
-    let hold = net::PortHold::take("127.0.0.1:0".parse().unwrap()).unwrap();
+    let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let target = hold.address().to_string();
     let (output, _, err) = output("run -q", &target);
     assert_eq!(output.status.code(), Some(1));

@@ -1,8 +1,8 @@
 //! How many system calls a column has made.
 //!
 //! Where: beside the path; each wrapper of this crate counts here.
-//! Invariant: one thread writes a `Calls` (its column), so an increment is a load and a store, no
-//! locked instruction; any thread may read.
+//! Invariant: only the column's own thread writes its `Calls`, so an increment is a load and a
+//! store, without a locked instruction; any thread may read them.
 
 use memory::sync::Counter;
 

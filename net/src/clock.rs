@@ -1,14 +1,16 @@
-//! What time it is, and how much of a processor's a thread has taken.
+//! Two clocks: the system's monotonic clock, and the processor time of a thread.
 //!
-//! Where: a load generator reads the first with each batch it sends or receives, the second at each
-//! report. Invariant: neither goes back; both are in nanoseconds.
+//! Where: a load generator reads the monotonic clock with each batch that it sends or receives, and
+//! the thread's processor time at each report.
+//! Invariant: neither clock goes back; both count nanoseconds.
 //! Source: clock_gettime(2).
 #![allow(
     unsafe_code,
-    reason = "rustix looks for the vdso itself, by a way that crashes under valgrind; libc does not"
+    reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Time since an unknown moment, as `std::time::Instant` has it, in a tenth of its instructions.
+/// Nanoseconds since an unspecified moment, on the clock of `std::time::Instant`, which takes ten
+/// times the instructions.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -24,7 +26,8 @@ pub fn thread_time_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is ours, and written to as long as the call lasts. Linux has both clocks.
+    // SAFETY: the call writes to `time` alone, which lives on this stack and which nothing else
+    // refers to. It cannot fail: Linux has both clocks.
     let _always_zero = unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -1,8 +1,9 @@
-//! A client's streams: connecting without waiting for it.
+//! Connecting a client's stream without blocking.
 //!
-//! Where: before a load generator's first byte; a server never comes here.
-//! Invariant: `connect` does not block: the stream it gives may still be on its way, which
-//! `Interest::Both` tells by becoming writable and `outcome` by its error.
+//! Where: before a load generator's first byte. The server uses it only to find out whether
+//! somebody answers on a Unix socket's path.
+//! Invariant: `connect` does not block. The stream that it returns may still be connecting: it
+//! becomes writable when that has ended (`Interest::Both`), and `outcome` then says how.
 //! Source: connect(2) on `EINPROGRESS`; unix(7) on a full backlog (`EAGAIN`).
 
 use std::io;
@@ -12,20 +13,20 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 
-use crate::listener::Place;
+use crate::listener::Endpoint;
 use crate::stream::Stream;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl Stream {
-    /// Begins to connect to `place`. TCP has no delay set, as small requests should not wait for
-    /// the answers to others.
+    /// Begins to connect to `endpoint`. TCP gets `TCP_NODELAY`: a small request must not wait until
+    /// the one before it is acknowledged.
     ///
     /// # Errors
     /// Nobody listens on the Unix socket or its backlog is full; no route; no descriptor left.
-    pub fn connect(place: &Place) -> io::Result<Stream> {
-        let (fd, begun) = match place {
-            Place::Tcp(address) => {
+    pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+        let (fd, begun) = match endpoint {
+            Endpoint::Tcp(address) => {
                 let family =
                     if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
                 let fd = socket_with(family, SocketType::STREAM, FLAGS, None)?;
@@ -33,7 +34,7 @@ impl Stream {
                 let begun = connect(&fd, address);
                 (fd, begun)
             }
-            Place::Unix(path) => {
+            Endpoint::Unix(path) => {
                 let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
                 let begun = connect(&fd, &SocketAddrUnix::new(path)?);
                 (fd, begun)
@@ -45,10 +46,11 @@ impl Stream {
         }
     }
 
-    /// What has become of connecting, once the stream is writable; it clears the error.
+    /// Whether the connection was made. Ask once the stream is writable; the socket forgets its
+    /// error when asked.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// Why the connection could not be made.
     pub fn outcome(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }
@@ -57,14 +59,14 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Accepted, Calls, Epoll, Got, Interest, Listener, PortHold, Sent, Timeout};
+    use crate::{Accepted, Calls, Epoll, Got, Interest, Listener, ReservedPort, Sent, Timeout};
     use std::time::Duration;
 
-    /// Connects, says a word and hears it on the other side.
+    /// Connects to `listener`, sends a word and reads it on the accepted side.
     fn talks(listener: &Listener) {
         let calls = Calls::default();
         let mut epoll = Epoll::new(8).unwrap();
-        let client = Stream::connect(listener.place()).unwrap();
+        let client = Stream::connect(listener.endpoint()).unwrap();
         epoll.add(&client, 1, Interest::Both, &calls).unwrap();
         epoll.add(listener, 2, Interest::Accept, &calls).unwrap();
         let (mut writable, mut accepted) = (false, None);
@@ -92,23 +94,23 @@ mod tests {
     #[test]
     fn a_client_reaches_a_listener_over_ipv4_ipv6_and_a_unix_socket() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let hold = PortHold::take(address.parse().unwrap()).unwrap();
+            let hold = ReservedPort::take(address.parse().unwrap()).unwrap();
             talks(&hold.listen(8).unwrap());
         }
         let path = std::env::temp_dir().join(format!("net-connect-{}", std::process::id()));
         let listener = Listener::unix(&path, 0o700, 8).unwrap();
         talks(&listener);
         listener.remove_file();
-        assert!(Stream::connect(&Place::Unix(path)).is_err());
+        assert!(Stream::connect(&Endpoint::Unix(path)).is_err());
     }
 
     #[test]
     fn a_refused_connection_says_so_once_it_is_writable() {
-        // Held but not listened on: connecting is refused.
-        let hold = PortHold::take("127.0.0.1:0".parse().unwrap()).unwrap();
+        // The port is bound, but nobody listens on it: the kernel refuses to connect.
+        let hold = ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
         let calls = Calls::default();
         let mut epoll = Epoll::new(8).unwrap();
-        let Ok(client) = Stream::connect(&Place::Tcp(hold.address())) else { return };
+        let Ok(client) = Stream::connect(&Endpoint::Tcp(hold.address())) else { return };
         epoll.add(&client, 1, Interest::Both, &calls).unwrap();
         let limit = Timeout::Within(Duration::from_secs(20));
         assert_eq!(epoll.wait(limit, &calls).unwrap().len(), 1);

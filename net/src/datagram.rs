@@ -1,13 +1,13 @@
-//! UDP: many datagrams with one system call, both ways.
+//! UDP: one system call sends or receives many datagrams.
 //!
 //! ```text
-//! Outbox  | datagram | datagram | ...    back to back, so that a run of equal ones is one GSO send
+//! Outbox  | datagram | datagram | ...    back to back: a run of equally long ones is one GSO send
 //! Inbox   | slot     | slot     | ...    one datagram each
 //! ```
 //!
 //! Where: beside `stream`, for a load generator and the test servers it is checked against.
-//! Invariant: non-blocking; a call takes at most `BATCH_MAX` datagrams; what did not fit a slot is
-//! reported as cut, never passed on as whole.
+//! Invariant: no call blocks; a call receives at most `BATCH_MAX` datagrams and makes at most
+//! `BATCH_MAX` sends; a datagram longer than its slot is reported as cut, never passed on as whole.
 //! Source: sendmmsg(2), recvmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(
     unsafe_code,
@@ -25,49 +25,49 @@ use rustix::net::{
 
 use crate::calls::Calls;
 
-/// Most datagrams that one call moves.
+/// Most datagrams that one call receives, and most sends that one call makes.
 pub const BATCH_MAX: usize = 64;
-/// Most equal datagrams that one send hands over to be cut (Linux before 6.9 takes 64).
+/// Most datagrams of one GSO send, which the kernel cuts apart (Linux before 6.9 takes 64).
 const SEGMENTS_MAX: usize = 64;
-/// Most bytes of such a send: what one IPv4 datagram could carry.
+/// Most bytes of a GSO send: what one IPv4 datagram could carry.
 const RUN_BYTES_MAX: usize = 65_507;
-/// What is asked of the kernel for arriving datagrams; it gives `net.core.rmem_max` at most.
+/// The receive buffer asked of the kernel, which gives at most `net.core.rmem_max`.
 const RECEIVE_BYTES: usize = 4 << 20;
 /// Room for one control message with two bytes in it.
 const CONTROL_BYTES: usize = 24;
-/// How often a send is tried again when it only reported that an earlier datagram was refused.
+/// Attempts to send, each of which may only report that an earlier datagram was refused.
 const REFUSALS_MAX: usize = 4;
 
-/// Whence a datagram came, as the kernel wrote it.
+/// The address of a datagram's sender, as the kernel wrote it.
 #[derive(Clone, Copy)]
-pub struct Source {
+pub struct Sender {
     address: libc::sockaddr_storage,
     bytes: libc::socklen_t,
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for Sender {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Source").finish_non_exhaustive()
+        out.debug_struct("Sender").finish_non_exhaustive()
     }
 }
 
-/// What one call received.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// So many slots are filled.
+    /// The number of slots filled, from the first on.
     pub datagrams: usize,
-    /// There was no more: the next edge comes with the next datagram.
+    /// The socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
 }
 
-/// What one call sent.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentDatagrams {
-    /// So many, from the first on; fewer than asked for when the socket is full.
+    /// The number of datagrams sent, from the first asked for; fewer when the socket is full.
     Some(usize),
-    /// This system does not cut datagrams for us.
+    /// This system does not support GSO.
     NoGso,
-    /// A datagram is larger than the path takes.
+    /// A datagram is larger than the path carries.
     TooLarge,
     /// The socket is broken.
     Broken,
@@ -84,7 +84,7 @@ impl AsFd for Datagrams {
 }
 
 impl Datagrams {
-    /// A socket with a port of its own that talks to `peer` alone.
+    /// Makes a socket on a free port that sends to `peer` and receives from `peer` alone.
     ///
     /// # Errors
     /// No route; no descriptor left.
@@ -94,11 +94,12 @@ impl Datagrams {
         Ok(Datagrams(fd))
     }
 
-    /// A socket at `address` that hears everybody; port 0 takes a free one. With `shared` others
-    /// may be bound there too, and the kernel spreads the senders over them.
+    /// Makes a socket at `address` that receives from everybody; for port 0 the system chooses a
+    /// free one. With `shared` other sockets may be bound there too, and the kernel spreads the
+    /// senders over them.
     ///
     /// # Errors
-    /// The port is taken; the address is not ours.
+    /// The port is taken; the address is not this machine's.
     pub fn bind(address: SocketAddr, shared: bool) -> io::Result<Datagrams> {
         let fd = udp_socket(address)?;
         sockopt::set_socket_reuseport(&fd, shared)?;
@@ -114,8 +115,8 @@ impl Datagrams {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
-    /// Receives what is there, as far as `inbox` has slots. A refusal reported by the peer's system
-    /// is nothing received.
+    /// Receives the datagrams that have arrived, at most as many as `inbox` has slots. A refusal
+    /// that the peer's system reports counts as nothing received.
     #[must_use]
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);
@@ -131,12 +132,13 @@ impl Datagrams {
             header.msg_hdr.msg_iov =
                 piece.write(libc::iovec { iov_base: bytes, iov_len: slot.len() });
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_name = (&raw mut arrival.source.address).cast();
+            header.msg_hdr.msg_name = (&raw mut arrival.sender.address).cast();
             header.msg_hdr.msg_namelen = ADDRESS_BYTES;
         }
-        // SAFETY: the first `asked` headers are filled in above (there are as many slots and
-        // arrivals: `Inbox::new`); each points to one piece, whose slot is borrowed mutably through
-        // `inbox`, and to one address, as long as the call lasts. No timeout is given.
+        // SAFETY: the loop above has filled in the first `asked` headers, for `Inbox::new` makes
+        // `BATCH_MAX` slots and arrivals. Each header points to one element of `pieces`, which
+        // points to a slot, and to one address; slots and addresses are borrowed mutably through
+        // `inbox` as long as the call lasts. A null timeout is allowed.
         let count = unsafe {
             libc::recvmmsg(
                 self.0.as_raw_fd(),
@@ -148,20 +150,21 @@ impl Datagrams {
         };
         let datagrams = usize::try_from(count).unwrap_or(0).min(asked);
         for (arrival, header) in inbox.arrivals.iter_mut().zip(&headers[..datagrams]) {
-            // SAFETY: as above; the kernel has written lengths and flags.
+            // SAFETY: among the first `asked` headers, which the loop above filled in.
             let header = unsafe { header.assume_init_ref() };
             arrival.bytes = (header.msg_len as usize).min(inbox.slot_bytes);
             arrival.is_cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            arrival.source.bytes = header.msg_hdr.msg_namelen.min(ADDRESS_BYTES);
+            arrival.sender.bytes = header.msg_hdr.msg_namelen.min(ADDRESS_BYTES);
         }
-        // An error other than "nothing is there" (a refusal) may stand before datagrams.
-        let is_over = count >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
-        inbox.learn(asked, datagrams);
-        Received { datagrams, is_drained: is_over && datagrams < asked }
+        // After another error than `EAGAIN`, such as a refusal, datagrams may still wait.
+        let is_conclusive =
+            count >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+        inbox.adapt(asked, datagrams);
+        Received { datagrams, is_drained: is_conclusive && datagrams < asked }
     }
 
-    /// Sends the datagrams of `outbox` from number `first` on, `BATCH_MAX` sends at most. With
-    /// `gso` a run of equally long ones to the connected peer is one send.
+    /// Sends the datagrams of `outbox` from number `first` on, by at most `BATCH_MAX` sends. With
+    /// `gso` a run of equally long datagrams to the connected peer is one send.
     #[must_use]
     pub fn send(&self, outbox: &Outbox, first: usize, gso: bool, calls: &Calls) -> SentDatagrams {
         let mut control = [const { MaybeUninit::<Control>::uninit() }; BATCH_MAX];
@@ -169,33 +172,34 @@ impl Datagrams {
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
         let mut ends = [0; BATCH_MAX];
         let (mut sends, mut next) = (0, first);
-        while sends < BATCH_MAX && next < outbox.letters.len() {
+        while sends < BATCH_MAX && next < outbox.datagrams.len() {
             let run = outbox.run(next, gso);
-            let letter = &outbox.letters[next];
-            let bytes = &outbox.bytes[letter.start..run.end_byte];
+            let datagram = &outbox.datagrams[next];
+            let bytes = &outbox.bytes[datagram.start..run.end_byte];
             let iov_base = bytes.as_ptr().cast_mut().cast();
             let header = headers[sends].write(NO_HEADER);
             header.msg_hdr.msg_iov =
                 pieces[sends].write(libc::iovec { iov_base, iov_len: bytes.len() });
             header.msg_hdr.msg_iovlen = 1;
-            if let Some(to) = outbox.to(letter) {
+            if let Some(to) = outbox.to(datagram) {
                 header.msg_hdr.msg_name = (&raw const to.address).cast_mut().cast();
                 header.msg_hdr.msg_namelen = to.bytes;
             }
-            if run.letters > 1 {
+            if run.datagrams > 1 {
                 let asked = control[sends].write(segment(run.segment_bytes));
                 header.msg_hdr.msg_control = asked.0.as_mut_ptr().cast();
                 header.msg_hdr.msg_controllen = CONTROL_BYTES;
             }
-            next += run.letters;
+            next += run.datagrams;
             ends[sends] = next;
             sends += 1;
         }
         for _ in 0..REFUSALS_MAX {
             calls.writes.add(1);
-            // SAFETY: the first `sends` headers are filled in above; each points to one piece,
-            // which lies in `outbox.bytes`, and perhaps to an address in `outbox` and to
-            // its own control message: all borrowed as long as the call lasts, and only read by it.
+            // SAFETY: the loop above has filled in the first `sends` headers. Each points to one
+            // element of `pieces`, which points into `outbox.bytes`, and may point to an address in
+            // `outbox` and to an element of `control`. The call only reads what they point to, all
+            // of which outlives the call.
             let count = unsafe {
                 libc::sendmmsg(
                     self.0.as_raw_fd(),
@@ -217,7 +221,7 @@ impl Datagrams {
                 _ => return SentDatagrams::Broken,
             }
         }
-        // Nobody hears them: they are lost, as datagrams are.
+        // Nobody listens at the peer: the datagrams count as sent and lost.
         SentDatagrams::Some(next - first)
     }
 }
@@ -225,15 +229,15 @@ impl Datagrams {
 #[expect(clippy::cast_possible_truncation, reason = "128 bytes")]
 const ADDRESS_BYTES: libc::socklen_t = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
 
-// SAFETY: every field of an mmsghdr is an integer or a pointer: zero is valid for it.
+// SAFETY: every field of an mmsghdr is an integer or a pointer, for which zero is valid.
 const NO_HEADER: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
 
-/// A control message's bytes, where the kernel may look for its header.
+/// The bytes of a control message, aligned for the kernel's `cmsghdr`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Asks for a send to be cut into datagrams of `bytes`.
+/// The control message that has the kernel cut a send into datagrams of `bytes`.
 ///
 /// ```text
 /// 0      8       12     16      18   24
@@ -258,7 +262,7 @@ fn udp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 struct Arrival {
-    source: Source,
+    sender: Sender,
     bytes: usize,
     is_cut: bool,
 }
@@ -268,7 +272,8 @@ pub struct Inbox {
     bytes: Box<[u8]>,
     slot_bytes: usize,
     arrivals: Box<[Arrival]>,
-    /// How many the next call asks for: about twice what comes, as each slot costs a little.
+    /// Slots that the next call offers to the kernel, about twice as many as datagrams come: each
+    /// slot offered costs a little.
     asked: usize,
 }
 
@@ -281,22 +286,22 @@ impl std::fmt::Debug for Inbox {
 /// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// What it carries.
+    /// The datagram's payload.
     pub bytes: &'a [u8],
-    /// It was longer than its slot: `bytes` is only its beginning.
+    /// The datagram was longer than its slot: `bytes` is only its beginning.
     pub is_cut: bool,
-    /// Whence it came.
-    pub source: &'a Source,
+    /// Who sent it.
+    pub sender: &'a Sender,
 }
 
 impl Inbox {
-    /// Slots for `BATCH_MAX` datagrams of at most `slot_bytes` each, at least one byte.
+    /// Makes slots for `BATCH_MAX` datagrams of at most `slot_bytes` each; 0 counts as 1.
     #[must_use]
     pub fn new(slot_bytes: usize) -> Inbox {
         let slot_bytes = slot_bytes.max(1);
         // SAFETY: a sockaddr_storage is integers only, for which zero is valid.
         let address = unsafe { MaybeUninit::<libc::sockaddr_storage>::zeroed().assume_init() };
-        let arrival = || Arrival { source: Source { address, bytes: 0 }, bytes: 0, is_cut: false };
+        let arrival = || Arrival { sender: Sender { address, bytes: 0 }, bytes: 0, is_cut: false };
         Inbox {
             bytes: vec![0; slot_bytes * BATCH_MAX].into_boxed_slice(),
             slot_bytes,
@@ -305,16 +310,17 @@ impl Inbox {
         }
     }
 
-    /// What the slot at `index` holds since the last `receive`.
+    /// The datagram that the last `receive` put into the slot at `index`.
     #[must_use]
     pub fn datagram(&self, index: usize) -> Option<Datagram<'_>> {
         let arrival = self.arrivals.get(index)?;
         let start = index * self.slot_bytes;
         let bytes = self.bytes.get(start..start + arrival.bytes)?;
-        Some(Datagram { bytes, is_cut: arrival.is_cut, source: &arrival.source })
+        Some(Datagram { bytes, is_cut: arrival.is_cut, sender: &arrival.sender })
     }
 
-    fn learn(&mut self, asked: usize, came: usize) {
+    /// Adapts the number of slots offered to how many of them were filled.
+    fn adapt(&mut self, asked: usize, came: usize) {
         if came == asked {
             self.asked = (asked * 2).min(BATCH_MAX);
         } else if came * 4 < asked {
@@ -323,11 +329,12 @@ impl Inbox {
     }
 }
 
-/// Where a datagram begins, and where among the addresses its own is: an address is large, and a
-/// client sends to one peer alone.
+/// A datagram to be sent. Addresses are large and a client needs none, so they stand apart.
 #[derive(Debug)]
-struct Letter {
+struct Outgoing {
+    /// The index of its first byte in `Outbox::bytes`.
     start: usize,
+    /// The index of its receiver in `Outbox::addresses`; `None` is the connected peer.
     to: Option<usize>,
 }
 
@@ -335,100 +342,102 @@ struct Letter {
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
-    letters: Vec<Letter>,
-    addresses: Vec<Source>,
+    datagrams: Vec<Outgoing>,
+    addresses: Vec<Sender>,
 }
 
+/// Datagrams that one send hands over.
 struct Run {
-    letters: usize,
+    datagrams: usize,
     segment_bytes: u16,
     end_byte: usize,
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     #[must_use]
     pub fn new() -> Outbox {
         Outbox::default()
     }
 
-    /// Begins a datagram to the connected peer, or back `to` whom one came from; its bytes are to
-    /// be appended to what is returned.
+    /// Begins a datagram to the connected peer, or back `to` a sender. The caller appends the
+    /// datagram's bytes to the vector returned.
     #[inline]
-    pub fn begin(&mut self, to: Option<Source>) -> &mut Vec<u8> {
+    pub fn begin(&mut self, to: Option<Sender>) -> &mut Vec<u8> {
         let to = to.map(|to| {
             self.addresses.push(to);
             self.addresses.len() - 1
         });
-        self.letters.push(Letter { start: self.bytes.len(), to });
+        self.datagrams.push(Outgoing { start: self.bytes.len(), to });
         &mut self.bytes
     }
 
-    /// Whom a datagram is sent back to.
-    fn to(&self, letter: &Letter) -> Option<&Source> {
-        self.addresses.get(letter.to?)
+    /// The receiver of `datagram`; `None` is the connected peer.
+    fn to(&self, datagram: &Outgoing) -> Option<&Sender> {
+        self.addresses.get(datagram.to?)
     }
 
-    /// Takes back what was begun last.
+    /// Removes the datagram that was begun last.
     pub fn take_back(&mut self) {
-        if let Some(letter) = self.letters.pop() {
-            self.bytes.truncate(letter.start);
-            self.addresses.truncate(letter.to.unwrap_or(self.addresses.len()));
+        if let Some(datagram) = self.datagrams.pop() {
+            self.bytes.truncate(datagram.start);
+            self.addresses.truncate(datagram.to.unwrap_or(self.addresses.len()));
         }
     }
 
-    /// How many there are.
+    /// The number of datagrams.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.letters.len()
+        self.datagrams.len()
     }
 
-    /// There are none.
+    /// True if there is no datagram.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.datagrams.is_empty()
     }
 
-    /// All their bytes together.
+    /// The bytes of all datagrams.
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes of the one begun last.
+    /// The bytes of the datagram that was begun last.
     #[must_use]
     pub fn last_bytes(&self) -> usize {
-        self.letters.last().map_or(0, |letter| self.bytes.len() - letter.start)
+        self.datagrams.last().map_or(0, |datagram| self.bytes.len() - datagram.start)
     }
 
-    /// Forgets all of them.
+    /// Removes all datagrams.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.letters.clear();
+        self.datagrams.clear();
         self.addresses.clear();
     }
 
     fn end(&self, number: usize) -> usize {
-        self.letters.get(number + 1).map_or(self.bytes.len(), |next| next.start)
+        self.datagrams.get(number + 1).map_or(self.bytes.len(), |next| next.start)
     }
 
-    /// The run of equally long datagrams that begins with number `first`; the last may be shorter.
+    /// The run of equally long datagrams that begins with number `first`. The last datagram of a
+    /// run may be shorter.
     fn run(&self, first: usize, gso: bool) -> Run {
-        let start = self.letters[first].start;
+        let start = self.datagrams[first].start;
         let each = self.end(first) - start;
         let segment_bytes = u16::try_from(each).unwrap_or(0);
-        let mut run = Run { letters: 1, segment_bytes, end_byte: start + each };
-        if !gso || self.letters[first].to.is_some() || segment_bytes == 0 {
+        let mut run = Run { datagrams: 1, segment_bytes, end_byte: start + each };
+        if !gso || self.datagrams[first].to.is_some() || segment_bytes == 0 {
             return run;
         }
-        while let Some(next) = self.letters.get(first + run.letters) {
-            let end = self.end(first + run.letters);
+        while let Some(next) = self.datagrams.get(first + run.datagrams) {
+            let end = self.end(first + run.datagrams);
             let bytes = end - next.start;
-            let fits = run.letters < SEGMENTS_MAX && end - start <= RUN_BYTES_MAX;
+            let fits = run.datagrams < SEGMENTS_MAX && end - start <= RUN_BYTES_MAX;
             if !fits || bytes > each || bytes == 0 || next.to.is_some() {
                 break;
             }
-            run.letters += 1;
+            run.datagrams += 1;
             run.end_byte = end;
             if bytes < each {
                 break;

@@ -1,14 +1,14 @@
 //! Waiting for sockets: epoll.
 //!
 //! Where: the head of a column's loop.
-//! Invariant: a stream is registered edge-triggered, so a reader must go on until a read came back
-//! short (for a stream socket that means drained, see epoll(7)) or remember that it has not; in
-//! return the kernel does not look again at every connection it has just reported, and nothing is
-//! re-registered while replies fit the socket.
+//! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns less
+//! than asked for, which on a stream socket means that the socket is drained, or remembers that it
+//! has not. In return the kernel does not check a reported connection again at the next wait, and
+//! no registration changes while replies fit the socket.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
-    reason = "an event's data is a union with a pointer, so Send is ours to give; epoll_pwait2"
+    reason = "an event's data is a union with a pointer, so Send is implemented here; epoll_pwait2"
 )]
 
 use std::io;
@@ -24,19 +24,20 @@ use crate::calls::Calls;
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// A stream: bytes to read, or the peer's end; edge-triggered.
+    /// A stream has bytes to read, or its peer's end. Edge-triggered.
     Read,
-    /// A stream whose replies did not fit: room to write; edge-triggered. The peer's end is seen by
-    /// writing.
+    /// A stream whose replies did not fit has room to write. Edge-triggered. That the peer is gone
+    /// shows when writing.
     Write,
-    /// A client's stream that connects, or whose requests did not fit: bytes to read and room to
-    /// write; edge-triggered.
+    /// A client's stream that is connecting, or whose requests did not fit, has bytes to read or
+    /// room to write. Edge-triggered.
     Both,
-    /// A listener of this column alone; level-triggered.
+    /// A listener of this column alone has a connection. Level-triggered.
     Accept,
-    /// An eventfd or a timerfd; level-triggered.
+    /// An eventfd or a timerfd is readable. Level-triggered.
     Wake,
-    /// A listener several columns share: one of them is woken for each connection; level-triggered.
+    /// A listener that several columns share has a connection: the kernel wakes one of them.
+    /// Level-triggered.
     AcceptShared,
 }
 
@@ -52,33 +53,33 @@ impl Interest {
     }
 }
 
-/// Bytes of the kernel's signal masks.
+/// Bytes of the kernel's signal mask.
 const MASK_BYTES: usize = 8;
 
 /// How long `wait` may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Not at all: take what is ready.
+    /// Not at all: `wait` returns the events that are ready.
     Zero,
     /// At most this long, rounded up to whole milliseconds.
     Within(Duration),
-    /// At most this long, to the nanosecond as far as the kernel's timers go: for a sender that
-    /// keeps a schedule.
+    /// At most this long, as exactly as the kernel's timers allow: for a thread that sends at
+    /// planned times.
     Exactly(Duration),
-    /// Until something happens.
+    /// Until there is an event.
     Never,
 }
 
-/// Something happened to the descriptor that was registered with `token`.
+/// What the descriptor that was registered with `token` is ready for.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// As registered.
+    /// The number given to `add` or `change`.
     pub token: u64,
-    /// There is something to read, or the end of it.
+    /// There are bytes to read, or the peer's end.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
-    /// The peer has shut down its side, or the connection is broken: the next reads come to an end.
+    /// The peer has shut down its side, or the connection is broken: reads will reach the end.
     pub ended: bool,
 }
 
@@ -87,23 +88,24 @@ pub struct Event {
 pub struct Epoll {
     fd: OwnedFd,
     events: Box<[MaybeUninit<epoll::Event>]>,
-    /// The system lets us wait to the nanosecond, as far as is known.
+    /// False once the system has refused `epoll_pwait2`.
     is_exact: bool,
 }
 
-// SAFETY: what keeps `Epoll` from being `Send` is the pointer variant of the union in an event. The
-// only values ever stored there are the integer tokens given to `add` and `change`.
+// SAFETY: `Epoll` is not `Send` by itself only because the union in an event has a pointer variant.
+// The only values ever stored in that union are the integer tokens given to `add` and `change`.
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
-    /// It is readable when it has events: another instance may watch it.
+    /// The instance's own descriptor, readable when there are events: another instance may watch
+    /// it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
 impl Epoll {
-    /// Makes an instance whose `wait` takes at most `events_max` events.
+    /// Makes an instance whose `wait` returns at most `events_max` events.
     ///
     /// # Errors
     /// No descriptor is left, or no memory.
@@ -112,47 +114,48 @@ impl Epoll {
         Ok(Epoll { fd, events: Box::new_uninit_slice(events_max), is_exact: true })
     }
 
-    /// Watches `source`; its events carry `token`. Closing the descriptor ends the watch.
+    /// Watches `descriptor`; its events carry `token`. Closing the descriptor ends the watch.
     ///
     /// # Errors
     /// `ENOMEM`, or `ENOSPC` past `fs.epoll.max_user_watches`.
     pub fn add(
         &self,
-        source: impl AsFd,
+        descriptor: impl AsFd,
         token: u64,
         on: Interest,
         calls: &Calls,
     ) -> io::Result<()> {
         calls.controls.add(1);
-        Ok(epoll::add(&self.fd, source, EventData::new_u64(token), on.flags())?)
+        Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Watches `source` for something else from now on. What is ready already is reported again.
+    /// Watches `descriptor` for something else from now on. If that is ready already, the next
+    /// `wait` reports it.
     ///
     /// # Errors
-    /// `source` is not watched here.
+    /// `descriptor` is not watched here.
     pub fn change(
         &self,
-        source: impl AsFd,
+        descriptor: impl AsFd,
         token: u64,
         on: Interest,
         calls: &Calls,
     ) -> io::Result<()> {
         calls.controls.add(1);
-        Ok(epoll::modify(&self.fd, source, EventData::new_u64(token), on.flags())?)
+        Ok(epoll::modify(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Stops watching `source`.
+    /// Stops watching `descriptor`.
     ///
     /// # Errors
-    /// `source` is not watched here.
-    pub fn remove(&self, source: impl AsFd, calls: &Calls) -> io::Result<()> {
+    /// `descriptor` is not watched here.
+    pub fn remove(&self, descriptor: impl AsFd, calls: &Calls) -> io::Result<()> {
         calls.controls.add(1);
-        Ok(epoll::delete(&self.fd, source)?)
+        Ok(epoll::delete(&self.fd, descriptor)?)
     }
 
-    /// Sleeps until something happens or `timeout` is over; what happened, at most `events_max`. A
-    /// signal ends the sleep with no events.
+    /// Sleeps until there is an event or `timeout` is over. Returns the events, at most
+    /// `events_max`, and none after a signal.
     ///
     /// # Errors
     /// None that a correct program sees.
@@ -165,12 +168,12 @@ impl Epoll {
         let limit = match timeout {
             Timeout::Zero => Some(timespec(Duration::ZERO)),
             Timeout::Exactly(most) if self.is_exact => {
-                return self.wait_exactly(most).map(<[_]>::iter).map(all_seen);
+                return self.wait_exactly(most).map(<[_]>::iter).map(decoded);
             }
             Timeout::Within(most) | Timeout::Exactly(most) => Some(timespec(most)),
             Timeout::Never => None,
         };
-        Ok(all_seen(self.wait_at_most(limit.as_ref())?.iter()))
+        Ok(decoded(self.wait_at_most(limit.as_ref())?.iter()))
     }
 
     fn wait_at_most(&mut self, limit: Option<&Timespec>) -> io::Result<&[epoll::Event]> {
@@ -181,9 +184,9 @@ impl Epoll {
         }
     }
 
-    /// Sleeps to the nanosecond: `epoll::wait` rounds up to milliseconds, for the sake of kernels
-    /// before 5.11. On such it is all there is, and where a filter forbids the newer call, with
-    /// whatever error.
+    /// Sleeps to the nanosecond by `epoll_pwait2`; `epoll::wait` rounds up to milliseconds. Kernels
+    /// before 5.11 lack the call, and a system call filter may forbid it, with any error: after the
+    /// first failure this instance waits by whole milliseconds.
     fn wait_exactly(&mut self, most: Duration) -> io::Result<&[epoll::Event]> {
         let limit = libc::timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::from(i32::MAX)),
@@ -191,9 +194,10 @@ impl Epoll {
         };
         let room = libc::c_long::try_from(self.events.len()).unwrap_or(libc::c_long::MAX);
         let events = self.events.as_mut_ptr();
-        // SAFETY: the descriptor is an epoll's; there is room for `room` events, which are laid out
-        // as the kernel's (see the assertion below); no signal mask is given. The limit is the
-        // kernel's own timespec, of two words of 64 bits (see below).
+        // SAFETY: the descriptor is an epoll instance's, open as long as `self`. `events` has room
+        // for `room` events, laid out as the kernel's (asserted below), and is borrowed mutably.
+        // `limit` lives on this stack and has the layout of the kernel's timespec: two words of 64
+        // bits (asserted below). A null signal mask is allowed.
         let got = unsafe {
             let fd = libc::c_long::from(self.fd.as_raw_fd());
             let (limit, mask) = (&raw const limit, std::ptr::null::<libc::sigset_t>());
@@ -209,7 +213,7 @@ impl Epoll {
                 }
             };
         };
-        // SAFETY: the kernel has written the first `got` of them.
+        // SAFETY: the kernel has written the first `got` events, of at most `room`.
         Ok(unsafe { std::slice::from_raw_parts(events.cast_const().cast(), got) })
     }
 }
@@ -220,11 +224,11 @@ const _: () = assert!(
         && size_of::<libc::timespec>() == 16
 );
 
-fn all_seen(events: std::slice::Iter<'_, epoll::Event>) -> impl ExactSizeIterator<Item = Event> {
-    events.map(seen)
+fn decoded(events: std::slice::Iter<'_, epoll::Event>) -> impl ExactSizeIterator<Item = Event> {
+    events.map(decode)
 }
 
-fn seen(event: &epoll::Event) -> Event {
+fn decode(event: &epoll::Event) -> Event {
     let flags = event.flags;
     let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
     Event {
@@ -235,8 +239,8 @@ fn seen(event: &epoll::Event) -> Event {
     }
 }
 
-/// Whole milliseconds, rounded up, so that the kernel takes the cheap call and we never wake too
-/// early.
+/// `span` in whole milliseconds, so that rustix can use the older system call; rounded up, so that
+/// the sleep never ends too early.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {
@@ -252,15 +256,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_system_knows_only_milliseconds_it_waits_for_these() {
+    fn without_epoll_pwait2_it_waits_by_milliseconds() {
         let mut epoll = Epoll::new(4).unwrap();
-        let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let ready = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         for is_exact in [true, false] {
             epoll.is_exact = is_exact;
             let wait = Timeout::Exactly(Duration::from_micros(1));
             assert_eq!(epoll.wait(wait, &Calls::default()).unwrap().len(), 0);
         }
-        epoll.add(&bell, 7, Interest::Wake, &Calls::default()).unwrap();
+        epoll.add(&ready, 7, Interest::Wake, &Calls::default()).unwrap();
         for is_exact in [true, false] {
             epoll.is_exact = is_exact;
             let wait = Timeout::Exactly(Duration::from_secs(60));

@@ -1,10 +1,10 @@
-//! Where connections come in: TCP and Unix listeners.
+//! Listeners, TCP and Unix: where connections come in.
 //!
-//! Where: before a column's loop, and in it when a connection waits.
-//! Invariant: what is accepted is non-blocking and, on TCP, has no delay and keep-alive set
-//! (inherited from the listener, so that accepting costs one system call). A TCP port that another
-//! server listens on is refused although our own columns share it. A Unix socket's file is removed
-//! only where nobody answers on it, or by the listener that made it.
+//! Where: opened before a column's loop begins; the loop accepts from them.
+//! Invariant: an accepted stream is non-blocking; a TCP stream inherits `TCP_NODELAY` and
+//! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. A TCP port on which
+//! another server listens is refused, although our own columns share one. A Unix socket's file is
+//! removed only if nobody answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::io;
@@ -25,30 +25,31 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// How often, and after how long, a directory is asked for that somebody else has locked.
+/// Attempts to lock a directory that somebody else has locked.
 const LOCK_ATTEMPTS_MAX: usize = 100;
-const LOCK_REST: Duration = Duration::from_millis(10);
+/// The pause between two such attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where a listener listens.
+/// The address that a listener listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Address and port, the real one where 0 was asked for.
+pub enum Endpoint {
+    /// Address and port; if port 0 was asked for, the port that the system chose.
     Tcp(SocketAddr),
-    /// The socket's file.
+    /// The path of a Unix socket's file.
     Unix(PathBuf),
 }
 
-/// What an attempt to accept came to.
+/// The result of an attempt to accept.
 #[derive(Debug)]
 pub enum Accepted {
     /// A connection.
     Stream(Stream),
-    /// None waits.
+    /// No connection waits.
     Empty,
-    /// The system has no descriptor or memory for it: it goes on waiting, so stop asking for a
-    /// while.
+    /// The system has no descriptor or no memory for the connection, which goes on waiting. The
+    /// caller should stop asking for a while.
     Exhausted,
-    /// One came and went; others may wait.
+    /// A connection was broken before it was accepted; others may wait.
     Aborted,
 }
 
@@ -56,12 +57,12 @@ pub enum Accepted {
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
-    place: Place,
-    /// A Unix socket's file. Its inode is nobody else's for as long as `fd` is open.
+    endpoint: Endpoint,
+    /// The file of a Unix socket. No other file gets its inode while `fd` is open.
     file: Option<FileId>,
 }
 
-/// Which file it is, whatever its path names by now.
+/// The identity of a file, which stays when its path comes to name another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -69,43 +70,45 @@ struct FileId {
 }
 
 impl FileId {
-    /// The file at `path`, not what it links to.
+    /// Identifies the file at `path`, and a link itself rather than the file it links to.
     fn at(path: &Path) -> io::Result<FileId> {
         let file = std::fs::symlink_metadata(path)?;
         Ok(FileId { device: file.dev(), inode: file.ino() })
     }
 }
 
-/// A TCP port held for this process while its listeners are made.
+/// A TCP port that is bound, so that no other server gets it while our listeners are made.
 #[derive(Debug)]
-pub struct PortHold {
+pub struct ReservedPort {
     _fd: OwnedFd,
     address: SocketAddr,
 }
 
-impl PortHold {
-    /// Takes `address`; port 0 takes a free one. Drop it when the listeners stand.
+impl ReservedPort {
+    /// Reserves the port of `address`; for port 0 the system chooses a free one. Drop the
+    /// reservation when all listeners are open.
     ///
-    /// It shares the port with nobody who listens already, as `SO_REUSEPORT` alone would do with
+    /// This fails if anybody listens on the port. `SO_REUSEPORT` alone would share the port with
     /// another server of the same user.
     ///
     /// # Errors
-    /// Somebody listens there; the address is not ours; no permission; no such protocol.
-    pub fn take(address: SocketAddr) -> io::Result<PortHold> {
+    /// Somebody listens there; the address is not this machine's; no permission; no such protocol.
+    pub fn take(address: SocketAddr) -> io::Result<ReservedPort> {
         let fd = tcp_socket(address)?;
         bind(&fd, &address)?;
         let address = local(&fd)?;
-        Ok(PortHold { _fd: fd, address })
+        Ok(ReservedPort { _fd: fd, address })
     }
 
-    /// The address, with the real port.
+    /// The address, with the port that was reserved.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// One of several listeners on the held address; the kernel spreads connections over them.
-    /// `backlog` connections may wait (`-b`); the kernel cuts it to `net.core.somaxconn`.
+    /// Opens one of several listeners on the reserved port; the kernel spreads connections over
+    /// them. At most `backlog` connections wait to be accepted (`-b`); the kernel lowers that to
+    /// `net.core.somaxconn`.
     ///
     /// # Errors
     /// As `take`.
@@ -116,7 +119,7 @@ impl PortHold {
         sockopt::set_tcp_nodelay(&fd, true)?;
         bind(&fd, &self.address)?;
         listen(&fd, backlog)?;
-        Ok(Listener { fd, place: Place::Tcp(self.address), file: None })
+        Ok(Listener { fd, endpoint: Endpoint::Tcp(self.address), file: None })
     }
 }
 
@@ -125,7 +128,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(family, SocketType::STREAM, flags, None)?;
     if address.is_ipv6() {
-        // Or it would take the IPv4 port too, which has its own listener.
+        // Without this the socket would take the IPv4 port too, which has its own listener.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     sockopt::set_socket_reuseaddr(&fd, true)?;
@@ -144,8 +147,8 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). A socket
-    /// file on which nobody answers is removed first, anything else stays and fails the bind. Sets
-    /// the process's umask for a moment: call it before there are threads that make files.
+    /// file on which nobody answers is removed first; any other file stays and makes this fail. The
+    /// process's umask changes meanwhile, so call this before other threads create files.
     ///
     /// # Errors
     /// The path is too long (107 bytes), in use by a server or by another kind of file, or not
@@ -154,10 +157,10 @@ impl Listener {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let address = SocketAddrUnix::new(path)?;
-        let place = Place::Unix(path.to_path_buf());
+        let endpoint = Endpoint::Unix(path.to_path_buf());
         let _locked = lock_directory(path);
         if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-            remove_unanswered(path, &place)?;
+            remove_unanswered(path, &endpoint)?;
         }
         let masked = Mode::from_raw_mode(!mode & 0o777);
         let umask_before = rustix::process::umask(masked);
@@ -166,16 +169,16 @@ impl Listener {
         bound?;
         let file = Some(FileId::at(path)?);
         listen(&fd, backlog)?;
-        Ok(Listener { fd, place, file })
+        Ok(Listener { fd, endpoint, file })
     }
 
-    /// Where it listens.
+    /// The address that this listener listens on.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
-    /// Takes a waiting connection.
+    /// Accepts a waiting connection.
     #[must_use]
     pub fn accept(&self, calls: &Calls) -> Accepted {
         calls.accepts.add(1);
@@ -188,21 +191,22 @@ impl Listener {
         }
     }
 
-    /// Removes a Unix socket's file, if it is still this listener's; nothing for TCP.
+    /// Removes a Unix socket's file, if the path still names the file that this listener made. Does
+    /// nothing for TCP.
     pub fn remove_file(&self) {
-        if let Place::Unix(path) = &self.place
+        if let Endpoint::Unix(path) = &self.endpoint
             && FileId::at(path).ok() == self.file
         {
-            // Gone already: what we wanted.
+            // It fails if the file is gone already, which is as good.
             let _gone = std::fs::remove_file(path);
         }
     }
 }
 
-/// Locks the directory of a socket's file until what is returned is dropped: of two servers that
-/// start at once on one path, the second finds the first one listening. `None`: the directory
-/// cannot be read, or somebody holds its lock for longer than this takes (they are also used to
-/// keep files from being cleaned up).
+/// Locks the directory of a socket's file until the returned descriptor is dropped. Of two servers
+/// that start at the same time on one path, the second then finds the first one listening. `None`
+/// if the directory cannot be read, or if somebody holds its lock for longer than the attempts
+/// take: other programs lock directories to keep files from being cleaned up.
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -210,24 +214,25 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(fd),
-            Err(Errno::WOULDBLOCK) => sleep(LOCK_REST),
+            Err(Errno::WOULDBLOCK) => sleep(LOCK_PAUSE),
             Err(_) => return None,
         }
     }
     None
 }
 
-/// Removes the file of a Unix socket that a server left behind.
-fn remove_unanswered(path: &Path, place: &Place) -> io::Result<()> {
+/// Removes a Unix socket's file that a server left behind: nobody answers on it.
+fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
     let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers there");
-    match Stream::connect(place) {
+    match Stream::connect(endpoint) {
         Ok(_) => Err(taken()),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
             Some(Errno::NOENT) => Ok(()),
-            // Its backlog is full, or it is no stream.
+            // The socket's backlog is full, or it is no stream socket: somebody uses it.
             Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(taken()),
-            // Not ours to ask, so not ours to take; or we could not ask.
+            // We lack the permission to connect, or connecting failed for reasons of our own:
+            // whether somebody answers is unknown, so the file stays.
             _ => Err(error),
         },
     }

@@ -1,8 +1,9 @@
-//! What a network interface is set to, as `ethtool` shows it: offloads, coalescing, rings, queues.
+//! The settings of a network interface, as `ethtool` shows them: offloads, coalescing, rings,
+//! queues.
 //!
-//! Where: beside the packet's path: what measured figures rest on.
-//! Invariant: it only reads, with what any user may ask for; what a driver does not tell is left
-//! out. Unsafe because the kernel fills a buffer that a structure points to.
+//! Where: beside a packet's path. A load generator records the settings beside what it measured.
+//! Invariant: only reads, by commands that need no privilege; a setting that the driver does not
+//! report is left out. Unsafe because the kernel fills a buffer that a structure points to.
 //! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` says which commands need no privilege.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
@@ -12,14 +13,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Words of the buffer: more than any structure of the commands below has, 23.
+/// Words of the buffer. The largest structure of the commands below has 23.
 const WORDS: usize = 32;
 const GET_COALESCE: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Commands that tell one figure, in the word behind the command.
+/// Commands whose answer is one number, in the word behind the command.
 const FIGURES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
@@ -28,9 +29,9 @@ const FIGURES: [(u32, &str); 6] = [
     (0x23, "gso"),
     (0x2b, "gro"),
 ];
-/// Bits of the word behind `GET_FLAGS`.
+/// Bits of the answer to `GET_FLAGS`.
 const FLAGS: [(u32, &str); 3] = [(1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
-/// Words of longer answers.
+/// Words of longer answers: the command, the word's index, the setting's name.
 const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_COALESCE, 1, "rx-usecs"),
     (GET_COALESCE, 2, "rx-frames"),
@@ -45,7 +46,7 @@ const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_CHANNELS, 8, "combined-channels"),
 ];
 
-/// The settings of the interface `name`, by the names that ethtool's options have.
+/// The settings of the interface `name`, each under the name of ethtool's option.
 #[must_use]
 pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     let opened =
@@ -66,14 +67,14 @@ pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     settings
 }
 
-/// What the kernel says to a command; none if the driver, or the kernel, does not know it.
+/// The kernel's answer to `command`; `None` if the driver or the kernel does not know the command.
 fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
     let mut words = [0; WORDS];
     words[0] = command;
-    // SAFETY: `ifreq` is an array of characters and a union of integers and pointers, of which all
-    // zeros are valid values.
+    // SAFETY: `ifreq` is an array of characters and a union of integers and pointers. All zeros are
+    // a valid value for each of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One character stays 0: the end.
+    // The last character stays 0, which ends the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() {
         return None;
     }
@@ -82,9 +83,9 @@ fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the descriptor is open, for `socket` is borrowed. The kernel reads and writes
-    // `request`, which lives on this stack, and behind `ifru_data` as many bytes as the command's
-    // structure has: 8, 36 or 92, of the 128 that `words` has, which is aligned for its u32 and
-    // which nothing else refers to until the call has returned.
+    // `request` and `words`, to which `ifru_data` points; both live on this stack, and nothing else
+    // refers to them until the call has returned. Of `words` it uses as many bytes as the command's
+    // structure has: 8, 36 or 92 of 128. `words` is aligned for the structure's u32 fields.
     let outcome = unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))
     };
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_tells_its_offloads_and_nobody_else_is_there() {
+    fn loopback_reports_its_offloads_and_an_unknown_interface_nothing() {
         let settings = nic_settings("lo");
         let value = |name| settings.iter().find(|(one, _)| *one == name).map(|(_, value)| *value);
         assert!(matches!(value("gso"), Some(0 | 1)), "{settings:?}");

@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Binds the calling thread to processor `cpu`.
 ///
 /// # Errors
-/// There is no such processor, or it is not ours to use.
+/// There is no such processor, or the process may not use it.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

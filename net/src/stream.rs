@@ -1,8 +1,8 @@
 //! One connection's socket: bytes in, bytes out.
 //!
 //! Where: where requests enter the column and replies leave it.
-//! Invariant: non-blocking; each call makes exactly one system call (but for a signal's
-//! interruption), and its result says what the caller must know to save the next one.
+//! Invariant: no call blocks. Each makes exactly one system call, repeated only if a signal
+//! interrupts it, and its result tells the caller whether another call is worth making.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,23 +11,23 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 use crate::calls::Calls;
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// This many bytes, at least one. If they filled the buffer there may be more.
+    /// The number of bytes read, at least one. If they filled the buffer, there may be more.
     Bytes(usize),
-    /// Nothing is there now.
+    /// No bytes have arrived since the last read.
     Empty,
-    /// The peer has shut down its side; nothing will come.
+    /// The peer has shut down its side: no more bytes will arrive.
     End,
     /// The connection is broken.
     Broken,
 }
 
-/// What a write took.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// This many bytes; less than offered, or none, when the socket is full.
+    /// The number of bytes that the socket took: fewer than offered, or none, when it is full.
     Bytes(usize),
     /// The connection is broken.
     Broken,
@@ -65,7 +65,8 @@ impl Stream {
         }
     }
 
-    /// Reads into `first`, and what `first` has no room for into `second`; not both are empty.
+    /// Reads into `first`, and into `second` what `first` has no room for. At least one of the two
+    /// is not empty.
     #[must_use]
     pub fn read_both(&self, first: &mut [u8], second: &mut [u8], calls: &Calls) -> Got {
         loop {
@@ -104,8 +105,9 @@ impl Stream {
         }
     }
 
-    /// Says to the peer that nothing more will come. It may have gone already, which is as good.
+    /// Shuts down our side: the peer reads the end after the last byte sent.
     pub fn finish(&self) {
+        // It fails only if the peer has gone, who then needs no end.
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
@@ -131,7 +133,7 @@ fn got(result: rustix::io::Result<usize>) -> Got {
 fn sent(result: rustix::io::Result<usize>) -> Sent {
     match result {
         Ok(bytes) => Sent::Bytes(bytes),
-        // ENOBUFS passes: the kernel has no memory for it at this moment.
+        // ENOBUFS is no fault of the connection: the kernel has no memory at this moment.
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Sent::Bytes(0),
         Err(_) => Sent::Broken,
     }

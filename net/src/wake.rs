@@ -1,14 +1,14 @@
 //! Ending a column's sleep from another thread: an eventfd.
 //!
-//! Where: beside the path; used to stop a column.
-//! Invariant: a wake before the sleep is not lost: the eventfd stays readable until `clear`.
+//! Where: beside the path of a request; stopping the server wakes each column.
+//! Invariant: a `wake` before the sleep is not lost: the eventfd stays readable until `clear`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A doorbell.
+/// Wakes a thread that sleeps in `Epoll::wait`.
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 
@@ -19,7 +19,7 @@ impl AsFd for Waker {
 }
 
 impl Waker {
-    /// Makes one, to be registered with `Interest::Wake`.
+    /// Makes a waker. Register it with `Interest::Wake` in the epoll of the thread to be woken.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -27,16 +27,16 @@ impl Waker {
         Ok(Waker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Rings it. Any number of rings before `clear` are one.
+    /// Ends the thread's sleep, or its next one. Several calls before `clear` count as one.
     pub fn wake(&self) {
-        // The one failure is a full counter (2^64 - 2 rings): then it is ringing.
-        let _ringing = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        // The one failure is a full counter (2^64 - 2), which leaves the eventfd readable as well.
+        let _already_readable = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Ends the ringing.
+    /// Makes the eventfd unreadable until the next `wake`.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // Nothing to read: nobody rang.
-        let _silent = rustix::io::read(&self.0, &mut count);
+        // The read fails if nobody called `wake`, and then there is nothing to clear.
+        let _not_woken = rustix::io::read(&self.0, &mut count);
     }
 }

@@ -1,6 +1,6 @@
-//! The crate against the kernel: what each call says in each state of a socket.
+//! Tests of the crate against the kernel: the result of each call in each state of a socket.
 //!
-//! Where: beside the path, on socket pairs and loopback.
+//! Where: beside the path of a request, on socket pairs and loopback.
 //! Invariant: loopback only; every wait has an end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, Beat, Calls, Epoll, Event, Got, Interest, Listener, Place, PortHold, Sent, Stream,
-    Timeout, Waker, pin_thread, thread_cpus,
+    Accepted, Calls, Endpoint, Epoll, Event, Got, Interest, Listener, ReservedPort, SecondTimer,
+    Sent, Stream, Timeout, Waker, pin_thread, thread_cpus,
 };
 
 /// Nothing here takes so long unless it hangs.
@@ -141,16 +141,16 @@ fn a_ring_before_the_wait_is_not_lost() {
 }
 
 #[test]
-fn a_beat_rings_again_and_again() {
+fn a_second_timer_fires_again_and_again() {
     let calls = Calls::default();
     let mut epoll = Epoll::new(8).unwrap();
     // Second by second since the system started.
-    let beat = Beat::new(rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 }).unwrap();
-    epoll.add(&beat, 7, Interest::Wake, &calls).unwrap();
+    let timer = SecondTimer::new(rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 }).unwrap();
+    epoll.add(&timer, 7, Interest::Wake, &calls).unwrap();
     for _ in 0..2 {
         let events = wait(&mut epoll, SOON);
         assert!(matches!(events[..], [Event { token: 7, .. }]), "{events:?}");
-        beat.clear();
+        timer.clear();
     }
 }
 
@@ -158,13 +158,13 @@ fn a_beat_rings_again_and_again() {
 fn listeners_share_a_port_among_themselves_only() {
     let calls = Calls::default();
     for any in ["127.0.0.1:0", "[::1]:0"] {
-        let hold = PortHold::take(any.parse::<SocketAddr>().unwrap()).unwrap();
+        let hold = ReservedPort::take(any.parse::<SocketAddr>().unwrap()).unwrap();
         let address = hold.address();
         assert_ne!(address.port(), 0);
         let listeners = [hold.listen(16).unwrap(), hold.listen(16).unwrap()];
         drop(hold);
-        assert_eq!(*listeners[0].place(), Place::Tcp(address));
-        assert!(PortHold::take(address).is_err(), "somebody listens on {address}");
+        assert_eq!(*listeners[0].endpoint(), Endpoint::Tcp(address));
+        assert!(ReservedPort::take(address).is_err(), "somebody listens on {address}");
         let mut client = TcpStream::connect(address).unwrap();
         let accepted = accept(&listeners, &calls);
         assert_eq!(accepted.peer().unwrap(), Some(client.local_addr().unwrap()));
@@ -176,7 +176,7 @@ fn listeners_share_a_port_among_themselves_only() {
         assert!(listeners.iter().all(|it| matches!(it.accept(&calls), Accepted::Empty)));
     }
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    assert!(PortHold::take(other.local_addr().unwrap()).is_err());
+    assert!(ReservedPort::take(other.local_addr().unwrap()).is_err());
 }
 
 /// The connection that one of them has, or will have in a moment: who connects may be told before

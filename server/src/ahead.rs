@@ -1,10 +1,11 @@
-//! A thread that has free segments of the store become memory before a column needs them, so that
-//! no request waits while the system finds and clears a page.
+//! A thread that populates free segments of the store ahead of need, so that no request waits while
+//! the system finds and clears a page.
 //!
-//! Where: beside the columns; one asks once per loop whether there is anything to do, and wakes it.
-//! Invariant: it takes no more than the store wants, which is bounded by `-m` and by what the items
-//! take; it holds nothing that a column waits for. It stands back where processors are short. What
-//! has not been needed for a while goes back to the system.
+//! Where: beside the columns. Each column asks the store once per loop whether there is anything to
+//! populate, and then wakes the thread.
+//! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
+//! what the items take; no column waits for the thread. It runs only where no other thread wants
+//! the processor. Memory that has not been needed for a while goes back to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -14,62 +15,65 @@ use std::time::{Duration, Instant};
 
 use store::Store;
 
-/// What is ahead of need goes back when no segment was opened for so long.
-const REST: Duration = Duration::from_secs(1);
+/// Memory populated ahead of need goes back to the system when no segment was opened for so long.
+const IDLE: Duration = Duration::from_secs(1);
 
-/// How long a server that ends waits for the thread.
+/// How long a server that stops waits for the thread to end.
 const STOP: Duration = Duration::from_millis(100);
 
-/// The thread.
+/// The running thread.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Populator {
     thread: JoinHandle<()>,
-    told: Arc<Told>,
+    requests: Arc<Requests>,
 }
 
+/// What others ask of the thread.
 #[derive(Debug, Default)]
-struct Told {
-    /// Woken, and not at it yet.
+struct Requests {
+    /// A column has woken the thread, which has not looked at the store since.
     asked: AtomicBool,
     stopping: AtomicBool,
 }
 
-/// A column's way to wake it.
+/// A column's handle to wake the thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct PopulatorHandle {
     thread: Thread,
-    told: Arc<Told>,
+    requests: Arc<Requests>,
 }
 
-impl Ahead {
-    /// Starts it; it sleeps until asked. It stands back where what it does is no promise (`-k`).
+impl Populator {
+    /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only where no
+    /// other thread wants the processor; `-k` promises memory, so there it runs at once.
     ///
     /// # Errors
-    /// No thread is to be had.
-    pub(crate) fn start(store: &Arc<Store>, stands_back: bool) -> io::Result<Ahead> {
-        let (told, store) = (Arc::<Told>::default(), Arc::clone(store));
-        let its = Arc::clone(&told);
+    /// The system starts no further thread.
+    pub(crate) fn start(store: &Arc<Store>, yields: bool) -> io::Result<Populator> {
+        let (requests, store) = (Arc::<Requests>::default(), Arc::clone(store));
+        let shared = Arc::clone(&requests);
         let run = move || {
-            if stands_back {
-                // Not granted, it is as busy as a column for a moment.
-                let _ = crate::process::stand_back();
+            if yields {
+                // If the system refuses, the thread competes with columns for short moments.
+                let _ = crate::process::yield_to_others();
             }
-            its.run(&store);
+            shared.run(&store);
         };
         let thread = thread::Builder::new().name("ahead".to_owned()).spawn(run)?;
-        Ok(Ahead { thread, told })
+        Ok(Populator { thread, requests })
     }
 
-    /// For a column.
-    pub(crate) fn asking(&self) -> Asking {
-        Asking { thread: self.thread.thread().clone(), told: Arc::clone(&self.told) }
+    /// Makes a handle for a column.
+    pub(crate) fn handle(&self) -> PopulatorHandle {
+        let (thread, requests) = (self.thread.thread().clone(), Arc::clone(&self.requests));
+        PopulatorHandle { thread, requests }
     }
 
-    /// Ends it, and waits until it has; but not for long, for where processors are short it may not
-    /// be run for seconds. It holds nothing but the store.
+    /// Stops the thread and waits until it has ended, but not longer than `STOP`: where processors
+    /// are short, the thread may not run for seconds. All it holds is a reference to the store.
     pub(crate) fn stop(self) {
         // Release pairs with the Acquire in `run`.
-        self.told.stopping.store(true, Ordering::Release);
+        self.requests.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
         let since = Instant::now();
         while !self.thread.is_finished() {
@@ -79,49 +83,50 @@ impl Ahead {
             thread::park_timeout(STOP / 100);
         }
         if self.thread.join().is_err() {
-            log::error!("the thread that takes memory ahead of need panicked");
+            log::error!("the thread that populates memory ahead of need panicked");
         }
     }
 }
 
-impl Told {
+impl Requests {
     fn run(&self, store: &Store) {
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            // Relaxed: who sees it late asks in the next loop; the store's numbers are its own.
+            // Relaxed, as every access to `asked`: a column that sees an old value asks in its next
+            // loop, and the store orders its own numbers.
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_ahead() {
                 Ok(true) => {}
                 Ok(false) => self.sleep(store),
                 Err(error) => {
-                    // Columns do without, and do not ask again.
+                    // Columns go on without this thread. `asked` stays true, so none asks again.
                     self.asked.store(true, Ordering::Relaxed);
-                    return log::warn!("no memory is taken ahead of need any more: {error}");
+                    return log::warn!("memory is no longer populated ahead of need: {error}");
                 }
             }
         }
     }
 
-    /// Until somebody asks; what was taken ahead is given back on the way.
+    /// Sleeps until a column asks. After `IDLE` without need, gives memory back in between.
     fn sleep(&self, store: &Store) {
         let (seen, since) = (store.segments_seen(), Instant::now());
-        thread::park_timeout(REST);
+        thread::park_timeout(IDLE);
         // Relaxed: as in `run`.
         let is_asked = self.asked.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
-        if !is_asked && since.elapsed() >= REST && store.rest_ahead(seen) {
+        if !is_asked && since.elapsed() >= IDLE && store.rest_ahead(seen) {
             thread::park();
         }
     }
 }
 
-impl Asking {
-    /// Wakes the thread if the store wants memory ahead of need; once for all columns.
+impl PopulatorHandle {
+    /// Wakes the thread if the store wants memory populated, unless another column has done so.
     #[inline]
-    pub(crate) fn ask(&self, store: &store::Column) {
-        // Relaxed: as in `run`; `unpark` itself is seen by `park`.
+    pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
+        // Relaxed: as in `run`; `unpark` orders what `park` returns to.
         if store.wants_ahead()
-            && !self.told.asked.load(Ordering::Relaxed)
-            && !self.told.asked.swap(true, Ordering::Relaxed)
+            && !self.requests.asked.load(Ordering::Relaxed)
+            && !self.requests.asked.swap(true, Ordering::Relaxed)
         {
             self.thread.unpark();
         }

@@ -1,14 +1,14 @@
-//! The server's seconds: what `exptime` means, and how the store's clock relates to the world's.
+//! The store's clock in seconds: how it relates to Unix time, and what an `exptime` is on it.
 //!
-//! Where: a column's loop sets `now` once per turn; the executor turns exptimes into the store's.
-//! Invariant: the store's clock started at `START`, so second 1 is always in the past, and 0 never
-//! stands for a time.
+//! Where: a column sets `now` once per loop; the executor translates the exptimes of requests.
+//! Invariant: the store's clock starts at `START`, so that second 1 is always in the past, and 0 is
+//! never a time.
 //! Source: memcached 1.6.45 `realtime`, `process_started`, `EXPTIME_TO_POSITIVE_TIME`.
 
 /// What the store's clock showed when the server started (memcached: `ITEM_UPDATE_INTERVAL + 2`).
 pub const START: u32 = 62;
 
-/// Longest exptime that counts from now: 30 days. Above, it is a Unix time.
+/// The longest exptime that is relative to now: 30 days. A larger one is a Unix time.
 pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// A column's view of the time.
@@ -27,7 +27,8 @@ impl Clock {
         Clock { process_started: unix_seconds - i64::from(START), now: START }
     }
 
-    /// A protocol's exptime on the store's clock: 0 stays 0 (never), negative is long past.
+    /// Translates a protocol's exptime to the store's clock. 0 stays 0, which means never; a
+    /// negative one becomes second 1, which is past.
     #[must_use]
     pub fn realtime(&self, exptime: i64) -> u32 {
         if exptime == 0 {

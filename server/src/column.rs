@@ -1,74 +1,74 @@
 //! A column: one thread that owns its connections, executes their requests against the shared store
 //! and answers, batch by batch.
 //!
-//! Where: the loop that everything else is called from.
-//! Invariant: per loop, every ready connection gets one turn, in the order it became ready; the
-//! store's quiescent point comes once per loop, when no turn is on; the store is told before the
-//! thread blocks. A column with nothing to do sleeps.
+//! Where: the loop from which everything on a request's path is called.
+//! Invariant: per loop, every ready connection gets one turn, in the order in which they became
+//! ready. Between turns, once per loop, the column passes a quiescent point of the store, and it
+//! goes offline there before the thread blocks. A column that has nothing to do sleeps.
 
 mod accept;
 mod slab;
 mod spares;
-mod tick;
+mod timers;
 
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use net::{Beat, Calls, Epoll, Interest, Timeout, Waker};
+use net::{Calls, Epoll, Interest, SecondTimer, Timeout, Waker};
 use protocol::Refusal;
 
-use crate::ahead::Asking;
+use crate::ahead::PopulatorHandle;
 use crate::connection::{Arrivals, Next, Received, Waiting};
 use crate::execute::Context;
 use crate::execute::turn::Budget;
 use crate::limits::{self, TURNS_AHEAD};
-use crate::listen::Source;
+use crate::listen::ColumnListener;
 use crate::out::Out;
 pub(crate) use spares::Spares;
 
 use slab::{Slab, TOKEN_OTHER};
-pub(crate) use tick::{Tick, moment};
+pub(crate) use timers::{Timers, coarse_now};
 
-/// The token of the column's waker; listeners follow.
+/// The token of the column's waker. The tokens of its listeners follow.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
-/// The token of what wakes it once per second, behind all listeners.
-const TOKEN_BEAT: u64 = u64::MAX;
+/// The token of the timer that wakes the column once a second, larger than any listener's.
+const TOKEN_TIMER: u64 = u64::MAX;
 
-/// What a column lends to the connection whose turn it is.
+/// The part of a column that the connection whose turn it is may use.
 #[derive(Debug)]
-pub(crate) struct Kit {
+pub(crate) struct ColumnState {
     pub(crate) context: Context,
-    /// The turn's replies.
+    /// The replies of this turn.
     pub(crate) out: Out,
     pub(crate) spares: Spares,
     pub(crate) arrivals: Arrivals,
     pub(crate) waiting: Waiting,
     pub(crate) calls: Arc<Calls>,
-    /// `-R`.
+    /// Most requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
-    /// Values longer than this arrive by `Arrivals`.
+    /// Longer values are received into frames, by `arrivals`.
     pub(crate) log_value_bytes: usize,
-    /// Milliseconds since the server started, taken once per loop.
+    /// Milliseconds since the server started, read once per loop.
     pub(crate) now_ms: u64,
-    /// As `now_ms`, but no loop counts for more than `LOOP_MS_MAX`: how long others stall or wait
-    /// is measured by this.
+    /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
+    /// clock the column measures how long a connection stalls or waits.
     pub(crate) served_ms: u64,
-    /// The store's limit that the bounds below were made from.
+    /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
-    /// Connections hold more than half of what they may: turns are kept short.
+    /// Connections hold more than half of what they may, so that turns are kept short.
     pub(crate) pressed: bool,
 }
 
-impl Kit {
-    fn new(context: Context, calls: Arc<Calls>) -> Kit {
+impl ColumnState {
+    fn new(context: Context, calls: Arc<Calls>) -> ColumnState {
         let settings = &context.shared.settings;
         let log_value_bytes = context.store.log_value_bytes_max();
         let receive_bytes = limits::receive_bytes(log_value_bytes);
-        let mut kit = Kit {
+        let mut state = ColumnState {
             out: Out::for_column(log_value_bytes),
             spares: Spares::new(receive_bytes),
             arrivals: Arrivals::new(settings.evict),
@@ -84,12 +84,12 @@ impl Kit {
             pressed: false,
             context,
         };
-        kit.heed_limit();
-        kit
+        state.follow_memory_limit();
+        state
     }
 
-    /// Follows the store's limit, which may have changed.
-    fn heed_limit(&mut self) {
+    /// Derives the bounds anew if the store's memory limit has changed.
+    fn follow_memory_limit(&mut self) {
         let shared = &self.context.shared;
         let memory_bytes = self.context.store.memory_bytes();
         if memory_bytes == self.memory_bytes {
@@ -102,14 +102,14 @@ impl Kit {
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
-    /// A loop begins at `now_ms`.
+    /// Sets both clocks for a loop that begins at `now_ms`.
     #[inline]
     fn pass_time(&mut self, now_ms: u64) {
         self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
         self.now_ms = now_ms;
     }
 
-    /// What a turn may do.
+    /// How much one turn may do.
     #[inline]
     pub(crate) fn budget(&self) -> Budget {
         let reply_bytes_max =
@@ -117,159 +117,163 @@ impl Kit {
         Budget::new(self.requests_turn_max, reply_bytes_max)
     }
 
-    /// How much of `room` one read may fill.
+    /// Most bytes that one read may take, where the buffer has `room` for as many.
     #[inline]
     pub(crate) fn read_bytes_max(&self, room: usize) -> usize {
         if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
     }
 
-    /// Connections keep or pin more than one `part`th of what they may.
+    /// True if connections keep or pin more than a `divisor`th of what they may.
     #[inline]
-    fn is_pressed(&self, part: usize) -> bool {
-        self.keeps_much(part) || self.pins_much(part)
+    fn is_pressed(&self, divisor: usize) -> bool {
+        self.keeps_much(divisor) || self.pins_much(divisor)
     }
 
+    /// True if they keep more than a `divisor`th of `kept_bytes_max`.
     #[inline]
-    fn keeps_much(&self, part: usize) -> bool {
+    fn keeps_much(&self, divisor: usize) -> bool {
         let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
-        kept + self.waiting.held_bytes > self.kept_bytes_max / part
+        kept + self.waiting.held_bytes > self.kept_bytes_max / divisor
     }
 
+    /// True if they pin more than a `divisor`th of `pinned_bytes_max`.
     #[inline]
-    fn pins_much(&self, part: usize) -> bool {
-        self.waiting.pinned_bytes > self.pinned_bytes_max / part
+    fn pins_much(&self, divisor: usize) -> bool {
+        self.waiting.pinned_bytes > self.pinned_bytes_max / divisor
     }
 }
 
 /// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// Which of the server's columns.
+    /// The column's index among the server's columns.
     number: usize,
-    kit: Kit,
-    /// What turns receive into; all but the first are there once several connections were ready at
-    /// once.
+    state: ColumnState,
+    /// The buffers that turns receive into. All but the first are allocated when several
+    /// connections are ready in one loop for the first time.
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
-    sources: Vec<Source>,
-    /// Listeners that the epoll watches, one bit each.
-    sources_watched: u64,
-    /// Listeners with connections to accept, one bit each.
-    sources_ready: u64,
+    listeners: Vec<ColumnListener>,
+    /// One bit for each listener: the epoll watches it.
+    listeners_watched: u64,
+    /// One bit for each listener: it has connections to accept.
+    listeners_ready: u64,
     connections: Slab,
-    /// Connections whose turn comes in this loop, and in the next.
+    /// Connections that get a turn in this loop, and those that get one in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room, and how many waited before the last loop had some ask again.
-    resting: Vec<u64>,
-    rested: usize,
-    /// No search for stalled connections before then, by `Kit::served_ms`.
+    /// Connections that wait for room in the store, the longest waiting first; and how many waited
+    /// when the last loop began to have some of them ask again.
+    awaiting_room: Vec<u64>,
+    awaiting_room_before: usize,
+    /// The next search for stalled connections begins no earlier, by `ColumnState::served_ms`.
     relief_due_ms: u64,
-    tick: Tick,
+    timers: Timers,
     waker: Arc<Waker>,
-    ahead: Asking,
-    /// Rings once per second, on a column that beats.
-    beat: Option<Beat>,
+    populator: PopulatorHandle,
+    /// `None` on a column that has no work every second.
+    second_timer: Option<SecondTimer>,
     stopping: Arc<AtomicBool>,
 }
 
-/// What a column is made of.
+/// The parameters of `Column::new`.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) number: usize,
     pub(crate) context: Context,
-    pub(crate) sources: Vec<Source>,
+    pub(crate) listeners: Vec<ColumnListener>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
-    pub(crate) ahead: Asking,
-    pub(crate) tick: Tick,
+    pub(crate) populator: PopulatorHandle,
+    pub(crate) timers: Timers,
 }
 
 impl Column {
-    /// A column that is ready to `run`.
+    /// Makes a column that is ready to `run`.
     ///
     /// # Errors
     /// No descriptor is left for its epoll.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Column> {
         let epoll = Epoll::new(limits::EVENTS_MAX)?;
         epoll.add(&*parts.waker, TOKEN_WAKER, Interest::Wake, &parts.calls)?;
-        let beat = parts.tick.first_beat().map(Beat::new).transpose()?;
-        if let Some(beat) = &beat {
-            epoll.add(beat, TOKEN_BEAT, Interest::Wake, &parts.calls)?;
+        let second_timer = parts.timers.first_second().map(SecondTimer::new).transpose()?;
+        if let Some(second_timer) = &second_timer {
+            epoll.add(second_timer, TOKEN_TIMER, Interest::Wake, &parts.calls)?;
         }
-        let kit = Kit::new(parts.context, parts.calls);
+        let state = ColumnState::new(parts.context, parts.calls);
         let mut column = Column {
             number: parts.number,
             buffers: std::array::from_fn(|at| match at {
-                0 => vec![0; kit.spares.large_bytes()],
+                0 => vec![0; state.spares.large_bytes()],
                 _ => Vec::new(),
             }),
-            kit,
+            state,
             epoll,
-            sources: parts.sources,
-            sources_watched: 0,
-            sources_ready: 0,
+            listeners: parts.listeners,
+            listeners_watched: 0,
+            listeners_ready: 0,
             connections: Slab::default(),
             queue: Vec::new(),
             queue_next: Vec::new(),
-            resting: Vec::new(),
-            rested: 0,
+            awaiting_room: Vec::new(),
+            awaiting_room_before: 0,
             relief_due_ms: 0,
-            tick: parts.tick,
+            timers: parts.timers,
             waker: parts.waker,
-            ahead: parts.ahead,
-            beat,
+            populator: parts.populator,
+            second_timer,
             stopping: parts.stopping,
         };
-        column.watch_sources()?;
+        column.watch_listeners()?;
         Ok(column)
     }
 
-    /// Serves until told to stop.
+    /// Serves until the server stops.
     ///
     /// # Errors
-    /// The kernel refuses to wait for events; never on a sound system.
+    /// `epoll_wait` fails, which it never does on a sound system.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         self.tell_holding();
-        // Acquire, pairs with the release in `Server::stop`.
+        // Acquire pairs with the Release in `Server::stop`.
         while !self.stopping.load(Ordering::Acquire) {
             self.wait()?;
             self.turns();
             self.accept_ready();
-            self.kit.context.store.quiesce();
-            self.tick.worked(self.kit.context.store.maintain());
-            self.ahead.ask(&self.kit.context.store);
+            self.state.context.store.quiesce();
+            self.timers.worked(self.state.context.store.maintain());
+            self.populator.wake_if_wanted(&self.state.context.store);
             self.housekeeping();
         }
         let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();
         for token in tokens {
             self.close(token);
         }
-        self.kit.context.store.offline();
+        self.state.context.store.offline();
         Ok(())
     }
 
-    /// Waits until something is ready, not at all when there is work left, and queues what is.
+    /// Waits for events, but not while there is work left, and queues the connections that are
+    /// ready.
     fn wait(&mut self) -> std::io::Result<()> {
-        self.tick.watch(self.kit.arrivals.any(), self.kit.now_ms);
+        self.timers.watch_arrivals(self.state.arrivals.any(), self.state.now_ms);
         let timeout = self.timeout();
         let blocks = timeout != Timeout::Zero;
         if blocks {
-            self.kit.context.store.offline();
+            self.state.context.store.offline();
         }
-        let events = self.epoll.wait(timeout, &self.kit.calls)?;
+        let events = self.epoll.wait(timeout, &self.state.calls)?;
         if blocks {
-            self.kit.context.store.online();
+            self.state.context.store.online();
         }
         for event in events {
             if event.token >= TOKEN_OTHER {
                 if event.token == TOKEN_WAKER {
                     self.waker.clear();
-                } else if event.token == TOKEN_BEAT {
-                    self.beat.iter().for_each(Beat::clear);
+                } else if event.token == TOKEN_TIMER {
+                    self.second_timer.iter().for_each(SecondTimer::clear);
                 } else {
-                    self.sources_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
+                    self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }
             } else if let Some(connection) = self.connections.get(event.token) {
                 if event.readable {
@@ -280,41 +284,43 @@ impl Column {
                 }
             }
         }
-        let now_ms = self.tick.now(&mut self.kit.context);
-        self.kit.pass_time(now_ms);
-        self.wake_resting();
+        let now_ms = self.timers.now(&mut self.state.context);
+        self.state.pass_time(now_ms);
+        self.retry_for_room();
         Ok(())
     }
 
-    /// How long to wait: not at all when there is work left, and not for long while connections
-    /// wait for room.
+    /// How long to wait for events: not at all while there is work left, and only `ROOM_RETRY`
+    /// while connections wait for room.
     #[inline]
     fn timeout(&self) -> Timeout {
-        // Where one of those that asked has got on, so may the next.
-        let goes_on = self.resting.len() < self.rested && !self.resting.is_empty();
+        // If a connection that asked again found room, the next one may find room as well.
+        let goes_on =
+            self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
         if !self.queue.is_empty() || goes_on {
             return Timeout::Zero;
         }
-        match self.tick.timeout(self.kit.now_ms) {
+        match self.timers.timeout(self.state.now_ms) {
             Timeout::Zero => Timeout::Zero,
-            _ if !self.resting.is_empty() => Timeout::Exactly(limits::REST),
+            _ if !self.awaiting_room.is_empty() => Timeout::Exactly(limits::ROOM_RETRY),
             timeout => timeout,
         }
     }
 
-    /// Gives connections that wait for room another turn, a few at a time: the column has passed a
-    /// quiescent point since, and done other work.
+    /// Gives a few of the connections that wait for room another turn. The column has passed a
+    /// quiescent point since their last turn and has done other work, so there may be room now.
     #[inline]
-    fn wake_resting(&mut self) {
-        self.rested = self.resting.len();
-        if self.rested > 0 {
-            let woken = self.rested.min(limits::REST_TURNS_MAX);
-            self.queue.extend(self.resting.drain(..woken));
+    fn retry_for_room(&mut self) {
+        self.awaiting_room_before = self.awaiting_room.len();
+        if self.awaiting_room_before > 0 {
+            let woken = self.awaiting_room_before.min(limits::ROOM_RETRIES_MAX);
+            self.queue.extend(self.awaiting_room.drain(..woken));
         }
     }
 
-    /// One turn for each connection in the queue. A few are received from before the first of them
-    /// is executed, so that what their requests look up is on its way.
+    /// Gives each connection in the queue one turn. The column receives from up to `TURNS_AHEAD`
+    /// connections before it executes the first one's requests: meanwhile the processor fetches the
+    /// memory that the requests look up.
     fn turns(&mut self) {
         let mut queue = mem::take(&mut self.queue);
         for tokens in queue.chunks(TURNS_AHEAD) {
@@ -329,53 +335,53 @@ impl Column {
         self.queue = mem::replace(&mut self.queue_next, queue);
     }
 
-    /// One turn for each of at most `TURNS_AHEAD` connections.
+    /// Gives each of at most `TURNS_AHEAD` connections one turn.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut received = [Received::Unasked; TURNS_AHEAD];
         let mut hints = [None; TURNS_AHEAD];
         for (at, &token) in tokens.iter().enumerate() {
             if self.buffers[at].is_empty() {
-                self.buffers[at] = vec![0; self.kit.spares.large_bytes()];
+                self.buffers[at] = vec![0; self.state.spares.large_bytes()];
             }
             received[at] = self.receive(token, at);
-            // The last one's memory would have no time to come.
+            // Not for the last connection: it is executed too soon for a prefetch to help.
             if let Received::Input(bytes) = received[at]
                 && at + 1 < tokens.len()
                 && let Some(connection) = self.connections.get(token)
             {
-                hints[at] = connection.hint(&self.kit, &self.buffers[at][..bytes]);
+                hints[at] = connection.hint(&self.state, &self.buffers[at][..bytes]);
             }
         }
         for hint in hints.into_iter().flatten() {
-            self.kit.context.store.prefetch_item(hint);
+            self.state.context.store.prefetch_item(hint);
         }
         for (at, &token) in tokens.iter().enumerate() {
             self.finish(token, at, received[at]);
         }
     }
 
-    /// The first part of a turn, into the buffer `at`.
+    /// The first part of a turn: receives into the buffer `at`.
     #[inline]
     fn receive(&mut self, token: u64, at: usize) -> Received {
         let Some(connection) = self.connections.get(token) else { return Received::Unasked };
         connection.queued = false;
-        connection.receive(&mut self.kit, &mut self.buffers[at])
+        connection.receive(&mut self.state, &mut self.buffers[at])
     }
 
-    /// The second part of a turn, and what follows from it.
+    /// The second part of a turn: executes, answers, and does what the connection needs next.
     #[inline]
     fn finish(&mut self, token: u64, at: usize, received: Received) {
         let Some(connection) = self.connections.get(token) else { return };
-        let next = connection.finish(&mut self.kit, &mut self.buffers[at], received);
+        let next = connection.finish(&mut self.state, &mut self.buffers[at], received);
         match next {
             Next::Again => {
                 connection.queued = true;
                 self.queue_next.push(token);
             }
-            Next::Rest => {
+            Next::AwaitRoom => {
                 connection.queued = true;
-                self.resting.push(token);
+                self.awaiting_room.push(token);
             }
             Next::Sleep | Next::AwaitWrite | Next::Close => {}
         }
@@ -385,26 +391,26 @@ impl Column {
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // It fails only for a descriptor that is not watched; ours is until it is closed.
-            let _watched = self.epoll.change(connection.stream(), token, on, &self.kit.calls);
+            // This fails only for a descriptor that is not watched; a stream's is until it closes.
+            let _watched = self.epoll.change(connection.stream(), token, on, &self.state.calls);
         }
-        self.kit.pressed = self.kit.is_pressed(2);
-        if self.kit.pressed {
+        self.state.pressed = self.state.is_pressed(2);
+        if self.state.pressed {
             self.relieve();
         }
     }
 
-    /// When connections hold too much together, closes that one of those that hold such which has
-    /// not moved for longest.
+    /// While connections together keep or pin too much, closes the one that has not moved for
+    /// longest among those that do.
     #[cold]
     fn relieve(&mut self) {
-        while self.kit.is_pressed(2) {
-            let served_ms = self.kit.served_ms;
-            // Between the half and the whole of a share only the stalled go, and looking for them
-            // among all connections is not worth doing in every turn.
-            let over = self.kit.is_pressed(1);
-            let part = if over { 1 } else { 2 };
-            let (keeps, pins) = (self.kit.keeps_much(part), self.kit.pins_much(part));
+        while self.state.is_pressed(2) {
+            let served_ms = self.state.served_ms;
+            // While they hold between half and all of what they may, only stalled connections are
+            // closed. To search all connections for those in every turn would cost too much.
+            let over = self.state.is_pressed(1);
+            let divisor = if over { 1 } else { 2 };
+            let (keeps, pins) = (self.state.keeps_much(divisor), self.state.pins_much(divisor));
             if !over && served_ms < self.relief_due_ms {
                 return;
             }
@@ -420,59 +426,59 @@ impl Column {
                 return;
             }
             if let Some(connection) = self.connections.get(token) {
-                connection.send_refusal(Refusal::NoMemoryRequest, &self.kit);
+                connection.send_refusal(Refusal::NoMemoryRequest, &self.state);
             }
             self.close(token);
         }
     }
 
-    /// Drops a connection and what it holds.
+    /// Closes a connection and releases what it holds.
     fn close(&mut self, token: u64) {
         if let Some(mut connection) = self.connections.remove(token) {
-            connection.release(&mut self.kit);
-            // Relaxed: a count; nothing else is read on its strength. Pairs with `admit`.
-            self.kit.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            connection.release(&mut self.state);
+            // Relaxed: a count that orders nothing. Pairs with the addition in `admit`.
+            self.state.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// What has its own time: listeners that rested, connections idle for too long.
+    /// Does what is due: to resume listeners, to drop stalled values, to close idle connections.
     fn housekeeping(&mut self) {
-        self.kit.heed_limit();
+        self.state.follow_memory_limit();
         self.tell_holding();
-        if self.tick.rest_is_over(self.kit.now_ms) {
-            self.resume_sources();
+        if self.timers.listeners_rest_is_over(self.state.now_ms) {
+            self.resume_listeners();
         }
-        if self.tick.arrivals_are_due(self.kit.now_ms) {
-            self.kit.arrivals.drop_stalled(self.kit.served_ms);
+        if self.timers.arrivals_are_due(self.state.now_ms) {
+            self.state.arrivals.drop_stalled(self.state.served_ms);
         }
-        if self.tick.second_has_passed(self.kit.now_ms) {
+        if self.timers.second_has_passed(self.state.now_ms) {
             self.close_idle();
         }
     }
 
-    /// What is held beside the store, for `stats`.
+    /// Publishes what the column holds beside the store, for `stats`.
     fn tell_holding(&self) {
-        let Kit { context, spares, arrivals, waiting, out, .. } = &self.kit;
+        let ColumnState { context, spares, arrivals, waiting, out, .. } = &self.state;
         let Some(holding) = context.shared.holding.get(self.number) else { return };
-        let (places, place_bytes) = self.connections.places();
+        let (entries, entry_bytes) = self.connections.entries();
         let buffers: usize = self.buffers.iter().map(Vec::len).sum();
-        holding.connection_structures.set(places as u64);
-        holding.connection_bytes.set((place_bytes + arrivals.held_bytes()) as u64);
-        let stock = spares.stock_bytes();
-        holding.read_buf_bytes.set((buffers + stock + spares.held_bytes()) as u64);
-        holding.read_buf_bytes_free.set(stock as u64);
+        holding.connection_structures.set(entries as u64);
+        holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
+        let spare = spares.spare_bytes();
+        holding.read_buf_bytes.set((buffers + spare + spares.held_bytes()) as u64);
+        holding.read_buf_bytes_free.set(spare as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
-        holding.resting.set(self.resting.len() as u64);
+        holding.awaiting_room.set(self.awaiting_room.len() as u64);
     }
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.
     fn close_idle(&mut self) {
-        let limit_seconds = self.kit.context.shared.settings.idle_seconds_max;
+        let limit_seconds = self.state.context.shared.settings.idle_seconds_max;
         if limit_seconds == 0 {
             return;
         }
         let limit_ms = u64::from(limit_seconds) * 1000;
-        let now_ms = self.kit.now_ms;
+        let now_ms = self.state.now_ms;
         let idle: Vec<u64> = self
             .connections
             .iter()
@@ -480,7 +486,7 @@ impl Column {
             .map(|(token, _)| token)
             .collect();
         for token in idle {
-            self.kit.context.counters.idle_kicks.add(1);
+            self.state.context.counters.idle_kicks.add(1);
             self.close(token);
         }
     }

@@ -21,7 +21,7 @@ use store::Prefetched;
 pub(crate) use arrival::Arrivals;
 pub(crate) use output::Waiting;
 
-use crate::column::Kit;
+use crate::column::ColumnState;
 use crate::execute::turn;
 use crate::limits::VALUE_READS_MAX;
 use crate::out::Out;
@@ -36,7 +36,7 @@ pub(crate) enum Next {
     /// Another turn in the next loop.
     Again,
     /// Another turn a little later: it waits for room in the store.
-    Rest,
+    AwaitRoom,
     /// Nothing until its socket takes more.
     AwaitWrite,
     /// Drops it.
@@ -74,13 +74,14 @@ pub(crate) struct Connection {
     /// Close as soon as the replies are out.
     closing: bool,
     /// The request it is at, or its large value, has waited for room since then, by
-    /// `Kit::served_ms`.
+    /// `ColumnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When it last received, executed or sent something: by `Kit::served_ms`, and by the clock.
+    /// When it last received, executed or sent something: by `ColumnState::served_ms`, and by
+    /// `ColumnState::now_ms`.
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
 }
@@ -118,7 +119,7 @@ impl Connection {
 
     /// The first part of a turn: one read into `buffer`, if it is to read at all.
     #[inline]
-    pub(crate) fn receive(&mut self, kit: &mut Kit, buffer: &mut [u8]) -> Received {
+    pub(crate) fn receive(&mut self, state: &mut ColumnState, buffer: &mut [u8]) -> Received {
         if self.out.is_some() || self.resumable {
             return Received::Unasked;
         }
@@ -126,11 +127,11 @@ impl Connection {
             return Received::Nothing(Next::Sleep);
         }
         if let Some(arrival) = self.arrival
-            && kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.served_ms)
+            && state.arrivals.must_wait(arrival, &mut state.context.store, state.served_ms)
         {
-            return Received::Nothing(Next::Rest);
+            return Received::Nothing(Next::AwaitRoom);
         }
-        match self.read(kit, buffer) {
+        match self.read(state, buffer) {
             Got::Bytes(bytes) => Received::Input(bytes),
             Got::Empty => {
                 self.readable = false;
@@ -143,7 +144,7 @@ impl Connection {
     /// Between the two parts of a turn, when other connections are received from meanwhile: has
     /// what the first request of `input` looks up brought near.
     #[inline]
-    pub(crate) fn hint(&self, kit: &Kit, input: &[u8]) -> Option<Prefetched> {
+    pub(crate) fn hint(&self, state: &ColumnState, input: &[u8]) -> Option<Prefetched> {
         if self.arrival.is_some() {
             return None;
         }
@@ -154,7 +155,7 @@ impl Connection {
                 _ => return None,
             },
         };
-        Some(kit.context.store.prefetch(key))
+        Some(state.context.store.prefetch(key))
     }
 
     /// The second part of a turn: the requests in what was received into `buffer` executed, and
@@ -162,82 +163,82 @@ impl Connection {
     #[inline]
     pub(crate) fn finish(
         &mut self,
-        kit: &mut Kit,
+        state: &mut ColumnState,
         buffer: &mut Vec<u8>,
         received: Received,
     ) -> Next {
         match received {
             Received::Nothing(next) => {
-                if next == Next::Rest {
-                    self.note_move(kit); // it is we who do not read
+                if next == Next::AwaitRoom {
+                    self.note_move(state); // it is we who do not read
                 }
                 return next;
             }
-            Received::Unasked if self.out.is_some() => return self.send_rest(kit),
+            Received::Unasked if self.out.is_some() => return self.send_rest(state),
             Received::Unasked => {
                 let held = mem::take(&mut self.held);
-                self.note_move(kit);
-                let (stop, used) = self.execute(kit, held.bytes());
-                self.stopped(stop, used, kit.served_ms);
-                self.held = held.after(used, !self.resumable, self.closing, &mut kit.spares);
+                self.note_move(state);
+                let (stop, used) = self.execute(state, held.bytes());
+                self.stopped(stop, used, state.served_ms);
+                self.held = held.after(used, !self.resumable, self.closing, &mut state.spares);
             }
             Received::Input(bytes) => {
-                let (stop, used) = self.execute(kit, &buffer[..bytes]);
-                self.stopped(stop, used, kit.served_ms);
+                let (stop, used) = self.execute(state, &buffer[..bytes]);
+                self.stopped(stop, used, state.served_ms);
                 // The parser never asks for more than the buffer holds; if it did, this would
                 // spin.
                 self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
                 if used < bytes && !self.closing {
                     let waits = !self.resumable || self.waits_since_ms.is_some();
-                    let exact = waits || kit.pressed;
-                    self.held = Held::keep(buffer, used..bytes, exact, &mut kit.spares);
+                    let exact = waits || state.pressed;
+                    self.held = Held::keep(buffer, used..bytes, exact, &mut state.spares);
                 }
             }
         }
-        self.send(kit)
+        self.send(state)
     }
 
     /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.
     #[inline]
-    fn read(&mut self, kit: &mut Kit, buffer: &mut [u8]) -> Got {
+    fn read(&mut self, state: &mut ColumnState, buffer: &mut [u8]) -> Got {
         let kept = self.held.bytes().len();
         if kept > 0 {
             buffer[..kept].copy_from_slice(self.held.bytes());
         }
-        let room = kit.read_bytes_max(buffer.len() - kept);
+        let room = state.read_bytes_max(buffer.len() - kept);
         let free = &mut buffer[kept..kept + room];
         let got = match self.arrival {
             None => {
-                let got = self.stream.read(free, &kit.calls);
-                self.note_read(kit, got, free.len());
+                let got = self.stream.read(free, &state.calls);
+                self.note_read(state, got, free.len());
                 got
             }
-            Some(arrival) => self.read_value(kit, arrival, free),
+            Some(arrival) => self.read_value(state, arrival, free),
         };
         let Got::Bytes(bytes) = got else { return got };
         if kept > 0 {
-            mem::take(&mut self.held).release(&mut kit.spares);
+            mem::take(&mut self.held).release(&mut state.spares);
         }
         Got::Bytes(kept + bytes)
     }
 
     /// Reads what a large value still lacks straight into its place, at most `VALUE_READS_MAX`
     /// times; with its last bytes, what follows it into `free`. Says how much is in `free`.
-    fn read_value(&mut self, kit: &mut Kit, arrival: u32, free: &mut [u8]) -> Got {
+    fn read_value(&mut self, state: &mut ColumnState, arrival: u32, free: &mut [u8]) -> Got {
         for reads_left in (0..VALUE_READS_MAX).rev() {
-            let (space, missing) = kit.arrivals.space(arrival, &mut kit.context.store);
+            let (space, missing) = state.arrivals.space(arrival, &mut state.context.store);
             let room = space.len();
             if room == missing {
-                let got = self.stream.read_both(space, free, &kit.calls);
-                self.note_read(kit, got, room + free.len());
+                let got = self.stream.read_both(space, free, &state.calls);
+                self.note_read(state, got, room + free.len());
                 let Got::Bytes(bytes) = got else { return got };
-                kit.arrivals.filled(arrival, bytes.min(room), kit.served_ms);
+                state.arrivals.filled(arrival, bytes.min(room), state.served_ms);
                 return Got::Bytes(bytes.saturating_sub(room));
             }
-            let got = self.stream.read(space, &kit.calls);
-            self.note_read(kit, got, room);
+            let got = self.stream.read(space, &state.calls);
+            self.note_read(state, got, room);
             match got {
-                Got::Bytes(bytes) => kit.arrivals.filled(arrival, bytes, kit.served_ms),
+                Got::Bytes(bytes) => state.arrivals.filled(arrival, bytes, state.served_ms),
                 Got::Empty if reads_left + 1 < VALUE_READS_MAX => {
                     self.readable = false;
                     break;
@@ -245,7 +246,7 @@ impl Connection {
                 _ => return got,
             }
             if !self.readable
-                || kit.arrivals.must_wait(arrival, &mut kit.context.store, kit.served_ms)
+                || state.arrivals.must_wait(arrival, &mut state.context.store, state.served_ms)
             {
                 break;
             }
@@ -255,19 +256,19 @@ impl Connection {
 
     /// A read with `room` bytes of room is done.
     #[inline]
-    fn note_read(&mut self, kit: &Kit, got: Got, room: usize) {
+    fn note_read(&mut self, state: &ColumnState, got: Got, room: usize) {
         let Got::Bytes(bytes) = got else { return };
         if bytes < room && !self.ended {
             // A short read: the socket is empty, and the next byte will be announced.
             self.readable = false;
         }
-        kit.context.counters.bytes_read.add(bytes as u64);
-        self.note_move(kit);
+        state.context.counters.bytes_read.add(bytes as u64);
+        self.note_move(state);
     }
 
     #[inline]
-    fn note_move(&mut self, kit: &Kit) {
-        (self.moved_ms, self.active_ms) = (kit.served_ms, kit.now_ms);
+    fn note_move(&mut self, state: &ColumnState) {
+        (self.moved_ms, self.active_ms) = (state.served_ms, state.now_ms);
     }
 
     #[inline]
@@ -291,20 +292,20 @@ impl Connection {
     }
 
     /// Gives back everything it borrowed from the column.
-    pub(crate) fn release(&mut self, kit: &mut Kit) {
-        mem::take(&mut self.held).release(&mut kit.spares);
+    pub(crate) fn release(&mut self, state: &mut ColumnState) {
+        mem::take(&mut self.held).release(&mut state.spares);
         if let Some(out) = self.out.take() {
-            kit.waiting.remove(&out);
+            state.waiting.remove(&out);
         }
         if let Some(arrival) = self.arrival.take() {
-            kit.arrivals.remove(arrival);
+            state.arrivals.remove(arrival);
         }
     }
 
     /// Sends why it is about to be closed, as far as the socket takes it.
-    pub(crate) fn send_refusal(&mut self, refusal: Refusal, kit: &Kit) {
+    pub(crate) fn send_refusal(&mut self, refusal: Refusal, state: &ColumnState) {
         if self.out.is_none() {
-            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &kit.calls);
+            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &state.calls);
         }
     }
 }

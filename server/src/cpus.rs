@@ -1,8 +1,8 @@
-//! The processors this process may use: by affinity, and by the quota of its control group.
+//! The processors that this process may use, by its affinity and by its control groups' quota.
 //!
-//! Where: asked once, before the command line is read; gives `-t` its default and columns the
-//! processors they are pinned to.
-//! Invariant: never empty, never a processor outside the affinity mask.
+//! Where: asked once, before the command line is read. The default of `-t` and the processors to
+//! which columns are pinned follow from it.
+//! Invariant: the list of processors is never empty, and has none outside the affinity mask.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
 
@@ -10,37 +10,38 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What this process may use.
+/// The processors that this process may use, and for how much time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// Processor numbers of the affinity mask, one of each core before its siblings.
+    /// Numbers of the processors in the affinity mask: one of each core first, then its siblings.
     pub list: Vec<usize>,
-    /// Processors' worth of time the control groups grant, rounded up; `None` = no limit.
+    /// Processor time that the control groups grant, in processors, rounded up; `None`: no limit.
     pub quota: Option<usize>,
 }
 
 impl Cpus {
-    /// How many columns these processors carry: at least 1.
+    /// The number of columns to run on these processors, at least 1.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.list.len().min(self.quota.unwrap_or(usize::MAX)).max(1)
     }
 
-    /// The processors to pin columns to. Empty where a quota leaves more processors than time: the
-    /// neighbours on the box would be pinned to the same first few, while the rest stay idle.
+    /// The processors to pin columns to. Empty if the quota grants time on fewer processors than
+    /// there are: every server on this machine would pin itself to the same first few processors,
+    /// and the others would stay idle.
     #[must_use]
     pub fn to_pin(&self) -> &[usize] {
         if self.columns() < self.list.len() { &[] } else { &self.list }
     }
 }
 
-/// Asks the system. `root` is `/`, but for tests.
+/// Asks the system. `root` is `/`, except in tests.
 #[must_use]
 pub fn usable(root: &Path) -> Cpus {
     Cpus { list: cores_first(root, affinity()), quota: quota(root) }
 }
 
-/// The affinity mask, ascending.
+/// The processors of the affinity mask, ascending.
 fn affinity() -> Vec<usize> {
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
         let list: Vec<usize> =
@@ -49,12 +50,12 @@ fn affinity() -> Vec<usize> {
             return list;
         }
     }
-    // A machine with more processors than the mask has bits.
+    // The machine has more processors than the mask has bits.
     (0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).collect()
 }
 
-/// Puts the first processor of every core before all second ones, so that the first few columns
-/// do not share cores.
+/// Sorts the first processor of every core before every core's second one, so that the first few
+/// columns do not share cores.
 fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     let mut seen = std::collections::HashMap::new();
     let ranks: Vec<usize> = list
@@ -73,14 +74,14 @@ fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     list
 }
 
-/// The tightest quota of this process's control groups and of all that hold them.
+/// The lowest quota of this process's control groups and of the groups that contain them.
 fn quota(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     let mut tightest = None;
     let mut visited = HashSet::new();
     for line in groups.lines() {
-        // "ID:CONTROLLERS:PATH"; version 2 has ID 0 and no controllers.
+        // "ID:CONTROLLERS:PATH". In version 2, ID is 0 and CONTROLLERS is empty.
         let mut fields = line.splitn(3, ':');
         let (Some(id), Some(controllers), Some(path)) =
             (fields.next(), fields.next(), fields.next())
@@ -106,7 +107,7 @@ fn quota(root: &Path) -> Option<usize> {
     tightest
 }
 
-/// Where the hierarchy is mounted, with the group's path below that place.
+/// The mount points of the hierarchy, each with the group's path below it.
 fn mounted(mounts: &str, unified: bool, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -120,25 +121,26 @@ fn mounted(mounts: &str, unified: bool, path: &Path) -> Vec<(PathBuf, PathBuf)> 
             kind == "cgroup" && options.split(',').any(|option| option == "cpu")
         };
         let mut before = before.split(' ').skip(3);
-        let (Some(mount_root), Some(place), true) = (before.next(), before.next(), fits) else {
+        let (Some(mount_root), Some(point), true) = (before.next(), before.next(), fits) else {
             continue;
         };
-        // Within a container the path may lie outside what is mounted: then the mount is ours.
+        // In a container, the path may lie outside of what is mounted. Then the mount point itself
+        // is this process's group.
         let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
-        let below = below.components().filter(|part| matches!(part, Component::Normal(_)));
-        found.push((PathBuf::from(place), below.collect()));
+        let below = below.components().filter(|name| matches!(name, Component::Normal(_)));
+        found.push((PathBuf::from(point), below.collect()));
     }
     found
 }
 
-/// `cpu.max`: "QUOTA PERIOD" or "max PERIOD", in microseconds.
+/// The quota of a version 2 group: `cpu.max` is "QUOTA PERIOD" or "max PERIOD", in microseconds.
 fn limit_v2(group: &Path) -> Option<usize> {
     let text = fs::read_to_string(group.join("cpu.max")).ok()?;
     let mut fields = text.split_whitespace();
     rounded_up(fields.next()?, fields.next()?)
 }
 
-/// `cpu.cfs_quota_us` (-1 = none) and `cpu.cfs_period_us`.
+/// The quota of a version 1 group: `cpu.cfs_quota_us` (-1 for none) and `cpu.cfs_period_us`.
 fn limit_v1(group: &Path) -> Option<usize> {
     let quota = fs::read_to_string(group.join("cpu.cfs_quota_us")).ok()?;
     let period = fs::read_to_string(group.join("cpu.cfs_period_us")).ok()?;
@@ -154,7 +156,7 @@ fn rounded_up(quota: &str, period: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A fake root directory; removed when dropped.
+    /// A directory that stands for `/`, removed when dropped.
     struct Root(PathBuf);
 
     impl Root {
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn container_sees_only_its_own_mount() {
-        // The path names the host's group; what is mounted is that group itself.
+        // The path names a group of the host; the mount point is that group itself.
         let mounts = "32 23 0:28 /docker/x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
         let files = [
             ("proc/self/cgroup", "4:cpu:/docker/x\n"),

@@ -1,9 +1,9 @@
-//! The command line: one row per flag, from which parsing, `-h` and every refusal derive.
+//! The command line: one row per flag, from which parsing, `-h` and refusals follow.
 //!
-//! Where: `main` calls `parse` before anything else exists.
-//! Invariant: every flag memcached 1.6.45 knows is a row here, and does what it does there, or is
-//! reported to do nothing, or is refused. What promises security, a listener or durability that
-//! does not exist is refused, never taken silently.
+//! Where: `main` calls `parse` first.
+//! Invariant: every flag of memcached 1.6.45 is a row. It has memcached's effect, or is reported to
+//! have none, or is refused. A flag that promises security, a listener or durability that this
+//! server does not have is refused.
 //! Source: memcached 1.6.45 `main` (getopt_long), `usage`; getsubopt(3).
 
 mod extended;
@@ -21,20 +21,20 @@ use std::path::PathBuf;
 use crate::cpus::Cpus;
 use crate::settings::Settings;
 
-/// Exit status for a value out of range, as memcached's `return 1`.
+/// Exit status for a value out of range: memcached's `return 1`.
 const FAILURE: u8 = 1;
 /// Exit status for a wrong combination or an unsupported feature (`EX_USAGE`).
 const USAGE: u8 = 64;
-/// Most threads memcached starts without a warning.
+/// Most threads that memcached starts without a warning.
 const COLUMNS_SANE: usize = 64;
-/// Most columns there can be.
+/// Most columns.
 pub const COLUMNS_MAX: usize = 1024;
 
 /// Why the command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
-    /// One or more lines for stderr, saying what to do.
+    /// One or more lines for stderr that say what to do.
     pub text: String,
     /// The exit status.
     pub status: u8,
@@ -53,40 +53,40 @@ impl Refusal {
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Asked {
-    /// Print this to stdout and exit with 0.
+    /// To print this text to stdout and exit with 0.
     Print(String),
-    /// Serve. The notes go to stderr.
+    /// To serve with these settings. The notes go to stderr.
     Serve(Box<Settings>, Vec<String>),
 }
 
-/// Does a flag take a value, and what is it called in `-h`?
+/// Whether a flag takes a value, and what `-h` calls the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Nothing,
     Value(&'static str),
-    /// `--long` or `--long=value`; the value means nothing (memcached's `--verbose`).
+    /// `--long` or `--long=value`, whose value is ignored (memcached's `--verbose`).
     Optional,
 }
 
 /// What a flag does.
 #[derive(Clone, Copy)]
 enum Does {
-    /// Changes the settings. The text is empty for a flag without a value.
+    /// Changes the settings, given the flag's value or an empty text.
     Sets(fn(&mut Draft, &str) -> Result<(), Refusal>),
-    /// Is checked as memcached checks it, and then reported: nothing here corresponds.
+    /// Has no effect here: the value is checked as memcached checks it, and a note says `why`.
     Nothing { check: fn(&str) -> Result<(), Refusal>, why: &'static str },
-    /// Is refused: it would promise what is not there.
+    /// Is refused, for this reason: the server does not have what the flag promises.
     Refused(&'static str),
 }
 
 /// One flag.
 struct Flag {
-    /// `None` only for a flag of ours.
+    /// `None` only for flags that memcached does not have.
     short: Option<char>,
-    /// Empty for none.
+    /// Empty if the flag has no long name.
     long: &'static str,
     takes: Takes,
-    /// Lines of `-h`.
+    /// The lines of `-h` that explain the flag.
     help: &'static [&'static str],
     does: Does,
 }
@@ -100,15 +100,15 @@ fn flags() -> impl Iterator<Item = &'static Flag> {
 struct Draft {
     settings: Settings,
     notes: Vec<String>,
-    /// Values of `-l`.
+    /// The addresses of `-l`.
     inter: Vec<String>,
-    /// `-o no_pin`.
+    /// False after `-o no_pin`.
     pin: bool,
-    /// Set by the first of -h, -V, -i, which ends the parsing.
+    /// What the first of -h, -V and -i prints; that flag ends the parsing.
     print: Option<String>,
 }
 
-/// Parses the arguments after the program's name. `cpus` gives `-t` its default.
+/// Parses the arguments that follow the program's name. The default of `-t` comes from `cpus`.
 ///
 /// # Errors
 /// A flag is unknown, refused, or has a wrong value.
@@ -151,7 +151,7 @@ fn find_short(short: char) -> Result<&'static Flag, Refusal> {
         .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))
 }
 
-/// A long name, or the beginning of exactly one, as getopt_long takes it.
+/// Finds a flag by its long name, or by the beginning of exactly one, as getopt_long does.
 fn find_long(long: &str) -> Result<&'static Flag, Refusal> {
     if let Some(flag) = flags().find(|flag| flag.long == long) {
         return Ok(flag);
@@ -182,7 +182,7 @@ fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, R
         .map_err(|_| Refusal::value(format!("{name}: the value is not valid UTF-8")))
 }
 
-/// "-p" for messages.
+/// The flag's name in messages, such as `-p`.
 fn named(flag: &Flag) -> String {
     flag.short.map_or_else(|| format!("--{}", flag.long), |short| format!("-{short}"))
 }
@@ -192,7 +192,7 @@ impl Draft {
         self.act(&named(flag), flag.does, value)
     }
 
-    /// Does what a row says, for flags and for `-o` options alike.
+    /// Does what the row of a flag or of an `-o` option says.
     fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), Refusal> {
         match does {
             Does::Sets(set) => set(self, value),
@@ -208,7 +208,7 @@ impl Draft {
         }
     }
 
-    /// What can only be judged with all flags read.
+    /// Completes the settings by what depends on several flags.
     fn finish(mut self, cpus: &Cpus) -> Result<Asked, Refusal> {
         limits::check_item_bytes(&self.settings)?;
         self.settings.listen = listen::listeners(&mut self)?;
@@ -223,7 +223,7 @@ impl Draft {
             );
         }
         if self.settings.daemonize {
-            // The process will leave this directory.
+            // The process will change its working directory.
             for path in [&mut self.settings.pid_path, &mut self.settings.unix_path] {
                 *path = path.take().map(absolute);
             }
@@ -236,7 +236,7 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// A number within bounds, or memcached's words for a wrong one.
+/// Parses a number within `bounds`; the refusal of any other text begins with `wrong`.
 fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, Refusal> {
     text.parse::<i64>()
         .ok()

@@ -1,9 +1,10 @@
-//! The server: columns over the store, and all that an operator sees.
+//! The server: columns over one store, the command line, statistics.
 //!
-//! Where: composes `net`, `protocol` and `store`. A packet's path through it: `run` and `listen`
-//! open the doors, `column` loops, `connection` receives, `execute` carries out, `out` sends.
-//! Invariant: a request is received, executed and answered by one thread; nothing on that path
-//! allocates, blocks or logs.
+//! Where: composes `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
+//! listeners. A request passes `column`, the loop; `connection`, which receives it; `execute`; and
+//! `out`, which sends the reply.
+//! Invariant: one thread receives, executes and answers a request. Nothing on that path allocates,
+//! blocks or logs.
 
 mod ahead;
 mod column;

@@ -2,8 +2,8 @@
 //!
 //! Where: once, before there are columns.
 //! Invariant: every column has its own listener for every TCP address, so the kernel spreads
-//! connections over columns; a Unix socket has one listener that all columns share. An address that
-//! is taken is passed over if another of the same `-l` entry could be had.
+//! connections over columns; a Unix socket has one listener that all columns share. An address in
+//! use is skipped if another address of the same `-l` entry can be opened.
 //! Source: memcached 1.6.45 `server_sockets`, `server_socket`.
 
 use std::io;
@@ -11,64 +11,64 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use net::{Listener, Place, PortHold};
+use net::{Endpoint, Listener, ReservedPort};
 use protocol::Speak;
 
 use crate::settings::{Listen, Port, Protocol, Settings};
 
-/// Listeners of one column: the bits of a word tell which are ready.
-pub const SOURCES_MAX: usize = 62;
+/// Most listeners of one column, which keeps a bit for each of them in one word.
+pub const LISTENERS_MAX: usize = 62;
 
 /// A listener as one column sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
-    pub(crate) listener: Arc<Listener>,
+pub(crate) struct ColumnListener {
+    pub(crate) socket: Arc<Listener>,
     pub(crate) speak: Speak,
-    /// Other columns have it too.
+    /// True if all columns accept from this listener.
     pub(crate) shared: bool,
 }
 
 /// The open listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// For each column, its own.
-    pub(crate) columns: Vec<Vec<Source>>,
-    /// Where, with real ports.
-    pub(crate) places: Vec<Place>,
+    /// The listeners of each column.
+    pub(crate) columns: Vec<Vec<ColumnListener>>,
+    /// The addresses listened on; port 0 is replaced by the port that the system chose.
+    pub(crate) endpoints: Vec<Endpoint>,
 }
 
 /// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// `-p`, nothing given with `-l`.
+    /// The port of `-p`, without `-l`.
     #[error("failed to listen on TCP port {0}: {1}")]
     Port(u16, io::Error),
-    /// `-l`.
+    /// An address of `-l`.
     #[error("failed to listen on one of interface(s) {0}: {1}")]
     Interface(String, io::Error),
-    /// `-s`.
+    /// The path of `-s`.
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
     /// More addresses than a column can watch.
-    #[error("more than {SOURCES_MAX} addresses to listen on")]
+    #[error("more than {LISTENERS_MAX} addresses to listen on")]
     TooMany,
 }
 
-/// Opens them all.
+/// Opens all listeners.
 ///
 /// # Errors
-/// An entry of which no address could be had, or one that is not ours.
+/// No address of an entry can be opened, or one fails for another reason than being in use.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     let mut listeners =
-        Listeners { columns: vec![Vec::new(); settings.columns], places: Vec::new() };
+        Listeners { columns: vec![Vec::new(); settings.columns], endpoints: Vec::new() };
     if let Some(path) = &settings.unix_path {
         let listener = Listener::unix(path, settings.unix_mask, settings.backlog)
             .map_err(|error| ListenError::Unix(path.clone(), error))?;
-        listeners.places.push(listener.place().clone());
+        listeners.endpoints.push(listener.endpoint().clone());
         let speak = speak(settings.protocol);
-        let listener = Arc::new(listener);
+        let socket = Arc::new(listener);
         for column in &mut listeners.columns {
-            column.push(Source { listener: Arc::clone(&listener), speak, shared: true });
+            column.push(ColumnListener { socket: Arc::clone(&socket), speak, shared: true });
         }
         return Ok(listeners);
     }
@@ -76,7 +76,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
         let Some(port) = number(listen.port) else { continue };
         open_entry(&mut listeners, settings, listen, port)
             .map_err(|error| named(settings, port, error))?;
-        if listeners.places.len() > SOURCES_MAX {
+        if listeners.endpoints.len() > LISTENERS_MAX {
             return Err(ListenError::TooMany);
         }
     }
@@ -106,7 +106,7 @@ fn speak(protocol: Protocol) -> Speak {
     }
 }
 
-/// All addresses of one entry, one listener per column for each.
+/// Opens all addresses of one `-l` entry, with one listener per column for each address.
 fn open_entry(
     listeners: &mut Listeners,
     settings: &Settings,
@@ -114,19 +114,19 @@ fn open_entry(
     port: u16,
 ) -> io::Result<()> {
     let mut opened = 0;
-    let mut passed_over = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut skipped = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses(listen.host.as_deref(), port)? {
         match open_address(listeners, settings, speak(listen.protocol), address) {
             Ok(()) => opened += 1,
-            Err(error) if may_be_passed_over(&error) => passed_over = error,
+            Err(error) if may_be_skipped(&error) => skipped = error,
             Err(error) => return Err(error),
         }
     }
-    if opened == 0 { Err(passed_over) } else { Ok(()) }
+    if opened == 0 { Err(skipped) } else { Ok(()) }
 }
 
-/// An address in use, or of a family this system does not have.
-fn may_be_passed_over(error: &io::Error) -> bool {
+/// True if the address is in use, or of a family that this system does not have.
+fn may_be_skipped(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
 }
 
@@ -146,11 +146,11 @@ fn open_address(
     speak: Speak,
     address: SocketAddr,
 ) -> io::Result<()> {
-    let hold = PortHold::take(address)?;
+    let hold = ReservedPort::take(address)?;
     for column in &mut listeners.columns {
-        let listener = Arc::new(hold.listen(settings.backlog)?);
-        column.push(Source { listener, speak, shared: false });
+        let socket = Arc::new(hold.listen(settings.backlog)?);
+        column.push(ColumnListener { socket, speak, shared: false });
     }
-    listeners.places.push(Place::Tcp(hold.address()));
+    listeners.endpoints.push(Endpoint::Tcp(hold.address()));
     Ok(())
 }

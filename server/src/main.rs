@@ -1,8 +1,9 @@
-//! `hypostyle`: from the command line to a running server and back.
+//! The binary `hypostyle`: starts a server as the command line says, and stops it on a signal.
 //!
-//! Where: the outermost layer; `flags` reads, `process` prepares, `run` serves.
-//! Invariant: nothing that is asked for fails silently: it is done, or told on stderr, or the exit
-//! status says so. One thread until `Bound::start`.
+//! Where: the outermost layer. `flags` reads the command line, `process` prepares the process,
+//! `run` serves.
+//! Invariant: nothing that the user asks for fails silently: a failure shows on stderr or in the
+//! exit status. The process has one thread until `Bound::start`.
 //! Source: memcached 1.6.45 `main`.
 
 use std::io::{self, Write};
@@ -15,12 +16,12 @@ use hypostyle::run::{Bound, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, shared};
 
-/// Exit statuses, as memcached's (sysexits.h).
+/// Exit statuses, memcached's (sysexits.h).
 const FAILURE: u8 = 1;
 const NO_USER: u8 = 67;
 const SYSTEM: u8 = 71;
 
-/// Why the server did not start: told on stderr, and the exit status.
+/// Why the server did not start: a text for stderr, and the exit status.
 struct Failure {
     text: String,
     status: u8,
@@ -51,12 +52,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// A line on stderr. If that is closed, there is nobody to tell.
+/// Writes a line to stderr. An error is ignored: with stderr closed, nobody reads it.
 fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Starts, serves until a signal, stops.
+/// Starts the server, waits for a signal, and stops it.
 fn serve(settings: Settings) -> Result<(), Failure> {
     log_to_stderr(settings.verbosity);
     let user = user(&settings)?;
@@ -89,7 +90,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Start, stop and trouble; never a line per request.
+/// Logs to stderr, as much as `-v` asks for; never a line per request.
 fn log_to_stderr(verbosity: u32) {
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Trace)
@@ -98,7 +99,8 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// Whom to become: only root can, so for all others `-u` means nothing, as in memcached.
+/// The user to run as (`-u`). Only root can change its user, so for others `-u` has no effect, as
+/// in memcached.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         return Ok(None);
@@ -117,7 +119,8 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     }
 }
 
-/// Binds as root where ports may need it; a Unix socket shall belong to the user.
+/// Binds, gives up root, and starts the columns. TCP ports may need root, so they are bound first;
+/// a Unix socket is bound afterwards, so that its file belongs to the user.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let give_up_root = || match user {
         Some(user) => process::become_user(user).map_err(|error| Failure {

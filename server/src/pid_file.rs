@@ -1,7 +1,9 @@
 //! The pid file (`-P`).
 //!
-//! Where: `main` writes it when the server answers and removes it when it has stopped.
-//! Invariant: whoever sees the file sees all of it: it is written beside its place and renamed.
+//! Where: `main` writes the file when the server answers, and removes it when the server has
+//! stopped.
+//! Invariant: nobody sees a file that is half written: it is written under another name and then
+//! renamed.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
 use std::fs::{self, File};
@@ -13,9 +15,9 @@ use std::path::{Path, PathBuf};
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes our process id to `path`, by way of `path.tmp`, so that nobody reads it half
-    /// written. Warns if the process named there still runs. That it cannot be written is a
-    /// warning too, as for memcached.
+    /// Writes our process id to `path.tmp` and renames that to `path`. Warns if the process that
+    /// `path` named before still runs. If the file cannot be written, warns and returns `None`, as
+    /// memcached only warns.
     #[must_use]
     pub fn write(path: &Path) -> Option<PidFile> {
         if let Some(pid) = running(path) {
@@ -40,7 +42,7 @@ impl PidFile {
         Some(PidFile(path.to_owned()))
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub fn remove(self) {
         if let Err(error) = fs::remove_file(&self.0) {
             log::warn!("Could not remove the pid file {}: {error}", self.0.display());
@@ -48,7 +50,7 @@ impl PidFile {
     }
 }
 
-/// The process a pid file names, if it runs and is not this one.
+/// The process that the pid file at `path` names, if it runs and is not this one.
 fn running(path: &Path) -> Option<u32> {
     let mut text = String::new();
     File::open(path).ok()?.take(32).read_to_string(&mut text).ok()?;

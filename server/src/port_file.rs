@@ -1,7 +1,8 @@
-//! The file that tells which ports are listened on: for `-p -1`, where the system chooses.
+//! The file that lists the ports listened on, for `-p -1`, where the system chooses the port.
 //!
-//! Where: `main` writes it when the listeners stand.
-//! Invariant: whoever sees the file sees all of it: it is written beside its place and renamed.
+//! Where: `main` writes it when the listeners are open.
+//! Invariant: nobody sees a file that is half written: it is written under another name and then
+//! renamed.
 //! Source: memcached 1.6.45 `main`, `server_socket`.
 
 use std::ffi::OsString;
@@ -13,11 +14,11 @@ use std::path::PathBuf;
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
-/// Writes the ports of `addresses`, one line each, to the file the environment names, if it names
-/// one.
+/// Writes the ports of `addresses`, one line each, to the file that the environment variable names.
+/// Does nothing if it names none.
 ///
 /// # Errors
-/// The file cannot be written; says which and why.
+/// The file cannot be written; the text says which file and why.
 pub fn write(addresses: &[SocketAddr]) -> Result<(), String> {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(());

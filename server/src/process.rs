@@ -1,9 +1,9 @@
-//! Process set-up: limits, identity, detaching, signals.
+//! The process: its limits, its user, its detaching from the terminal, its signals.
 //!
-//! Where: called by `main` before and after `run` starts the columns; nothing here is on a
-//! packet's path. The server's one file with `unsafe`: calls for which no safe wrapper exists.
-//! Invariant: identity, limits and the signal mask are set while the process has one thread, so
-//! every column inherits them.
+//! Where: `main` calls this before and after `run` starts the columns; nothing here is on a
+//! request's path. The server's one file with `unsafe`: calls for which no safe wrapper exists.
+//! Invariant: user, limits and signal mask are set while the process has one thread, so that every
+//! column inherits them.
 //! Source: memcached 1.6.45 `main`, `daemonize`; credentials(7), sigwaitinfo(2).
 #![allow(unsafe_code, reason = "fork, signal masks, user lookup and rusage have no safe wrapper")]
 
@@ -19,27 +19,27 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
-/// Descriptors of a column beside clients and listeners: its epoll, its wake-up.
+/// Descriptors of a column beside clients and listeners: epoll, waker, timer, and one to spare.
 const FILES_PER_COLUMN: usize = 4;
-/// Listeners an entry of `-l` may come to: IPv4 and IPv6, and a name with some addresses.
+/// Listeners of a column for one entry of `-l`: IPv4 and IPv6, and a name with a few addresses.
 const FILES_PER_LISTEN: usize = 4;
-/// Descriptors of the process: standard streams and what is open for a moment.
+/// Descriptors of the process: the standard streams and files that are open for a moment.
 const FILES_BASE: usize = 32;
 
-/// Longest answer of the user database that is looked at.
+/// Bytes of the longest entry of the user database that is read.
 const USER_BYTES_MAX: usize = 1 << 20;
 
-/// Raises the limit of open files to what `-c` needs, the core file limit if `-r` asks, and the
-/// limit of locked memory if `-k` does.
+/// Raises the limit of open files to what `-c` needs; with `-r` also the limit of core files, and
+/// with `-k` the limit of locked memory.
 ///
 /// # Errors
-/// The hard limit is below `-c`, or core files stay impossible.
+/// The hard limit of open files is below `-c`, or that of core files is 0.
 pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     if settings.core_dumps {
         raise_core()?;
     }
     if settings.lock_memory {
-        // Only root may; whether it was enough, mlockall says.
+        // Only root may raise it. If it stays too low, mlockall will fail.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let connections = u64::from(settings.connections_max);
@@ -54,7 +54,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     if setrlimit(Resource::Nofile, limit(wanted, hard)).is_ok() {
         return Ok(());
     }
-    // Not privileged: the hard limit is all there is.
+    // Without privileges the limit can be raised to the hard limit only.
     let granted = now.maximum.unwrap_or(wanted).min(wanted);
     if granted < connections
         || setrlimit(Resource::Nofile, limit(granted, now.maximum.unwrap_or(granted))).is_err()
@@ -83,36 +83,36 @@ fn raise_core() -> Result<(), String> {
     }
 }
 
-/// Locks what the process has so far (`-k`): before the store reserves address space for more than
-/// it will use, and locks what it uses itself.
+/// Locks the memory that the process has mapped so far (`-k`). Call it before the store reserves
+/// its address space, of which it locks only what it uses.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
-    // SAFETY: takes numbers. Each thread's own part of the heap would be 64 MiB of address space,
-    // all of it locked.
+    // One heap for all threads: each further one would map 64 MiB, all of it locked.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?;
     Ok(())
 }
 
-/// Has the calling thread run only where no other wants the processor, and stand back at once when
-/// one does. To be nice is not enough: a nice thread keeps the processor for the rest of its slice,
-/// milliseconds, from one that wakes up.
+/// Has the calling thread run only while no other thread wants its processor (`SCHED_IDLE`). A
+/// higher nice value is not enough: when another thread wakes up, a nice thread keeps the processor
+/// for the rest of its time slice, which is milliseconds.
 ///
 /// # Errors
 /// The system refuses.
-pub fn stand_back() -> io::Result<()> {
+pub fn yield_to_others() -> io::Result<()> {
     let unused = libc::sched_param { sched_priority: 0 };
-    // SAFETY: 0 is the calling thread; the parameter is ours and outlives the call, which reads it.
+    // SAFETY: 0 is the calling thread. The call reads `unused`, which lives on this stack.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const unused) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Locks what else is mapped from now on, once it is touched: threads' stacks, buffers. Not where
-/// there may be only so much: beyond that nothing could be mapped any more.
+/// Locks what is mapped from now on, such as stacks and buffers, page by page as it is touched.
+/// Does nothing if RLIMIT_MEMLOCK is finite: above the limit nothing could be mapped any more.
 ///
 /// # Errors
 /// The system refuses.
@@ -124,10 +124,10 @@ pub fn lock_future() -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes what was locked. What else `-k` was to lock, the system refused, for a reason that the
-/// user can do something about: told in words.
+/// Unlocks all memory, after the system refused a part of what `-k` asks for. Returns a text for
+/// the log, with the limit that the user can raise.
 pub fn unlock() -> String {
-    // Nothing is lost if it is refused.
+    // If the system refuses, some memory stays locked, which does no harm.
     let _ = munlockall();
     match getrlimit(Resource::Memlock).current {
         Some(bytes) => format!("RLIMIT_MEMLOCK is {bytes} bytes; nothing is locked"),
@@ -141,7 +141,7 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root() || rustix::process::geteuid().is_root()
 }
 
-/// Who to run as.
+/// A user to run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// User id.
@@ -150,7 +150,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Looks `name` up in the user database; `None` = no such user.
+/// Looks `name` up in the user database; `None`: there is no such user.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -160,8 +160,8 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: name is a C string; entry, buffer (with its own length) and found are ours and
-        // outlive the call, which writes only within them.
+        // SAFETY: `name` is a C string. `entry`, `buffer` (given with its length) and `found` are
+        // this function's own and outlive the call, which writes only within them.
         let error = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),
@@ -174,7 +174,7 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
         match error {
             0 if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: found is not null, so the call filled entry in.
+                // SAFETY: `found` is not null, so the call has filled in `entry`.
                 let entry = unsafe { entry.assume_init() };
                 return Ok(Some(User { uid: entry.pw_uid, gid: entry.pw_gid }));
             }
@@ -185,7 +185,7 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
-/// Gives up root for `user`, for good: supplementary groups, group and user.
+/// Gives up root for good: changes supplementary groups, group and user to those of `user`.
 ///
 /// Call it before any thread starts, and after everything that needs root: low ports, limits,
 /// locked memory.
@@ -193,10 +193,10 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
 /// # Errors
 /// The system refuses, or root could be regained.
 pub fn become_user(user: User) -> io::Result<()> {
-    // SAFETY: with a count of 0 the list is not read.
+    // SAFETY: with a count of 0 the call does not read the list.
     if unsafe { libc::setgroups(0, std::ptr::null()) } != 0 {
         let error = io::Error::last_os_error();
-        // Within a user namespace: we are in the least groups already.
+        // A user namespace may forbid the call; the process then keeps its groups.
         if error.raw_os_error() != Some(libc::EPERM) {
             return Err(error);
         }
@@ -217,16 +217,16 @@ pub fn become_user(user: User) -> io::Result<()> {
     Ok(())
 }
 
-/// The detached process, whose parent still waits for it to be ready.
+/// The detached process. Its parent waits until `ready` is called.
 #[derive(Debug)]
 pub struct Daemon {
     parent: PipeWriter,
     keep_output: bool,
 }
 
-/// Detaches from the terminal (`-d`): returns in a child of its own session, in `/` unless
-/// `keep_directory`. The parent waits until the child is ready and exits with 0, or else with
-/// the child's status: so a start that fails is seen, with its message, by whoever started us.
+/// Detaches from the terminal (`-d`). Returns in a child process with its own session, in `/`
+/// unless `keep_directory`. The parent waits and exits with 0 when the child is ready, or with the
+/// child's status when that exits before: whoever started the server sees a failed start.
 ///
 /// # Errors
 /// The system refuses, or other threads run already.
@@ -235,9 +235,8 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
         return Err(io::Error::other("cannot fork: other threads run"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: this is the only thread (`main` starts none before, and where /proc is mounted it was
-    // checked above), so the child has all of the process, and no lock is held by a thread that is
-    // missing in it.
+    // SAFETY: this is the only thread: `main` starts none before, and where /proc is mounted the
+    // count above confirms that. So no thread is missing in the child that holds a lock.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -253,25 +252,26 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     Ok(Daemon { parent: writer, keep_output })
 }
 
-/// The parent's end: leaves with 0 as soon as the child is ready, or with its status.
+/// Ends the parent: with 0 as soon as the child is ready, or with the child's status.
 fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
     let ready = child.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     let mut status = 0;
-    // SAFETY: pid is our child; status is ours. WNOHANG is not needed: the pipe was closed, so
-    // the child has exited or is about to.
+    // The call does not block for long: the child closed the pipe, so it has exited or is about to.
+    // SAFETY: the call writes to `status` alone, which lives on this stack.
     let waited = !ready && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid;
     let code = match (ready, waited && libc::WIFEXITED(status)) {
         (true, _) => 0,
         (false, true) => libc::WEXITSTATUS(status).max(1),
         (false, false) => 1,
     };
-    // SAFETY: ends the process without running what belongs to the child (buffers, exit
-    // handlers).
+    // Not `exit`: it would run exit handlers and flush buffers that belong to the child.
+    // SAFETY: the call takes a number and ends the process.
     unsafe { libc::_exit(code) }
 }
 
 impl Daemon {
-    /// The server answers: lets go of the standard streams (unless `-v`) and of the parent.
+    /// Lets the parent exit, now that the server answers. Also closes the standard streams, unless
+    /// the output is kept.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.
@@ -279,8 +279,8 @@ impl Daemon {
         if !self.keep_output {
             let null = File::options().read(true).write(true).open("/dev/null")?;
             for stream in 0..=2 {
-                // SAFETY: both are open descriptors of this process; nothing owns the standard
-                // streams' numbers but the standard library, which only writes to them.
+                // SAFETY: both descriptors are open. No value owns those of the standard streams;
+                // the standard library uses them by number, as it does after the call.
                 if unsafe { libc::dup2(null.as_raw_fd(), stream) } < 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -290,28 +290,28 @@ impl Daemon {
     }
 }
 
-/// What a signal asks for.
+/// How a signal asks the server to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// TERM or INT.
+    /// By TERM or INT.
     Normally,
-    /// USR1.
+    /// By USR1.
     Gracefully,
 }
 
-/// The signals a server waits for, blocked in this thread and all it starts.
+/// The signals that the server waits for, blocked in this thread and in all that it starts.
 #[derive(Debug)]
 pub struct Signals(libc::sigset_t);
 
 impl Signals {
-    /// Blocks them. To be called before any thread starts.
+    /// Blocks the signals. Call it before any thread starts.
     ///
     /// # Errors
     /// The system refuses.
     pub fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set it is given; the rest are valid signal numbers
-        // and a valid set.
+        // SAFETY: sigemptyset initialises the set; sigaddset gets that set and valid signal
+        // numbers.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP] {
@@ -319,7 +319,8 @@ impl Signals {
             }
             set.assume_init()
         };
-        // SAFETY: set is initialised; the old mask is not asked for.
+        // SAFETY: the call reads `set`, which is initialised; a null pointer for the old mask is
+        // allowed.
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
@@ -328,12 +329,13 @@ impl Signals {
         }
     }
 
-    /// Sleeps until told to stop. After that the signals are no longer held back, so a second one
-    /// ends a process that does not stop. HUP has nothing to reload yet.
+    /// Sleeps until a signal asks to stop, and then unblocks the signals, so that a second one ends
+    /// a process that does not stop. Ignores HUP: there is nothing to reload.
     #[must_use]
     pub fn wait(self) -> Stop {
         let stop = loop {
-            // SAFETY: the set is initialised; no details are asked for.
+            // SAFETY: the call reads the set, which is initialised; a null pointer for the signal's
+            // details is allowed.
             match unsafe { libc::sigwaitinfo(&raw const self.0, std::ptr::null_mut()) } {
                 libc::SIGTERM | libc::SIGINT => break Stop::Normally,
                 libc::SIGUSR1 => break Stop::Gracefully,
@@ -348,11 +350,12 @@ impl Signals {
     }
 }
 
-/// Processor time used so far by all threads: in user mode, in the kernel.
+/// Processor time that all threads have used so far: in user mode, and in the kernel.
 #[must_use]
 pub fn cpu_times() -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: usage is ours, and all zeros are a valid rusage should the call fail.
+    // SAFETY: the call writes to `usage` alone, which lives on this stack. All zeros are a valid
+    // rusage, so it is initialised even if the call fails.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

@@ -1,9 +1,9 @@
 //! Starting and stopping a server.
 //!
-//! Where: `main` binds (while it may still be root), then starts; tests do both in their own
-//! process.
+//! Where: `main` binds, while the process may still be root, and then starts the columns. Tests do
+//! both in their own process.
 //! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
-//! listener is closed, and the Unix socket's file is gone.
+//! listener is closed, and the Unix socket's file is removed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use net::{Calls, Place, Waker};
+use net::{Calls, Endpoint, Waker};
 use store::Store;
 
-use crate::ahead::Ahead;
+use crate::ahead::Populator;
 use crate::clock::{Clock, START};
-use crate::column::{Column, Parts, Tick, moment};
+use crate::column::{Column, Parts, Timers, coarse_now};
 use crate::execute::Context;
-use crate::listen::{self, ListenError, Listeners, Source};
+use crate::listen::{self, ColumnListener, ListenError, Listeners};
 use crate::process;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -27,19 +27,19 @@ use crate::shared::Shared;
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It cannot listen where it should.
+    /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] store::MakeError),
-    /// No descriptor, thread or memory for a column.
+    /// There is no descriptor, thread or memory for a column.
     #[error("cannot start a column: {0}")]
     Column(#[from] io::Error),
 }
 
-/// A server whose listeners are open but which has no threads yet: the process may still fork and
-/// change its user. Connections wait in the backlog.
+/// A server whose listeners are open, but which has no threads yet: the process may still fork and
+/// change its user. Connections wait in the backlog meanwhile.
 #[derive(Debug)]
 pub struct Bound {
     settings: Arc<Settings>,
@@ -50,10 +50,10 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    places: Vec<Place>,
-    sources: Vec<Source>,
+    endpoints: Vec<Endpoint>,
+    listeners: Vec<ColumnListener>,
     columns: Vec<RunningColumn>,
-    ahead: Ahead,
+    populator: Populator,
     stopping: Arc<AtomicBool>,
 }
 
@@ -68,22 +68,22 @@ impl Bound {
     /// Opens the listeners.
     ///
     /// # Errors
-    /// It cannot listen where it should.
+    /// A listener cannot be opened.
     pub fn bind(settings: Settings) -> Result<Bound, StartError> {
         let listeners = listen::open(&settings)?;
         Ok(Bound { settings: Arc::new(settings), listeners })
     }
 
-    /// The TCP addresses it listens on, with real ports.
+    /// The TCP addresses listened on; port 0 is replaced by the port that the system chose.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        addresses(&self.listeners.places)
+        addresses(&self.listeners.endpoints)
     }
 
     /// Makes the store and starts the columns.
     ///
     /// # Errors
-    /// No memory, thread or descriptor for them.
+    /// There is no memory, thread or descriptor for them.
     pub fn start(self) -> Result<Server, StartError> {
         let Bound { settings, listeners } = self;
         let locked = settings.lock_memory.then(process::lock_present);
@@ -102,21 +102,21 @@ impl Bound {
         }
         let is_locked = locked.is_some_and(|locked| locked.is_ok());
         let clock = Clock::new(unix_seconds());
-        let start = moment();
+        let start = coarse_now();
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         let mut server = Server {
-            ahead: Ahead::start(&shared.store, !is_locked)?,
+            populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
-            places: listeners.places,
-            sources: listeners.columns.iter().flatten().cloned().collect(),
+            endpoints: listeners.endpoints,
+            listeners: listeners.columns.iter().flatten().cloned().collect(),
             columns: Vec::with_capacity(settings.columns),
             stopping: Arc::default(),
         };
-        for (index, sources) in listeners.columns.into_iter().enumerate() {
-            // The first wakes once per second for the store; all, if they must look for idle
-            // connections.
-            let tick = Tick::new(start, index == 0 || settings.idle_seconds_max > 0);
-            if let Err(error) = server.start_column(index, sources, clock, tick) {
+        for (index, listeners) in listeners.columns.into_iter().enumerate() {
+            // The first column wakes each second to advance the store's clock. With
+            // `-o idle_timeout` every column does, to look for idle connections.
+            let timers = Timers::new(start, index == 0 || settings.idle_seconds_max > 0);
+            if let Err(error) = server.start_column(index, listeners, clock, timers) {
                 server.stop();
                 return Err(error.into());
             }
@@ -125,12 +125,12 @@ impl Bound {
     }
 }
 
-fn addresses(places: &[Place]) -> Vec<SocketAddr> {
-    let tcp = |place: &Place| match place {
-        Place::Tcp(address) => Some(*address),
-        Place::Unix(_) => None,
+fn addresses(endpoints: &[Endpoint]) -> Vec<SocketAddr> {
+    let tcp = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp(address) => Some(*address),
+        Endpoint::Unix(_) => None,
     };
-    places.iter().filter_map(tcp).collect()
+    endpoints.iter().filter_map(tcp).collect()
 }
 
 fn unix_seconds() -> i64 {
@@ -139,7 +139,7 @@ fn unix_seconds() -> i64 {
 }
 
 impl Server {
-    /// Binds and starts.
+    /// Opens the listeners and starts the columns.
     ///
     /// # Errors
     /// As `Bound::bind` and `Bound::start`.
@@ -150,9 +150,9 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        sources: Vec<Source>,
+        listeners: Vec<ColumnListener>,
         clock: Clock,
-        tick: Tick,
+        timers: Timers,
     ) -> io::Result<()> {
         let waker = Arc::new(Waker::new()?);
         let calls = Arc::<Calls>::default();
@@ -167,12 +167,12 @@ impl Server {
                 clock,
                 may_wait: true,
             },
-            sources,
+            listeners,
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&self.stopping),
             calls: Arc::clone(&calls),
-            ahead: self.ahead.asking(),
-            tick,
+            populator: self.populator.handle(),
+            timers,
         })?;
         let cpus = &shared.settings.cpus;
         let cpu = cpus.get(index % cpus.len().max(1)).copied();
@@ -184,7 +184,8 @@ impl Server {
                     log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
                 }
                 if let Err(error) = column.run() {
-                    // Its listener would go on to be given connections that nobody accepts.
+                    // The server ends, for the kernel would go on to give this column's listeners
+                    // connections that nobody accepts.
                     log::error!("column {index} cannot wait for events: {error}; the server ends");
                     std::process::exit(1);
                 }
@@ -193,26 +194,27 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses it listens on, with real ports.
+    /// As `Bound::addresses`.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        addresses(&self.places)
+        addresses(&self.endpoints)
     }
 
-    /// What its columns share: store, counters, settings.
+    /// What the columns share: store, counters, settings.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Each column's system calls so far.
+    /// The system calls of each column so far.
     pub fn calls(&self) -> impl Iterator<Item = &Calls> {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops: closes listeners and connections, and waits for the threads to end.
+    /// Stops the server: waits for the columns' threads to end, which closes their listeners and
+    /// connections.
     pub fn stop(self) {
-        // Release, pairs with the acquire in `Column::run`.
+        // Release pairs with the Acquire in `Column::run`.
         self.stopping.store(true, Ordering::Release);
         for column in &self.columns {
             column.waker.wake();
@@ -222,9 +224,9 @@ impl Server {
                 log::error!("a column panicked");
             }
         }
-        for source in self.sources {
-            source.listener.remove_file();
+        for listener in self.listeners {
+            listener.socket.remove_file();
         }
-        self.ahead.stop();
+        self.populator.stop();
     }
 }

@@ -1,16 +1,16 @@
-//! What a server is told before it starts: plain values, memcached's defaults.
+//! The settings that a server starts with: plain values, with memcached's defaults.
 //!
-//! Where: filled by `flags` from the command line (or by a test), then read-only behind an `Arc`
-//! for the life of the server. What changes at run time (verbosity) is in `shared`.
-//! Invariant: a `Settings` that `flags::parse` returned is within every bound memcached sets;
-//! nothing after it checks again.
+//! Where: `flags` fills them from the command line, or a test does; afterwards they are read-only
+//! behind an `Arc` for the life of the server. What changes at run time (verbosity) is in `shared`.
+//! Invariant: the `Settings` that `flags::parse` returns are within every bound that memcached
+//! sets; nothing checks them again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
 use std::path::PathBuf;
 
 use store::policy::Eviction;
 
-/// The version whose behaviour this server has, and which `version` and `stats` answer.
+/// The memcached version whose behaviour this server has, and which `version` and `stats` report.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
 
 /// This program's own version.
@@ -22,18 +22,18 @@ pub const PORT: u16 = 11211;
 /// Which port to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// No TCP at all (`-p 0`).
+    /// No TCP port (`-p 0`).
     Off,
-    /// One the system chooses (`-p -1`), written to `MEMCACHED_PORT_FILENAME`.
+    /// A port that the system chooses (`-p -1`), written to `MEMCACHED_PORT_FILENAME`.
     Any,
-    /// This one.
+    /// This port.
     Number(u16),
 }
 
 /// Which protocols a listener speaks (`-B`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Told from a connection's first byte.
+    /// Each connection's first byte decides between the two.
     Auto,
     /// Text only.
     Ascii,
@@ -44,15 +44,15 @@ pub enum Protocol {
 /// One address of `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// A name or address, without brackets; `None` = every address of every family.
+    /// A name or address, without brackets; `None`: every address of every family.
     pub host: Option<String>,
-    /// Its port.
+    /// The port.
     pub port: Port,
-    /// What is spoken there.
+    /// The protocol spoken there.
     pub protocol: Protocol,
 }
 
-/// Everything a server needs to know to start.
+/// All settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// TCP listeners; empty when only a Unix socket is served.
@@ -61,32 +61,33 @@ pub struct Settings {
     pub port: Port,
     /// `-l` as given, for `stats settings`.
     pub inter: Option<String>,
-    /// Serve this Unix socket instead of TCP (`-s`).
+    /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
     pub unix_mask: u32,
-    /// Bounds items, index and all per-item state (`-m`).
+    /// The bound on items, index and all per-item state together (`-m`).
     pub memory_bytes: usize,
-    /// False: errors instead of eviction (`-M`).
+    /// False: a store without room is refused instead of evicting items (`-M`).
     pub evict: bool,
-    /// What stays when room is made, where it is (`-o eviction`).
+    /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
     /// Most connections open at a time (`-c`).
     pub connections_max: u32,
-    /// True: a connection over the limit is told so and closed; false: it waits in the backlog
-    /// (`-o maxconns_fast`, `-o no_maxconns_fast`).
+    /// What becomes of a connection above the limit. True: it gets an error and is closed; false:
+    /// it waits in the backlog (`-o maxconns_fast`, `-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
-    /// CPUs to pin columns to, in order, used round; empty = not pinned (`-o no_pin`).
+    /// Processors to pin columns to, in order; with more columns than processors they are used
+    /// again from the first on. Empty: columns are not pinned (`-o no_pin`).
     pub cpus: Vec<usize>,
-    /// Most requests one connection gets in a turn (`-R`).
+    /// Most requests that one turn executes (`-R`).
     pub requests_per_event: u32,
     /// False: no CAS uniques (`-C`).
     pub cas: bool,
-    /// `listen`'s backlog (`-b`).
+    /// Most connections that wait to be accepted, as for `listen` (`-b`).
     pub backlog: i32,
-    /// What listeners speak unless told otherwise (`-B`).
+    /// The protocol of listeners whose `-l` names none (`-B`).
     pub protocol: Protocol,
     /// Largest item: key, value and memcached's 58 bytes (`-I`).
     pub item_bytes_max: usize,
@@ -94,15 +95,15 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// False: `stats detail` and `stats cachedump` are refused (`-X`).
     pub dump_enabled: bool,
-    /// Connections idle for longer are closed, in seconds; 0 = never (`-o idle_timeout`).
+    /// Seconds after which an idle connection is closed; 0: never (`-o idle_timeout`).
     pub idle_seconds_max: u32,
-    /// 0 to 3 (`-v`); the start value of `Shared::verbosity`.
+    /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Run as this user when started as root (`-u`).
+    /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
     /// Detach from the terminal (`-d`).
     pub daemonize: bool,
-    /// Where to write the process id (`-P`).
+    /// The path of the file to write the process id to (`-P`).
     pub pid_path: Option<PathBuf>,
     /// Raise the core file limit (`-r`).
     pub core_dumps: bool,
@@ -111,7 +112,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// memcached's defaults; one column, not pinned (`flags::parse` fills in what the machine has).
+    /// memcached's defaults, and one column that is not pinned: `flags::parse` sets columns and
+    /// processors to what the machine has.
     fn default() -> Self {
         Settings {
             listen: vec![Listen { host: None, port: Port::Number(PORT), protocol: Protocol::Auto }],

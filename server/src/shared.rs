@@ -1,9 +1,10 @@
-//! What all columns of one server share beside the store: counters, limits in use, the start time.
+//! What all columns of one server share beside the store: counters, the number of connections, the
+//! start time.
 //!
-//! Where: made once by `run`, before any column; every column holds an `Arc` of it.
-//! Invariant: a `Counter` is written by one thread only (its column) and read by any, so adding is
-//! a plain load and store; it only grows. `stats reset` remembers the sums of the moment and writes
-//! no counter.
+//! Where: `run` makes it before any column; every column holds an `Arc` of it.
+//! Invariant: only a column's own thread writes the column's counters, so that an addition is a
+//! plain load and store; any thread may read them. `stats reset` remembers the sums at that moment
+//! and writes no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,8 +14,8 @@ use crate::settings::Settings;
 use memory::sync::Counter;
 use store::Store;
 
-/// Names the per-column counters once; makes the struct, its sum over columns, and the difference
-/// to a snapshot.
+/// From one list of names, makes a column's counters, their sums over all columns, and the
+/// difference of two sums.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// One column's counters, on cache lines of their own.
@@ -27,12 +28,12 @@ macro_rules! counters {
         pub struct Sums { $($(#[$doc])* pub $name: u64),+ }
 
         impl Sums {
-            /// Adds one column's.
+            /// Adds one column's counters.
             pub fn add(&mut self, column: &Counters) {
                 $(self.$name = self.$name.wrapping_add(column.$name.get());)+
             }
 
-            /// What has been counted since `earlier`.
+            /// The increase since `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &Sums) -> Sums {
                 Sums { $($name: self.$name.wrapping_sub(earlier.$name)),+ }
@@ -88,40 +89,40 @@ counters! {
     rejected_connections,
     /// Connections closed by `-o idle_timeout`.
     idle_kicks,
-    /// Times a listener was put to rest at `-c` (`-o no_maxconns_fast`).
+    /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled,
 }
 
-/// What one column holds now, beside the store.
+/// The memory that one column holds now beside the store, and its connections that wait.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Holding {
-    /// Places for connections.
+    /// Entries for connections, in use or not.
     pub connection_structures: Counter,
-    /// Bytes of these, and of what is kept of values on their way in.
+    /// Bytes of these entries, and of what is kept beside arriving values.
     pub connection_bytes: Counter,
-    /// Bytes of receive buffers, in use and recycled, and of input that connections keep.
+    /// Bytes of receive buffers, in use and spare, and of input that connections keep.
     pub read_buf_bytes: Counter,
-    /// Of these, recycled ones.
+    /// Bytes of the spare ones among them.
     pub read_buf_bytes_free: Counter,
-    /// Bytes of replies: a column's own buffer, and what connections wait to send.
+    /// Bytes of replies: the column's own buffer, and what connections wait to send.
     pub response_obj_bytes: Counter,
     /// Connections that wait for room in the store.
-    pub resting: Counter,
+    pub awaiting_room: Counter,
 }
 
 /// Sums of `Holding`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// As in `Holding`, like all of these.
+    /// As in `Holding`.
     pub connection_structures: u64,
-    /// Bytes of connections' places, and of what is kept of values on their way in.
+    /// As in `Holding`.
     pub connection_bytes: u64,
-    /// Bytes of receive buffers and kept input.
+    /// As in `Holding`.
     pub read_buf_bytes: u64,
-    /// Of these, recycled ones.
+    /// As in `Holding`.
     pub read_buf_bytes_free: u64,
-    /// Bytes of replies.
+    /// As in `Holding`.
     pub response_obj_bytes: u64,
 }
 
@@ -132,26 +133,26 @@ pub struct Shared {
     pub settings: Arc<Settings>,
     /// The store.
     pub store: Arc<Store>,
-    /// One per column, in order.
+    /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
     /// What each column holds, in order.
     pub holding: Vec<Holding>,
-    /// Client connections open now, all columns together; `-c` is tested against it.
+    /// Client connections open now in all columns together, compared with `-c`.
     pub connections: AtomicU32,
-    /// False while listeners rest at `-c`.
+    /// False while listeners rest.
     pub accepting: AtomicBool,
-    /// `-v`, changed by the `verbosity` command.
+    /// The verbosity of `-v`, or of the last `verbosity` command.
     pub verbosity: AtomicU32,
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
     pub process_started: i64,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
-    /// The time that columns go by in place of the clock's, where a test has planted one.
+    /// The time that a test has columns use instead of the clock's; 0: none.
     #[cfg(debug_assertions)]
     planted_ms: std::sync::atomic::AtomicU64,
 }
 
-/// Sums at the last `stats reset`.
+/// What `stats reset` remembers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reset {
     sums: Sums,
@@ -159,7 +160,7 @@ struct Reset {
 }
 
 impl Shared {
-    /// Shared state for `settings.columns` columns, nothing counted yet.
+    /// Makes the shared state of `settings.columns` columns, with all counters at 0.
     #[must_use]
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         Arc::new(Shared {
@@ -177,19 +178,21 @@ impl Shared {
         })
     }
 
-    /// Has columns go by this time from now on, in milliseconds since the start. Never back.
+    /// Has columns use this time instead of the clock's, in milliseconds since the start. It must
+    /// never decrease.
     #[cfg(debug_assertions)]
     pub fn plant_clock(&self, now_ms: u64) {
-        self.planted_ms.store(now_ms, Ordering::Relaxed); // a number to look at
+        // Relaxed, paired with the load in `planted_ms`: the number orders nothing.
+        self.planted_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// The time that is planted; 0: none.
+    /// The time planted by `plant_clock`; 0: none.
     #[cfg(debug_assertions)]
     pub(crate) fn planted_ms(&self) -> u64 {
-        self.planted_ms.load(Ordering::Relaxed)
+        self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
     }
 
-    /// Sums over all columns since the server started.
+    /// The sums of all columns' counters since the server started.
     #[must_use]
     pub fn sums(&self) -> Sums {
         let mut sums = Sums::default();
@@ -199,7 +202,7 @@ impl Shared {
         sums
     }
 
-    /// What all columns hold now.
+    /// What all columns together hold now.
     #[must_use]
     pub fn held(&self) -> Held {
         let mut held = Held::default();
@@ -213,29 +216,29 @@ impl Shared {
         held
     }
 
-    /// What has been counted since the last `stats reset`. What is not counted but is so (items,
-    /// bytes, the index) is as it is now.
+    /// The increase of all counters since the last `stats reset`. Numbers that are not counters
+    /// (items, bytes, the index) are those of now.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let reset = *self.reset.lock().unwrap_or_else(PoisonError::into_inner);
         (self.sums().since(&reset.sums), self.store.stats().since(&reset.store))
     }
 
-    /// `stats reset`: from here on, counters seem to start at 0.
+    /// Obeys `stats reset`: `since_reset` counts from this moment on.
     pub fn reset(&self) {
         let reset = Reset { sums: self.sums(), store: self.store.stats() };
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
     }
 
-    /// The `verbosity` command: changes what is logged from now on.
+    /// Obeys the `verbosity` command: changes what is logged from now on.
     pub fn set_verbosity(&self, verbosity: u32) {
-        // Relaxed: a number to look at, ordered with nothing; the log's own level is atomic too.
+        // Relaxed, paired with the loads of `stats`: the number orders nothing.
         self.verbosity.store(verbosity, Ordering::Relaxed);
         log::set_max_level(log_level(verbosity));
     }
 }
 
-/// What `-v` so many times logs: starts, stops and trouble; then more.
+/// The log level for `-v` given `verbosity` times.
 #[must_use]
 pub fn log_level(verbosity: u32) -> log::LevelFilter {
     match verbosity {

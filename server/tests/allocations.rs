@@ -1,8 +1,7 @@
 //! Columns do not allocate per request.
 //!
-//! Where: a counting allocator under an in-process server.
-//! Invariant: after a warm-up, requests of every hot kind leave the count of all threads but the
-//! test's own where it was.
+//! Where: an in-process server over a counting allocator.
+//! Invariant: after a warm-up, requests of every common kind allocate on no thread but the test's.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;

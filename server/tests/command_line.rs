@@ -1,6 +1,6 @@
-//! The built binary as its user meets it: what it prints, refuses, writes and leaves behind.
+//! The built binary as a user sees it: what it prints, refuses, writes and leaves behind.
 //!
-//! Where: outside of everything; knows only the command line, signals and sockets.
+//! Where: outside of the server; the tests know only its command line, signals and sockets.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,7 +1,7 @@
-//! Coming, going, and how many: listeners, limits, ends.
+//! Connections: how they open and close, and how many there may be.
 //!
-//! Where: an in-process server; for ten thousand connections the real binary.
-//! Invariant: what memcached's users see of connections, they see here.
+//! Where: an in-process server, and the built binary for ten thousand connections.
+//! Invariant: connections behave as memcached's.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;

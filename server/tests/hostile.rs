@@ -1,7 +1,7 @@
-//! Clients that mean harm, or behave as if: others are served, memory stays bounded.
+//! Clients that do harm, on purpose or not: others are served, and memory stays bounded.
 //!
-//! Where: the real binary, looked at from outside.
-//! Invariant: whatever a peer does costs that peer its connection at worst.
+//! Where: the built binary, seen from outside.
+//! Invariant: at worst a peer loses its own connection.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;

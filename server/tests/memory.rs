@@ -1,8 +1,7 @@
-//! `-m` bounds resident memory: of the real binary, filled several times over, at rest; so does
-//! `cache_memlimit`, and `stats memory` tells where each byte is.
+//! `-m` and `cache_memlimit` bound resident memory, and `stats memory` accounts for each byte.
 //!
-//! Where: the real binary, looked at from outside.
-//! Invariant: RSS stays within `-m` and the larger of 3 % and 8 MiB, whatever the items' sizes.
+//! Where: the built binary, filled several times over, seen from outside when it is idle.
+//! Invariant: RSS is at most `-m` plus the larger of 3 % and 8 MiB, whatever the items' sizes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;

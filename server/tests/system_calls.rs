@@ -1,7 +1,7 @@
-//! A column makes one read and one write per turn of a connection, and one wait per loop.
+//! A column makes at most one read and one write per turn of a connection, and one wait per loop.
 //!
 //! Where: an in-process server, whose columns count their system calls.
-//! Invariant: the counts grow by no more than the requests explain.
+//! Invariant: the counts grow by no more than the requests need.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;

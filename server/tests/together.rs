@@ -1,7 +1,7 @@
 //! `make test` ends with a line that says what passed and what failed, and fails if anything did.
 //!
-//! Where: the script behind it, given commands that say what cargo says. Invariant: nothing that
-//! failed is hidden, whether or not it had a word to say.
+//! Where: the script that `make test` runs, given commands that print what cargo prints.
+//! Invariant: no failure is hidden, whether or not the command that failed printed anything.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

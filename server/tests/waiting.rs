@@ -1,5 +1,5 @@
-//! A request for which there is no room yet waits with its connection: the column goes on with the
-//! others, and answers it in its order when room comes.
+//! A request for which there is no room yet waits with its connection. The column serves other
+//! connections meanwhile, and answers the request, in its order, when there is room.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 #![cfg(debug_assertions)]
@@ -47,15 +47,15 @@ fn is_silent(client: &mut Client) -> bool {
 }
 
 /// Connections that wait.
-fn resting(server: &Server) -> u64 {
-    server.shared().holding[0].resting.get()
+fn awaiting_room(server: &Server) -> u64 {
+    server.shared().holding[0].awaiting_room.get()
 }
 
 /// Sets new keys until one waits. Which?
 fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
-        wait_until("an answer, or a wait", || !is_silent(client) || resting(server) > 0);
+        wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
         // It may wait for a few loops only: for more room to be made than one turn's share, or for
         // memory that another thread takes ahead, when it gets a processor.
         if is_silent(client) {
@@ -119,7 +119,7 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     clients[2].send(inprocess::frame(0x11, &[0; 8], "setq", &"b".repeat(9000)));
     clients[2].send(inprocess::frame(0x0a, &[], "", ""));
     clients[3].send(format!("append fill{there} 0 0 9000\r\n{}\r\nmn\r\n", "a".repeat(9000)));
-    wait_until("all of them wait", || resting(&server) == 5);
+    wait_until("all of them wait", || awaiting_room(&server) == 5);
     for _ in 0..100 {
         other.ask("mn\r\n", "MN\r\n");
     }
@@ -148,7 +148,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     let old = format!("fill{}", fill(&server, &mut filler, &mut looks) - 1);
     let value = "o".repeat(9000);
     waits.send(format!("set new 0 0 9000\r\n{value}\r\nset {old} 0 0 9000\r\n{value}\r\n"));
-    wait_until("both wait", || resting(&server) == 2);
+    wait_until("both wait", || awaiting_room(&server) == 2);
     let mut now_ms = NOON_MS + 600_000;
     let clock = server.shared();
     clock.plant_clock(now_ms);

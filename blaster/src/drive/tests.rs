@@ -364,7 +364,7 @@ fn connections_are_left_and_opened_again_after_their_share() {
 
 #[test]
 fn a_server_that_is_not_there_is_named_at_the_start() {
-    let hold = net::PortHold::take("127.0.0.1:0".parse().unwrap()).unwrap();
+    let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let workload = workload(&[]);
     let gone = drive(&workload, &[Place::Tcp(hold.address())], Speech::Text);
     let error = outcome(gone).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Sent, SentDatagrams, Source,
+    Accepted, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Sender, Sent, SentDatagrams,
     Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
@@ -60,7 +60,7 @@ enum To {
     /// A connection: its number, and which one of that number.
     Stream(u64, u64),
     /// A socket, and who asked.
-    Udp(usize, Source),
+    Udp(usize, Sender),
 }
 
 struct Thread<'a> {
@@ -74,7 +74,7 @@ struct Thread<'a> {
     delayed: VecDeque<Delayed>,
     value: Value,
     numbers: Numbers,
-    held: Option<(Vec<u8>, Source, usize, Instant)>,
+    held: Option<(Vec<u8>, Sender, usize, Instant)>,
     buffer: Vec<u8>,
     inbox: Option<Inbox>,
     /// The state that each datagram begins with.
@@ -353,8 +353,8 @@ impl Thread<'_> {
             for index in 0..received.datagrams {
                 let Some(datagram) = inbox.datagram(index) else { break };
                 let Some((header, bytes)) = Header::read(datagram.bytes) else { continue };
-                if !is_plain || !self.mirror_at_once(header, bytes, datagram.source) {
-                    self.mirror(socket, header, bytes, datagram.source);
+                if !is_plain || !self.mirror_at_once(header, bytes, datagram.sender) {
+                    self.mirror(socket, header, bytes, datagram.sender);
                 }
             }
             self.post(socket);
@@ -368,7 +368,7 @@ impl Thread<'_> {
     }
 
     /// Answers in one datagram, written where it is sent from; false if it takes more.
-    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Source) -> bool {
+    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Sender) -> bool {
         let out = self.outbox.begin(Some(*source));
         let head = Header { id: header.id, number: 0, total: 1 };
         let start = out.len();
@@ -386,7 +386,7 @@ impl Thread<'_> {
         true
     }
 
-    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Source) {
+    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Sender) {
         let mut answer = Vec::new();
         let taken = Mirror::default().reflect(bytes, &self.value, OUT_BYTES_MAX, &mut answer);
         let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
@@ -406,7 +406,7 @@ impl Thread<'_> {
     }
 
     /// A message meets its fate.
-    fn deliver(&mut self, socket: usize, source: Source, bytes: &[u8]) {
+    fn deliver(&mut self, socket: usize, source: Sender, bytes: &[u8]) {
         let copies = match self.plan.faults.fate(self.numbers.next()) {
             Fate::Dropped => return Counts::add(&self.counts.dropped, 1),
             Fate::Held => {
@@ -442,7 +442,7 @@ impl Thread<'_> {
     }
 
     /// Appends a message's datagrams to what is sent next.
-    fn put(&mut self, source: Source, bytes: &[u8]) {
+    fn put(&mut self, source: Sender, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
             self.outbox.begin(Some(source)).extend_from_slice(datagram);
         }

@@ -1,12 +1,13 @@
-//! Datagrams over loopback, which neither drops nor reorders what fits its buffers.
+//! Tests of `datagram` over loopback, which neither drops nor reorders what fits its buffers.
 //!
-//! Where: unit tests of `datagram`. Invariant: every wait ends by a deadline.
+//! Where: beside the path of a request.
+//! Invariant: every wait ends by a deadline.
 
 use super::*;
 use crate::{Epoll, Interest, Timeout};
 use std::time::Duration;
 
-/// A server's socket, a client's, and what tells that either has something.
+/// A server's socket, a client's, and the epoll that watches both.
 struct Pair {
     server: Datagrams,
     client: Datagrams,
@@ -25,8 +26,8 @@ fn pair(address: &str) -> Pair {
 }
 
 impl Pair {
-    /// Everything that reaches the server, or the client, until there are `count`.
-    fn arrive(&mut self, at_server: bool, count: usize) -> Vec<(Vec<u8>, Source)> {
+    /// Receives `count` datagrams at the server or at the client.
+    fn arrive(&mut self, at_server: bool, count: usize) -> Vec<(Vec<u8>, Sender)> {
         let mut inbox = Inbox::new(64);
         let mut came = Vec::new();
         while came.len() < count {
@@ -37,7 +38,7 @@ impl Pair {
                 came.extend((0..received.datagrams).map(|index| {
                     let datagram = inbox.datagram(index).unwrap();
                     assert!(!datagram.is_cut);
-                    (datagram.bytes.to_vec(), *datagram.source)
+                    (datagram.bytes.to_vec(), *datagram.sender)
                 }));
                 received = socket.receive(&mut inbox, &self.calls);
             }
@@ -72,8 +73,8 @@ fn datagrams_go_there_and_back_over_both_families_with_and_without_segmentation(
             let came = pair.arrive(true, texts.len());
             assert!(came.iter().map(|(text, _)| text).eq(&texts), "with gso {gso}");
             outbox.clear();
-            for (text, source) in &came {
-                outbox.begin(Some(*source)).extend_from_slice(text);
+            for (text, sender) in &came {
+                outbox.begin(Some(*sender)).extend_from_slice(text);
             }
             let mut first = 0;
             while let SentDatagrams::Some(sent @ 1..) =
@@ -88,7 +89,7 @@ fn datagrams_go_there_and_back_over_both_families_with_and_without_segmentation(
 }
 
 #[test]
-fn what_is_too_long_for_its_slot_is_cut_and_for_its_path_refused() {
+fn a_datagram_too_long_for_its_slot_is_cut_and_one_too_long_for_its_path_refused() {
     let mut pair = pair("127.0.0.1:0");
     let mut outbox = Outbox::new();
     outbox.begin(None).extend_from_slice(&[7; 100]);
@@ -107,7 +108,7 @@ fn what_is_too_long_for_its_slot_is_cut_and_for_its_path_refused() {
 }
 
 #[test]
-fn nobody_listening_is_loss_and_not_the_end() {
+fn datagrams_that_nobody_receives_are_lost_and_the_socket_stays_usable() {
     let nobody = Datagrams::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let client = Datagrams::connect(nobody.address().unwrap()).unwrap();
     drop(nobody);

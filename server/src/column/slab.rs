@@ -1,15 +1,16 @@
-//! A column's connections.
+//! A column's connections, found by their tokens.
 //!
-//! Where: events carry a connection's token; this finds it.
-//! Invariant: a token names one connection for ever: a slot that is used again gets another
-//! generation, so what was meant for a connection that has gone finds nothing.
+//! Where: an event carries a connection's token, and this finds the connection.
+//! Invariant: a token never names a second connection: an entry that is used again gets another
+//! generation, so the token of a closed connection finds nothing.
 
 use crate::connection::Connection;
 
-/// Generations go round after this many; well clear of `TOKEN_OTHER`.
+/// The bits of a generation, which wraps around: with its top bit clear, every connection's token
+/// is below `TOKEN_OTHER`.
 const GENERATION_MASK: u32 = 0x7fff_ffff;
 
-/// Tokens from here on are no connections.
+/// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
@@ -26,11 +27,11 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Takes a connection in; its token.
+    /// Adds a connection and returns its token.
     pub(crate) fn insert(&mut self, connection: Connection) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
-            // More than 2^32 descriptors do not exist.
+            // There are fewer than 2^32 descriptors, so the number always fits.
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = &mut self.slots[index as usize];
@@ -38,7 +39,7 @@ impl Slab {
         token(slot.generation, index)
     }
 
-    /// The connection of `token`, if it is still here.
+    /// The connection of `token`, unless it was removed.
     #[inline]
     pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
         let (generation, index) = parts(token);
@@ -46,7 +47,7 @@ impl Slab {
         if slot.generation == generation { slot.connection.as_mut() } else { None }
     }
 
-    /// Takes the connection of `token` out.
+    /// Removes and returns the connection of `token`.
     pub(crate) fn remove(&mut self, token: u64) -> Option<Connection> {
         let (generation, index) = parts(token);
         let slot = self.slots.get_mut(index)?;
@@ -59,8 +60,8 @@ impl Slab {
         Some(connection)
     }
 
-    /// Places for connections, taken or not, and the bytes of them all.
-    pub(crate) fn places(&self) -> (usize, usize) {
+    /// The number of entries, in use or not, and their bytes.
+    pub(crate) fn entries(&self) -> (usize, usize) {
         let bytes = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * 4;
         (self.slots.len(), bytes)
     }

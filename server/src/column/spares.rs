@@ -1,13 +1,13 @@
 //! Recycled buffers for input that must be kept between turns.
 //!
-//! Where: a connection that ends its turn with bytes left takes one; it comes back when they are
-//! used up.
-//! Invariant: a connection at rest holds none; a bounded number is kept here, and
-//! the bytes that connections hold are counted in `held_bytes`, by capacity.
+//! Where: a connection that ends its turn with input left over takes a buffer, and gives it back
+//! when the input is used up.
+//! Invariant: a connection without input left over holds no buffer; the number of spare buffers is
+//! bounded; `held_bytes` counts the buffers that connections hold, by capacity.
 
 use crate::limits::{SPARE_SMALL_BYTES, SPARES_LARGE_MAX, SPARES_SMALL_MAX};
 
-/// The column's stock.
+/// A column's spare buffers.
 #[derive(Debug)]
 pub(crate) struct Spares {
     small: Vec<Vec<u8>>,
@@ -32,7 +32,7 @@ impl Spares {
         self.large_bytes
     }
 
-    /// A buffer with a copy of `bytes`, for a connection to hold.
+    /// Gives a connection a buffer that holds a copy of `bytes`.
     pub(crate) fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = if bytes.len() <= SPARE_SMALL_BYTES {
             self.small.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_SMALL_BYTES))
@@ -44,13 +44,13 @@ impl Spares {
         buffer
     }
 
-    /// A receive buffer in the place of one that a connection holds from now on.
+    /// Returns a receive buffer that replaces `held`, which a connection holds from now on.
     pub(crate) fn swap_large(&mut self, held: &Vec<u8>) -> Vec<u8> {
         self.held_bytes += held.capacity();
         self.large.pop().unwrap_or_else(|| vec![0; self.large_bytes])
     }
 
-    /// Takes back what a connection held.
+    /// Takes back a buffer that a connection held.
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
         self.held_bytes -= buffer.capacity();
         if buffer.len() == self.large_bytes {
@@ -63,12 +63,12 @@ impl Spares {
         }
     }
 
-    /// Bytes of the buffers in stock.
-    pub(crate) fn stock_bytes(&self) -> usize {
+    /// Bytes of the spare buffers.
+    pub(crate) fn spare_bytes(&self) -> usize {
         self.small.len() * SPARE_SMALL_BYTES + self.large.len() * self.large_bytes
     }
 
-    /// Bytes that connections hold.
+    /// Bytes of the buffers that connections hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }

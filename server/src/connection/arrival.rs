@@ -12,7 +12,7 @@ use protocol::text::head::HEAD_BYTES_MAX;
 use store::{Column, Draft, Refused};
 
 use super::Connection;
-use crate::column::Kit;
+use crate::column::ColumnState;
 use crate::execute::{self, After};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
 
@@ -38,7 +38,7 @@ struct Arrival {
     /// Length of the line end behind it.
     end_bytes: u32,
     received_bytes: usize,
-    /// When it last gained `ARRIVAL_STEP_BYTES`, or ended to wait, by `Kit::served_ms`.
+    /// When it last gained `ARRIVAL_STEP_BYTES`, or ended to wait, by `ColumnState::served_ms`.
     moved_ms: u64,
     /// It has bytes to store and no frame for them, or no place for its item, since then.
     waits_since_ms: Option<u64>,
@@ -225,18 +225,18 @@ impl Connection {
     /// From here on, input is the value of the command in `header`, which asks for `request`.
     pub(super) fn expect(
         &mut self,
-        kit: &mut Kit,
+        state: &mut ColumnState,
         (header, request): (&[u8], &Request<'_>),
         value_bytes: u32,
         end_bytes: u32,
     ) {
-        self.arrival = Some(kit.arrivals.add(Arrival {
+        self.arrival = Some(state.arrivals.add(Arrival {
             header: kept(header, request, value_bytes),
-            draft: Some(kit.context.store.draft(value_bytes)),
+            draft: Some(state.context.store.draft(value_bytes)),
             missing_bytes: value_bytes as usize,
             end_bytes,
             received_bytes: 0,
-            moved_ms: kit.served_ms,
+            moved_ms: state.served_ms,
             waits_since_ms: None,
             copied_bytes: 0,
         }));
@@ -244,29 +244,34 @@ impl Connection {
 
     /// Moves `input` into the value it belongs to, and carries out the command when the value and
     /// its line end are there. What became of it, and how many bytes it used.
-    pub(super) fn arrive(&mut self, kit: &mut Kit, index: u32, input: &[u8]) -> (Fill, usize) {
+    pub(super) fn arrive(
+        &mut self,
+        state: &mut ColumnState,
+        index: u32,
+        input: &[u8],
+    ) -> (Fill, usize) {
         let mut used = 0;
         while used < input.len() {
-            if kit.arrivals.must_wait(index, &mut kit.context.store, kit.served_ms) {
+            if state.arrivals.must_wait(index, &mut state.context.store, state.served_ms) {
                 return (Fill::Wait, used);
             }
-            let (space, _) = kit.arrivals.space(index, &mut kit.context.store);
+            let (space, _) = state.arrivals.space(index, &mut state.context.store);
             let bytes = space.len().min(input.len() - used);
             if bytes == 0 {
                 break;
             }
             space[..bytes].copy_from_slice(&input[used..used + bytes]);
-            kit.arrivals.filled(index, bytes, kit.served_ms);
+            state.arrivals.filled(index, bytes, state.served_ms);
             used += bytes;
         }
-        let Some(arrival) = kit.arrivals.all[index as usize].as_mut() else {
+        let Some(arrival) = state.arrivals.all[index as usize].as_mut() else {
             return (Fill::Hungry, used);
         };
         let Some(draft) = &mut arrival.draft else {
             let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
             self.arrival = None;
-            let header = kit.arrivals.remove(index);
-            let answer = execute::give_up(&mut kit.context, &header);
+            let header = state.arrivals.remove(index);
+            let answer = execute::give_up(&mut state.context, &header);
             self.session.swallow(missing, answer);
             return (Fill::Done(After::Continue), used);
         };
@@ -277,18 +282,18 @@ impl Connection {
             return (Fill::Hungry, used);
         };
         let terminated = end.is_empty() || end == b"\r\n";
-        let Kit { context, out, .. } = kit;
+        let ColumnState { context, out, .. } = state;
         let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
         if after == After::Wait {
-            arrival.waits_since_ms.get_or_insert(kit.served_ms);
+            arrival.waits_since_ms.get_or_insert(state.served_ms);
             let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
             arrival.copied_bytes += more_bytes;
-            kit.arrivals.beside_bytes += more_bytes;
+            state.arrivals.beside_bytes += more_bytes;
             return (Fill::Wait, used);
         }
         used += end.len();
         self.arrival = None;
-        kit.arrivals.remove(index);
+        state.arrivals.remove(index);
         (Fill::Done(after), used)
     }
 }

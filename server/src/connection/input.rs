@@ -8,7 +8,7 @@ use protocol::Step;
 
 use super::Connection;
 use super::arrival::Fill;
-use crate::column::Kit;
+use crate::column::ColumnState;
 use crate::execute::turn::{self, Stopped};
 use crate::execute::{self, After};
 use crate::limits::ROOM_WAIT_MS_MAX;
@@ -31,17 +31,17 @@ impl Connection {
     /// Executes the requests in `input`, appending replies to the turn's output. Why it stopped,
     /// and how many bytes it used.
     #[inline]
-    pub(super) fn execute(&mut self, kit: &mut Kit, input: &[u8]) -> (Stop, usize) {
+    pub(super) fn execute(&mut self, state: &mut ColumnState, input: &[u8]) -> (Stop, usize) {
         let mut at = 0;
-        let mut budget = kit.budget();
-        let since_ms = self.waits_since_ms.unwrap_or(kit.served_ms);
-        kit.context.may_wait = kit.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
-        if !kit.context.may_wait {
+        let mut budget = state.budget();
+        let since_ms = self.waits_since_ms.unwrap_or(state.served_ms);
+        state.context.may_wait = state.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
+        if !state.context.may_wait {
             budget.spend_all_but_one(); // the next has not waited yet
         }
         loop {
             if let Some(arrival) = self.arrival {
-                let (filled, used) = self.arrive(kit, arrival, &input[at..]);
+                let (filled, used) = self.arrive(state, arrival, &input[at..]);
                 at += used;
                 match filled {
                     Fill::Hungry => return (Stop::Hungry, at),
@@ -50,7 +50,7 @@ impl Connection {
                     Fill::Done(_) => budget.spend_request(),
                 }
             }
-            let Kit { context, out, .. } = kit;
+            let ColumnState { context, out, .. } = state;
             let (stopped, stopped_at) =
                 turn::run(context, &mut self.session, (input, at), &mut budget, out);
             at = stopped_at;
@@ -63,12 +63,12 @@ impl Connection {
             }
             match self.session.next(&input[at..]) {
                 Step::Body { request, header_bytes, value_bytes, end_bytes }
-                    if value_bytes as usize > kit.log_value_bytes =>
+                    if value_bytes as usize > state.log_value_bytes =>
                 {
                     let header = &input[at..at + header_bytes];
                     at += header_bytes;
-                    match execute::begin(&mut kit.context, &request, value_bytes) {
-                        Ok(()) => self.expect(kit, (header, &request), value_bytes, end_bytes),
+                    match execute::begin(&mut state.context, &request, value_bytes) {
+                        Ok(()) => self.expect(state, (header, &request), value_bytes, end_bytes),
                         Err(answer) => {
                             let bytes = u64::from(value_bytes) + u64::from(end_bytes);
                             self.session.swallow(bytes, answer);

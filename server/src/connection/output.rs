@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use net::{Calls, Sent, Stream};
 
 use super::{Connection, Next};
-use crate::column::Kit;
+use crate::column::ColumnState;
 use crate::limits::PIECES_MAX;
 use crate::out::Out;
 
@@ -51,24 +51,24 @@ impl Waiting {
 impl Connection {
     /// Sends the turn's replies, as far as the socket takes them.
     #[inline]
-    pub(super) fn send(&mut self, kit: &mut Kit) -> Next {
-        if kit.out.is_empty() {
+    pub(super) fn send(&mut self, state: &mut ColumnState) -> Next {
+        if state.out.is_empty() {
             return self.rest();
         }
-        let (wrote, bytes) = write(&self.stream, &mut kit.out, &kit.calls);
-        kit.context.counters.bytes_written.add(bytes as u64);
+        let (wrote, bytes) = write(&self.stream, &mut state.out, &state.calls);
+        state.context.counters.bytes_written.add(bytes as u64);
         match wrote {
             Wrote::All => {
-                kit.out.clear();
+                state.out.clear();
                 self.rest()
             }
             Wrote::Broken => {
-                kit.out.clear();
+                state.out.clear();
                 Next::Close
             }
             Wrote::Full | Wrote::Some => {
-                let rest = Box::new(kit.out.take_rest());
-                kit.waiting.add(&rest);
+                let rest = Box::new(state.out.take_rest());
+                state.waiting.add(&rest);
                 self.out = Some(rest);
                 if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
             }
@@ -76,19 +76,19 @@ impl Connection {
     }
 
     /// Sends replies that waited.
-    pub(super) fn send_rest(&mut self, kit: &mut Kit) -> Next {
+    pub(super) fn send_rest(&mut self, state: &mut ColumnState) -> Next {
         let Some(mut out) = self.out.take() else { return self.rest() };
-        kit.waiting.remove(&out);
-        let (wrote, bytes) = write(&self.stream, &mut out, &kit.calls);
-        kit.context.counters.bytes_written.add(bytes as u64);
+        state.waiting.remove(&out);
+        let (wrote, bytes) = write(&self.stream, &mut out, &state.calls);
+        state.context.counters.bytes_written.add(bytes as u64);
         if bytes > 0 {
-            self.note_move(kit);
+            self.note_move(state);
         }
         match wrote {
             Wrote::All => self.rest(),
             Wrote::Broken => Next::Close,
             Wrote::Full | Wrote::Some => {
-                kit.waiting.add(&out);
+                state.waiting.add(&out);
                 self.out = Some(out);
                 if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
             }
@@ -101,7 +101,7 @@ impl Connection {
         if self.closing {
             Next::Close
         } else if self.waits_since_ms.is_some() {
-            Next::Rest
+            Next::AwaitRoom
         } else if self.resumable || self.readable {
             Next::Again
         } else {

@@ -1,6 +1,6 @@
-//! The options of `-o`: ours, and memcached's.
+//! The options of `-o`: memcached's, and this server's own.
 //!
-//! Where: `-o`'s row in `flags` gives its value here.
+//! Where: the row of `-o` in `flags` passes its value to `apply`.
 //! Invariant: every `-o` option of memcached 1.6.45, of any build, is a row; an unknown one is
 //! refused.
 //! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
@@ -13,12 +13,12 @@ use super::{Does, Draft, Refusal, Takes, number};
 pub(super) struct Extended {
     pub(super) name: &'static str,
     pub(super) takes: Takes,
-    /// Lines of `-h`; none for those without effect.
+    /// The lines of `-h` that explain the option; none for an option without effect.
     pub(super) help: &'static [&'static str],
     pub(super) does: Does,
 }
 
-/// What `-o eviction` is, and a line about each policy.
+/// The lines of `-h` for `-o eviction`: what it is, and a line about each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
     let mut lines =
         ["which items stay when room is made (default: clock2q):"; 1 + Eviction::HELP.len()];
@@ -197,7 +197,7 @@ const fn flag(name: &'static str, why: &'static str) -> Extended {
     Extended { name, takes: Takes::Nothing, help: &[], does }
 }
 
-/// A row without effect, whose value is checked.
+/// The row of an option that has no effect, but whose value is checked.
 const fn value(
     name: &'static str,
     check: fn(&str) -> Result<(), Refusal>,
@@ -211,7 +211,7 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extende
     Extended { name, takes, help: &[], does: Does::Refused(why) }
 }
 
-/// Takes `-o`'s value apart and applies it, option by option.
+/// Splits the value of `-o` into options and applies them in order.
 pub(super) fn apply(draft: &mut Draft, list: &str) -> Result<(), Refusal> {
     for option in list.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = match option.split_once('=') {

@@ -1,8 +1,8 @@
-//! What -h, -V and -i print, made from the rows.
+//! The texts that -h, -V and -i print, made from the rows of flags.
 //!
-//! Where: called by their rows in `lifecycle`.
-//! Invariant: the first line begins `memcached 1.6.45 (hypostyle X.Y.Z)`: scripts read the version
-//! from it. Every row appears.
+//! Where: called by the rows of these flags in `lifecycle`.
+//! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
+//! read the version. `-h` lists every row.
 //! Source: memcached 1.6.45 `usage`.
 
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use super::extended::{Extended, OPTIONS};
 use super::{Does, Flag, Takes, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
-/// Column in which the explanations begin.
+/// The position in a line at which explanations begin.
 const INDENT: usize = 31;
 
 /// `-V`.
@@ -67,7 +67,7 @@ fn synopsis(flag: &Flag) -> String {
     text
 }
 
-/// A row: what it is, then its explanation, line under line.
+/// Writes a flag's synopsis and the lines that explain it.
 fn row(out: &mut String, synopsis: &str, help: &[&str]) {
     let mut lines = help.iter();
     let first = lines.next().copied().unwrap_or("");
@@ -77,7 +77,7 @@ fn row(out: &mut String, synopsis: &str, help: &[&str]) {
     }
 }
 
-/// The names of the `-o` options a predicate picks, wrapped.
+/// Writes the names of the `-o` options that a predicate accepts, wrapped.
 fn options(out: &mut String, wanted: fn(&Does) -> bool) {
     let names: Vec<&str> = OPTIONS
         .iter()

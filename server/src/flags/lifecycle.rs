@@ -1,7 +1,7 @@
 //! Flags about the process itself: -d -u -P -r -k -v -h -i -V.
 //!
-//! Where: rows of `flags`; what they set is acted on by `main` and `process`.
-//! Invariant: -h, -i and -V end the parsing where they stand; flags before them are still checked.
+//! Where: rows of `flags`; `main` and `process` act on what these flags set.
+//! Invariant: -h, -i and -V end the parsing; only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
 use super::{Does, Flag, Refusal, Takes, help};

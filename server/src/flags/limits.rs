@@ -1,7 +1,7 @@
-//! Flags that bound what the server takes: -m -M -c -t -R -C -I -F.
+//! Flags for the server's limits and for what it may do: -m -M -c -t -R -C -I -F.
 //!
 //! Where: rows of `flags`.
-//! Invariant: `check_item_bytes` has seen the settings before anyone else does.
+//! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
 use super::{COLUMNS_MAX, Does, Draft, Flag, Refusal, Takes, number};
@@ -96,7 +96,7 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-/// Megabytes; an `m` behind the number, which memcached overlooks, is right here too.
+/// Sets `-m`, a number of megabytes. An `m` may follow the number, for memcached ignores it.
 fn set_memory(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
     let wrong = "-m takes a number of megabytes, 1 or greater";
@@ -130,7 +130,7 @@ fn set_item_bytes(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The bounds of `-I`, which depend on `-m`.
+/// Checks the bounds of `-I`, which depend on `-m`.
 pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), Refusal> {
     if settings.item_bytes_max < ITEM_BYTES_MIN {
         return Err(Refusal::usage("Item max size cannot be less than 1024 bytes."));

@@ -1,4 +1,4 @@
-//! Flags that say where to listen and what is spoken there: -p -U -s -a -l -b -B.
+//! Flags that say where to listen, and with which protocol: -p -U -s -a -l -b -B.
 //!
 //! Where: rows of `flags`; `listeners` turns -p, -l and -B into a list once all are read.
 //! Invariant: without `-s` there is at least one listener.
@@ -7,9 +7,9 @@
 use super::{Does, Draft, Flag, Refusal, Takes, number};
 use crate::settings::{Listen, Port, Protocol};
 
-/// Longest path of a Unix socket, by `sockaddr_un`.
+/// Bytes of the longest path of a Unix socket, by `sockaddr_un`.
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// Longest tag of a listener.
+/// Bytes of the longest tag of a listener.
 const TAG_BYTES_MAX: usize = 8;
 /// Most addresses of `-l`.
 const LISTEN_MAX: usize = 64;
@@ -153,7 +153,7 @@ fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The TCP listeners that -p, -l and -B come to.
+/// The TCP listeners that -p, -l and -B together ask for.
 pub(super) fn listeners(draft: &mut Draft) -> Result<Vec<Listen>, Refusal> {
     if !draft.inter.is_empty() {
         draft.settings.inter = Some(draft.inter.join(","));
@@ -177,7 +177,7 @@ pub(super) fn listeners(draft: &mut Draft) -> Result<Vec<Listen>, Refusal> {
     Ok(listen)
 }
 
-/// One address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
+/// Parses one address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
 fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
     for prefix in ["notls", "btls", "mtls"] {
         if whole.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
@@ -201,7 +201,7 @@ fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
         };
         (host, port)
     } else {
-        // More than one colon: an IPv6 address without brackets, and without a port.
+        // More than one colon is an IPv6 address without brackets, which has no port.
         match rest.split_once(':') {
             Some((host, port)) if !port.contains(':') => (host, Some(port)),
             _ => (rest, None),
@@ -222,7 +222,7 @@ fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
     Ok(Listen { host, port, protocol })
 }
 
-/// Takes `proto[NAME]:` off an address.
+/// Splits `proto[NAME]:` off an address.
 fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Refusal> {
     let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
     let (name, rest) = rest
@@ -242,7 +242,7 @@ fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Ref
     Ok((protocol, rest.strip_prefix(':').unwrap_or(rest)))
 }
 
-/// Takes `tag[NAME]:` or `tag_NAME_:` off an address: only memcached's proxy looks at it.
+/// Removes `tag[NAME]:` or `tag_NAME_:` from an address. Only memcached's proxy uses tags.
 fn without_tag<'a>(draft: &mut Draft, address: &'a str) -> Result<&'a str, Refusal> {
     let (rest, end) = if let Some(rest) = address.strip_prefix("tag[") {
         (rest, ']')

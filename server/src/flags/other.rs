@@ -1,8 +1,9 @@
-//! Flags of memcached's that change nothing here, are refused, or hold more options: -o, -f, -S …
+//! Flags of memcached that have no effect here or are refused, and -o, which holds further options.
 //!
 //! Where: rows of `flags`.
-//! Invariant: a flag that promises security, a listener, durability or a command that does not
-//! exist is refused; one that tunes machinery we do not have is checked and reported.
+//! Invariant: a flag is refused if it promises security, a listener, durability or a command that
+//! this server does not have. A flag that tunes what this server does not have is checked and
+//! reported.
 //! Source: memcached 1.6.45 `main`.
 
 use super::{Does, Flag, Refusal, Takes, extended, number};

@@ -1,4 +1,4 @@
-//! Tests of the command line: one for each flag, and for the table as a whole.
+//! Tests of the command line: of each flag, and of the table of flags as a whole.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ fn served(line: &str) -> (Settings, Vec<String>) {
     }
 }
 
-/// The settings of a line about which there is nothing to say.
+/// The settings of a command line that gives no notes.
 fn settings(line: &str) -> Settings {
     let (settings, notes) = served(line);
     assert_eq!(notes, [""; 0], "{line}");
@@ -77,7 +77,7 @@ fn no_two_rows_share_a_name() {
     }
 }
 
-/// From memcached 1.6.45's getopt strings.
+/// The flags in memcached 1.6.45's getopt strings.
 #[test]
 fn every_flag_of_memcached_is_a_row_with_its_value() {
     let short = "a:AZp:s:U:m:Mc:khiVrvdl:u:P:f:n:t:D:LR:Cb:B:I:SFXWY:e:o:N:";
@@ -100,7 +100,7 @@ fn every_flag_of_memcached_is_a_row_with_its_value() {
     }
 }
 
-/// From memcached 1.6.45's `subopts_tokens` of all builds, and `storage_read_config`.
+/// The options in memcached 1.6.45's `subopts_tokens` of all builds, and in `storage_read_config`.
 #[test]
 fn every_extended_option_of_memcached_is_a_row() {
     let names = "maxconns_fast hashpower no_hashexpand slab_reassign slab_automove \
@@ -264,7 +264,7 @@ fn b_protocol() {
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 
-// How much.
+// Limits.
 
 #[test]
 fn m_memory() {
@@ -401,7 +401,7 @@ fn x_no_dumping() {
     assert!(!settings("-X").dump_enabled);
 }
 
-// What does nothing here, and what is refused.
+// Flags without effect, and flags that are refused.
 
 #[test]
 fn f_n_l_d_n_w_are_checked_and_reported() {
@@ -464,7 +464,7 @@ fn every_extended_row_does_what_it_is_listed_for() {
             // A value out of the option's range.
             (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
             (super::Does::Sets(_), Ok(Asked::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
-            // It takes a name.
+            // The option takes a name, not a number.
             (super::Does::Sets(_), Err(refusal)) => {
                 assert!(refusal.text.contains(option.name) && refusal.status == 1, "{refusal:?}");
             }

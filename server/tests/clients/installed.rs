@@ -1,6 +1,6 @@
-//! The clients as `make peers` installed them, run for a limited time.
+//! Runs the clients that `make peers` has installed, each for a limited time.
 //!
-//! Path: client side. Invariant: a client that is not there is a skip, never a pass.
+//! Path: client side. Invariant: a client that is not installed counts as skipped, not as passed.
 
 use crate::live::skip;
 use std::path::{Path, PathBuf};

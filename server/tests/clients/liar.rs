@@ -1,8 +1,8 @@
-//! A proxy that lies: what a client has to notice.
+//! A proxy that falsifies replies, which a client has to notice.
 //!
-//! Path: between a client and the server, over TCP. Invariant: but for the lie every reply passes
-//! byte for byte, whatever pieces it arrives in. Source: memcached's `protocol.txt` and
-//! `protocol_binary.h` for where a reply ends.
+//! Path: between a client and the server, over TCP. Invariant: except for the planted lie every
+//! reply passes byte for byte, in whatever pieces it arrives. Source: memcached's `protocol.txt`
+//! and `protocol_binary.h`, for where a reply ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

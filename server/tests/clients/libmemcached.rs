@@ -1,4 +1,5 @@
-//! libmemcached's own programs: memccapable tries each command, memcaslap verifies what it reads.
+//! Runs libmemcached's own programs: memccapable tries each command, memcaslap checks the values
+//! that it reads.
 //!
 //! Path: client side, over TCP. Source: libmemcached 1.1.4, as Debian packages it.
 

@@ -1,9 +1,9 @@
-//! Real clients against the server, in five languages and all three protocols, each pinned to a
-//! version or to a Debian release; where a client brings its own integration suite, that.
+//! Runs real clients against the server, in five languages and all three protocols. Each client is
+//! pinned to a version or to a Debian release; if it has its own integration tests, those run.
 //!
-//! Path: client side, over TCP. Invariant: each client also fails against servers that lie, so
-//! that passing says something. What the clients run stands in `tests/clients/`; `make peers`
-//! installs them.
+//! Path: client side, over TCP. Invariant: each client fails against a server that lies, so that
+//! passing proves something. The clients' programs are in `tests/clients/`; `make peers` installs
+//! the clients.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,6 +1,6 @@
-//! What a run has reached: commands, flags, opcodes, replies and errors, each with its count.
+//! Counts what a run has covered: commands, flags, opcodes, replies and errors.
 //!
-//! Path: none. Invariant: what is counted was sent to both servers and answered alike.
+//! Path: none. Invariant: everything counted was sent to both servers and answered alike.
 
 use crate::binary::OPCODES;
 use crate::command::{Command, Protocol};

@@ -1,6 +1,6 @@
-//! Batches of commands: each on one connection, all on the same keys.
+//! Makes batches of commands: a batch is sent on one connection, and all batches use the same keys.
 //!
-//! Path: none, test data. Invariant: a batch is answered in one way only, by memcached as well.
+//! Path: none, test data. Invariant: memcached has exactly one correct answer to a batch.
 
 use crate::binary::{self, OPCODES};
 use crate::command::{Command, Protocol};

@@ -1,8 +1,7 @@
-//! A liar between a server and the test: one small fault in what the server answers, to show that
-//! such a fault is found.
+//! Falsifies a server's replies by one small fault, to show that the test finds it.
 //!
-//! Path: client side. Invariant: each lie is told only in its own, rare circumstances; all other
-//! replies pass as they are.
+//! Path: client side. Invariant: each fault is planted only in its own, rare case; all other
+//! replies pass unchanged.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};

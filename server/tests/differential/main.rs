@@ -1,23 +1,23 @@
-//! Sends the same random commands, of all three protocols and malformed ones among them, to this
-//! server and to a memcached, and compares reply by reply; what differs is shrunk to a short
-//! sequence.
+//! Sends the same random commands to this server and to a memcached and compares reply by reply.
+//! The commands are of all three protocols, some of them malformed. A sequence whose replies differ
+//! is shrunk to a short one.
 //!
 //! Path: client side, over TCP. Invariant: a difference is reported with its seed and a sequence
 //! that shows it on freshly started servers. Source: memcached's `doc/protocol.txt` and
 //! `protocol_binary.h`; the memcached that `MEMCACHED` names decides.
 //!
 //! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: another seed, another length.
-//! - `SERVER=path`, `SERVER_FLAGS="…"`: compare that server, started with these flags as well.
-//! - `MEMCACHED=path`: with 1.6.45, everything is sent; with any other only what is well-formed and
-//!   has meant the same for long.
+//! - `SERVER=path`, `SERVER_FLAGS="…"`: compare that server, started with these further flags.
+//! - `MEMCACHED=path`: to 1.6.45 everything is sent; to any other version only well-formed commands
+//!   whose meaning has not changed for long.
 //!
-//! Not sent, for there memcached does what nobody can rely on, or this server means to do
-//! otherwise:
+//! Some commands are not sent, because memcached's answer depends on chance or because this server
+//! differs on purpose:
 //! - `incr` and `ma` behind a fetch of the same key whose reply may be unsent: memcached then
-//!   copies the number where it would have changed it in place, which shows in its length. Its LRU
-//!   thread may hold items too, so it runs without one.
-//! - `incr` of numbers in very long texts, which this server takes for no numbers.
-//! - What `malformed` and `meta` name.
+//!   copies the number instead of changing it in place, which shows in its length. memcached's LRU
+//!   thread may hold items too, so memcached runs without that thread.
+//! - `incr` of numbers in very long texts, which this server does not accept as numbers.
+//! - The commands that `malformed` and `meta` name.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,16 +1,16 @@
-//! Commands with something wrong in them: of all three protocols.
+//! Random malformed commands of all three protocols.
 //!
-//! Path: none, test data. Invariant: memcached's answer does not hang on how the bytes happen to
-//! arrive: what a wrong length swallows ends before the next command, and what makes memcached
-//! drop what waits to be sent (a fetch of an over-long key, say) comes behind a command that has
-//! it sent.
+//! Path: none, test data. Invariant: memcached's answer does not depend on how the bytes happen to
+//! arrive. The bytes that a wrong length swallows end before the next command. A command that makes
+//! memcached drop unsent replies, such as a fetch of an over-long key, follows a command that has
+//! those replies sent.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
-//! Not here, for memcached's answer is an accident there:
-//! - A fetch with an over-long key behind others: it has touched or bumped those by then.
-//! - The `E` of an `ms` that fails after its line was read: the connection's next store gets it.
-//!   Such an `ms` is followed by a store that has no other purpose.
-//! - Lines over 2048 bytes without an end: it depends on how much has arrived.
+//! Not generated, because memcached's answer depends on chance:
+//! - A fetch with an over-long key behind other keys, which memcached has touched or bumped then.
+//! - The `E` of an `ms` that fails after its line was read, for the connection's next store gets
+//!   that CAS unique. Such an `ms` is followed by a store that has no other purpose.
+//! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
 
 use crate::binary::{self, Frame, HEADER_BYTES};
 use crate::command::{Command, Protocol, Unique};

@@ -1,8 +1,8 @@
-//! Replies, read from the wire and brought into a form in which two servers' can be compared.
+//! Reads replies and normalises them, so that the replies of two servers can be compared.
 //!
-//! Path: client side. Invariant: CAS uniques are replaced by their number of appearance for their
-//! key, times by what is left of them after a tolerance, and of what a server says of itself only
-//! the form is left. Everything else stays byte for byte.
+//! Path: client side. Invariant: a CAS unique is replaced by its number among those of its key;
+//! times are set apart, to be compared with a tolerance; of what a server says of itself only the
+//! form stays. Everything else is compared byte for byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};

@@ -1,7 +1,7 @@
 //! Shrinks a sequence of commands whose last reply differs.
 //!
-//! Path: none. Invariant: what is returned was run on freshly started servers and differed there
-//! in its last reply. Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
+//! Path: none. Invariant: the sequence returned was run on freshly started servers, whose last
+//! replies differed. Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
 use crate::command::Command;

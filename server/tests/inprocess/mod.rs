@@ -1,4 +1,4 @@
-//! A server in the test's own process, and a client that speaks bytes.
+//! A server in the test's own process, and a client that sends and receives bytes.
 //!
 //! Where: shared by the tests of the column's loop.
 //! Invariant: loopback only; every wait ends by a deadline.

@@ -1,7 +1,7 @@
 //! One frame of the binary protocol, as tests write and read it: a header of 24 bytes and a body.
 //!
-//! Path: client side. Invariant: a frame read is encoded to the bytes it was read from; nothing in
-//! its header is taken to be right. Source: memcached's `protocol_binary.h`.
+//! Path: client side. Invariant: encoding a frame gives the bytes from which it was read; no field
+//! of a header is assumed to be correct. Source: memcached's `protocol_binary.h`.
 //!
 //! ```text
 //! 0      1       2         4        5         6         8         12      16   24

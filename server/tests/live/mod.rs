@@ -1,9 +1,9 @@
-//! A live server for the tests that look at it from outside: started on a port of its own, spoken
-//! to over TCP, gone when the test is.
+//! A server process for tests that see it from outside: started on a port of its own, spoken to
+//! over TCP, and ended with the test.
 //!
-//! Path: client side; nothing here looks inside the server, so the same test runs against
-//! memcached. Invariant: a server started here is killed and reaped when its `Server` drops, and
-//! no read waits longer than `PATIENCE`.
+//! Path: client side; nothing here looks inside the server, so that the same test runs against
+//! memcached. Invariant: dropping a `Server` kills and reaps its process, and no read waits longer
+//! than `PATIENCE`.
 //!
 //! - `SERVER=path`: run the tests against that binary instead of the one just built.
 //! - `MEMCACHED=path`: the memcached to compare with, by default the one on `PATH`.

@@ -1,5 +1,5 @@
-//! Binary frames, replayed: CAS uniques are put into requests, and numbers in their place into
-//! replies, whose version is taken out.
+//! Replays binary frames: puts the server's CAS uniques into requests, and in replies replaces CAS
+//! uniques by numbers and removes the version.
 //!
 //! Path: between a recording and the wire. Invariant: nothing of a reply but its CAS unique and
 //! the text of VERSION is changed. Source: `../data/oracle/README.md`.

@@ -1,8 +1,8 @@
 //! Sends the requests of a recording to a live server and compares each reply.
 //!
-//! Path: client side, over TCP. Invariant: every request is sent, in order, and every difference
-//! is kept; after a connection has ended the next request opens another. Source: `README.md` of
-//! the recordings.
+//! Path: client side, over TCP. Invariant: every request is sent, in order, and every difference is
+//! kept; after a connection has ended, the next request opens another. Source:
+//! `../data/oracle/README.md`.
 
 use crate::form::Form;
 use crate::live::{SILENCE, Server, Stop, Wire, show};

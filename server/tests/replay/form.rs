@@ -1,8 +1,8 @@
-//! What text and meta commands on one hand and binary frames on the other need of their own to be
-//! replayed, and what both share: the names of CAS uniques.
+//! The two forms of exchanges that are replayed, text lines and binary frames, and the names of CAS
+//! uniques, which both use.
 //!
-//! Path: between a recording and the wire. Invariant: a form says how exchanges differ from one
-//! day to the next, never whether they may. Source: `../data/oracle/README.md`.
+//! Path: between a recording and the wire. Invariant: a form says what differs between two runs of
+//! one exchange, not which differences are allowed. Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
 use crate::recording::Exchange;

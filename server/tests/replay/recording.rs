@@ -1,8 +1,8 @@
-//! Loads a recording: zstd-compressed JSON lines, one exchange a line; and, where a file beside it
-//! names them, the replies that may come in its place.
+//! Loads a recording: zstd-compressed JSON lines, one exchange a line. A file beside the recording
+//! may list further replies that are correct.
 //!
-//! Path: none, test data. Invariant: strings are latin-1, so each character is one byte on the
-//! wire; another reply is one more exact reply. Source: `../data/oracle/README.md`.
+//! Path: none, test data. Invariant: strings are latin-1, so that each character is one byte on the
+//! wire; a further reply is exact as well. Source: `../data/oracle/README.md`.
 
 use crate::binary;
 use crate::live::frame::{Frame, VERSION};

@@ -1,7 +1,7 @@
-//! What differs from one exchange to the next, in text and meta commands: CAS uniques, times and
-//! the version, put into requests and taken out of replies.
+//! Replays text and meta commands: puts the server's CAS uniques and times into requests, and
+//! removes CAS uniques, times and the version from replies.
 //!
-//! Path: between a recording and the wire. Invariant: values are never looked into. Source:
+//! Path: between a recording and the wire. Invariant: values are never parsed. Source:
 //! `../data/oracle/README.md`.
 
 use crate::form::{Form, Uniques};

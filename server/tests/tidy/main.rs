@@ -1,7 +1,7 @@
-//! The house style as a test: what `STYLE.md` says and a program can see.
+//! Tests the rules of `STYLE.md` that a program can check.
 //!
-//! Path: none; reads the tree. Invariant: every rule names the file and line it is broken in, and
-//! each has a case below that breaks it. Source: TigerBeetle's `tidy.zig`.
+//! Path: none; reads the tree. Invariant: every rule names the file and line that breaks it, and
+//! for each rule a case below breaks it. Source: TigerBeetle's `tidy.zig`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The rules for documents: links lead somewhere, the changelog keeps its form.
+//! The rules for documents: every link has a target, and the changelog keeps its form.
 //!
 //! Path: none. Source: GitHub's anchors; keepachangelog.com, from which the sections come.
 

@@ -1,6 +1,6 @@
-//! The rules for code and for the tree, each a function from a file to what is wrong with it.
+//! The rules for code and for the tree. Each is a function from a file to its faults.
 //!
-//! Path: none. Invariant: comments and strings are never taken for code.
+//! Path: none. Invariant: no rule for code applies to comments or strings.
 
 use crate::source::{Kind, Source};
 

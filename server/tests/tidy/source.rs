@@ -1,6 +1,6 @@
-//! The files of the tree, and Rust code without its comments and strings.
+//! The files of the tree, each as it is and without its comments and strings.
 //!
-//! Path: none. Invariant: code keeps its lines, so a line number is right in both forms.
+//! Path: none. Invariant: a line has the same number in both forms.
 
 use std::fs;
 use std::path::{Path, PathBuf};

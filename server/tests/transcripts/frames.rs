@@ -1,7 +1,7 @@
 //! Binary frames in transcripts: `set key=k flags=7 value=abc`, as requests and as replies.
 //!
-//! Path: none, test data. Invariant: a field that is not understood fails the test, and so does
-//! each byte of a reply that the line does not say. Source: the format in `README.md`.
+//! Path: none, test data. Invariant: an unknown field fails the test, and so does a byte of a reply
+//! that the line does not describe. Source: the format in `README.md`.
 
 use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
 use crate::script::{Piece, Values, braces, unescape};

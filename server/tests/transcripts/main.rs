@@ -1,8 +1,8 @@
-//! Runs the transcripts beside this file: what a client sends and, byte for byte, what it gets.
+//! Runs the transcripts beside this file: what a client sends and, byte for byte, what it receives.
 //!
-//! Path: client side, over TCP. Invariant: every reply is accounted for, the one after the last
-//! too. Source: each transcript was first run against memcached 1.6.45; the second test runs
-//! them against the memcached at hand. The format stands in `README.md`.
+//! Path: client side, over TCP. Invariant: a transcript lists every byte of the replies, and after
+//! the last one the server sends nothing. Source: each transcript was first run against memcached
+//! 1.6.45; the second test runs them against the memcached at hand. The format is in `README.md`.
 //!
 //! - `TRANSCRIPT=name`: run only the transcripts whose name contains this.
 

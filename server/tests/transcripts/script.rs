@@ -1,6 +1,6 @@
-//! Reads a transcript into steps.
+//! Parses a transcript into steps.
 //!
-//! Path: none, test data. Invariant: a line that is not understood fails the test. Source: the
+//! Path: none, test data. Invariant: a line that cannot be parsed fails the test. Source: the
 //! format in `README.md`.
 
 use crate::frames::{FrameLine, frame_lines};

@@ -1,0 +1,46 @@
+//! A timer that ends a column's sleep once a second: a timerfd.
+//!
+//! Where: beside the path of a request; a column that has work every second registers one.
+//! Invariant: the timer is set once. A timeout of `epoll_wait` instead would have the kernel set a
+//! timer before each sleep and cancel it after: 0.16 us of the 7.4 us that a lone request took.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+/// A timer that makes its descriptor readable once a second.
+#[derive(Debug)]
+pub struct SecondTimer(OwnedFd);
+
+impl AsFd for SecondTimer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl SecondTimer {
+    /// Makes a timer that fires at `first`, a time of the monotonic clock, and every second after
+    /// it. Register it with `Interest::Wake`.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(first: Timespec) -> io::Result<SecondTimer> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Itimerspec { it_interval: second, it_value: first };
+        timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME, &times)?;
+        Ok(SecondTimer(fd))
+    }
+
+    /// Makes the descriptor unreadable until the timer fires again.
+    pub fn clear(&self) {
+        let mut count = [0; 8];
+        // The read fails if the timer has not fired, and then there is nothing to clear.
+        let _not_fired = rustix::io::read(&self.0, &mut count);
+    }
+}

@@ -1,0 +1,148 @@
+//! A column's clock, and the times at which the column must wake without an event.
+//!
+//! Where: asked before each wait, set after it.
+//! Invariant: a loop reads the clock once. The first column wakes once a second to advance the
+//! store's clock, and with `-o idle_timeout` every column does, by a `SecondTimer`. Else a column
+//! sleeps until an event, unless listeners rest, values arrive, or the store has work.
+
+use std::time::Duration;
+
+use net::Timeout;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::clock::START;
+use crate::execute::Context;
+use crate::limits::{ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
+
+/// Nanoseconds of a second.
+const NANOS: i64 = 1_000_000_000;
+
+/// The longest step of the coarse clock: of a kernel with a hundred ticks a second.
+const CLOCK_STEP_NANOS: i64 = 10_000_000;
+
+/// The times at which work of one column is due, in milliseconds since the server started.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    /// The server's start, from `coarse_now`.
+    start: Timespec,
+    wakes_each_second: bool,
+    /// The last full second for which `second_has_passed` was true.
+    second_ms: u64,
+    /// When listeners resume; `None` unless they rest.
+    rest_until_ms: Option<u64>,
+    /// When to look for stalled values; `None` unless values arrive.
+    arrivals_due_ms: Option<u64>,
+    /// Slices of background work done in a row; `None` if no work is left.
+    slices: Option<u32>,
+}
+
+/// The time now, on the coarse monotonic clock: cheaper to read than the exact one, and up to
+/// `CLOCK_STEP_NANOS` behind it.
+pub(crate) fn coarse_now() -> Timespec {
+    clock_gettime(ClockId::MonotonicCoarse)
+}
+
+impl Timers {
+    /// `start` is the server's start, from `coarse_now`.
+    pub(crate) fn new(start: Timespec, wakes_each_second: bool) -> Timers {
+        Timers {
+            start,
+            wakes_each_second,
+            second_ms: 0,
+            rest_until_ms: None,
+            arrivals_due_ms: None,
+            slices: None,
+        }
+    }
+
+    /// Reads the clock, sets the store's and the executor's clocks, and returns the milliseconds
+    /// since the server started.
+    pub(crate) fn now(&mut self, context: &mut Context) -> u64 {
+        let coarse_now = coarse_now();
+        let seconds = coarse_now.tv_sec - self.start.tv_sec;
+        let nanos = seconds * NANOS + (coarse_now.tv_nsec - self.start.tv_nsec);
+        let now_ms = u64::try_from(nanos / 1_000_000).unwrap_or(0);
+        #[cfg(debug_assertions)]
+        let now_ms = match context.shared.planted_ms() {
+            0 => now_ms,
+            planted_ms => planted_ms,
+        };
+        let seconds = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX).saturating_add(START);
+        if seconds != context.clock.now {
+            context.clock.now = seconds;
+            context.store.set_now(seconds);
+        }
+        now_ms
+    }
+
+    /// Notes that the store did a slice of background work, and whether there is `more`.
+    pub(crate) fn worked(&mut self, more: bool) {
+        self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
+    }
+
+    /// Sets or cancels the next look for stalled values. `arrive` says whether values arrive.
+    #[inline]
+    pub(crate) fn watch_arrivals(&mut self, arrive: bool, now_ms: u64) {
+        let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
+        self.arrivals_due_ms = arrive.then(due_ms);
+    }
+
+    /// True, once, when it is time to look for stalled values.
+    pub(crate) fn arrivals_are_due(&mut self, now_ms: u64) -> bool {
+        self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+    }
+
+    /// When the `SecondTimer` fires first, on a column that wakes each second: `CLOCK_STEP_NANOS`
+    /// after the second's end, so that the coarse clock shows the new second by then.
+    pub(crate) fn first_second(&self) -> Option<Timespec> {
+        let nanos = self.start.tv_nsec + CLOCK_STEP_NANOS;
+        let tv_sec = self.start.tv_sec + 1 + nanos / NANOS;
+        self.wakes_each_second.then_some(Timespec { tv_sec, tv_nsec: nanos % NANOS })
+    }
+
+    /// How long the column may sleep. The `SecondTimer` is an event and needs no timeout.
+    pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
+        let mut until_ms = None;
+        let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
+        match self.slices {
+            Some(slices) if slices % MAINTAIN_SLICES_MAX != MAINTAIN_SLICES_MAX - 1 => {
+                return Timeout::Zero;
+            }
+            Some(_) => by(now_ms + MAINTAIN_PAUSE_MS),
+            None => {}
+        }
+        for at_ms in [self.rest_until_ms, self.arrivals_due_ms] {
+            at_ms.map(&mut by);
+        }
+        match until_ms {
+            Some(at_ms) => Timeout::Within(Duration::from_millis(at_ms.saturating_sub(now_ms))),
+            None => Timeout::Never,
+        }
+    }
+
+    /// True once a second, on a column that wakes each second.
+    pub(crate) fn second_has_passed(&mut self, now_ms: u64) -> bool {
+        let passed = self.wakes_each_second && now_ms >= self.second_ms + 1000;
+        if passed {
+            self.second_ms = now_ms - now_ms % 1000;
+        }
+        passed
+    }
+
+    /// Has listeners rest for `LISTENER_REST_MS` from now on; false if they rest already.
+    pub(crate) fn rest_listeners(&mut self, now_ms: u64) -> bool {
+        let rest_already = self.rest_until_ms.is_some();
+        self.rest_until_ms = Some(now_ms + LISTENER_REST_MS);
+        !rest_already
+    }
+
+    /// True if listeners rest and have rested for long enough.
+    pub(crate) fn listeners_rest_is_over(&self, now_ms: u64) -> bool {
+        self.rest_until_ms.is_some_and(|at_ms| now_ms >= at_ms)
+    }
+
+    /// Notes that listeners accept again.
+    pub(crate) fn resume_listeners(&mut self) {
+        self.rest_until_ms = None;
+    }
+}
