@@ -124,17 +124,10 @@ fn a_search_for_capacity_uses_them() {
 fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let (_running, target) = server();
     let pids = Pids::new("warms");
-    let agents = pids.agents();
     let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
-    let mut child = kvblaster(words, &agents.each_ref().map(String::as_str), &target)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("kvblaster starts");
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     // The next trial warms for two seconds.
-    assert!(said.any(|line| line.contains("/s asked ")));
+    let (child, said) = told(words, &pids, &target, ("/s asked ", 1));
     kill_process(pids.get(1), Signal::KILL).unwrap();
     let said: Vec<String> = said.collect();
     let output = child.wait_with_output().unwrap();
@@ -200,19 +193,29 @@ impl Drop for Pids {
     }
 }
 
-/// A run of two agents after its first `reports` reports, and what it says further.
-fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
-    let agents = pids.agents();
-    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
-    let mut child = kvblaster("run --keys 100 --schedule 0s+1000x250ms", &agents, target)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("kvblaster starts");
+/// What these words do with two agents.
+fn started(words: &str, pids: &Pids, target: &str) -> Child {
+    let mut command = kvblaster(words, &pids.agents().each_ref().map(String::as_str), target);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
+}
+
+/// The same, once it has told so many lines with something in it; and what it says further.
+fn told(
+    words: &str,
+    pids: &Pids,
+    target: &str,
+    (what, lines): (&str, usize),
+) -> (Child, impl Iterator<Item = String>) {
+    let mut child = started(words, pids, target);
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let told = said.by_ref().filter(|line| line.starts_with("report ")).take(reports).count();
-    assert_eq!(told, reports);
+    let told = said.by_ref().filter(|line| line.contains(what)).take(lines).count();
+    assert_eq!(told, lines);
     (child, said)
+}
+
+/// A run after its first `reports` reports.
+fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
+    told("run --keys 100 --schedule 0s+1000x250ms", pids, target, ("report ", reports))
 }
 
 #[test]
@@ -237,12 +240,7 @@ fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
 fn when_nothing_is_whole_that_an_agent_did_the_result_is_not_to_be_trusted() {
     let (running, target) = server();
     let pids = Pids::new("early");
-    let agents = pids.agents();
-    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
-    let mut child = kvblaster("run -q --no-populate --schedule 0s+1x1h", &agents, &target)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("kvblaster starts");
+    let mut child = started("run -q --no-populate --schedule 0s+1x1h", &pids, &target);
     while running.counts().answers.load(Ordering::Relaxed) < 1000 {
         assert_eq!(child.try_wait().unwrap(), None, "it has ended");
         std::thread::yield_now();

@@ -157,6 +157,7 @@ pub enum CompareError {
 }
 
 /// A server in the comparison.
+#[derive(Default)]
 struct Contestant {
     letter: char,
     target: String,
@@ -243,9 +244,7 @@ fn contestants(plan: &Plan) -> Result<Vec<Contestant>, CompareError> {
     let mut all = Vec::new();
     let mut add = |target: String, server| {
         let letter = ('A'..='Z').nth(all.len()).unwrap_or('?');
-        let (manifest, told) = (Manifest::default(), Vec::new());
-        let (windows, bound) = (Vec::new(), Vec::new());
-        all.push(Contestant { letter, target, server, manifest, windows, bound, told });
+        all.push(Contestant { letter, target, server, ..Contestant::default() });
     };
     for target in &plan.run.targets {
         has_own_cpus(target, plan)?;

@@ -6,7 +6,7 @@
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
 use super::agents::Parts;
-use super::asked::Asked;
+use super::asked::{Asked, Report};
 use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
 use super::patience::{Hopeless, Patience, silence_max};
@@ -317,10 +317,8 @@ impl Books {
         if let Some(part) = part {
             self.parts.keep(number, tally, part);
         }
-        let Some((number, all)) = whole else { return };
-        let (epoch, report) = self.asked.take(number, &all);
-        self.parts.number(number, epoch);
-        let all = self.join(epoch, all);
+        let Some(whole) = whole else { return };
+        let (epoch, all, report) = self.join(whole);
         if let Some(report) = report {
             return report.tell(live, plan.out.as_deref());
         }
@@ -333,8 +331,11 @@ impl Books {
         }
     }
 
-    /// The part of an epoch, with those before it.
-    fn join(&mut self, epoch: u32, part: Merged) -> &Merged {
+    /// What threads did under a number: the epoch that it is a part of, that with the parts before
+    /// it, and the report if one was asked for there.
+    fn join(&mut self, (number, part): (u32, Merged)) -> (u32, &Merged, Option<Report>) {
+        let (epoch, report) = self.asked.take(number, &part);
+        self.parts.number(number, epoch);
         let at = self.merged.iter().position(|(other, _)| *other == epoch);
         let at = at.unwrap_or_else(|| {
             self.merged.push((epoch, Merged::default()));
@@ -342,7 +343,7 @@ impl Books {
         });
         let all = &mut self.merged[at].1;
         all.join(&part);
-        all
+        (epoch, all, report)
     }
 
     fn add_parts(&mut self, epoch: u32) {
@@ -370,11 +371,7 @@ impl Books {
     /// no CPU, is an empty report.
     fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
         let mail = std::mem::replace(&mut self.mail, Collector::new(0));
-        for (number, part) in mail.rest() {
-            let (epoch, _) = self.asked.take(number, &part);
-            self.parts.number(number, epoch);
-            self.join(epoch, part);
-        }
+        mail.rest().into_iter().for_each(|part| _ = self.join(part));
         let Some((_, any)) = self.merged.first() else { return (Vec::new(), self.parts) };
         let late_limit_ns = any.tally.late_limit_ns;
         let only = self.ends.len() == 1;

@@ -100,18 +100,19 @@ struct Work {
 impl Work {
     fn move_on(&mut self, epoch: u32, watch: &Watch) {
         let now = watch.moment();
-        let taken = (now.since(&self.moment), now.seconds_since(&self.moment));
-        self.usages.insert(self.epoch, taken);
+        self.usages.insert(self.epoch, self.taken(&now));
         (self.moment, self.epoch) = (now, epoch);
+    }
+
+    /// What was taken since the epoch began, and in how many seconds.
+    fn taken(&self, now: &Moment) -> (Usage, f64) {
+        (now.since(&self.moment), now.seconds_since(&self.moment))
     }
 
     fn handed(&mut self, (epoch, all): (u32, Merged), watch: &Watch) -> FromAgent {
         // Threads that are done hand over before the epoch ends.
-        let until_now = || {
-            let now = watch.moment();
-            (now.since(&self.moment), now.seconds_since(&self.moment))
-        };
-        let (usage, seconds) = self.usages.remove(&epoch).unwrap_or_else(until_now);
+        let taken = self.usages.remove(&epoch);
+        let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
         FromAgent::Epoch { epoch, tally: Box::new(all.tally), busiest: all.busiest, usage, seconds }
     }
 }
