@@ -13,20 +13,9 @@ use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
-use crate::quick;
 use crate::request::{Get, Request, Store};
-
-/// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
-/// arrives; any other line that has none after so many closes the connection, whether or not its
-/// end has come. (memcached's read buffer, which grows for those two only.)
-pub const LINE_BYTES_MAX: usize = 16384;
-
-/// A line that is no `get` or `gets` and whose end is not here after so many bytes closes the
-/// connection.
-pub const COMMAND_BYTES_MAX: usize = 2048;
-
-/// Length of the line end behind a value.
-pub(crate) const LINE_END_BYTES: u32 = 2;
+use crate::step::{Step, with_value};
+use crate::text::quick;
 
 /// So many spaces may stand before the `get` of an endless line.
 const SPACES_MAX: usize = 100;
@@ -40,33 +29,6 @@ pub enum Speak {
     Ascii,
     /// Binary only.
     Binary,
-}
-
-/// What came of looking at the input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// Nothing complete: call again with these bytes and more behind them.
-    More,
-    /// A complete request (a value included), and how many bytes it consumed.
-    Request(Request<'a>, usize),
-    /// A storage command whose value is not all here. Nothing is consumed. Either wait for
-    /// `header_bytes + value_bytes + end_bytes` bytes and call `next` again, which then yields the
-    /// whole request; or take the value elsewhere: consume `header_bytes`, then `value_bytes`, then
-    /// the `end_bytes`, which are to be `\r\n`; or refuse it by `Session::swallow`.
-    Body {
-        /// `Store` or `Meta` with an empty value.
-        request: Request<'a>,
-        /// Length of what stands before the value.
-        header_bytes: usize,
-        /// Length of the value.
-        value_bytes: u32,
-        /// Length of the line end behind it: 2 in text, 0 in binary.
-        end_bytes: u32,
-    },
-    /// So many bytes are consumed and need no answer.
-    Skip(usize),
-    /// Close the connection at once; send nothing of your own.
-    Close,
 }
 
 /// A plain request of one key.
@@ -257,28 +219,4 @@ impl Session {
             }
         }
     }
-}
-
-/// A storage command with its value, if that is all here.
-#[inline]
-pub(crate) fn with_value<'a>(
-    input: &'a [u8],
-    mut request: Request<'a>,
-    header_bytes: usize,
-    value_bytes: u32,
-    end_bytes: u32,
-) -> Step<'a> {
-    let value = &input[header_bytes..];
-    let split = value.split_at_checked(value_bytes as usize);
-    let split = split.and_then(|(value, rest)| Some((value, rest.get(..end_bytes as usize)?)));
-    let Some((value, end)) = split else {
-        return Step::Body { request, header_bytes, value_bytes, end_bytes };
-    };
-    let terminated = end.is_empty() || end == b"\r\n";
-    match &mut request {
-        Request::Store(store) => (store.value, store.terminated) = (value, terminated),
-        Request::Meta(meta) => (meta.value, meta.terminated) = (value, terminated),
-        _ => {}
-    }
-    Step::Request(request, header_bytes + value.len() + end.len())
 }

@@ -5,15 +5,14 @@
 //! here.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
 
-use super::{
-    COMMAND_BYTES_MAX, LINE_BYTES_MAX, LINE_END_BYTES, SPACES_MAX, Session, State, Step, with_value,
-};
+use super::{SPACES_MAX, Session, State};
 use crate::KEY_BYTES_MAX;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::{Outcome, Refusal};
-use crate::parse::{Parsed, parse};
-use crate::quick;
 use crate::request::{Get, Request};
+use crate::step::{Step, with_value};
+use crate::text::parse::{Parsed, parse};
+use crate::text::{COMMAND_BYTES_MAX, LINE_BYTES_MAX, LINE_END_BYTES, quick};
 
 impl Session {
     #[inline]

@@ -8,6 +8,7 @@
 //! if all others move does a value wait, and never for long.
 
 use protocol::Request;
+use protocol::step::is_value_end;
 use protocol::text::head::HEAD_BYTES_MAX;
 use store::{Column, Draft, Refused};
 
@@ -281,7 +282,7 @@ impl Connection {
         let Some(end) = input[used..].get(..arrival.end_bytes as usize) else {
             return (Fill::Hungry, used);
         };
-        let terminated = end.is_empty() || end == b"\r\n";
+        let terminated = is_value_end(end);
         let ColumnState { context, out, .. } = state;
         let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
         if after == After::Wait {

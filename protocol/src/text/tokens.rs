@@ -8,23 +8,22 @@
 use crate::request::Args;
 
 /// memcached sees no more tokens than these.
-pub const TOKENS_MAX: usize = 23;
+pub(crate) const TOKENS_MAX: usize = 23;
 
 /// memcached sees no more of a line than this.
-pub const SEEN_BYTES_MAX: usize = 65534;
+pub(crate) const SEEN_BYTES_MAX: usize = 65534;
 
 /// A line's tokens.
 #[derive(Clone, Copy, Debug)]
-pub struct Tokens<'a> {
+pub(crate) struct Tokens<'a> {
     line: &'a [u8],
     spans: [(u16, u16); TOKENS_MAX],
     count: usize,
 }
 
 /// Where a line's content ends: before `\r\n` or a bare `\n`.
-#[must_use]
 #[inline]
-pub fn content_end(line: &[u8]) -> usize {
+pub(crate) fn content_end(line: &[u8]) -> usize {
     match line {
         [.., b'\r', _] => line.len() - 2,
         _ => line.len().saturating_sub(1),
@@ -33,8 +32,7 @@ pub fn content_end(line: &[u8]) -> usize {
 
 impl<'a> Tokens<'a> {
     /// Cuts `line`, which ends in `\n`.
-    #[must_use]
-    pub fn cut(line: &'a [u8]) -> Tokens<'a> {
+    pub(crate) fn cut(line: &'a [u8]) -> Tokens<'a> {
         let seen = &line[..line.len().min(SEEN_BYTES_MAX)];
         let end = content_end(seen);
         let mut tokens = Tokens { line, spans: [(0, 0); TOKENS_MAX], count: 0 };
@@ -61,8 +59,7 @@ impl<'a> Tokens<'a> {
 
     /// As `cut`, for a meta command whose flags start at token `first_flag`: no tokens at all when
     /// one of them starts with anything but a letter, a digit or one of ``[\]^_` ``.
-    #[must_use]
-    pub fn cut_meta(line: &'a [u8], first_flag: usize) -> Tokens<'a> {
+    pub(crate) fn cut_meta(line: &'a [u8], first_flag: usize) -> Tokens<'a> {
         let mut tokens = Tokens::cut(line);
         let flags = tokens.spans.iter().take(tokens.count).skip(first_flag);
         let is_flag = |byte: u8| (65..123).contains(&byte) || byte.is_ascii_digit();
@@ -73,34 +70,29 @@ impl<'a> Tokens<'a> {
     }
 
     /// How many tokens there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// The token at `index`.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+    pub(crate) fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, stop) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..usize::from(stop)])
     }
 
     /// The last token.
-    #[must_use]
-    pub fn last(&self) -> Option<&'a [u8]> {
+    pub(crate) fn last(&self) -> Option<&'a [u8]> {
         self.get(self.count.checked_sub(1)?)
     }
 
     /// From the start of the token at `index` to the very end of the line, as C reads numbers.
-    #[must_use]
-    pub fn text_from(&self, index: usize) -> Option<&'a [u8]> {
+    pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
     }
 
     /// The tokens from `index` on.
-    #[must_use]
-    pub fn args_from(&self, index: usize) -> Args<'a> {
+    pub(crate) fn args_from(&self, index: usize) -> Args<'a> {
         let Some(&(start, _)) = self.spans[..self.count].get(index) else {
             return Args::default();
         };
@@ -110,14 +102,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// Where the token at `index` starts in the line.
-    #[must_use]
-    pub fn start(&self, index: usize) -> Option<usize> {
+    pub(crate) fn start(&self, index: usize) -> Option<usize> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }
 
     /// The client wants no answer: the last token says so.
-    #[must_use]
-    pub fn noreply(&self) -> bool {
+    pub(crate) fn noreply(&self) -> bool {
         self.last() == Some(b"noreply")
     }
 }

@@ -1,15 +1,17 @@
-//! Short cuts for the lines that make up nearly all traffic, in one pass over each.
+//! Short cuts for the lines that make up nearly all traffic, in one pass over each line.
 //!
 //! Where: tried by the session before the general parser.
-//! Invariant: yields exactly what the general parser would, or nothing; a test compares the two.
+//! Invariant: yields exactly what the general parser yields, or nothing; a test compares the two,
+//! and so holds the names below to those of the command table. Here they are patterns: comparing
+//! with rows that are known when this is compiled is a few instructions, and finding a row is more.
 //! Source: the forms of memcached's `protocol.txt`.
 
+use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
 use crate::KEY_BYTES_MAX;
 use crate::command::{MetaVerb, StoreVerb};
 use crate::form::{Form, GetForm};
 use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
-use crate::scan;
-use crate::session::{COMMAND_BYTES_MAX, LINE_END_BYTES, Step, with_value};
+use crate::step::{Step, with_value};
 
 /// Most digits of a number taken here: it cannot overflow.
 const DIGITS_MAX: usize = 9;
@@ -22,7 +24,7 @@ const GETS: u32 = u32::from_le_bytes(*b"gets");
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
-/// What stands behind the name of a `get` or, if so, `gets`.
+/// Is it `gets` (and not `get`), and what stands behind the name?
 #[inline(always)]
 fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = input.split_first_chunk()?;
@@ -63,8 +65,8 @@ fn is_key(text: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !scan::has_blank(text)
 }
 
-/// A `get` or, if so, `gets` of any number of keys whose line is whole and which are none of them
-/// too long: where the first stands.
+/// Of a `get` or `gets` of any number of keys: is it `gets`, and where does the first key stand?
+/// `None` where the line has not come whole, or has a key that is too long.
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
@@ -75,8 +77,8 @@ pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     Some((cas, input.len() - rest.len()))
 }
 
-/// A key of a retrieval line, its bytes with what sets it apart, and whether it is the last: one
-/// space and another key follow it, or the line's end.
+/// A key within a retrieval line, its bytes with the separator behind it, and whether it is the
+/// last key. `None` unless one space and another key, or the line's end, follows the key.
 #[inline]
 pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     let (key, rest) = key(input)?;
@@ -87,7 +89,8 @@ pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     }
 }
 
-/// Any other request at the start of `input`, if its line is whole and of the plainest form.
+/// Any other request at the start of `input`, if its line has come whole and is of the plainest
+/// form.
 #[inline]
 pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {
@@ -124,7 +127,7 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // `delete noreply` is a key and wants no answer: not for here.
+    // Here `noreply` is the key and says that no answer is wanted: the general parser knows.
     if key == b"noreply" {
         return None;
     }
@@ -160,7 +163,7 @@ fn longer_number(text: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// `[ noreply]\r\n`: whether an answer is wanted not, and what follows.
+/// `[ noreply]\r\n`: is `noreply` there, and what follows the line's end?
 #[inline]
 fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     match text {
@@ -169,8 +172,8 @@ fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`: all but the value, its length, and what
-/// follows.
+/// ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`: the request without its value, the
+/// value's length, and what follows the line.
 #[inline(always)]
 fn set_line(rest: &[u8]) -> Option<(Store<'_>, u32, &[u8])> {
     let (key, rest) = key(rest)?;
@@ -240,7 +243,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     }
 }
 
-/// A meta command without a value, behind its two letters and a space.
+/// A meta command that has no value; its two letters and a space stand before `input`.
 #[inline(always)]
 fn meta(input: &[u8], verb: MetaVerb) -> Option<Step<'_>> {
     let (key, rest) = key(input)?;

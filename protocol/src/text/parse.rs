@@ -5,12 +5,12 @@
 //! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
 //! and the like, as far as they look at the line only.
 
+use super::operator;
+use super::tokens::{Tokens, content_end};
 use crate::KEY_BYTES_MAX;
 use crate::command::{self, MetaVerb, Shape, StoreVerb};
 use crate::form::{Answer, Form};
-use crate::line::{Tokens, content_end};
 use crate::number;
-use crate::operator;
 use crate::outcome::Refusal;
 use crate::request::{Delete, Delta, Meta, Request, Store};
 
