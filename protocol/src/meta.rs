@@ -166,8 +166,8 @@ impl Flags {
     }
 }
 
-/// The flags of an `mg` that changes nothing, but that it counts as a use of the item, and whose
-/// answer hangs on no number that came with them.
+/// The flags of an `mg` that only looks: it changes nothing of the item, though it counts as a use,
+/// and its answer depends on no number that was given with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     /// `v`: return the value.

@@ -14,8 +14,8 @@ const BETWEEN: usize = 2;
 
 /// What stands around a value that is short enough to be appended together with it.
 ///
-/// `store::Around` is the same: neither crate knows the other, and the executor copies the one into
-/// the other, which costs no instruction.
+/// `store::Around` is the same, of `store::Word`s: neither crate knows the other, so the executor
+/// copies the one into the other, which compiles into nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surround {
     /// First of all.

@@ -1,4 +1,4 @@
-//! Requests into store calls and replies.
+//! Carries requests out: calls the store, and has the request's protocol say what came of it.
 //!
 //! Where: between a connection's `Session` and its `Out`.
 //! Invariant: one request, one reply, in order; no allocation. What memcached counts is counted
@@ -44,8 +44,8 @@ pub struct Context {
     pub shared: Arc<Shared>,
     /// Set by the column's loop once per turn.
     pub clock: Clock,
-    /// Requests may be told to wait for room (`After::Wait`); else they are refused where they
-    /// would be. Set once per turn.
+    /// A request for which the store has no room yet is to wait (`After::Wait`); where this is
+    /// false, it is refused. Set once per turn.
     pub may_wait: bool,
 }
 
@@ -63,7 +63,7 @@ pub enum After {
 }
 
 impl Context {
-    /// Is a request that the store refused so to wait?
+    /// Shall a request wait that the store refused for this reason?
     #[inline]
     fn waits(&self, refused: Refused) -> bool {
         self.may_wait && refused == Refused::Later
@@ -93,7 +93,8 @@ pub fn execute_hashed(
     }
 }
 
-/// All but retrievals, whose code is to have the processor's registers for itself.
+/// All requests but retrievals: apart, so that the code of retrievals has the processor's registers
+/// for itself.
 #[inline(never)]
 fn execute_other(
     context: &mut Context,
@@ -171,7 +172,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// Asked for a `Step::Body` that is not kept in the connection's buffer: may its value come?
+/// May the value of this storage command come? Asked before any value that goes elsewhere than into
+/// the connection's buffer.
 ///
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
@@ -206,8 +208,8 @@ pub fn execute_with_draft(
     After::Continue
 }
 
-/// The value of `header`'s storage command found no room on its way in: what the client is told
-/// when the rest of it has been skipped. A refused set leaves no old value behind.
+/// What the client is told where the store had no room left while the value of `header`'s command
+/// came in; the rest of the value is skipped first. A refused set leaves no old value behind.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(Speak::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {

@@ -2,9 +2,9 @@
 //!
 //! Where: the executor appends, the connection sends. A column has one for the turn at hand; a
 //! connection whose socket is full gets one of its own with what is left.
-//! Invariant: the bytes to send are `buf` with each pin's bytes inserted at its position, less
-//! what `advance` was told of, which is never walked again. Text is copied, so it outlives any
-//! quiescent point; a pin keeps its frames until its last byte is sent.
+//! Invariant: the bytes to send are `buf` with each pinned value's bytes inserted at its position,
+//! without those that have been sent, which are never walked again. `buf` holds copies, so it
+//! outlives any quiescent point; a pinned value keeps its frames until its last byte is sent.
 
 use std::io::IoSlice;
 
@@ -95,7 +95,7 @@ impl Out {
         used
     }
 
-    /// `bytes` have been sent.
+    /// Takes `bytes` bytes that have been sent away.
     pub fn advance(&mut self, mut bytes: usize) {
         while let Some((at, value)) = self.pins.first_mut() {
             let text = bytes.min(*at - self.text_sent);

@@ -1,8 +1,8 @@
 //! What `stats` answers.
 //!
 //! Where: called by the executor; writes the whole reply.
-//! Invariant: a line is printed only if its number is true; names and order are memcached's. What
-//! a reply is made of is bounded by the settings, not by the items.
+//! Invariant: a statistic is shown only if something counts it; names and order are memcached's.
+//! How long a reply is depends on the settings, not on the items.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]

@@ -39,9 +39,11 @@ struct Arrival {
     /// Length of the line end behind it.
     end_bytes: u32,
     received_bytes: usize,
-    /// When it last gained `ARRIVAL_STEP_BYTES`, or ended to wait, by `ColumnState::served_ms`.
+    /// When it last completed a step of `ARRIVAL_STEP_BYTES`, or no longer had to wait; by
+    /// `ColumnState::served_ms`.
     moved_ms: u64,
-    /// It has bytes to store and no frame for them, or no place for its item, since then.
+    /// Since when it has waited for a frame for its next bytes or, once it is whole, for a place in
+    /// the log.
     waits_since_ms: Option<u64>,
     /// Bytes of the copy that its draft keeps.
     copied_bytes: usize,

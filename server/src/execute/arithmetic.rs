@@ -107,10 +107,10 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     After::Continue
 }
 
-/// The arithmetic asked for; the key and the direction are the caller's.
+/// What `ma` asks of the store; the caller puts the key and the direction in.
 fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> store::Delta<'static> {
     let realtime = |exptime| context.clock.realtime(exptime);
-    // memcached comes no further than an opaque that is too long.
+    // memcached stops at an opaque token that is too long.
     let given_up = |letter| flags.opaque_too_long && order(request, letter) > order(request, b'O');
     let exptime = flags.exptime.filter(|_| !given_up(b'T')).map(realtime);
     let vivify = flags.vivify.map(|first| {
@@ -131,7 +131,7 @@ fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> store::Delt
     }
 }
 
-/// Where flag `letter` stands among the flags; flags that are absent stand before all.
+/// Where flag `letter` stands among the flags. A flag that is absent compares as before all others.
 fn order(request: &Meta<'_>, letter: u8) -> Option<usize> {
     request.flags.tokens().position(|token| token[0] == letter)
 }

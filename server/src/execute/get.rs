@@ -76,7 +76,8 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
     true
 }
 
-/// What a protocol puts around a value, for the store to append.
+/// What a protocol puts around a value, for the store to append. Neither crate knows the other, so
+/// each has its type; the copy compiles into nothing.
 #[inline(always)]
 fn around_of(surround: Surround) -> Around {
     let word = |short: Short| Word::new(short.text(), short.bytes());

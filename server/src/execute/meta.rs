@@ -118,8 +118,8 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     After::Continue
 }
 
-/// The flags that change the item, in their order; behind an opaque that is too long only that it
-/// is made.
+/// The flags that change the item, in their order. Of those behind an opaque token that is too long
+/// only `N` counts, and of `N` only that the item is made.
 fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], usize) {
     let mut steps = [MetaStep::Touch(0); 3];
     let mut count = 0;
@@ -129,7 +129,7 @@ fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], us
     let mut given_up = false;
     for token in request.flags.tokens() {
         let step = match token[0] {
-            // The item is made before any flag is looked at; what stood before the opaque counts.
+            // memcached makes the item before it looks at any flag.
             b'N' if given_up => {
                 steps.rotate_right(1);
                 steps[0] = MetaStep::Vivify(0);

@@ -4,9 +4,9 @@
 //! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
 //! request must wait, or when the input asks for more; what it did not use is executed next time,
 //! from the same byte on.
-//! Reading ahead changes nothing but when memory is asked for: the requests of a batch are read,
-//! the index lines of their keys prefetched, then their items, and then one after the other is
-//! executed, so that the batch waits for memory about twice and not twice for each key.
+//! Reading ahead changes only when memory is asked for. The requests of a batch are read; then the
+//! index lines of all their keys are prefetched, then their items; then the requests are executed
+//! one by one. So the batch waits for memory about twice, and not twice for each key.
 
 use protocol::{Only, Request, Session, Step, Store};
 use store::Prefetched;
@@ -46,7 +46,7 @@ struct Ahead<'i> {
 }
 
 impl Budget {
-    /// So many requests; replies stop at so many bytes, at `OUT_BYTES_MAX` at the latest.
+    /// `requests` requests, and `reply_bytes_max` bytes of replies or, if less, `OUT_BYTES_MAX`.
     #[inline]
     #[must_use]
     pub fn new(requests: u32, reply_bytes_max: usize) -> Budget {
@@ -74,7 +74,7 @@ impl Budget {
         self.requests = self.requests.saturating_sub(1);
     }
 
-    /// One request more.
+    /// Leaves one request at most.
     pub(crate) fn spend_all_but_one(&mut self) {
         self.requests = self.requests.min(1);
     }
@@ -96,7 +96,7 @@ pub fn run(
     budget: &mut Budget,
     out: &mut Out,
 ) -> (Stopped, usize) {
-    // A plain request alone: it finds nothing to do while its memory comes.
+    // A plain request alone: there is nothing to read ahead while its memory comes.
     if at == 0
         && let Some(only) = session.only(input)
     {
@@ -141,7 +141,7 @@ fn run_any(
                 Step::Body { .. } => return (Stopped::Body, at),
             },
         };
-        // As above, of any request.
+        // Nor is there where any other request is alone.
         if used == input.len() && at == 0 {
             return match execute_hashed(context, &first, None, out) {
                 After::Close => (Stopped::Close, at),
@@ -248,7 +248,7 @@ fn read_one<'i>(session: &mut Session, input: &'i [u8], at: &mut usize) -> Optio
     None
 }
 
-/// The key that `request` will look up.
+/// The key that `request` looks up.
 #[inline]
 pub(crate) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
     match *request {
@@ -257,7 +257,7 @@ pub(crate) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // One in base64 is looked up decoded: the hint is wasted, nothing else.
+        // A key in base64 is looked up decoded: then only the prefetch is wasted.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }
