@@ -118,8 +118,17 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 
     fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
-        let cas = CAS.then(|| found.cas());
-        value_line(out, self.key, found.client_flags(), found.value_bytes(), cas);
+        out.extend_from_slice(b"VALUE ");
+        out.extend_from_slice(self.key);
+        out.push(b' ');
+        digits(out, found.client_flags());
+        out.push(b' ');
+        digits(out, found.value_bytes());
+        if CAS {
+            out.push(b' ');
+            digits(out, found.cas());
+        }
+        out.extend_from_slice(b"\r\n");
         Some(true)
     }
 
@@ -132,27 +141,6 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
             say(out, Outcome::KeysEnd, false);
         }
     }
-}
-
-/// Appends the line before a value.
-pub(crate) fn value_line(
-    out: &mut Vec<u8>,
-    key: &[u8],
-    client_flags: u32,
-    value_bytes: u32,
-    cas: Option<u64>,
-) {
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    out.push(b' ');
-    digits(out, client_flags);
-    out.push(b' ');
-    digits(out, value_bytes);
-    if let Some(cas) = cas {
-        out.push(b' ');
-        digits(out, cas);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the number that arithmetic came to, unless its client wants no answer.
