@@ -11,6 +11,8 @@ mod arrival;
 mod held;
 mod input;
 mod output;
+mod spares;
+mod state;
 
 use std::mem;
 
@@ -18,10 +20,8 @@ use net::{Got, Stream};
 use protocol::{Refusal, Session, Speak, Step, text};
 use store::Prefetched;
 
-pub(crate) use arrival::Arrivals;
-pub(crate) use output::Waiting;
+pub(crate) use state::ColumnState;
 
-use crate::column::ColumnState;
 use crate::execute::turn;
 use crate::limits::VALUE_READS_MAX;
 use crate::out::Out;

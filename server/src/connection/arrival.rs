@@ -12,8 +12,8 @@ use protocol::step::is_value_end;
 use protocol::text::head::HEAD_BYTES_MAX;
 use store::{Column, Draft, Refused};
 
+use super::ColumnState;
 use super::Connection;
-use crate::column::ColumnState;
 use crate::execute::{self, After};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
 

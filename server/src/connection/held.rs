@@ -9,7 +9,7 @@
 use std::mem;
 use std::ops::Range;
 
-use crate::column::Spares;
+use super::spares::Spares;
 use crate::limits::SPARE_SMALL_BYTES;
 
 /// Kept input; without memory when there is none.

@@ -6,9 +6,9 @@
 
 use protocol::Step;
 
+use super::ColumnState;
 use super::Connection;
 use super::arrival::Fill;
-use crate::column::ColumnState;
 use crate::execute::turn::{self, Stopped};
 use crate::execute::{self, After};
 use crate::limits::ROOM_WAIT_MS_MAX;

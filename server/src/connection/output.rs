@@ -8,8 +8,8 @@ use std::io::IoSlice;
 
 use net::{Calls, Sent, Stream};
 
+use super::ColumnState;
 use super::{Connection, Next};
-use crate::column::ColumnState;
 use crate::limits::PIECES_MAX;
 use crate::out::Out;
 

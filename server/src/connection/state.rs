@@ -1,0 +1,125 @@
+//! The part of a column that its connections share.
+//!
+//! Where: a column has one, and gives it to each connection for the connection's turn.
+//! Invariant: what connections keep and pin is counted here, so that the bounds hold for all
+//! connections of the column together.
+//! Source: none. `arrival` and `output`, children of `connection` too, share types with this file.
+
+use std::sync::Arc;
+
+use net::Calls;
+
+use super::arrival::Arrivals;
+use super::output::Waiting;
+use super::spares::Spares;
+use crate::execute::Context;
+use crate::execute::turn::Budget;
+use crate::limits;
+use crate::out::Out;
+
+/// The part of a column that the connection whose turn it is may use.
+#[derive(Debug)]
+pub(crate) struct ColumnState {
+    pub(crate) context: Context,
+    /// The replies of this turn.
+    pub(crate) out: Out,
+    pub(crate) spares: Spares,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) waiting: Waiting,
+    pub(crate) calls: Arc<Calls>,
+    /// Most requests that a turn executes (`-R`).
+    pub(crate) requests_turn_max: u32,
+    /// Longer values are received into frames, by `arrivals`.
+    pub(crate) log_value_bytes: usize,
+    /// Milliseconds since the server started, read once per loop.
+    pub(crate) now_ms: u64,
+    /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
+    /// clock the column measures how long a connection stalls or waits.
+    pub(crate) served_ms: u64,
+    /// The store's memory limit, from which the two bounds below follow.
+    memory_bytes: usize,
+    kept_bytes_max: usize,
+    pinned_bytes_max: usize,
+    /// Connections hold more than half of what they may, so that turns are kept short.
+    pub(crate) pressed: bool,
+}
+
+impl ColumnState {
+    pub(crate) fn new(context: Context, calls: Arc<Calls>) -> ColumnState {
+        let settings = &context.shared.settings;
+        let log_value_bytes = context.store.log_value_bytes_max();
+        let receive_bytes = limits::receive_bytes(log_value_bytes);
+        let mut state = ColumnState {
+            out: Out::for_column(log_value_bytes),
+            spares: Spares::new(receive_bytes),
+            arrivals: Arrivals::new(settings.evict),
+            waiting: Waiting::default(),
+            calls,
+            requests_turn_max: settings.requests_per_event.max(1),
+            log_value_bytes,
+            now_ms: 0,
+            served_ms: 0,
+            memory_bytes: 0,
+            kept_bytes_max: 0,
+            pinned_bytes_max: 0,
+            pressed: false,
+            context,
+        };
+        state.follow_memory_limit();
+        state
+    }
+
+    /// Derives the bounds anew if the store's memory limit has changed.
+    pub(crate) fn follow_memory_limit(&mut self) {
+        let shared = &self.context.shared;
+        let memory_bytes = self.context.store.memory_bytes();
+        if memory_bytes == self.memory_bytes {
+            return;
+        }
+        let (columns, item_bytes_max) = (shared.settings.columns, shared.settings.item_bytes_max);
+        self.memory_bytes = memory_bytes;
+        self.kept_bytes_max = limits::kept_bytes_max(memory_bytes, columns);
+        self.pinned_bytes_max = limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max);
+        self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
+    }
+
+    /// Sets both clocks for a loop that begins at `now_ms`.
+    #[inline]
+    pub(crate) fn pass_time(&mut self, now_ms: u64) {
+        self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
+        self.now_ms = now_ms;
+    }
+
+    /// How much one turn may do.
+    #[inline]
+    pub(crate) fn budget(&self) -> Budget {
+        let reply_bytes_max =
+            if self.pressed { limits::PRESSED_TURN_BYTES } else { limits::OUT_BYTES_MAX };
+        Budget::new(self.requests_turn_max, reply_bytes_max)
+    }
+
+    /// Most bytes that one read may take, where the buffer has `room` for as many.
+    #[inline]
+    pub(crate) fn read_bytes_max(&self, room: usize) -> usize {
+        if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
+    }
+
+    /// True if connections keep or pin more than a `divisor`th of what they may.
+    #[inline]
+    pub(crate) fn is_pressed(&self, divisor: usize) -> bool {
+        self.keeps_much(divisor) || self.pins_much(divisor)
+    }
+
+    /// True if they keep more than a `divisor`th of `kept_bytes_max`.
+    #[inline]
+    pub(crate) fn keeps_much(&self, divisor: usize) -> bool {
+        let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
+        kept + self.waiting.held_bytes > self.kept_bytes_max / divisor
+    }
+
+    /// True if they pin more than a `divisor`th of `pinned_bytes_max`.
+    #[inline]
+    pub(crate) fn pins_much(&self, divisor: usize) -> bool {
+        self.waiting.pinned_bytes > self.pinned_bytes_max / divisor
+    }
+}
