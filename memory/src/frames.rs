@@ -68,19 +68,19 @@ impl Memory {
     /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its
     /// own with one reference.
     pub fn take_frame(&self, keep: u32) -> Option<u32> {
-        let frame = self.frames.take(&self.segments, keep)?;
-        // Release pairs with the Acquire in `hold`: who still has the number from a former item,
-        // and holds the frame now, sees that the former item is unlinked.
-        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
-        Some(frame)
+        self.frames.take(&self.segments, keep).map(|frame| self.begin_chain(frame))
     }
 
     /// A frame as `take_frame`, but of a segment before `before` that is cut into frames already.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
-        let frame = self.frames.take_cut(&self.segments, before)?;
-        // Release: as in `take_frame`.
+        self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
+    }
+
+    fn begin_chain(&self, frame: u32) -> u32 {
+        // Release pairs with the Acquire in `hold`: who still has the number from a former item,
+        // and holds the frame now, sees that the former item is unlinked.
         self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
-        Some(frame)
+        frame
     }
 
     /// The address of a frame's first byte.

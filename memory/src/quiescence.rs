@@ -7,6 +7,8 @@
 //! Source: quiescent-state-based reclamation (Hart et al., 2007); the paper's section 4.2.2 needs
 //! the same of its delete markers.
 
+#![allow(unsafe_code, reason = "what callers promise")]
+
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU64, Line, Ordering, fence};
 
@@ -40,7 +42,11 @@ impl Quiescence {
     }
 
     /// The column holds no reference any more, and is about to read again.
-    pub fn pass(&self, column: usize) {
+    ///
+    /// # Safety
+    /// Nothing that the column has read of what may be retired is used after this call, by whatever
+    /// thread.
+    pub unsafe fn pass(&self, column: usize) {
         // Acquire pairs with the AcqRel of `retire`: having read epoch e, this column sees every
         // unlink that came before e's retirement.
         let now = self.epoch.load(Ordering::Acquire);
@@ -55,7 +61,10 @@ impl Quiescence {
     }
 
     /// The column reads nothing until it calls `pass` again.
-    pub fn offline(&self, column: usize) {
+    ///
+    /// # Safety
+    /// As `pass`.
+    pub unsafe fn offline(&self, column: usize) {
         // Release pairs with the Acquire in `passed`, as in `pass`.
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
@@ -111,32 +120,37 @@ impl Quiescence {
 mod tests {
     use super::*;
 
+    fn pass(quiescence: &Quiescence, column: usize) {
+        // SAFETY: nothing is read.
+        unsafe { quiescence.pass(column) };
+    }
+
     #[test]
     fn an_online_column_holds_an_epoch_until_it_passes() {
         let quiescence = Quiescence::new(2);
-        quiescence.pass(0);
+        pass(&quiescence, 0);
         let epoch = quiescence.retire();
         assert!(!quiescence.passed(epoch));
-        quiescence.pass(0);
+        pass(&quiescence, 0);
         assert!(quiescence.passed(epoch));
     }
 
     #[test]
     fn an_offline_column_holds_nothing() {
         let quiescence = Quiescence::new(2);
-        quiescence.pass(0);
-        quiescence.pass(1);
+        pass(&quiescence, 0);
+        pass(&quiescence, 1);
         let epoch = quiescence.retire();
-        quiescence.pass(1);
+        pass(&quiescence, 1);
         assert!(!quiescence.passed(epoch));
-        quiescence.offline(0);
+        // SAFETY: as in `pass`.
+        unsafe { quiescence.offline(0) };
         assert!(quiescence.passed(epoch));
     }
 }
 
 /// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 #[cfg(all(test, loom))]
-#[allow(unsafe_code, reason = "loom's cells, which see every race")]
 mod under_loom {
     use super::*;
     use crate::sync::AtomicBool;
@@ -155,6 +169,11 @@ mod under_loom {
             // SAFETY: for loom to judge.
             shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));
         }
+    }
+
+    fn pass(shared: &Shared) {
+        // SAFETY: `read` keeps nothing.
+        unsafe { shared.quiescence.pass(0) };
     }
 
     fn shared() -> Arc<Shared> {
@@ -178,9 +197,10 @@ mod under_loom {
             let reader = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    shared.quiescence.pass(0);
+                    pass(&shared);
                     read(&shared);
-                    shared.quiescence.offline(0);
+                    // SAFETY: as in `pass`.
+                    unsafe { shared.quiescence.offline(0) };
                 })
             };
             unlink_and_reuse(&shared);
@@ -192,12 +212,12 @@ mod under_loom {
     fn nothing_is_reused_under_a_column_between_two_passes() {
         loom::model(|| {
             let shared = shared();
-            shared.quiescence.pass(0);
+            pass(&shared);
             let reader = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     read(&shared);
-                    shared.quiescence.pass(0);
+                    pass(&shared);
                     read(&shared);
                 })
             };

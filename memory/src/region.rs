@@ -12,18 +12,19 @@ use crate::map::{Map, page_bytes};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// At most so many segments, and more than half of it, are a region of `MIDDLING` to `SMALL`: what
-/// is open or half empty is then little of it.
+/// A region of medium size is cut into this many segments at most, and into more than half as many:
+/// so the segments that are open or half empty are a small part of it.
 const SEGMENTS: usize = 1024;
-/// A larger one has the largest segments, few as they may be at first, for the sake of huge pages.
-const SMALL: usize = 341 << 20;
-/// Half as many are a smaller one, of larger segments: there are fewer to choose from, and the
-/// choice is made more rarely.
-const MIDDLING: usize = 64 << 20;
-/// One up to this size has the smallest segments.
-const TINY: usize = 2 << 20;
-/// The smallest segment, where pages are no larger, and the smallest of regions that are not tiny.
-/// (Schedules are explored in stores that are smaller still, here and elsewhere, so that a few
+/// A region of more than this size has segments of the largest size, so that each fills a huge
+/// page, however few segments that makes.
+const MEDIUM_BYTES_MAX: usize = 341 << 20;
+/// A region of less than this size has half of `SEGMENTS`, each twice as large: a column that makes
+/// room then has fewer segments to choose from, and chooses less often.
+const MEDIUM_BYTES_MIN: usize = 64 << 20;
+/// A region of up to this size has segments of the smallest size.
+const SMALL_BYTES_MAX: usize = 2 << 20;
+/// The smallest segment, unless a page is larger; and the smallest one of a region of more than
+/// `SMALL_BYTES_MAX`. (Under shuttle stores are smaller still, here and elsewhere, so that a few
 /// operations reach every limit.)
 const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
@@ -56,11 +57,11 @@ impl Region {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
         let part = |parts: usize| bytes.div_ceil(parts).next_power_of_two();
-        let segment_bytes = if bytes <= TINY {
+        let segment_bytes = if bytes <= SMALL_BYTES_MAX {
             SEGMENT_BYTES_MIN
-        } else if bytes < MIDDLING {
+        } else if bytes < MEDIUM_BYTES_MIN {
             part(SEGMENTS / 2).max(SEGMENT_BYTES_USUAL)
-        } else if bytes <= SMALL {
+        } else if bytes <= MEDIUM_BYTES_MAX {
             part(SEGMENTS)
         } else {
             SEGMENT_BYTES_MAX

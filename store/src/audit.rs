@@ -14,7 +14,6 @@ use crate::index::slot::Slot;
 use crate::index_room::ITEMS_LUMP;
 use crate::item::{self, Item, Record};
 use crate::policy::Queue;
-use crate::publish::item_bytes;
 use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +184,7 @@ impl Store {
         let key = item.key().escape_ascii();
         let there = self.log.segment(segment);
         sums.items += 1;
-        let bytes = item_bytes(item.shape());
+        let bytes = item.shape().all_bytes();
         sums.bytes = sums.bytes.wrapping_add(bytes);
         if self.log.queue_of(segment) == Queue::Probation {
             sums.probation_bytes = sums.probation_bytes.wrapping_add(bytes);

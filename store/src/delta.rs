@@ -5,41 +5,15 @@
 //! than the text has keeps its length, padded with spaces.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
-use crate::Store;
-use crate::column::Local;
-use crate::publish::{ATTEMPTS_MAX, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen};
+use crate::cas::NewCas;
+use crate::column::Column;
+use crate::digits::Digits;
+use crate::engine::{Changed, Decision, KEEP_ALL, New, NewValue};
+use crate::read::Old;
 use crate::verbs::{Counted, Delta, Refused};
 use memory::plant::{self, Fault};
 
-/// Digits of the largest u64.
-const DIGITS_MAX: usize = 20;
-
-/// A number as text.
-#[derive(Clone, Copy)]
-struct Digits {
-    bytes: [u8; DIGITS_MAX],
-    start: usize,
-}
-
-impl Digits {
-    fn new(mut value: u64) -> Self {
-        let mut digits = Self { bytes: [0; DIGITS_MAX], start: DIGITS_MAX };
-        loop {
-            digits.start -= 1;
-            digits.bytes[digits.start] = b'0' + u8::try_from(value % 10).unwrap_or(0);
-            value /= 10;
-            if value == 0 {
-                return digits;
-            }
-        }
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-}
-
-/// What a look at the item says.
+/// The number that an item is to have, and what it had.
 #[derive(Clone, Copy)]
 struct Sum {
     value: u64,
@@ -47,100 +21,78 @@ struct Sum {
     vivified: bool,
 }
 
-impl Local {
-    pub(crate) fn delta(&mut self, store: &Store, delta: &Delta<'_>) -> Result<Counted, Refused> {
-        let hash = store.hash.hash(delta.key);
-        for _ in 0..ATTEMPTS_MAX {
-            // The text to write must outlive the plan that names it, so the number is worked out
-            // first, and the plan only checks that it still is the one.
-            let (locked, first) = self.lock_live(store, hash, delta.key);
-            let sum = match look(delta, first.as_ref().map(|first| &first.seen)) {
-                Ok(sum) => sum,
-                Err(answer) => return Ok(answer),
-            };
-            drop(locked);
-            let digits = Digits::new(sum.value);
-            let (mut moved_on, mut exptime) = (false, sum.exptime);
-            let modified = self.modify(store, delta.key, |seen| match look(delta, seen) {
-                Err(answer) => Plan::Answer(answer),
-                Ok(now)
-                    if (now.value != sum.value || now.vivified != sum.vivified)
-                        && !plant::is(Fault::NumberNotCompared) =>
-                {
-                    moved_on = true;
-                    Plan::Answer(Counted::NotFound)
+impl Column {
+    /// Arithmetic.
+    ///
+    /// # Errors
+    /// `Refused::NoMemory` when there was no room, `Refused::Later` when there is none yet.
+    pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
+        let key = self.handle.view().key(delta.key);
+        let mut done = None;
+        let changed = self.change(key, None, |_, old, new, digits| match sum(delta, old) {
+            Err(answer) => Decision::Answer(answer),
+            Ok(now) => {
+                let before = done.filter(|_| plant::is(Fault::NumberNotCompared));
+                let sum = *done.insert(before.unwrap_or(now));
+                *digits = Digits::new(sum.value);
+                *new = counted(delta, old, digits.text().len());
+                Decision::Write
+            }
+        })?;
+        match (changed, done) {
+            (Changed::Answered(answer), _) => Ok(answer),
+            (Changed::Written { .. }, None) => Err(Refused::Later),
+            (Changed::Written { cas }, Some(Sum { value, exptime, vivified })) => {
+                if vivified {
+                    self.handle.view().counters().total_items.add(1);
                 }
-                Ok(now) => {
-                    (moved_on, exptime) = (false, now.exptime);
-                    Plan::Write(counted(delta, seen, digits.text()))
-                }
-            })?;
-            match modified {
-                Modified::Answered(_) if moved_on => {}
-                Modified::Answered(answer) => return Ok(answer),
-                Modified::Written { cas } => {
-                    let Sum { value, vivified, .. } = sum;
-                    if vivified {
-                        self.counters(store).total_items.add(1);
-                    }
-                    return Ok(Counted::Counted { value, cas, exptime, vivified });
-                }
+                Ok(Counted::Counted { value, cas, exptime, vivified })
             }
         }
-        Err(Refused::Later)
     }
 }
 
-fn look(delta: &Delta<'_>, seen: Option<&Seen<'_>>) -> Result<Sum, Counted> {
-    let Some(seen) = seen else {
+fn sum(delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
+    let Some(old) = old else {
         let vivify = delta.vivify.ok_or(Counted::NotFound)?;
         return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true });
     };
-    let item = &seen.item;
+    let item = &old.seen.item;
     if item.shape().value_bytes == 0 {
         return Err(Counted::NonNumeric);
     }
-    if delta.cas != 0 && delta.cas != seen.cas {
+    if delta.cas != 0 && delta.cas != old.seen.cas {
         return Err(Counted::Exists);
     }
     if item.shape().is_chained() {
         return Err(Counted::NonNumeric);
     }
-    let old = number(item.log_value()).ok_or(Counted::NonNumeric)?;
+    let before = number(old.log_value()).ok_or(Counted::NonNumeric)?;
     let value = match delta.incr {
-        true => old.wrapping_add(delta.delta),
-        false => old.saturating_sub(delta.delta),
+        true => before.wrapping_add(delta.delta),
+        false => before.saturating_sub(delta.delta),
     };
     Ok(Sum { value, exptime: item.exptime(), vivified: false })
 }
 
-fn counted<'d>(delta: &Delta<'_>, seen: Option<&Seen<'_>>, digits: &'d [u8]) -> New<'d> {
-    let cas = delta.cas_in.map_or(NewCas::Next, NewCas::Given);
-    let Some(seen) = seen else {
+fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits_bytes: usize) -> New<'a> {
+    let cas = NewCas::of(delta.cas_in);
+    let Some(old) = old else {
         let exptime = delta.vivify.map_or(0, |vivify| vivify.exptime);
-        return New {
-            value: NewValue::Padded(digits, digits.len()),
-            exptime,
-            client_flags: 0,
-            key_binary: false,
-            cas,
-            keep_bits: 0,
-            set_bits: 0,
-        };
+        return New { value: NewValue::Digits(digits_bytes), exptime, cas, ..New::default() };
     };
-    let shape = seen.item.shape();
-    let len = shape.value_bytes as usize;
+    let len = old.seen.item.shape().value_bytes as usize;
     // With room for the digits memcached rewrites in place: the item stays what it is. Else it
     // makes a new one.
-    let in_place = digits.len() <= len;
+    let in_place = digits_bytes <= len;
+    let kept = New::kept(old);
     New {
-        value: NewValue::Padded(digits, len.max(digits.len())),
-        exptime: delta.exptime.unwrap_or(seen.item.exptime()),
-        client_flags: seen.item.client_flags(),
-        key_binary: in_place && shape.key_binary(),
+        value: NewValue::Digits(len.max(digits_bytes)),
+        exptime: delta.exptime.unwrap_or(kept.exptime),
+        key_binary: in_place && kept.key_binary,
         cas,
         keep_bits: if in_place { KEEP_ALL } else { 0 },
-        set_bits: 0,
+        ..kept
     }
 }
 
@@ -195,11 +147,5 @@ mod tests {
         ] {
             assert_eq!(number(text.as_bytes()), value, "{text:?}");
         }
-    }
-
-    #[test]
-    fn digits_are_decimal() {
-        assert_eq!(Digits::new(0).text(), b"0");
-        assert_eq!(Digits::new(u64::MAX).text(), b"18446744073709551615");
     }
 }

@@ -6,8 +6,10 @@
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
-use crate::Store;
-use crate::column::{Column, Local};
+use crate::column::Column;
+use crate::engine::NewValue;
+use crate::handle::Handle;
+use crate::room::Room;
 use crate::verbs::Refused;
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
@@ -35,13 +37,22 @@ pub struct Draft {
 /// A complete value, in frames that its draft owns: full ones, and what they leave over.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole<'d> {
-    pub(crate) first_frame: Option<u32>,
-    pub(crate) rest: &'d [u8],
+    first_frame: Option<u32>,
+    rest: &'d [u8],
     pub(crate) value_bytes: u32,
 }
 
+impl Column {
+    /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as
+    /// bytes arrive.
+    #[must_use]
+    pub fn draft(&mut self, value_bytes: u32) -> Draft {
+        Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
+    }
+}
+
 impl Draft {
-    pub(crate) fn new(memory: Arc<Memory>, value_bytes: u32) -> Self {
+    fn new(memory: Arc<Memory>, value_bytes: u32) -> Self {
         Self {
             memory,
             value_bytes,
@@ -60,15 +71,19 @@ impl Draft {
     ///
     /// # Errors
     /// As `space`, or too many bytes: nothing is kept.
-    pub(crate) fn of(local: &mut Local, store: &Store, pieces: &[&[u8]]) -> Result<Self, Refused> {
+    pub(crate) fn of(
+        handle: &mut Handle,
+        room: &mut Room,
+        pieces: &[&[u8]],
+    ) -> Result<Self, Refused> {
         let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let value_bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
-        let mut draft = Self::new(Arc::clone(store.memory()), value_bytes);
+        let mut draft = Self::new(Arc::clone(handle.store.memory()), value_bytes);
         draft.arrives = false;
         for piece in pieces {
             let mut piece = *piece;
             while !piece.is_empty() {
-                let space = draft.space_for(local, store)?;
+                let space = draft.space_for(handle, room)?;
                 let bytes = space.len().min(piece.len());
                 space[..bytes].copy_from_slice(&piece[..bytes]);
                 draft.filled(bytes);
@@ -85,11 +100,10 @@ impl Draft {
     /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
     /// `Refused::Later`: ask again after a quiescent point.
     pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], Refused> {
-        let Column { store, local } = column;
-        self.space_for(local, store)
+        self.space_for(&mut column.handle, &mut column.room)
     }
 
-    fn space_for(&mut self, local: &mut Local, store: &Store) -> Result<&mut [u8], Refused> {
+    fn space_for(&mut self, handle: &mut Handle, room: &mut Room) -> Result<&mut [u8], Refused> {
         let frame_bytes = self.memory.frames.frame_bytes();
         let filled = self.received_bytes % frame_bytes;
         let missing = self.value_bytes - self.received_bytes;
@@ -97,7 +111,7 @@ impl Draft {
             return Ok(&mut []);
         }
         if self.received_bytes == self.frames * frame_bytes {
-            self.take_frame(local, store)?;
+            self.take_frame(handle, room)?;
         }
         let Some(last) = self.last else { return Err(Refused::NoMemory) };
         let bytes = missing.min(frame_bytes - filled);
@@ -109,13 +123,15 @@ impl Draft {
         })
     }
 
-    fn take_frame(&mut self, local: &mut Local, store: &Store) -> Result<(), Refused> {
+    fn take_frame(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), Refused> {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
-        if self.arrives && frames.in_flight_bytes() + frame_bytes > store.in_flight_bytes_max() {
+        if self.arrives
+            && frames.in_flight_bytes() + frame_bytes > handle.store.in_flight_bytes_max()
+        {
             return Err(Refused::NoMemory);
         }
-        let frame = local.frame(store)?;
+        let frame = room.frame(handle)?;
         frames.count_in_flight(true, 1);
         self.frames += 1;
         match self.last {
@@ -219,7 +235,15 @@ impl Drop for Draft {
     }
 }
 
-impl Whole<'_> {
+impl<'d> Whole<'d> {
+    /// The value of the item that is to name the frames.
+    pub(crate) fn value(&self) -> NewValue<'d> {
+        match self.first_frame {
+            Some(first) => NewValue::Frames(first, self.rest, self.value_bytes),
+            None => NewValue::Bytes(self.rest),
+        }
+    }
+
     /// All of it, copied.
     fn copy(&self, memory: &Arc<Memory>) -> Vec<u8> {
         let framed = self.value_bytes as usize - self.rest.len();

@@ -13,7 +13,8 @@
 //! ```
 
 use crate::Store;
-use crate::column::Local;
+use crate::column::Column;
+use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU64, Ordering};
@@ -63,26 +64,51 @@ impl Flush {
     }
 }
 
-impl Local {
+/// How far a column has looked for segments of before a flush.
+#[derive(Debug)]
+pub(crate) struct FlushWalk {
+    /// The second that the walk began in.
+    second: u32,
+    /// The next segment to look at.
+    next: u32,
+}
+
+impl View<'_> {
     /// Was the item at `loc` flushed?
     #[inline]
-    pub(crate) fn is_flushed(&self, store: &Store, loc: u64) -> bool {
-        store.log.flush.may_hide() && self.is_flushed_by(store, loc)
+    pub(crate) fn is_flushed(self, loc: u64) -> bool {
+        self.log.flush.may_hide() && self.is_flushed_by(loc)
     }
 
     #[cold]
-    fn is_flushed_by(&self, store: &Store, loc: u64) -> bool {
-        let word = store.log.flush.word();
+    fn is_flushed_by(self, loc: u64) -> bool {
+        let word = self.log.flush.word();
         let at = flush_at(word);
         // In the very second everything stored until now is gone (memcached's `oldest_live`).
-        if at != 0 && self.now >= at + u32::from(plant::is(Fault::FlushOneLate)) {
+        if at != 0 && self.handle.now >= at + u32::from(plant::is(Fault::FlushOneLate)) {
             return true;
         }
-        word & SWEEPING != 0 && store.log.segment_of(loc).epoch() != epoch(word)
+        word & SWEEPING != 0 && self.log.segment_of(loc).epoch() != epoch(word)
     }
 
-    pub(crate) fn flush(&mut self, store: &Store, oldest_live: Option<u32>) {
-        let flush = &store.log.flush;
+    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored
+    /// until then. The first column that comes to it does it, and the others find it done: what has
+    /// been stored since is not taken.
+    pub(crate) fn flush_due(self) {
+        let is_due = |word: u64| flush_at(word) != 0 && self.handle.now > flush_at(word);
+        if self.log.flush.change(|word| is_due(word).then(|| flushed(word))) {
+            self.flushed();
+        }
+    }
+}
+
+impl Column {
+    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that
+    /// second is reached (memcached's `settings.oldest_live`); `None` = everything stored so far,
+    /// now. Replaces a flush still pending.
+    pub fn flush(&mut self, oldest_live: Option<u32>) {
+        let view = self.handle.view();
+        let flush = &view.log.flush;
         let at = |at: u32| {
             let at = u64::from(at.min(AT_MAX)) << AT_AT;
             flush.change(|word| Some((word & !AT) | at))
@@ -91,45 +117,42 @@ impl Local {
             // A time before the store's first second flushes nothing, but calls a pending flush
             // off.
             Some(0) => _ = at(0),
-            Some(second) if second >= self.now => _ = at(second),
+            Some(second) if second >= view.handle.now => _ = at(second),
             _ => {
                 flush.change(|word| Some(flushed(word)));
-                store.flushed();
+                view.flushed();
             }
         }
     }
+}
 
-    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored
-    /// until then. The first column that comes to it does it, and the others find it done: what has
-    /// been stored since is not taken.
-    pub(crate) fn flush_due(&self, store: &Store) {
-        let is_due = |word: u64| flush_at(word) != 0 && self.now > flush_at(word);
-        if store.log.flush.change(|word| is_due(word).then(|| flushed(word))) {
-            store.flushed();
-        }
+impl FlushWalk {
+    /// A walk that has been through in second `now`.
+    pub(crate) fn new(now: u32) -> Self {
+        Self { second: now, next: u32::MAX }
     }
 
     /// Looks for segments of before a flush, in the background. True: there is more to do.
-    pub(crate) fn walk_flushed(&mut self, store: &Store) -> bool {
-        if !store.log.flush.is_sweeping() {
+    pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
+        if !view.log.flush.is_sweeping() {
             return false;
         }
-        let count = store.memory().segments.count();
-        if self.walk.0 != self.now {
-            self.walk = (self.now, 0);
+        let count = view.memory().segments.count();
+        if self.second != view.handle.now {
+            (self.second, self.next) = (view.handle.now, 0);
         }
-        let first = self.walk.1;
+        let first = self.next;
         if first >= count {
             return false;
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
-        let (looked, claimed) = self.gather_flushed(store, first, end);
+        let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
         // When these are gone, none may be left.
-        self.walk.1 = if claimed > 0 { 0 } else { first + looked };
-        if self.walk.1 == count {
-            store.end_sweep();
+        self.next = if claimed > 0 { 0 } else { first + looked };
+        if self.next == count {
+            view.end_sweep();
         }
-        self.walk.1 < count && looked > 0
+        self.next < count && looked > 0
     }
 }
 

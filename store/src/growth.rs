@@ -11,8 +11,9 @@
 //! half dead costs a byte moved for a byte won, and by far less where the deadest goes first.
 
 use crate::Store;
-use crate::column::Local;
+use crate::handle::Handle;
 use crate::policy::room::{SLICE_BYTES_MAX, SLICE_BYTES_MIN};
+use crate::room::Room;
 use crate::stats::Counters;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -209,37 +210,39 @@ impl Store {
     }
 }
 
-impl Local {
+impl Room {
     /// Before an append of `bytes`, with enough free segments: if few of them are memory, and not
     /// enough of what is touched is alive, pays for such to be used again.
     #[inline]
-    pub(crate) fn pay_for_reuse(&mut self, store: &Store, bytes: u32) {
-        if store.memory().segments.warm() <= store.keep() && store.first() != First::Nothing {
-            self.reuse(store, bytes);
+    pub(crate) fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
+        if handle.store.memory().segments.warm() <= handle.store.keep()
+            && handle.store.first() != First::Nothing
+        {
+            self.reuse(handle, bytes);
         }
     }
 
     #[inline(never)]
-    fn reuse(&mut self, store: &Store, bytes: u32) {
-        let segments = &store.memory().segments;
-        self.pass(store);
-        self.reclaim(store);
+    fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
+        handle.pass();
+        handle.view().reclaim();
+        let segments = &handle.store.memory().segments;
         // What waits for other columns will be there.
-        if segments.warm() + segments.limbo() > store.keep() {
+        if segments.warm() + segments.limbo() > handle.store.keep() {
             return;
         }
-        let dead_percent_min = match store.first() {
+        let dead_percent_min = match handle.store.first() {
             First::Nothing => return,
             First::MostlyDead => DEAD_PERCENT_MOSTLY,
             First::HalfDead => DEAD_PERCENT_HALF,
         };
         let budget = bytes.saturating_mul(PAY_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        if self.make_reusable(store, budget, dead_percent_min) {
+        if self.make_reusable(handle.view(), budget, dead_percent_min) {
             return;
         }
         // Relaxed: a hint; others may be at it.
-        if store.tokens.load(Ordering::Relaxed) == 0 {
-            store.let_grow();
+        if handle.store.tokens.load(Ordering::Relaxed) == 0 {
+            handle.store.let_grow();
         }
     }
 }

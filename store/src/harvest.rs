@@ -8,11 +8,13 @@
 //! Source: a walk costs by what is dead, a pass by what there is (as with mark-sweep against
 //! reference counts: Bacon, Cheng and Rajan, OOPSLA 2004).
 
-use crate::Store;
-use crate::column::Local;
+#![allow(unsafe_code, reason = "items in the mapping")]
+
+use crate::handle::View;
 use crate::index::pass::Marks;
-use crate::index::slot::{FETCHED, Slot};
-use crate::publish::Fate;
+use crate::index::slot::Slot;
+use crate::link::Reaped;
+use crate::read::Fate;
 use crate::room::Aim;
 use crate::sweep::Sweep;
 use memory::plant::{self, Fault};
@@ -64,14 +66,6 @@ enum Stage {
     Retiring,
 }
 
-/// What a slice has unlinked.
-#[derive(Default)]
-struct Unlinked {
-    expired: u32,
-    flushed: u32,
-    unfetched: u32,
-}
-
 impl Harvest {
     pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
         let most = segments_max.min(GATHERED_MAX) as usize;
@@ -108,6 +102,63 @@ impl Harvest {
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
+    /// Gathers what is due, and goes on with the pass that is under way. Returns how much work that
+    /// was, of a `budget`, both in bytes of records; 0: there is none, or others are at it.
+    pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
+        if !view.index.is_passing() && !view.log.may_be_due(view.handle.now) {
+            return 0;
+        }
+        let Ok(mut gathered) = self.gathered.try_lock() else { return 0 };
+        let work = match gathered.stage {
+            Stage::Gathering => gathered.gather_due(view),
+            Stage::Passing(group) => gathered.pass_slice(view, group, budget),
+            Stage::Retiring => gathered.retire_slice(view),
+        };
+        self.note_waiting(&gathered);
+        work
+    }
+
+    /// Claims segments of before a flush from `first` on, of which `end` are there: returns how
+    /// many it has looked at, and how many it has claimed.
+    pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
+        let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
+        let gathered = &mut *gathered;
+        let (mut looked, mut claimed, epoch) = (0, 0, view.log.epoch());
+        while first + looked < end
+            && claimed < SLICE_SEGMENTS
+            && gathered.stage == Stage::Gathering
+            && gathered.count() < GATHERED_MAX as usize
+        {
+            let there = view.log.segment(first + looked);
+            let is_it = there.is(State::Sealed) && there.epoch() != epoch;
+            claimed += u32::from(is_it && gathered.gather(view, first + looked));
+            looked += 1;
+        }
+        if first + looked == end || gathered.count() == GATHERED_MAX as usize {
+            gathered.begin_pass(view);
+        }
+        self.note_waiting(gathered);
+        (looked, claimed)
+    }
+
+    /// A claimed segment to be walked. `None`: there is none, or others are at them.
+    pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Aim, Sweep)> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut gathered = self.gathered.try_lock().ok()?;
+        if gathered.stage != Stage::Gathering {
+            return None;
+        }
+        let (segment, aim) = gathered.pop(view)?;
+        self.note_waiting(&gathered);
+        let sweep = match aim {
+            Aim::Sweep => Sweep::begin(view, segment),
+            Aim::Compact | Aim::Evict | Aim::Repack(_) => Sweep::default(),
+        };
+        Some((segment, aim, sweep))
+    }
+
     fn note_waiting(&self, gathered: &Gathered) {
         let waiting = match gathered.stage {
             Stage::Gathering => u32::try_from(gathered.count()).unwrap_or(u32::MAX),
@@ -136,7 +187,7 @@ impl Gathered {
     }
 
     /// The next to be walked.
-    fn pop(&mut self, store: &Store) -> Option<(u32, Aim)> {
+    fn pop(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         if let Some(segment) = self.alive.pop() {
             return Some((segment, Aim::Compact));
         }
@@ -144,193 +195,106 @@ impl Gathered {
             return Some((segment, Aim::Sweep));
         }
         let segment = self.dead.pop()?;
-        let bytes = u64::from(store.log.segment(segment).live());
+        let bytes = u64::from(view.log.segment(segment).live());
         // What others unlink meanwhile is taken off with the last one.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         Some((segment, Aim::Sweep))
     }
-}
-
-impl Local {
-    /// Gathers what is due, and goes on with the pass that is under way. Returns how much work that
-    /// was, of a `budget`, both in bytes of records; 0: there is none, or others are at it.
-    pub(crate) fn harvest(&mut self, store: &Store, budget: u32) -> u32 {
-        if !store.index.is_passing() && !store.log.may_be_due(self.now) {
-            return 0;
-        }
-        let Ok(mut gathered) = store.harvest.gathered.try_lock() else { return 0 };
-        let work = match gathered.stage {
-            Stage::Gathering => self.gather_due(store, &mut gathered),
-            Stage::Passing(group) => self.pass_slice(store, &mut gathered, group, budget),
-            Stage::Retiring => self.retire_slice(store, &mut gathered),
-        };
-        store.harvest.note_waiting(&gathered);
-        work
-    }
 
     /// Claims what is due. Once that is all, a pass begins if it pays.
-    fn gather_due(&mut self, store: &Store, gathered: &mut Gathered) -> u32 {
+    fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
-            let due = || store.log.due(self.now);
-            let Some(segment) = (gathered.count() < GATHERED_MAX as usize).then(due).flatten()
-            else {
-                return u32::from(self.begin_pass(store, gathered));
+            let due = || view.log.due(view.handle.now);
+            let Some(segment) = (self.count() < GATHERED_MAX as usize).then(due).flatten() else {
+                return u32::from(self.begin_pass(view));
             };
-            if !self.gather(store, gathered, segment) {
-                store.log.note_due(segment, self.now + 1);
+            if !self.gather(view, segment) {
+                view.log.note_due(segment, view.handle.now + 1);
             }
         }
         SLICE_SEGMENTS
     }
 
     /// Claims a segment. False: it cannot be claimed now.
-    fn gather(&self, store: &Store, gathered: &mut Gathered, segment: u32) -> bool {
-        let there = store.log.segment(segment);
+    fn gather(&mut self, view: View<'_>, segment: u32) -> bool {
+        let there = view.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return false;
         }
         // Whoever is through with it says when it is due again.
-        store.log.note_due(segment, u32::MAX);
-        gathered.now = gathered.now.max(self.now);
-        gathered.add(segment, there, is_dead(store, there, self.now));
+        view.log.note_due(segment, u32::MAX);
+        self.now = self.now.max(view.handle.now);
+        self.add(segment, there, is_dead(view, there, view.handle.now));
         true
     }
 
-    /// Claims segments of before a flush from `first` on, of which `end` are there: returns how
-    /// many it has looked at, and how many it has claimed.
-    pub(crate) fn gather_flushed(&mut self, store: &Store, first: u32, end: u32) -> (u32, u32) {
-        let Ok(mut gathered) = store.harvest.gathered.try_lock() else { return (0, 0) };
-        let gathered = &mut *gathered;
-        let (mut looked, mut claimed, epoch) = (0, 0, store.log.epoch());
-        while first + looked < end
-            && claimed < SLICE_SEGMENTS
-            && gathered.stage == Stage::Gathering
-            && gathered.count() < GATHERED_MAX as usize
-        {
-            let there = store.log.segment(first + looked);
-            let is_it = there.is(State::Sealed) && there.epoch() != epoch;
-            claimed += u32::from(is_it && self.gather(store, gathered, first + looked));
-            looked += 1;
-        }
-        if first + looked == end || gathered.count() == GATHERED_MAX as usize {
-            self.begin_pass(store, gathered);
-        }
-        store.harvest.note_waiting(gathered);
-        (looked, claimed)
-    }
-
     /// Begins a pass, if that is cheaper than to walk through what is dead.
-    fn begin_pass(&self, store: &Store, gathered: &mut Gathered) -> bool {
-        let items = gathered.dead_bytes / u64::from(store.mean_item_bytes().max(1));
-        let pays = items * ITEM_LINES >= store.index.home_lines() && !gathered.dead.is_empty();
-        let begins = pays && store.index.begin_pass();
+    fn begin_pass(&mut self, view: View<'_>) -> bool {
+        let items = self.dead_bytes / u64::from(view.mean_item_bytes().max(1));
+        let pays = items * ITEM_LINES >= view.index.home_lines() && !self.dead.is_empty();
+        let begins = pays && view.index.begin_pass();
         if begins {
-            gathered.stage = Stage::Passing(0);
+            self.stage = Stage::Passing(0);
         }
         begins
     }
 
     /// A slice of the pass.
-    fn pass_slice(
-        &mut self,
-        store: &Store,
-        gathered: &mut Gathered,
-        group: u64,
-        budget: u32,
-    ) -> u32 {
-        let Gathered { marks, alive, .. } = gathered;
-        let (mut gone, now) = (Unlinked::default(), gathered.now);
+    fn pass_slice(&mut self, view: View<'_>, group: u64, budget: u32) -> u32 {
+        let Gathered { marks, alive, .. } = self;
+        let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
-            let there = store.log.segment_of(slot.loc());
+            let there = view.log.segment_of(slot.loc());
             // Of most segments this is known; of one with a life prolonged, each item says it.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
-                false if there.epoch() != store.log.epoch() => Fate::Flushed,
-                false => self.fate(store, &store.item(slot.loc()), slot.loc()),
+                false if there.epoch() != view.log.epoch() => Fate::Flushed,
+                // SAFETY: the slot was read just now, by the pass.
+                false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
-            match fate {
-                Fate::Expired => {
-                    gone.expired += 1;
-                    gone.unfetched += u32::from(!slot.has(FETCHED));
-                }
-                Fate::Flushed => gone.flushed += 1,
-                Fate::Live => {
-                    let segment = store.memory().region.segment_of(slot.loc());
-                    if !alive.contains(&segment) {
-                        alive.push(segment);
-                    }
-                }
+            gone.note(fate, slot);
+            let segment = view.memory().region.segment_of(slot.loc());
+            if fate == Fate::Live && !alive.contains(&segment) {
+                alive.push(segment);
             }
             fate != Fate::Live
         };
         let lines_max = u64::from(budget / LINE_BYTES).max(1);
-        let passed = store.index.pass(group, lines_max, marks, is_dead);
-        gathered.stage = passed.next.map_or(Stage::Retiring, Stage::Passing);
-        self.count_unlinked(store, &gone);
+        let passed = view.index.pass(group, lines_max, marks, is_dead);
+        self.stage = passed.next.map_or(Stage::Retiring, Stage::Passing);
+        view.counters().crawler_items_checked.add(gone.count(view).into());
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
     /// Retires what was passed. What is alive somewhere is to be moved out of its segment first.
-    fn retire_slice(&self, store: &Store, gathered: &mut Gathered) -> u32 {
+    fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
-            let Some(segment) = gathered.dead.pop() else {
-                gathered.dead_bytes = 0;
-                gathered.stage = Stage::Gathering;
-                store.index.end_pass();
+            let Some(segment) = self.dead.pop() else {
+                self.dead_bytes = 0;
+                self.stage = Stage::Gathering;
+                view.index.end_pass();
                 break;
             };
-            gathered.marks.set(segment, false);
-            let there = store.log.segment(segment);
-            if gathered.alive.contains(&segment) {
+            self.marks.set(segment, false);
+            let there = view.log.segment(segment);
+            if self.alive.contains(&segment) {
                 if !plant::is(Fault::PassForgotten) {
                     there.set_uncounted();
                 }
             } else {
                 let bytes = there.unlink_all();
-                let queue = store.log.queue_of(segment);
-                self.counters(store).unlink(queue, bytes.into(), bytes);
-                store.log.retire(segment);
+                let queue = view.log.queue_of(segment);
+                view.counters().unlink(queue, bytes.into(), bytes);
+                view.log.retire(segment);
             }
         }
         SLICE_SEGMENTS
     }
-
-    fn count_unlinked(&mut self, store: &Store, gone: &Unlinked) {
-        let items = gone.expired + gone.flushed;
-        if items == 0 {
-            return;
-        }
-        self.items -= i64::from(items);
-        let counters = self.counters(store);
-        counters.curr_items.sub(items.into());
-        counters.expired_unfetched.add(gone.unfetched.into());
-        counters.crawler_items_checked.add(items.into());
-        counters.crawler_reclaimed.add(gone.expired.into());
-        counters.reclaimed.add(gone.flushed.into());
-    }
-
-    /// A claimed segment to be walked. `None`: there is none, or others are at them.
-    pub(crate) fn next_gathered(&self, store: &Store) -> Option<(u32, Aim, Sweep)> {
-        if store.harvest.is_empty() {
-            return None;
-        }
-        let mut gathered = store.harvest.gathered.try_lock().ok()?;
-        if gathered.stage != Stage::Gathering {
-            return None;
-        }
-        let (segment, aim) = gathered.pop(store)?;
-        store.harvest.note_waiting(&gathered);
-        let sweep = match aim {
-            Aim::Sweep => self.begin_sweep(store, segment),
-            Aim::Compact | Aim::Evict | Aim::Repack(_) => Sweep::default(),
-        };
-        Some((segment, aim, sweep))
-    }
 }
 
 /// Is all of a segment dead?
-pub(crate) fn is_dead(store: &Store, there: &Segment, now: u32) -> bool {
-    there.max_exp() <= now || there.epoch() != store.log.epoch()
+pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
+    there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

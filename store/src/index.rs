@@ -57,8 +57,9 @@ const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// Items per home slot, in percent, from which on the index grows.
 const LOAD_PERCENT_MAX: u64 = 104;
-/// Below which it begins to contract, and below which it goes on once it has, until it grows: a
-/// workload around one size does neither.
+/// The index begins to contract when it has fewer items per home slot than this, in percent; having
+/// begun, it goes on until it has `LOAD_PERCENT_BACK`, or grows again. While the number of items
+/// stays about the same, the index neither grows nor contracts.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
 /// Lines are never more than this part of a store's memory, in percent: the smallest item takes 4

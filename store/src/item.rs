@@ -149,21 +149,36 @@ impl<'r> Item<'r> {
 
     #[inline]
     pub(crate) fn key(&self) -> &'r [u8] {
-        self.bytes(self.key_at, self.shape.key_bytes)
+        // SAFETY: a key lies within the extent and is never rewritten.
+        unsafe { self.bytes(self.key_at, self.shape.key_bytes) }
     }
 
-    /// The part of the value that is in the log. Only under the group's lock, or where it is never
-    /// rewritten.
+    /// The part of the value that is in the log.
+    ///
+    /// # Safety
+    /// Nobody rewrites the item as long as the bytes are looked at: the caller holds its group's
+    /// lock, or it is not short (`Shape::is_short`).
     #[inline]
-    pub(crate) fn log_value(&self) -> &'r [u8] {
-        self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes)
+    pub(crate) unsafe fn log_value(&self) -> &'r [u8] {
+        // SAFETY: within the extent; the caller keeps writers out.
+        unsafe { self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes) }
     }
 
+    /// As `log_value`, if the item is one that is never rewritten.
     #[inline]
-    fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
-        // SAFETY: the extent was written in full before the item was published (see `at`). What is
-        // read of it this way does not change: a key, a frame's number, a value that is too long to
-        // be rewritten, or one whose lock the caller holds, which keeps writers out.
+    pub(crate) fn lasting_value(&self) -> Option<&'r [u8]> {
+        // SAFETY: `rewrite` refuses what is not short.
+        (!self.shape.is_short()).then(|| unsafe { self.log_value() })
+    }
+
+    /// So many bytes of the item.
+    ///
+    /// # Safety
+    /// They lie within its extent, and do not change while they are looked at.
+    #[inline]
+    unsafe fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
+        // SAFETY: the extent was written in full before the item was published, and is not reused
+        // as long as the item is borrowed (see `at`); the rest is the caller's.
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -172,8 +187,9 @@ impl<'r> Item<'r> {
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // The last field.
-            bytes.copy_from_slice(self.bytes(self.key_at - 4, 4));
+            // SAFETY: an item with frames has their first one's number right before its key; it is
+            // never rewritten.
+            bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
     }
@@ -202,7 +218,7 @@ impl<'r> Item<'r> {
     }
 
     /// Its CAS unique, in a segment that counts from `base`; 0: it has none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
             CasWidth::None => 0,
@@ -317,7 +333,7 @@ impl<'r> Item<'r> {
     #[inline]
     fn store_value(&self, value: &[u8]) {
         assert!(
-            value.len() == self.shape.log_bytes as usize && value.len() <= REWRITTEN_BYTES_MAX,
+            value.len() == self.shape.log_bytes as usize && self.shape.is_short(),
             "a value of the old one's length, which readers copy"
         );
         // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock keeps other
@@ -331,10 +347,14 @@ impl<'r> Item<'r> {
     }
 
     /// All its fields but the CAS unique, to be written elsewhere.
-    pub(crate) fn fields(&self) -> Fields<'r> {
+    ///
+    /// # Safety
+    /// As `log_value`.
+    pub(crate) unsafe fn fields(&self) -> Fields<'r> {
         Fields {
             key: self.key(),
-            value: [self.log_value(), &[]],
+            // SAFETY: the caller's.
+            value: [unsafe { self.log_value() }, &[]],
             cas: 0,
             exptime: self.exptime(),
             client_flags: self.client_flags(),

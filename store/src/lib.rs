@@ -8,25 +8,30 @@
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
 mod calendar;
+mod cas;
 mod column;
 mod delta;
+mod digits;
 mod draft;
+mod engine;
 #[cfg(shuttle)]
 mod evicted;
+mod extend;
 mod flush;
 mod growth;
+mod handle;
 mod harvest;
 mod hash;
 mod index;
 mod index_room;
 mod item;
 mod limit;
+mod link;
 mod log;
 mod maintain;
 mod meta;
 mod mrc;
 pub mod policy;
-mod publish;
 mod put;
 mod queue;
 mod read;
@@ -40,17 +45,18 @@ mod sweep;
 mod usage;
 mod verbs;
 
-pub use column::{Column, Prefetched};
+pub use column::Column;
 pub use draft::Draft;
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
 pub use limit::OutOfBounds;
 pub use memory::frames::Pinned;
+pub use read::{Head, Prefetched};
 pub use stats::Stats;
 pub use usage::Usage;
 pub use verbs::{
-    Appended, Around, Body, Counted, Deleted, Delta, Head, Hit, Looked, MetaDelete, MetaGet,
-    MetaHit, MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
+    Appended, Around, Body, Counted, Deleted, Delta, Hit, Looked, MetaDelete, MetaGet, MetaHit,
+    MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
 };
 
 use growth::Growth;
@@ -138,7 +144,7 @@ impl Store {
         let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
         let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
         let limit = Limit::new(config, has_probation, memory.segments.count());
-        let tokens_most = limit.tokens_most();
+        let tokens_most = limit.tokens_most;
         let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
         let window_percent = u32::try_from(window_percent).unwrap_or(100);
         if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
@@ -178,7 +184,7 @@ impl Store {
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
         // Where address space is scarce, as much as items of 6 bytes of key and value want: what is
-        // smaller fills the index before it fills the memory (`Local::make_slots`).
+        // smaller fills the index before it fills the memory (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();

@@ -7,8 +7,10 @@
 //! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which stops taking more and leaves it to
 //! the page mover to give back.
 
-use crate::column::{Column, Local};
+use crate::column::Column;
+use crate::handle::View;
 use crate::policy::room::{self, SLICE_BYTES_MAX};
+use crate::room::Room;
 use crate::stats::Counters;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
@@ -33,7 +35,8 @@ pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
     /// Appenders of each queue, and rights to drain.
     tokens: AtomicU32,
-    tokens_most: u32,
+    /// There are never more tokens than this.
+    pub(crate) tokens_most: u32,
     segments_per_token: u32,
     /// The second in which a column last found that nothing more can go.
     stuck: AtomicU32,
@@ -70,11 +73,6 @@ impl Limit {
         };
         limit.set_tokens(segments);
         limit
-    }
-
-    /// More tokens than there ever are.
-    pub(crate) fn tokens_most(&self) -> u32 {
-        self.tokens_most
     }
 
     fn set_tokens(&self, segments: u32) {
@@ -153,7 +151,7 @@ impl Column {
     /// As `Store::memory_bytes`.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.store.memory_bytes()
+        self.handle.store.memory_bytes()
     }
 
     /// The store is to take so many bytes from now on. More are there at once. Fewer are when items
@@ -163,11 +161,11 @@ impl Column {
     /// # Errors
     /// `OutOfBounds`: nothing was changed.
     pub fn limit_memory(&mut self, memory_bytes: usize) -> Result<(), OutOfBounds> {
-        let Self { store, local } = self;
-        let (memory, limit) = (store.memory(), &store.limit);
+        let Self { handle, room, .. } = self;
+        let (memory, limit) = (handle.store.memory(), &handle.store.limit);
         let segments = memory.segments_of(memory_bytes);
-        let too_few =
-            segments < SEGMENTS_MIN || store.config.item_bytes_max > memory_bytes / ITEM_PART_MIN;
+        let too_few = segments < SEGMENTS_MIN
+            || handle.store.config.item_bytes_max > memory_bytes / ITEM_PART_MIN;
         if too_few || segments > memory.segments.count_max() {
             return Err(OutOfBounds);
         }
@@ -180,50 +178,52 @@ impl Column {
         // What appenders that are too many hold open is for drains to find. Who gives a token back
         // after this sees that there are fewer, or what it has opened is seen here.
         fence(Ordering::SeqCst); // pairs with the one in `give_token`
-        store.log.seal_all();
-        local.adjust(store);
+        handle.store.log.seal_all();
+        room.adjust(handle.view());
         Ok(())
     }
 }
 
-impl Local {
+impl View<'_> {
     /// The appender of this column's appends.
     #[inline]
-    pub(crate) fn appender(&self, store: &Store) -> usize {
-        let appenders = store.tokens_max() as usize;
-        if self.id < appenders { self.id } else { self.id % appenders }
+    pub(crate) fn appender(self) -> usize {
+        let appenders = self.tokens_max() as usize;
+        if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
     }
 
     /// Takes what the limit lets there be more.
-    pub(crate) fn take_allowed(&self, store: &Store) {
-        let memory = store.memory();
+    pub(crate) fn take_allowed(self) {
+        let memory = self.memory();
         if memory.present() < memory.allowed() {
             // Where the limit was lowered meanwhile, this withholds.
-            memory.adjust(store.keep() + 1);
+            memory.adjust(self.keep() + 1);
         }
     }
+}
 
+impl Room {
     /// A slice of the work to be within the limit. True: there is more to do now.
-    pub(crate) fn adjust(&mut self, store: &Store) -> bool {
-        let memory = store.memory();
+    pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
+        let memory = view.memory();
         if memory.present() == memory.allowed() {
             return false;
         }
         // Fewer than `high` stay free, so that appends pay for more.
-        if !memory.adjust(store.keep() + 1) {
+        if !memory.adjust(view.keep() + 1) {
             return true;
         }
-        let stuck = &store.limit.stuck;
-        if store.excess() == 0 {
-            return memory.excess() > 0 && store.index_gives();
+        let stuck = &view.limit.stuck;
+        if view.excess() == 0 {
+            return memory.excess() > 0 && view.index_gives();
         }
         // What waits for other columns will do.
-        if store.lacking() == 0 || stuck.load(Ordering::Relaxed) == self.now {
+        if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }
-        let made = self.make_room(store, SLICE_BYTES_MAX);
+        let made = self.make_room(view, SLICE_BYTES_MAX);
         if !made {
-            stuck.store(self.now, Ordering::Relaxed); // looked for again in another second
+            stuck.store(view.handle.now, Ordering::Relaxed); // looked for again in another second
         }
         made
     }

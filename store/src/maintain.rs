@@ -6,51 +6,29 @@
 //! have.
 //! Source: memcached's LRU crawler (1.6.45).
 
-use crate::Store;
-use crate::column::Local;
+use crate::column::Column;
 
 /// A slice of background work, in bytes of records.
 const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 
-impl Local {
-    /// A slice of background work. True: there is more.
-    pub(crate) fn maintain(&mut self, store: &Store) -> bool {
-        self.reclaim(store);
-        self.settle_index(store);
-        if self.harvest(store, SLICE_BYTES) > 0 {
+impl Column {
+    /// A bounded slice of background work (expiry, making room ahead of need, index growth). True =
+    /// more to do now.
+    pub fn maintain(&mut self) -> bool {
+        let Self { handle, room, flush_walk, .. } = self;
+        let view = handle.view();
+        view.reclaim();
+        view.settle_index();
+        if view.harvest.work(view, SLICE_BYTES) > 0 {
             return true;
         }
-        let contracting = self.contract_index(store);
-        let segments = &store.memory().segments;
-        if self.take_parked(store) {
-            // An eviction ends with the need for it: the rest of a segment may name frames worth
-            // many segments.
-            let has_room = segments.free() + segments.limbo() >= store.high();
-            if has_room && store.lacking() == 0 {
-                self.stop_evicting(store);
-            }
-            self.stop_for_repack(store);
-            self.slice(store, SLICE_BYTES);
+        let contracting = room.contract_index(view);
+        if room.go_on(view, SLICE_BYTES) || room.adjust(view) {
             return true;
         }
-        if self.adjust(store) {
+        if room.make_ahead(view, SLICE_BYTES) {
             return true;
         }
-        let low = segments.free() + segments.limbo() < store.high();
-        if low && self.rest == 0 && !self.is_full(store) {
-            if self.make_room(store, SLICE_BYTES) {
-                return true;
-            }
-            self.rest = 1;
-        }
-        self.walk(store) || contracting
-    }
-
-    /// Begins to walk a segment with dead items. False: there is none left.
-    fn walk(&mut self, store: &Store) -> bool {
-        if self.sweep(store, |local| local.next_gathered(store)) {
-            return true;
-        }
-        self.walk_flushed(store)
+        room.begin(view, |_, _| view.harvest.next(view)) || flush_walk.walk(view) || contracting
     }
 }

@@ -5,66 +5,75 @@
 //! field, it is written anew with one first.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
-use crate::Store;
-use crate::column::Local;
+#![allow(unsafe_code, reason = "shows a value in the log")]
+
+use crate::cas::NewCas;
+use crate::column::Column;
+use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
+use crate::handle::View;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::publish::{
-    ATTEMPTS_MAX, Fate, KEEP_ALL, Modified, New, NewCas, NewValue, Plan, Seen, item_bytes, shape_of,
-};
-use crate::rewrite::Taken;
+use crate::read::{Fate, Key, Seen, Taken};
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
 /// What a locked look at an item came to.
-enum Looked<'s> {
+enum Looked {
     /// Its value apart.
-    Hit(MetaHit<'s>, Taken<'s>),
+    Hit(MetaHit<'static>, Taken),
     Miss,
     /// It needs an exptime field first.
     NeedsExptime,
 }
 
-impl Local {
-    pub(crate) fn touch<'s>(
-        &'s mut self,
-        store: &'s Store,
-        key: &[u8],
-        exptime: u32,
-    ) -> Result<Option<MetaHit<'s>>, Refused> {
+impl Column {
+    /// `get`, and sets its exptime. Where there is no room for one it is a miss.
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Result<Option<Hit<'_>>, Refused> {
         let steps = &[MetaStep::Touch(exptime)];
         let get = MetaGet { key, key_binary: false, cas_in: None, bump: true, win: false, steps };
-        self.meta_get(store, &get)
+        Ok(self.meta_get(&get)?.map(|hit| hit.hit))
     }
 
-    pub(crate) fn meta_get<'s>(
-        &'s mut self,
-        store: &'s Store,
-        get: &MetaGet<'_>,
-    ) -> Result<Option<MetaHit<'s>>, Refused> {
-        let hash = store.hash.hash(get.key);
-        let found = self.meta_find(store, hash, get)?;
-        self.sample_lookup(store, hash);
+    /// Sets its exptime; false on a miss, or where there is no room for one.
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn touch(&mut self, key: &[u8], exptime: u32) -> Result<bool, Refused> {
+        Ok(self.get_and_touch(key, exptime)?.is_some())
+    }
+
+    /// Meta get. A vivify without room is a miss.
+    ///
+    /// # Errors
+    /// `Refused::Later` alone.
+    pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Result<Option<MetaHit<'_>>, Refused> {
+        let key = self.handle.view().key(get.key);
+        let found = self.meta_find(key, get)?;
+        self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            hit.hit.value = self.show(taken);
+            // SAFETY: `meta_find` returns what it has taken without a quiescent point in between,
+            // and none was passed here.
+            hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
         }
         Ok(Some(hit))
     }
 
     /// As `meta_get`, the value apart.
-    fn meta_find<'s>(
+    fn meta_find(
         &mut self,
-        store: &'s Store,
-        hash: u64,
+        key: Key<'_>,
         get: &MetaGet<'_>,
-    ) -> Result<Option<(MetaHit<'s>, Option<Taken<'s>>)>, Refused> {
+    ) -> Result<Option<(MetaHit<'static>, Option<Taken>)>, Refused> {
         let vivify = get.steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         for _ in 0..ATTEMPTS_MAX {
-            let done = match self.look(store, hash, get) {
+            let done = match self.handle.view().look(key, get, &mut self.copied[..]) {
                 Looked::Hit(hit, taken) => return Ok(Some((hit, Some(taken)))),
-                Looked::NeedsExptime => self.add_exptime(store, get.key).map(|()| None),
+                Looked::NeedsExptime => self.add_exptime(key).map(|()| None),
                 Looked::Miss if !vivify => return Ok(None),
-                Looked::Miss => self.vivify(store, get),
+                Looked::Miss => self.vivify(key, get),
             };
             match done {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
@@ -78,15 +87,149 @@ impl Local {
         Err(Refused::Later)
     }
 
+    /// Writes the item anew, with room for an exptime.
+    fn add_exptime(&mut self, key: Key<'_>) -> Result<(), Refused> {
+        let changed = self.change(key, None, |_, old, new, _| match old {
+            // The caller's own is set right after.
+            Some(old) if !old.seen.item.shape().has_exp() => {
+                *new = New { exptime: EXPTIME_TO_COME, ..New::kept(old) };
+                Decision::Write
+            }
+            _ => Decision::Answer(()),
+        });
+        changed.map(|_| ())
+    }
+
+    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is
+    /// won. `None`: somebody else made one.
+    fn vivify(
+        &mut self,
+        key: Key<'_>,
+        get: &MetaGet<'_>,
+    ) -> Result<Option<MetaHit<'static>>, Refused> {
+        let exptime = get.steps.iter().fold(0, |exptime, step| match *step {
+            MetaStep::Touch(to) | MetaStep::Vivify(to) => to,
+            MetaStep::Recache(_) => exptime,
+        });
+        let new = New {
+            key_binary: get.key_binary,
+            set_bits: (if get.win { WON } else { 0 })
+                | if get.bump { Slot(0).used(false).0 } else { 0 },
+            value: NewValue::Bytes(&[]),
+            exptime,
+            cas: NewCas::of(get.cas_in),
+            ..New::default()
+        };
+        let changed = self.change(key, None, |_, old, written, _| match old {
+            Some(_) => Decision::Answer(()),
+            None => {
+                *written = new;
+                Decision::Write
+            }
+        })?;
+        let Changed::Written { cas } = changed else { return Ok(None) };
+        self.handle.view().counters().total_items.add(1);
+        let bytes = new.shape(self.handle.view(), key.bytes, None).all_bytes();
+        // Even one that has expired already is answered once.
+        let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
+        Ok(Some(MetaHit {
+            hit,
+            key_binary: get.key_binary,
+            exptime: 0,
+            idle_seconds: 0,
+            fetched: false,
+            vivified: true,
+            stale: false,
+            token_sent: false,
+            won: get.win,
+            item_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        }))
+    }
+
+    /// Deletes; false on a miss.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        self.delete_if(key, None) == Deleted::Deleted
+    }
+
+    /// Deletes what has `key`, if its CAS unique is `cas`, or whatever it is.
+    fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
+        let key = self.handle.view().key(key);
+        let changed = self.change(
+            key,
+            None,
+            #[inline(always)]
+            |_, old, _, _| match old {
+                None => Decision::Answer(Deleted::NotFound),
+                Some(old) if cas.is_some_and(|cas| cas != old.seen.cas) => {
+                    Decision::Answer(Deleted::Exists)
+                }
+                Some(_) => Decision::Delete(Deleted::Deleted),
+            },
+        );
+        // Nothing is refused that needs no place.
+        let Ok(Changed::Answered(deleted)) = changed else { return Deleted::NotFound };
+        if deleted == Deleted::Deleted && self.handle.store.mrc.samples(key.hash) {
+            self.handle.store.mrc.deleted(key.hash);
+        }
+        deleted
+    }
+
+    /// Meta delete.
+    ///
+    /// # Errors
+    /// `Refused::NoMemory` when the marked or emptied item found no room, `Refused::Later` when
+    /// there is none yet.
+    pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+        if delete.stale || delete.remove_value {
+            return self.mark(delete);
+        }
+        Ok(self.delete_if(delete.key, delete.cas))
+    }
+
+    /// Marks stale, or drops the value: the item is written anew, for its CAS unique changes.
+    fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
+        let key = self.handle.view().key(delete.key);
+        let changed = self.change(key, None, |_, old, new, _| {
+            let Some(old) = old else { return Decision::Answer(Deleted::NotFound) };
+            if delete.cas.is_some_and(|cas| cas != old.seen.cas) {
+                return Decision::Answer(Deleted::Exists);
+            }
+            *new = New::kept(old);
+            if delete.remove_value {
+                new.value = NewValue::Bytes(&[]);
+                new.client_flags = delete.client_flags;
+                new.exptime = delete.exptime.unwrap_or(0);
+                new.key_binary = false;
+                new.keep_bits = 0;
+            }
+            if delete.stale {
+                new.exptime = delete.exptime.unwrap_or(new.exptime);
+                new.keep_bits &= !WON;
+                new.set_bits = STALE;
+                new.cas = NewCas::Next;
+            }
+            if let Some(cas) = delete.cas_in {
+                new.cas = NewCas::Given(cas);
+            }
+            Decision::Write
+        })?;
+        Ok(match changed {
+            Changed::Answered(answer) => answer,
+            Changed::Written { .. } => Deleted::Deleted,
+        })
+    }
+}
+
+impl View<'_> {
     /// Takes all steps at once, under the lock.
-    fn look<'s>(&mut self, store: &'s Store, hash: u64, get: &MetaGet<'_>) -> Looked<'s> {
-        let locked = store.index.lock(hash);
-        let Some(old) = self.find_locked(store, &locked, get.key) else { return Looked::Miss };
+    fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> Looked {
+        let locked = self.index.lock(key.hash);
+        let Some(old) = self.find_locked(&locked, key.bytes) else { return Looked::Miss };
         if old.fate != Fate::Live {
             let loc = old.seen.slot.loc();
             drop(locked);
             // By its place: another may have set the key meanwhile.
-            self.reap(store, hash, loc);
+            self.reap(key.hash, loc);
             return Looked::Miss;
         }
         let Seen { slot, item, .. } = old.seen;
@@ -104,13 +247,11 @@ impl Local {
         if exptime != before && !item.shape().has_exp() {
             return Looked::NeedsExptime;
         }
-        let Some(taken) = self.take(store, &item) else { return Looked::Miss };
+        let Some(taken) = self.take(slot.loc(), &item, copied) else { return Looked::Miss };
         if exptime != before {
-            let never = exptime == 0;
-            let raised = if never { u32::MAX } else { exptime };
-            store.log.segment_of(slot.loc()).raise_exp(raised);
+            self.log.segment_of(slot.loc()).raise_exp(exptime);
             item.set_exptime(exptime);
-            store.log.changed_exp(slot.loc(), before, exptime);
+            self.log.changed_exp(slot.loc(), before, exptime);
         }
         won |= slot.has(STALE) && !slot.has(WON);
         won &= get.win;
@@ -129,130 +270,16 @@ impl Local {
             stale: slot.has(STALE),
             token_sent: slot.has(WON),
             won,
-            item_bytes: u32::try_from(item_bytes(item.shape())).unwrap_or(u32::MAX),
+            item_bytes: u32::try_from(item.shape().all_bytes()).unwrap_or(u32::MAX),
         };
         if won {
             locked.update(old.at, |slot| slot.with(WON, true));
         }
         if get.bump {
-            let counts = !store.log.is_young(slot.loc());
+            let counts = !self.log.is_young(slot.loc());
             locked.update(old.at, |slot| slot.used(counts));
-            item.set_minute(self.minute);
+            item.set_minute(self.handle.minute);
         }
         Looked::Hit(hit, taken)
-    }
-
-    /// Writes the item anew, with room for an exptime.
-    fn add_exptime(&mut self, store: &Store, key: &[u8]) -> Result<(), Refused> {
-        self.modify(store, key, |seen| {
-            let Some(seen) = seen else { return Plan::Answer(()) };
-            match seen.item.shape().has_exp() {
-                true => Plan::Answer(()),
-                // The caller's own is set right after.
-                false => Plan::Write(New { exptime: EXPTIME_TO_COME, ..kept(seen) }),
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is
-    /// won. `None`: somebody else made one.
-    fn vivify(
-        &mut self,
-        store: &Store,
-        get: &MetaGet<'_>,
-    ) -> Result<Option<MetaHit<'static>>, Refused> {
-        let exptime = get.steps.iter().fold(0, |exptime, step| match *step {
-            MetaStep::Touch(to) | MetaStep::Vivify(to) => to,
-            MetaStep::Recache(_) => exptime,
-        });
-        let new = New {
-            value: NewValue::Padded(&[], 0),
-            exptime,
-            client_flags: 0,
-            key_binary: get.key_binary,
-            cas: get.cas_in.map_or(NewCas::Next, NewCas::Given),
-            keep_bits: 0,
-            set_bits: (if get.win { WON } else { 0 })
-                | if get.bump { Slot(0).used(false).0 } else { 0 },
-        };
-        let modified = self.modify(store, get.key, |seen| match seen {
-            Some(_) => Plan::Answer(()),
-            None => Plan::Write(new),
-        })?;
-        let Modified::Written { cas } = modified else { return Ok(None) };
-        self.counters(store).total_items.add(1);
-        let bytes = item_bytes(shape_of(store, get.key, None, &new));
-        // Even one that has expired already is answered once.
-        let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
-        Ok(Some(MetaHit {
-            hit,
-            key_binary: get.key_binary,
-            exptime: 0,
-            idle_seconds: 0,
-            fetched: false,
-            vivified: true,
-            stale: false,
-            token_sent: false,
-            won: get.win,
-            item_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-        }))
-    }
-
-    pub(crate) fn meta_delete(
-        &mut self,
-        store: &Store,
-        delete: &MetaDelete<'_>,
-    ) -> Result<Deleted, Refused> {
-        if delete.stale || delete.remove_value {
-            return self.mark(store, delete);
-        }
-        let is_it = |seen: &Seen<'_>| delete.cas.is_none_or(|cas| cas == seen.cas);
-        Ok(self.delete_if(store, delete.key, is_it))
-    }
-
-    /// Marks stale, or drops the value: the item is written anew, for its CAS unique changes.
-    fn mark(&mut self, store: &Store, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
-        let modified = self.modify(store, delete.key, |seen| {
-            let Some(seen) = seen else { return Plan::Answer(Deleted::NotFound) };
-            if delete.cas.is_some_and(|cas| cas != seen.cas) {
-                return Plan::Answer(Deleted::Exists);
-            }
-            let mut new = kept(seen);
-            if delete.remove_value {
-                new.value = NewValue::Padded(&[], 0);
-                new.client_flags = delete.client_flags;
-                new.exptime = delete.exptime.unwrap_or(0);
-                new.key_binary = false;
-                new.keep_bits = 0;
-            }
-            if delete.stale {
-                new.exptime = delete.exptime.unwrap_or(new.exptime);
-                new.keep_bits &= !WON;
-                new.set_bits = STALE;
-                new.cas = NewCas::Next;
-            }
-            if let Some(cas) = delete.cas_in {
-                new.cas = NewCas::Given(cas);
-            }
-            Plan::Write(new)
-        })?;
-        Ok(match modified {
-            Modified::Answered(answer) => answer,
-            Modified::Written { .. } => Deleted::Deleted,
-        })
-    }
-}
-
-/// The item as it is.
-fn kept<'a>(seen: &Seen<'_>) -> New<'a> {
-    New {
-        value: NewValue::Keep,
-        exptime: seen.item.exptime(),
-        client_flags: seen.item.client_flags(),
-        key_binary: seen.item.shape().key_binary(),
-        cas: NewCas::Given(seen.cas),
-        keep_bits: KEEP_ALL,
-        set_bits: 0,
     }
 }

@@ -1,308 +1,533 @@
-//! Lookups: without a lock, one line of the index and one item; and the end of what a lookup finds
-//! dead.
+//! All reading of a key: without a lock, one line of the index and one item; or under its group's
+//! lock.
 //!
-//! Where: get, and the first look of everything else.
-//! Invariant: an item returned was linked at some moment during the call; "expired" is decided
-//! under the lock, because a touch may be rewriting the exptime.
+//! Where: GET, and the first look of everything else.
+//! Invariant: an item returned was linked at some moment during the call; that an item has expired
+//! is decided under the lock, because a touch may be rewriting its exptime. A short value is copied
+//! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
+//! (see `rewrite`).
 //! Source: the paper's section 4.2.2.
 
-use crate::Store;
-use crate::column::Local;
-use crate::index::slot::Slot;
-use crate::index::{Found, Locked};
-use crate::item::Item;
-use crate::publish::{Fate, Old, Seen};
-use crate::rewrite::is_short;
-use crate::verbs::{Appended, Around, Deleted, Head, Hit, Looked, Value, Wants};
+#![allow(unsafe_code, reason = "items and frames in the mapping")]
+
+use crate::column::Column;
+use crate::handle::{Handle, View};
+use crate::index::slot::{FETCHED, STALE, Slot, WON};
+use crate::index::{At, Found, Locked};
+use crate::item::{CasWidth, Item};
+use crate::verbs::{Appended, Around, Hit, Looked, Value, Wants};
+use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
+use std::marker::PhantomData;
 
-impl Local {
+/// A key and its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Key<'k> {
+    pub(crate) bytes: &'k [u8],
+    pub(crate) hash: u64,
+}
+
+/// The hash of a key, whose line of the index may be on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched(pub(crate) u64);
+
+/// Is an item to be seen?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Live,
+    Expired,
+    Flushed,
+}
+
+/// An item found.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'r> {
+    pub(crate) slot: Slot,
+    pub(crate) item: Item<'r>,
+    pub(crate) cas: u64,
+}
+
+/// An item found under its group's lock, which is held for `'l`.
+#[derive(Clone, Copy)]
+pub(crate) struct Old<'l, 'r> {
+    pub(crate) at: At<'r>,
+    pub(crate) seen: Seen<'r>,
+    pub(crate) fate: Fate,
+    lock: PhantomData<&'l Locked<'r>>,
+}
+
+impl<'l> Old<'l, '_> {
+    /// The part of the value that is in the log.
+    pub(crate) fn log_value(&self) -> &'l [u8] {
+        // SAFETY: the item was found under its group's lock, which is held for `'l`.
+        unsafe { self.seen.item.log_value() }
+    }
+}
+
+/// What a reader got of a value.
+pub(crate) enum Taken {
+    /// So many bytes in the column's buffer.
+    Copied(usize),
+    /// What is never rewritten of the item at this location, and the frames that it has.
+    Lasting(u64, Option<Pinned>),
+}
+
+impl Taken {
+    /// The value, of which `copied` has what was copied.
+    ///
+    /// # Safety
+    /// The column has passed no quiescent point since it was taken.
+    pub(crate) unsafe fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
+        // SAFETY: the caller's.
+        let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
+        match self {
+            Taken::Copied(bytes) => Value::Log(&copied[..bytes]),
+            Taken::Lasting(loc, None) => Value::Log(log(loc)),
+            Taken::Lasting(loc, Some(pinned)) => Value::Frames(pinned, log(loc)),
+        }
+    }
+}
+
+/// What stands before a value, read as it is asked for.
+pub struct Head<'s> {
+    view: View<'s>,
+    item: Item<'s>,
+    slot: Slot,
+}
+
+impl Head<'_> {
+    /// The client's own 32 bits.
     #[inline]
-    pub(crate) fn get<'s>(&'s mut self, store: &'s Store, key: &[u8]) -> Option<Hit<'s>> {
-        let hash = store.hash.hash(key);
-        self.sample_lookup(store, hash);
-        let found = store.index.likely(hash)?;
-        if let Some(item) = self.shown_at_once(store, found.slot, key)
-            && is_short(item.shape())
+    #[must_use]
+    pub fn client_flags(&self) -> u32 {
+        self.item.client_flags()
+    }
+
+    /// Length of the value.
+    #[inline]
+    #[must_use]
+    pub fn value_bytes(&self) -> u32 {
+        self.item.value_bytes().0
+    }
+
+    /// The CAS unique; 0 when the store keeps none.
+    #[inline]
+    #[must_use]
+    pub fn cas(&self) -> u64 {
+        self.view.cas_of(self.slot, &self.item)
+    }
+
+    /// When it expires, where that is sure without a lock: 0 = never. `None`: a touch may be
+    /// changing it.
+    #[inline]
+    #[must_use]
+    pub fn exptime(&self) -> Option<u32> {
+        (!self.item.shape().has_exp()).then_some(0)
+    }
+
+    /// Seconds since its last access before this one (`l`), where that was in this minute. `None`:
+    /// it was not, and two who ask at once may not be told the same.
+    #[inline]
+    #[must_use]
+    pub fn idle_seconds(&self) -> Option<u32> {
+        let minute = self.item.minute();
+        (minute == self.view.handle.minute).then(|| self.view.idle_seconds(minute))
+    }
+
+    /// Its key was given in base64.
+    #[inline]
+    #[must_use]
+    pub fn key_binary(&self) -> bool {
+        self.item.shape().key_binary()
+    }
+
+    /// It had been fetched before this (`h`). That is sure; that it had not, two who fetch it at
+    /// once may both be told.
+    #[inline]
+    #[must_use]
+    pub fn fetched(&self) -> bool {
+        self.slot.has(FETCHED)
+    }
+
+    /// Marked stale (`X`). Then who is first to look wins, which takes the lock.
+    #[inline]
+    #[must_use]
+    pub fn stale(&self) -> bool {
+        self.slot.has(STALE)
+    }
+
+    /// Somebody won before (`Z`).
+    #[inline]
+    #[must_use]
+    pub fn token_sent(&self) -> bool {
+        self.slot.has(WON)
+    }
+
+    /// Neither stale, nor has somebody won.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.slot.has(STALE | WON)
+    }
+}
+
+impl Column {
+    /// Looks `key` up and counts it as used.
+    #[inline]
+    pub fn get(&mut self, key: &[u8]) -> Option<Hit<'_>> {
+        let Self { handle, copied, .. } = self;
+        let view = handle.view();
+        let key = view.key(key);
+        view.sample_lookup(key.hash);
+        let found = view.store.index.likely(key.hash)?;
+        if let Some(item) = view.shown_at_once(&found, key.bytes)
+            && item.shape().is_short()
         {
             let value_bytes = item.value_bytes().0;
-            item.copy_value(&mut self.copied[..value_bytes as usize]);
-            let head = Head { store, local: self, item, slot: found.slot };
-            let (client_flags, cas) = (head.client_flags(), head.cas());
+            item.copy_value(&mut copied[..value_bytes as usize]);
+            let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot, &item));
             // All that was read was one version's.
             if found.is_unchanged() {
-                self.note_use(store, hash, &found, &item);
-                let value = Value::Log(&self.copied[..value_bytes as usize]);
+                view.note_use(key.hash, &found, &item);
+                let value = Value::Log(&copied[..value_bytes as usize]);
                 return Some(Hit { client_flags, cas, value_bytes, value });
             }
         }
-        self.get_anyhow(store, hash, key)
+        get_anyhow(handle, key, &mut copied[..])
     }
 
-    /// As `get`, whatever there is.
-    #[cold]
-    #[inline(never)]
-    fn get_anyhow<'s>(&'s mut self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Hit<'s>> {
-        let mut rounds = 0;
-        let (head, taken) = loop {
-            let found = self.find(store, hash, key)?;
-            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
-            let head = Head { store, local: self, item, slot: found.slot };
-            let head = (head.client_flags(), head.value_bytes(), head.cas());
-            let taken = self.take(store, &item);
-            // As in `get`, and frames held are this item's.
-            if let Some(taken) = taken.filter(|_| found.is_unchanged()) {
-                self.note_use(store, hash, &found, &item);
-                break (head, taken);
-            }
-        };
-        let (client_flags, value_bytes, cas) = head;
-        Some(Hit { client_flags, cas, value_bytes, value: self.show(taken) })
-    }
-
-    /// As `get`, of the key with this hash; what it has goes straight to the end of `out`, together
-    /// with what stands around it or, where `around` does not say, as `head` says.
-    #[inline(always)]
-    pub(crate) fn get_around<'s>(
+    /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`: what
+    /// `head` appends, which may be called and undone several times, and what that says is to
+    /// follow. Where it calls the lookup off, that counts as none, and the caller asks otherwise.
+    #[inline]
+    pub fn get_into(
         &mut self,
-        store: &'s Store,
-        hash: u64,
         key: &[u8],
+        hash: Prefetched,
+        out: &mut Vec<u8>,
+        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
+    ) -> Looked<'_> {
+        self.get_around(key, hash, out, |_| None, head)
+    }
+
+    /// As `get_into`, but where the value is short and `around` says what stands around it, the
+    /// whole reply is put together at once.
+    #[inline(always)]
+    pub fn get_around(
+        &mut self,
+        key: &[u8],
+        Prefetched(hash): Prefetched,
         out: &mut Vec<u8>,
         around: impl FnOnce(&Head<'_>) -> Option<Around>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-    ) -> Looked<'s> {
-        let Some(found) = store.index.likely(hash) else {
-            self.sample_lookup(store, hash);
+    ) -> Looked<'_> {
+        let (view, key) = (self.handle.view(), Key { bytes: key, hash });
+        let Some(found) = view.store.index.likely(hash) else {
+            view.sample_lookup(hash);
             return Looked::Miss;
         };
-        let Some(item) = self.shown_at_once(store, found.slot, key) else {
-            return self.get_found_into(store, hash, key, None, out, &mut head);
+        let Some(item) = view.shown_at_once(&found, key.bytes) else {
+            return get_found_into(view.handle, key, None, out, &mut head);
         };
-        if is_short(item.shape())
-            && let Some(around) = around(&Head { store, local: self, item, slot: found.slot })
+        if item.shape().is_short()
+            && let Some(around) = around(&Head { view, item, slot: found.slot })
         {
             let before = out.len();
-            item.append_around(out, &around, key);
+            item.append_around(out, &around, key.bytes);
             // As in `get`.
             if found.is_unchanged() {
-                self.sample_lookup(store, hash);
-                self.note_use(store, hash, &found, &item);
+                view.sample_lookup(hash);
+                view.note_use(hash, &found, &item);
                 return Looked::Hit(Appended::Around);
             }
             out.truncate(before);
         }
-        self.get_found_into(store, hash, key, Some(found), out, &mut head)
+        get_found_into(view.handle, key, Some(found), out, &mut head)
     }
 
-    /// As `get_around`, of what was found or will be, whatever comes of it, by `head` alone.
-    #[inline(never)]
-    fn get_found_into<'s>(
-        &mut self,
-        store: &'s Store,
-        hash: u64,
-        key: &[u8],
-        mut found: Option<Found<'s>>,
-        out: &mut Vec<u8>,
-        head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-    ) -> Looked<'s> {
-        let (before, mut rounds) = (out.len(), 0);
-        let looked = loop {
-            let found = found.take().or_else(|| self.find(store, hash, key));
-            let Some(found) = found else { break Looked::Miss };
-            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
-            let appended = match head(out, &Head { store, local: self, item, slot: found.slot }) {
-                Wants::Value => Self::append(store, &item, out),
-                Wants::NoValue => Some(Appended::Whole),
-                Wants::CallOff => {
-                    out.truncate(before);
-                    return Looked::Left;
-                }
-            };
-            // As in `get_anyhow`.
-            if let Some(appended) = appended.filter(|_| found.is_unchanged()) {
-                self.note_use(store, hash, &found, &item);
-                break Looked::Hit(appended);
-            }
-            out.truncate(before);
-        };
-        self.sample_lookup(store, hash);
-        looked
+    /// As `prefetch`, but brings nothing near.
+    #[inline]
+    #[must_use]
+    pub fn hashed(&self, key: &[u8]) -> Prefetched {
+        Prefetched(self.handle.store.hash.hash(key))
     }
 
-    /// The item of a slot, if it has the key, is as nearly all are, and is known as live without a
-    /// second look. The slot may be busy.
+    /// Brings what a lookup of `key` reads first near, for batches. To be given to `prefetch_item`
+    /// after the same has been asked for the batch's other keys.
+    #[inline]
+    #[must_use]
+    pub fn prefetch(&self, key: &[u8]) -> Prefetched {
+        let hash = self.handle.store.hash.hash(key);
+        self.handle.store.index.prefetch(hash);
+        Prefetched(hash)
+    }
+
+    /// Brings the item near that a lookup of the same key reads next.
+    #[inline]
+    pub fn prefetch_item(&self, key: Prefetched) {
+        let region = &self.handle.store.memory().region;
+        if let Some(found) = self.handle.store.index.likely(key.0) {
+            let loc = found.slot.loc();
+            (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE_BYTES: u64 = 64;
+
+/// As `Column::get`, whatever there is.
+#[cold]
+#[inline(never)]
+fn get_anyhow<'s>(handle: &'s Handle, key: Key<'_>, copied: &'s mut [u8]) -> Option<Hit<'s>> {
+    let view = handle.view();
+    let (found, item, (head, taken)) = view.read(key, None, |slot, item| {
+        let head = (item.client_flags(), item.value_bytes().0, view.cas_of(slot, &item));
+        Some((head, view.take(slot.loc(), &item, copied)?))
+    })?;
+    view.note_use(key.hash, &found, &item);
+    let (client_flags, value_bytes, cas) = head;
+    // SAFETY: a quiescent point takes the handle mutably, which is borrowed all the time.
+    let value = unsafe { taken.show(view, copied) };
+    Some(Hit { client_flags, cas, value_bytes, value })
+}
+
+/// As `Column::get_around`, of what was found or will be, whatever comes of it, by `head` alone.
+#[inline(never)]
+fn get_found_into<'s>(
+    handle: &'s Handle,
+    key: Key<'_>,
+    found: Option<Found<'s>>,
+    out: &mut Vec<u8>,
+    head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
+) -> Looked<'s> {
+    let (view, before) = (handle.view(), out.len());
+    let read = view.read(key, found, |slot, item| {
+        out.truncate(before);
+        match head(out, &Head { view, item, slot }) {
+            Wants::Value => view.append(&item, out).map(Looked::Hit),
+            Wants::NoValue => Some(Looked::Hit(Appended::Whole)),
+            Wants::CallOff => Some(Looked::Left),
+        }
+    });
+    if !matches!(read, Some((_, _, Looked::Hit(_)))) {
+        out.truncate(before);
+    }
+    let Some((found, item, looked)) = read else {
+        view.sample_lookup(key.hash);
+        return Looked::Miss;
+    };
+    if matches!(looked, Looked::Hit(_)) {
+        view.note_use(key.hash, &found, &item);
+        view.sample_lookup(key.hash);
+    }
+    looked
+}
+
+impl<'r> View<'r> {
+    #[inline]
+    pub(crate) fn key<'k>(self, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, hash: self.hash.hash(bytes) }
+    }
+
+    /// The item at `loc`.
+    ///
+    /// # Safety
+    /// `loc` was read from a slot since the column's last quiescent point.
+    #[inline]
+    pub(crate) unsafe fn item(self, loc: u64) -> Item<'r> {
+        // SAFETY: the caller's, and the item is borrowed from the handle, which the next quiescent
+        // point takes mutably.
+        unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
+    }
+
+    /// The item of a slot if it has this key.
+    ///
+    /// # Safety
+    /// As `item`, of the slot.
     #[inline(always)]
-    fn shown_at_once<'s>(&self, store: &'s Store, slot: Slot, key: &[u8]) -> Option<Item<'s>> {
-        let item = store.shorter_with_key(slot, key)?;
-        let is_shown = !self.has_expired(&item) && !self.is_flushed(store, slot.loc());
+    pub(crate) unsafe fn with_key(self, slot: Slot, key: &[u8]) -> Option<Item<'r>> {
+        // SAFETY: as in `item`.
+        unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
+    }
+
+    /// The CAS unique of a slot's item.
+    #[inline(always)]
+    pub(crate) fn cas_of(self, slot: Slot, item: &Item<'_>) -> u64 {
+        let base = match item.shape().cas() {
+            CasWidth::Short => self.log.segment_of(slot.loc()).cas_base(),
+            CasWidth::None | CasWidth::Long => 0,
+        };
+        item.cas(|| base)
+    }
+
+    /// Is the item at `loc` to be seen at this column's time?
+    #[inline(always)]
+    pub(crate) fn fate(self, item: &Item<'_>, loc: u64) -> Fate {
+        if self.has_expired(item) {
+            return Fate::Expired;
+        }
+        if self.is_flushed(loc) { Fate::Flushed } else { Fate::Live }
+    }
+
+    /// Has it expired at this column's time?
+    #[inline]
+    fn has_expired(self, item: &Item<'_>) -> bool {
+        let exptime = item.exptime();
+        let now = self.handle.now - u32::from(plant::is(Fault::ExpiryOneLate));
+        exptime != 0 && exptime <= now
+    }
+
+    /// The item of a slot that was read just now, if it has the key, is as nearly all are, and is
+    /// known as live without a second look. The slot may be busy.
+    #[inline(always)]
+    fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
+        let (region, loc) = (&self.store.memory().region, found.slot.loc());
+        // SAFETY: as in `item`; what was found is borrowed from the handle, as the item is.
+        let item = unsafe { Item::shorter_with_key(region, loc, self.layout, key) }?;
+        let is_shown = !self.has_expired(&item) && !self.is_flushed(loc);
         is_shown.then_some(item)
     }
 
     /// What has `key`, dead or live, in a slot that may be busy.
     #[inline]
-    fn find<'s>(&self, store: &'s Store, hash: u64, key: &[u8]) -> Option<Found<'s>> {
-        store.index.find(hash, |slot| store.has_key(slot, key))
+    fn find(self, key: Key<'_>) -> Option<Found<'r>> {
+        // SAFETY: the slot was read just now.
+        self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
     /// The item found, if it is live and its slot not busy. Otherwise it is to be looked for again:
     /// what is dead is gone by then.
-    fn shown<'s>(
-        &mut self,
-        store: &'s Store,
-        hash: u64,
-        found: &Found<'s>,
-        rounds: &mut u32,
-    ) -> Option<Item<'s>> {
-        let (item, loc) = (store.item(found.slot.loc()), found.slot.loc());
+    fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
+        let loc = found.slot.loc();
+        // SAFETY: what was found is borrowed from the handle, so its slot was read since the
+        // column's last quiescent point.
+        let item = unsafe { self.item(loc) };
         if found.is_busy() {
             wait_a_little(rounds);
             None
-        } else if self.fate(store, &item, loc) == Fate::Live {
+        } else if self.fate(&item, loc) == Fate::Live {
             Some(item)
         } else {
-            self.reap(store, hash, loc);
+            self.reap(hash, loc);
             None
         }
     }
 
-    /// Counts a use of what was found.
+    /// What `read` reads of what has `key` and is live, in a slot that may be `found` already, if
+    /// all of it is of one version of the item; together with the item. Where `read` gives nothing,
+    /// the item is linked no more, and is looked for again.
     #[inline]
-    fn note_use(&self, store: &Store, hash: u64, found: &Found<'_>, item: &Item<'_>) {
-        let loc = found.slot.loc();
-        found.bump(|| !store.log.is_young(loc));
-        if item.minute() != self.minute {
-            self.note_access(store, hash, loc);
-        }
-    }
-
-    /// Tells of a lookup, for the estimate of other sizes.
-    #[inline]
-    pub(crate) fn sample_lookup(&mut self, store: &Store, hash: u64) {
-        self.lookups += 1;
-        if store.mrc.samples(hash) {
-            self.tell_lookup(store, hash);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn tell_lookup(&mut self, store: &Store, hash: u64) {
-        store.mrc.looked_up(hash, self.now, &mut self.lookups);
-    }
-
-    /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be
-    /// read, and its exptime; its CAS unique was.
-    pub(crate) fn find_live<'s>(
-        &mut self,
-        store: &'s Store,
-        hash: u64,
-        key: &[u8],
-    ) -> Option<Seen<'s>> {
+    fn read<T>(
+        self,
+        key: Key<'_>,
+        mut found: Option<Found<'r>>,
+        mut read: impl FnMut(Slot, Item<'r>) -> Option<T>,
+    ) -> Option<(Found<'r>, Item<'r>, T)> {
         let mut rounds = 0;
         loop {
-            let found = self.find(store, hash, key)?;
-            let Some(item) = self.shown(store, hash, &found, &mut rounds) else { continue };
-            let slot = found.slot;
-            let cas = item.cas(|| store.log.segment_of(slot.loc()).cas_base());
-            if found.is_unchanged() {
-                return Some(Seen { slot, item, cas });
+            let found = found.take().or_else(|| self.find(key))?;
+            let Some(item) = self.shown(key.hash, &found, &mut rounds) else { continue };
+            let got = read(found.slot, item);
+            // Frames held are this item's, too.
+            if let Some(got) = got.filter(|_| found.is_unchanged()) {
+                return Some((found, item, got));
             }
         }
     }
 
-    /// What has `key` and is live, and its group's lock.
-    pub(crate) fn lock_live<'s>(
-        &mut self,
-        store: &'s Store,
-        hash: u64,
-        key: &[u8],
-    ) -> (Locked<'s>, Option<Old<'s, 's>>) {
-        loop {
-            let locked = store.index.lock(hash);
-            let old = self.find_locked(store, &locked, key);
-            let dead = old.as_ref().filter(|old| old.fate != Fate::Live);
-            let Some(loc) = dead.map(|old| old.seen.slot.loc()) else { return (locked, old) };
-            drop(locked);
-            self.reap(store, hash, loc);
-        }
+    /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be
+    /// read, and its exptime; its CAS unique was.
+    pub(crate) fn find_live(self, key: Key<'_>) -> Option<Seen<'r>> {
+        let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
+        read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
     }
 
-    /// Unlinks a dead item that a lookup came upon.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn reap(&mut self, store: &Store, hash: u64, loc: u64) {
-        match self.unlink_dead(store, hash, loc) {
-            Fate::Live => return,
-            Fate::Expired => self.counters(store).get_expired.add(1),
-            Fate::Flushed => self.counters(store).get_flushed.add(1),
-        }
-        self.settle_index(store);
+    /// What has `key`, dead or live, under its group's lock.
+    pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
+        let mut found = None;
+        let at = locked.find(|slot| {
+            // SAFETY: the slot was read just now.
+            found = unsafe { self.with_key(slot, key) }.map(|item| (slot, item));
+            found.is_some()
+        })?;
+        let (slot, item) = found?;
+        Some(self.old(locked, at, slot, item))
     }
 
-    /// Unlinks the item at `loc` if it is dead. `Live`: it was not, or was gone.
-    pub(crate) fn unlink_dead(&mut self, store: &Store, hash: u64, loc: u64) -> Fate {
-        let mut locked = store.index.lock(hash);
-        let Some(at) = locked.find_loc(loc) else { return Fate::Live };
-        let seen = store.seen(at.slot());
-        let fate = self.fate(store, &seen.item, loc);
-        if fate == Fate::Live {
-            return fate;
+    /// The item of the slot at `at`, found under this lock.
+    #[inline(always)]
+    pub(crate) fn old<'l>(
+        self,
+        _: &'l Locked<'r>,
+        at: At<'r>,
+        slot: Slot,
+        item: Item<'r>,
+    ) -> Old<'l, 'r> {
+        let fate = self.fate(&item, slot.loc());
+        let seen = Seen { slot, item, cas: self.cas_of(slot, &item) };
+        Old { at, seen, fate, lock: PhantomData }
+    }
+
+    /// Counts a use of what was found.
+    #[inline]
+    fn note_use(self, hash: u64, found: &Found<'_>, item: &Item<'_>) {
+        let loc = found.slot.loc();
+        found.bump(|| !self.log.is_young(loc));
+        if item.minute() != self.handle.minute {
+            self.note_access(hash, loc);
         }
-        locked.remove(at);
-        drop(locked);
-        self.items -= i64::from(!plant::is(Fault::ItemStaysCounted));
-        if fate == Fate::Expired && !seen.slot.has(crate::index::slot::FETCHED) {
-            self.counters(store).expired_unfetched.add(1);
-        }
-        match plant::is(Fault::FramesKept) {
-            true => self.dispose_but_frames(store, loc, &seen.item),
-            false => self.dispose(store, loc, &seen.item),
-        }
-        fate
     }
 
     /// Notes the minute of an access, once a minute for an item.
     #[cold]
     #[inline(never)]
-    fn note_access(&self, store: &Store, hash: u64, loc: u64) {
-        let locked = store.index.lock(hash);
+    fn note_access(self, hash: u64, loc: u64) {
+        let locked = self.index.lock(hash);
         if let Some(at) = locked.find_loc(loc) {
-            store.item(at.slot().loc()).set_minute(self.minute);
+            // SAFETY: the slot is read just now.
+            unsafe { self.item(at.slot().loc()) }.set_minute(self.handle.minute);
         }
     }
 
-    pub(crate) fn delete(&mut self, store: &Store, key: &[u8]) -> bool {
-        self.delete_if(store, key, |_| true) == Deleted::Deleted
+    /// Takes the value of the item at `loc`: by a copy, which the caller proves whole, where it may
+    /// be rewritten. `None`: its frames were given back meanwhile, so it is no longer linked.
+    #[inline]
+    pub(crate) fn take(self, loc: u64, item: &Item<'_>, copied: &mut [u8]) -> Option<Taken> {
+        if item.shape().is_short() {
+            let bytes = item.value_bytes().1 as usize;
+            item.copy_value(&mut copied[..bytes]);
+            return Some(Taken::Copied(bytes));
+        }
+        let pinned = match item.first_frame() {
+            None => None,
+            Some(first) => Some(self.pin(item, first)?),
+        };
+        Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Deletes what has `key`, if it `is_it`.
-    pub(crate) fn delete_if(
-        &mut self,
-        store: &Store,
-        key: &[u8],
-        is_it: impl FnOnce(&Seen<'_>) -> bool,
-    ) -> Deleted {
-        let hash = store.hash.hash(key);
-        let mut locked = store.index.lock(hash);
-        let Some(old) = self.find_locked(store, &locked, key) else { return Deleted::NotFound };
-        if old.fate == Fate::Live && !is_it(&old.seen) {
-            return Deleted::Exists;
+    /// Appends an item's value to `out`, as `take` takes it.
+    #[inline(always)]
+    fn append(self, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
+        let Some(log) = item.lasting_value() else {
+            item.append_value(out);
+            return Some(Appended::Whole);
+        };
+        if let Some(first) = item.first_frame() {
+            return self.pin(item, first).map(|pinned| Appended::Frames(pinned, log));
         }
-        locked.remove(old.at);
-        drop(locked);
-        self.items -= 1;
-        if store.mrc.samples(hash) {
-            store.mrc.deleted(hash);
-        }
-        self.dispose(store, old.seen.slot.loc(), &old.seen.item);
-        self.settle_index(store);
-        match old.fate {
-            Fate::Live => return Deleted::Deleted,
-            Fate::Expired => self.counters(store).get_expired.add(1),
-            Fate::Flushed => self.counters(store).get_flushed.add(1),
-        }
-        Deleted::NotFound
+        out.extend_from_slice(log);
+        Some(Appended::Whole)
+    }
+
+    /// Holds the frames of an item's value, from the first on.
+    #[inline(never)]
+    pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
+        let (value_bytes, log_bytes) = item.value_bytes();
+        let framed = (value_bytes - log_bytes) as usize;
+        // SAFETY: both are the item's. Who is given the value either holds the group's lock or asks
+        // `Found::is_unchanged` before it is read, which is no for an item that is not linked.
+        unsafe { Pinned::hold(self.memory(), first, framed) }
     }
 }

@@ -8,9 +8,10 @@
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
 use crate::Store;
-use crate::column::Local;
+use crate::handle::View;
 use crate::item::Item;
-use crate::room::{Aim, Drain, Drained, Moved};
+use crate::link::{Move, Moved};
+use crate::room::{Aim, Drain};
 use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
@@ -23,14 +24,14 @@ const IN_VAIN_PART: u32 = 16;
 /// Segments looked at, at a time, for one to walk.
 const LOOKS_MAX: u32 = 4096;
 
-impl Local {
+impl Store {
     /// From which segment on frames lie scattered, if what can be won by bringing them together is
     /// as much as the limit demands.
-    pub(crate) fn scattered(&self, store: &Store) -> Option<u32> {
-        let memory = store.memory();
-        let lacking = store.lacking();
+    pub(crate) fn scattered(&self) -> Option<u32> {
+        let memory = self.memory();
+        let lacking = self.lacking();
         // Relaxed, here and below: hints; at worst a segment is walked twice, or later.
-        let in_vain = store.limit.in_vain.load(Ordering::Relaxed);
+        let in_vain = self.limit.in_vain.load(Ordering::Relaxed);
         if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
             return None;
         }
@@ -39,19 +40,19 @@ impl Local {
     }
 
     /// A segment to walk for items whose frames are scattered.
-    pub(crate) fn claim_to_repack(&self, store: &Store) -> Option<(u32, Aim)> {
-        let from = self.scattered(store)?;
-        let (memory, limit) = (store.memory(), &store.limit);
+    pub(crate) fn claim_to_repack(&self) -> Option<(u32, Aim)> {
+        let from = self.scattered()?;
+        let (memory, limit) = (self.memory(), &self.limit);
         for _ in 0..LOOKS_MAX {
             let segment = limit.repack_at.fetch_add(1, Ordering::Relaxed);
             if segment >= memory.segments.count() {
                 limit.repack_at.store(0, Ordering::Relaxed);
                 if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
                     // Looked for again when less is lacking.
-                    limit.in_vain.store(store.lacking().max(1), Ordering::Relaxed);
+                    limit.in_vain.store(self.lacking().max(1), Ordering::Relaxed);
                     return None;
                 }
-                store.log.seal_all();
+                self.log.seal_all();
                 continue;
             }
             let there = memory.segments.get(segment);
@@ -61,13 +62,14 @@ impl Local {
         }
         None
     }
+}
 
+impl Drain {
     /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
     /// Returns the bytes copied.
     pub(crate) fn repack(
-        &mut self,
-        store: &Store,
-        drain: &Drain,
+        &self,
+        view: View<'_>,
         (hash, loc): (u64, u64),
         item: &Item<'_>,
         from: u32,
@@ -77,23 +79,23 @@ impl Local {
         let Some(old) = item.first_frame().filter(|_| framed_bytes <= COPIED_BYTES_MAX) else {
             return 0;
         };
-        let memory = store.memory();
+        let memory = view.memory();
         // SAFETY: both are the item's; that it is linked still is asked next, and only a copy of
         // what is linked is read.
         let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
         let Some(pinned) = pinned else { return 0 };
-        let linked = store.index.find(hash, |slot| slot.loc() == loc).is_some();
+        let linked = view.index.find(hash, |slot| slot.loc() == loc).is_some();
         if !linked || !pinned.is_scattered(from) {
             return 0;
         }
-        let Some(copy) = copied(store, &pinned, from) else { return 0 };
-        let (token, segment) = (drain.token(), drain.segment);
-        let place = |bytes| store.log.reserve_out(token, segment, bytes);
+        let Some(copy) = copied(view.store, &pinned, from) else { return 0 };
+        let (token, segment) = (self.token(), self.segment);
+        let place = |bytes| view.log.reserve_out(token, segment, bytes);
         let moved = Moved { cnt: None, first_frame: Some(copy) };
-        if self.relocate(store, (hash, loc), item, moved, place) == Drained::Moved {
+        if view.relocate((hash, loc), item, moved, place) == Move::Moved {
             memory.release(old);
-            store.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
-            self.counters(store).compacted_bytes.add(framed_bytes.into());
+            view.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
+            view.counters().compacted_bytes.add(framed_bytes.into());
         } else {
             memory.release(copy);
         }

@@ -11,14 +11,14 @@
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
-use crate::Store;
-use crate::column::Local;
+use crate::handle::View;
 use crate::harvest::is_dead;
-use crate::index::slot::FETCHED;
 use crate::index::unlink::Unlinked;
 use crate::item::{self, Item, Record};
-use crate::publish::Fate;
-use crate::room::Drain;
+use crate::link::Reaped;
+use crate::policy::room::Debt;
+use crate::read::Fate;
+use crate::room::{Drain, Slice};
 use memory::segments::{Segment, State};
 
 /// Items whose lines of the index are brought near together.
@@ -77,166 +77,153 @@ type Asked<'r> = (u64, u64, Item<'r>);
 /// What was unlinked in a slice.
 #[derive(Default)]
 struct Gone {
-    items: u32,
-    /// In the log.
+    items: Reaped,
+    /// Their bytes in the log, and in all.
     extent: u32,
-    /// In all.
     bytes: u64,
-    expired: u64,
-    unfetched: u64,
 }
 
-impl Local {
+impl Sweep {
     /// Claims a segment for a walk, which finds the earliest exptime anew.
-    pub(crate) fn claim_to_sweep(&self, store: &Store, segment: u32) -> Option<Sweep> {
-        let there = store.log.segment(segment);
+    pub(crate) fn claim(view: View<'_>, segment: u32) -> Option<Self> {
+        let there = view.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
         // What the walk finds says when it is due again.
-        store.log.note_due(segment, u32::MAX);
-        Some(self.begin_sweep(store, segment))
+        view.log.note_due(segment, u32::MAX);
+        Some(Self::begin(view, segment))
     }
 
     /// A walk through a claimed segment begins.
-    pub(crate) fn begin_sweep(&self, store: &Store, segment: u32) -> Sweep {
-        let there = store.log.segment(segment);
-        there.set_walked(self.now);
-        let all = is_dead(store, there, self.now);
-        Sweep { all, from: there.reset_min_exp(), ..Sweep::default() }
+    pub(crate) fn begin(view: View<'_>, segment: u32) -> Self {
+        let there = view.log.segment(segment);
+        there.set_walked(view.handle.now);
+        let all = is_dead(view, there, view.handle.now);
+        Self { all, from: there.reset_min_exp(), ..Self::default() }
     }
+}
 
+impl Drain {
     /// Walks on for about `budget` bytes. Returns how many it did.
-    pub(crate) fn sweep_slice(&mut self, store: &Store, mut drain: Drain, budget: u32) -> u32 {
-        let region = &store.memory().region;
-        let (start, end) = (region.start(drain.segment), store.log.segment(drain.segment).end());
-        let (first, mut looked) = (drain.at, 0);
+    pub(crate) fn sweep_slice(
+        &mut self,
+        view: View<'_>,
+        debt: &mut Debt,
+        budget: u32,
+    ) -> (u32, Slice) {
+        let region = &view.memory().region;
+        let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
+        let (first, mut looked) = (self.at, 0);
         let (mut batch, mut count): ([Option<Asked<'_>>; BATCH], _) = ([None; BATCH], 0);
         let mut gone = Gone::default();
-        while drain.at < end && drain.at - first < budget {
-            let loc = start + u64::from(drain.at);
+        while self.at < end && self.at - first < budget {
+            let loc = start + u64::from(self.at);
             region.prefetch(loc + RECORDS_AHEAD_BYTES);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
             // `end`, and `at` steps from one to the next.
-            let item = match unsafe { item::record(region, loc, store.layout) } {
+            let item = match unsafe { item::record(region, loc, view.layout) } {
                 Record::Void(extent) => {
-                    drain.at += extent;
+                    self.at += extent;
                     continue;
                 }
                 Record::Item(item) => item,
             };
             looked += 1;
-            drain.at += item.extent();
-            if !self.may_be_dead(store, &mut drain, &item) {
+            self.at += item.extent();
+            if !self.may_be_dead(view, &item) {
                 continue;
             }
-            let hash = store.hash.hash(item.key());
-            store.index.prefetch_to_unlink(hash);
+            let hash = view.hash.hash(item.key());
+            view.index.prefetch_to_unlink(hash);
             // The one whose lines were asked for longest ago gives way.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
-                store.index.prefetch_elsewhere(*hash, *loc);
+                view.index.prefetch_elsewhere(*hash, *loc);
             }
             count += 1;
             if let Some(asked) = before {
-                self.unlink(store, &mut drain, &asked, &mut gone);
+                self.unlink(view, &asked, &mut gone);
             }
         }
         for at in 0..BATCH {
             if let Some(asked) = &batch[(count + at) % BATCH] {
-                self.unlink(store, &mut drain, asked, &mut gone);
+                self.unlink(view, asked, &mut gone);
             }
         }
-        self.count_gone(store, &mut drain, &gone);
-        self.counters(store).crawler_items_checked.add(looked);
-        let done = drain.at - first;
-        match drain.at < end {
-            true => self.drain = Some(drain),
-            false => self.finish(store, drain),
-        }
-        done.max(1)
+        self.count_gone(view, &gone);
+        self.freed(debt, gone.bytes);
+        view.counters().crawler_items_checked.add(looked);
+        ((self.at - first).max(1), if self.at < end { Slice::Part } else { Slice::Through })
     }
 
     /// Is it worth a look at its slot? What lives on is noted.
-    fn may_be_dead(&self, store: &Store, drain: &mut Drain, item: &Item<'_>) -> bool {
-        if drain.sweep.all {
+    fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
+        if self.sweep.all {
             return true;
         }
         match item.exptime() {
             0 => false,
-            exptime if exptime > self.now => {
-                self.note_life(store, drain, item, exptime);
+            exptime if exptime > view.handle.now => {
+                self.note_life(view, item, exptime);
                 false
             }
-            exptime => exptime >= drain.sweep.from,
+            exptime => exptime >= self.sweep.from,
         }
     }
 
     /// It lives on until `exptime`; 0: for ever.
-    fn note_life(&self, store: &Store, drain: &mut Drain, item: &Item<'_>, exptime: u32) {
+    fn note_life(&mut self, view: View<'_>, item: &Item<'_>, exptime: u32) {
         if exptime == 0 {
             return;
         }
-        store.log.segment(drain.segment).lower_min_exp(exptime);
-        drain.sweep.note(self.now, exptime, item.extent());
+        view.log.segment(self.segment).lower_min_exp(exptime);
+        self.sweep.note(view.handle.now, exptime, item.extent());
     }
 
     /// Unlinks an item if it is dead.
     #[inline]
-    fn unlink(&mut self, store: &Store, drain: &mut Drain, asked: &Asked<'_>, gone: &mut Gone) {
+    fn unlink(&mut self, view: View<'_>, asked: &Asked<'_>, gone: &mut Gone) {
         let (hash, loc, item) = asked;
         let mut fate = Fate::Live;
         let is_dead = || {
-            fate = self.fate(store, item, *loc);
+            fate = view.fate(item, *loc);
             fate != Fate::Live
         };
-        let slot = match store.index.unlink_near(*hash, *loc, is_dead) {
+        let slot = match view.index.unlink_near(*hash, *loc, is_dead) {
             Unlinked::Gone(slot) => slot,
-            Unlinked::Kept => return self.note_life(store, drain, item, item.exptime()),
+            Unlinked::Kept => return self.note_life(view, item, item.exptime()),
             Unlinked::Elsewhere => {
-                let mut locked = store.index.lock(*hash);
+                let mut locked = view.index.lock(*hash);
                 let Some(at) = locked.find_loc(*loc) else { return };
-                fate = self.fate(store, item, *loc);
+                fate = view.fate(item, *loc);
                 if fate == Fate::Live {
-                    return self.note_life(store, drain, item, item.exptime());
+                    return self.note_life(view, item, item.exptime());
                 }
                 let slot = at.slot();
                 locked.remove(at);
                 slot
             }
         };
-        if fate == Fate::Expired {
-            gone.expired += 1;
-            gone.unfetched += u64::from(!slot.has(FETCHED));
-        }
+        gone.items.note(fate, slot);
         if let Some(frame) = item.first_frame() {
-            store.memory().release(frame);
+            view.memory().release(frame);
         }
-        let (value_bytes, log_bytes) = item.value_bytes();
-        gone.items += 1;
         gone.extent += item.extent();
-        gone.bytes += u64::from(item.extent()) + u64::from(value_bytes - log_bytes);
+        gone.bytes += item.shape().all_bytes();
     }
 
-    fn count_gone(&mut self, store: &Store, drain: &mut Drain, gone: &Gone) {
-        if gone.items == 0 {
-            return;
+    fn count_gone(&self, view: View<'_>, gone: &Gone) {
+        if gone.items.count(view) > 0 {
+            view.counters().unlink(view.log.queue_of(self.segment), gone.bytes, gone.extent);
+            view.log.unlink(view.memory().region.start(self.segment), gone.extent);
         }
-        self.items -= i64::from(gone.items);
-        let counters = self.counters(store);
-        counters.curr_items.sub(gone.items.into());
-        counters.unlink(store.log.queue_of(drain.segment), gone.bytes, gone.extent);
-        counters.expired_unfetched.add(gone.unfetched);
-        counters.crawler_reclaimed.add(gone.expired);
-        counters.reclaimed.add(u64::from(gone.items) - gone.expired);
-        store.log.unlink(store.memory().region.start(drain.segment), gone.extent);
-        self.freed(drain, gone.bytes);
     }
 
     /// The walk is through: the segment is as any other again, and due when that pays.
-    pub(crate) fn swept(&mut self, store: &Store, drain: &Drain) {
-        let segment_bytes = store.memory().region.segment_bytes();
+    pub(crate) fn swept(&self, view: View<'_>) {
+        let segment_bytes = view.memory().region.segment_bytes();
         // A life cut short behind the walk may have been noted meanwhile.
-        store.log.unclaim(drain.segment, drain.sweep.due(self.now, segment_bytes));
+        view.log.unclaim(self.segment, self.sweep.due(view.handle.now, segment_bytes));
     }
 }

@@ -69,59 +69,37 @@ impl Usage {
         items + frames + self.free_bytes + self.limbo_bytes
     }
 
-    /// A segment's part of it.
-    fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32) {
+    /// A segment's part of it, which stands for that of `times` segments.
+    fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32, times: u64) {
         #[cfg(all(test, not(loom)))]
         tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
-        let touched = u64::from(segment.touched());
+        let touched = u64::from(segment.touched()) * times;
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
             // Who unlinks behind a pass makes it less than nothing for a moment.
             let live = segment.live();
-            let live = if live > segment_bytes { 0 } else { u64::from(live) };
-            let filled = u64::from(filled).max(live);
+            let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
+            let filled = (u64::from(filled) * times).max(live);
             self.live_bytes += live;
             self.dead_bytes += filled - live;
             self.tail_bytes += touched.saturating_sub(filled);
-            *(if open { &mut self.segments_open } else { &mut self.segments_sealed }) += 1;
+            *(if open { &mut self.segments_open } else { &mut self.segments_sealed }) += times;
         } else if segment.is(State::Frames) {
-            let used = u64::from(used_frame_bytes);
+            let used = u64::from(used_frame_bytes) * times;
             self.frame_bytes += used;
             self.frame_free_bytes += touched.saturating_sub(used);
-            self.segments_frames += 1;
+            self.segments_frames += times;
         } else if segment.is(State::Limbo) {
             self.limbo_bytes += touched;
-            self.segments_limbo += 1;
+            self.segments_limbo += times;
         } else if segment.is(State::Index) {
-            self.segments_index += 1;
+            self.segments_index += times;
         } else if segment.is(State::Withheld) {
-            self.segments_withheld += 1;
+            self.segments_withheld += times;
         } else {
             self.free_bytes += touched;
-            self.segments_free += 1;
-        }
-    }
-
-    /// What of the numbers comes from looking at segments, so many times.
-    fn times(&mut self, times: u64) {
-        for number in [
-            &mut self.segments_open,
-            &mut self.segments_sealed,
-            &mut self.segments_frames,
-            &mut self.segments_free,
-            &mut self.segments_limbo,
-            &mut self.segments_index,
-            &mut self.segments_withheld,
-            &mut self.live_bytes,
-            &mut self.dead_bytes,
-            &mut self.tail_bytes,
-            &mut self.frame_bytes,
-            &mut self.frame_free_bytes,
-            &mut self.free_bytes,
-            &mut self.limbo_bytes,
-        ] {
-            *number *= times;
+            self.segments_free += times;
         }
     }
 }
@@ -148,9 +126,9 @@ impl Store {
         let step = count.div_ceil(looks_max).max(1);
         let mut usage = Usage::default();
         for segment in (0..count).step_by(step as usize) {
-            usage.add(segments.get(segment), memory.frames.used_bytes(segment), segment_bytes);
+            let used_bytes = memory.frames.used_bytes(segment);
+            usage.add(segments.get(segment), used_bytes, segment_bytes, step.into());
         }
-        usage.times(u64::from(step));
         let (index_bytes, ghost_bytes) = self.index.bytes_by_part();
         let tables = size_of::<Segment>() * count as usize
             + memory.frames.table_bytes(count)

@@ -7,10 +7,7 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
-use crate::column::Local;
-use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::item::Item;
-use crate::{Draft, Pinned, Store};
+use crate::{Draft, Pinned};
 
 /// How a `Put` treats what is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,95 +133,11 @@ pub struct Hit<'s> {
     pub value: Value<'s>,
 }
 
-/// What stands before a value, read as it is asked for.
-pub struct Head<'s> {
-    pub(crate) store: &'s Store,
-    pub(crate) local: &'s Local,
-    pub(crate) item: Item<'s>,
-    pub(crate) slot: Slot,
-}
-
-impl Head<'_> {
-    /// The client's own 32 bits.
-    #[inline]
-    #[must_use]
-    pub fn client_flags(&self) -> u32 {
-        self.item.client_flags()
-    }
-
-    /// Length of the value.
-    #[inline]
-    #[must_use]
-    pub fn value_bytes(&self) -> u32 {
-        self.item.value_bytes().0
-    }
-
-    /// The CAS unique; 0 when the store keeps none.
-    #[inline]
-    #[must_use]
-    pub fn cas(&self) -> u64 {
-        self.item.cas(|| self.store.log.segment_of(self.slot.loc()).cas_base())
-    }
-
-    /// When it expires, where that is sure without a lock: 0 = never. `None`: a touch may be
-    /// changing it.
-    #[inline]
-    #[must_use]
-    pub fn exptime(&self) -> Option<u32> {
-        (!self.item.shape().has_exp()).then_some(0)
-    }
-
-    /// Seconds since its last access before this one (`l`), where that was in this minute. `None`:
-    /// it was not, and two who ask at once may not be told the same.
-    #[inline]
-    #[must_use]
-    pub fn idle_seconds(&self) -> Option<u32> {
-        let minute = self.item.minute();
-        (minute == self.local.minute).then(|| self.local.idle_seconds(minute))
-    }
-
-    /// Its key was given in base64.
-    #[inline]
-    #[must_use]
-    pub fn key_binary(&self) -> bool {
-        self.item.shape().key_binary()
-    }
-
-    /// It had been fetched before this (`h`). That is sure; that it had not, two who fetch it at
-    /// once may both be told.
-    #[inline]
-    #[must_use]
-    pub fn fetched(&self) -> bool {
-        self.slot.has(FETCHED)
-    }
-
-    /// Marked stale (`X`). Then who is first to look wins, which takes the lock.
-    #[inline]
-    #[must_use]
-    pub fn stale(&self) -> bool {
-        self.slot.has(STALE)
-    }
-
-    /// Somebody won before (`Z`).
-    #[inline]
-    #[must_use]
-    pub fn token_sent(&self) -> bool {
-        self.slot.has(WON)
-    }
-
-    /// Neither stale, nor has somebody won.
-    #[inline]
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        !self.slot.has(STALE | WON)
-    }
-}
-
 /// A few bytes of text in a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    text: u64,
-    bytes: u32,
+    pub(crate) text: u64,
+    pub(crate) bytes: u32,
 }
 
 impl Word {
@@ -233,16 +146,6 @@ impl Word {
     #[must_use]
     pub const fn new(text: u64, bytes: u32) -> Word {
         Word { text, bytes: if bytes < u64::BITS / 8 { bytes } else { u64::BITS / 8 } }
-    }
-
-    #[inline(always)]
-    pub(crate) fn text(self) -> u64 {
-        self.text
-    }
-
-    #[inline(always)]
-    pub(crate) fn bytes(self) -> usize {
-        self.bytes as usize
     }
 }
 

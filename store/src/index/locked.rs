@@ -87,6 +87,7 @@ impl<'i> Locked<'i> {
 
     /// Has `write` store other bytes in a slot's item, by atomics, while readers look; then the
     /// slot is what `change` makes of it.
+    #[inline(always)]
     pub(crate) fn rewrite(
         &self,
         at: At<'_>,

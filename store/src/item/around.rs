@@ -46,12 +46,12 @@ impl Item<'_> {
 /// There is room for a whole one.
 #[inline(always)]
 unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
-    if word.bytes() == 0 {
+    if word.bytes == 0 {
         return at;
     }
     // SAFETY: the caller's; no more than a word is used.
     unsafe {
-        at.cast::<u64>().write_unaligned(word.text().to_le());
-        at.add(word.bytes())
+        at.cast::<u64>().write_unaligned(word.text.to_le());
+        at.add(word.bytes as usize)
     }
 }

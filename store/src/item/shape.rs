@@ -17,6 +17,8 @@
 
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
+use crate::policy::room::REWRITTEN_BYTES_MAX;
+
 /// It has an exptime.
 pub(crate) const EXP: u8 = 1;
 /// It has client flags.
@@ -150,6 +152,19 @@ impl Shape {
     #[inline]
     pub(crate) fn is_chained(&self) -> bool {
         self.opts & CHAINED != 0
+    }
+
+    /// Might an item of this shape be rewritten in place? All of its value is in the log, and not
+    /// longer than readers copy.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
+    }
+
+    /// Bytes it takes, frames included.
+    #[inline]
+    pub(crate) fn all_bytes(&self) -> u64 {
+        u64::from(self.extent()) + u64::from(self.value_bytes - self.log_bytes)
     }
 
     /// Bytes it takes in the log.

@@ -81,7 +81,8 @@ fn what_is_written_is_read() {
             let item = written(&region, loc, layout, (shape, &fields));
             assert_eq!((item.shape(), item.extent()), (shape, shape.extent()));
             assert_eq!((item.key(), item.minute()), (fields.key, 513));
-            assert_eq!(item.log_value(), &value[..shape.log_bytes as usize]);
+            // SAFETY: nobody else has the item.
+            assert_eq!(unsafe { item.log_value() }, &value[..shape.log_bytes as usize]);
             assert_eq!(item.exptime(), if shape.has_exp() { 77 } else { 0 });
             assert_eq!(item.client_flags(), if shape.has_flags() { 0xdead_beef } else { 0 });
             assert_eq!(item.first_frame(), shape.is_chained().then_some(12));
@@ -126,7 +127,9 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
             item.rewrite(&Fields { minute: 12, ..other }, BASE);
             let mut copy = vec![0; new.len()];
             item.copy_value(&mut copy);
-            assert_eq!((&copy, item.log_value()), (&new, &new[..]), "{len} bytes at {loc}");
+            // SAFETY: as above.
+            let log_value = unsafe { item.log_value() };
+            assert_eq!((&copy, log_value), (&new, &new[..]), "{len} bytes at {loc}");
             assert_eq!((item.key(), item.shape()), (fields.key, shape));
             let rest = (item.cas(|| BASE), item.exptime(), item.client_flags(), item.minute());
             let if_marked = |then| if marked { then } else { 0 };

@@ -103,6 +103,7 @@ impl Log {
         self.committed(place);
     }
 
+    #[inline]
     fn committed(&self, place: Place) {
         let (segment, bytes) = place.end();
         if self.segment(segment).commit(bytes) {

@@ -6,9 +6,10 @@
 //! segment last longer than its class does; only where there are none, to those that live for ever.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
-//! A class holds lives that differ by a quarter: a segment filled at once is all dead when about a
-//! ninth of its items' time is over that they might have been dead and were not. Up to 8 seconds
-//! each second is a class; from there on an octave is three, to 48 days and what is longer.
+//! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
+//! last item has expired; if the segment was filled at once, its items have by then been dead for a
+//! ninth of their lives on average. Each life of up to 8 seconds is a class; longer lives have
+//! three classes for each doubling, up to 48 days, and the last class has all longer ones.
 
 use memory::segments::NONE;
 use memory::sync::{AtomicU32, AtomicU64, Ordering};

@@ -10,8 +10,9 @@ use super::{Pressure, Queue};
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
 /// See `SLICE_BYTES_MIN`.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// A segment with less dead bytes than this is not worth compacting, in percent: of those that are
-/// there when more than `DEAD_PERCENT_MAX` is dead, the best has as many.
+/// A segment of which less than this is dead, in percent, is not worth compacting. Segments are
+/// compacted when more than `DEAD_PERCENT_MAX` of all bytes is dead, so the segment with most dead
+/// bytes has at least this part of them dead.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place, while others look.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };

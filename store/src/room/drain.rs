@@ -8,10 +8,10 @@
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
-use super::Drained;
 use crate::Store;
-use crate::column::Local;
+use crate::handle::View;
 use crate::item::{self, Record};
+use crate::policy::room::Debt;
 use crate::sweep::Sweep;
 use memory::plant::{self, Fault};
 use memory::sync::{Ordering, fence};
@@ -42,132 +42,92 @@ pub(crate) struct Drain {
     pub(crate) sweep: Sweep,
 }
 
+/// How far a slice of a walk came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// There is more.
+    Part,
+    /// To the segment's end.
+    Through,
+    /// No further: there is no room for what it would move.
+    NoRoom,
+}
+
 impl Drain {
     pub(crate) fn token(&self) -> usize {
         self.token as usize
     }
-}
 
-impl Local {
     /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
-    pub(crate) fn slice(&mut self, store: &Store, budget: u32) -> u32 {
-        let Some(mut drain) = self.drain.take() else { return 0 };
-        if drain.aim == Aim::Sweep {
-            return self.sweep_slice(store, drain, budget);
+    pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
+        if self.aim == Aim::Sweep {
+            return self.sweep_slice(view, debt, budget);
         }
-        let memory = store.memory();
-        let end = memory.segments.get(drain.segment).end();
+        let memory = view.memory();
+        let end = memory.segments.get(self.segment).end();
         let mut done = 0;
         while done < budget {
-            if drain.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
-                self.finish(store, drain);
-                return done.max(1);
+            if self.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
+                return (done.max(1), Slice::Through);
             }
-            let loc = memory.region.start(drain.segment) + u64::from(drain.at);
+            let loc = memory.region.start(self.segment) + u64::from(self.at);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
             // `end`, and `at` steps from one to the next.
-            let extent = match unsafe { item::record(&memory.region, loc, store.layout) } {
+            let extent = match unsafe { item::record(&memory.region, loc, view.layout) } {
                 Record::Void(extent) => extent,
                 Record::Item(item) => {
-                    let before = drain.freed_bytes;
-                    if self.drain_item(store, &mut drain, &item, loc) == Drained::NoRoom {
-                        self.stop(store, &drain);
-                        return done;
+                    let before = self.freed_bytes;
+                    if !self.drain_item(view, debt, &item, loc) {
+                        return (done, Slice::NoRoom);
                     }
                     // An item's frames count as well, or far more would be evicted than was needed.
-                    let freed = drain.freed_bytes - before;
+                    let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
                 }
             };
-            drain.at += extent;
+            self.at += extent;
             done = done.saturating_add(extent);
         }
-        self.drain = Some(drain);
-        done
+        (done, Slice::Part)
     }
 
     /// The walk is through.
-    pub(crate) fn finish(&mut self, store: &Store, drain: Drain) {
-        match drain.aim {
-            Aim::Sweep => self.swept(store, &drain),
-            Aim::Repack(_) => store.log.unclaim(drain.segment, store.log.first_due(drain.segment)),
+    pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
+        match self.aim {
+            Aim::Sweep => self.swept(view),
+            Aim::Repack(_) => {
+                view.log.unclaim(self.segment, view.log.first_due(self.segment));
+            }
             Aim::Compact | Aim::Evict => {
-                if drain.aim == Aim::Compact {
-                    store.log.inherit(drain.token as usize, drain.segment);
-                } else if drain.freed_bytes == 0 {
-                    self.debt.in_vain();
+                if self.aim == Aim::Compact {
+                    view.log.inherit(self.token(), self.segment);
+                } else if self.freed_bytes == 0 {
+                    debt.in_vain();
                 }
                 // Its live bytes may still fall: who unlinked an item counts it a moment later.
-                store.log.retire(drain.segment);
+                view.log.retire(self.segment);
             }
         }
-        store.give_token(drain.token);
-        self.settle_index(store);
+        view.give_token(self.token);
+        view.settle_index();
     }
 
     /// The walk cannot go on: the segment is as any other again.
-    fn stop(&self, store: &Store, drain: &Drain) {
-        if drain.aim == Aim::Sweep {
-            drain.sweep.give_up(store.log.segment(drain.segment));
+    pub(super) fn stop(self, view: View<'_>) {
+        if self.aim == Aim::Sweep {
+            self.sweep.give_up(view.log.segment(self.segment));
         }
-        store.log.unclaim(drain.segment, store.log.first_due(drain.segment));
+        view.log.unclaim(self.segment, view.log.first_due(self.segment));
         if !plant::is(Fault::TokenKept) {
-            store.give_token(drain.token);
+            view.give_token(self.token);
         }
     }
 
-    /// Gives an eviction up where it stands.
-    pub(crate) fn stop_evicting(&mut self, store: &Store) {
-        if let Some(drain) = self.drain.take_if(|drain| drain.aim == Aim::Evict) {
-            self.stop(store, &drain);
-        }
-    }
-
-    /// As `stop_evicting`, where frames brought together make up for what it would free.
-    pub(crate) fn stop_for_repack(&mut self, store: &Store) {
-        let evicts = self.drain.as_ref().is_some_and(|drain| drain.aim == Aim::Evict);
-        if evicts && self.scattered(store).is_some() {
-            self.stop_evicting(store);
-        }
-    }
-
-    /// A column that sleeps leaves its walk to whoever needs room next, and the token with it.
-    pub(crate) fn park_drain(&mut self, store: &Store) {
-        let Some(drain) = self.drain.take() else { return };
-        match store.parked.try_lock() {
-            Ok(mut parked) => parked.push(drain),
-            Err(_) => self.stop(store, &drain),
-        }
-    }
-
-    /// Goes on with a walk that somebody left.
-    pub(crate) fn take_parked(&mut self, store: &Store) -> bool {
-        // Relaxed: a hint; each parked walk has a token.
-        if self.drain.is_none()
-            && store.tokens.load(Ordering::Relaxed) != 0
-            && let Ok(mut parked) = store.parked.try_lock()
-        {
-            self.drain = parked.pop();
-        }
-        self.drain.is_some()
-    }
-
-    /// Begins a background walk through the segment that `claim` gives. False: there is none, or
-    /// too much else is under way.
-    pub(crate) fn sweep(
-        &mut self,
-        store: &Store,
-        claim: impl FnOnce(&Self) -> Option<(u32, Aim, Sweep)>,
-    ) -> bool {
-        let Some(token) = store.take_token() else { return false };
-        let Some((segment, aim, sweep)) = claim(self) else {
-            store.give_token(token);
-            return false;
-        };
-        self.drain =
-            Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes: 0, sweep });
-        true
+    /// So many bytes are free.
+    pub(crate) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
+        self.freed_bytes += bytes;
+        debt.freed(bytes);
     }
 }
 

@@ -3,6 +3,8 @@
 //! Where: one column, after most items have gone.
 //! Invariant: nothing goes that a column may still look at, or that lies beside what goes.
 
+#![allow(unsafe_code, reason = "a column that reads nothing")]
+
 use super::*;
 
 #[test]
@@ -28,15 +30,17 @@ fn give_memory_back(lump: usize) {
     }
     assert!(index.has_to_spare(lump));
     let give_back = |index: &Index| index.give_back(lump, &quiescence, || true);
-    quiescence.pass(0);
+    // SAFETY: nothing that the column has read is used later.
+    let pass = || unsafe { quiescence.pass(0) };
+    pass();
     for _ in 0..3 {
         assert!(!give_back(&index), "the column may still look");
     }
-    quiescence.pass(0);
+    pass();
     // Growth in between: what it needs must not go.
     assert_eq!(step(&index), Step::Done);
     assert!(!give_back(&index));
-    quiescence.pass(0);
+    pass();
     let mut lumps = 0;
     while give_back(&index) {
         lumps += 1;

@@ -1,0 +1,79 @@
+//! CAS uniques: taken from the store in blocks, handed out one by one.
+//!
+//! Where: every item that is written gets one, where the store keeps them.
+//! Invariant: two items never have the same unique from the store, and while a key lives its
+//! uniques rise, unless a client chose one.
+//! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
+
+use crate::Store;
+use crate::handle::View;
+use crate::item::CasWidth;
+use memory::plant::{self, Fault};
+
+/// CAS uniques taken at a time.
+const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
+/// A CAS unique this far behind the counter is kept in full when its item moves.
+const NEAR: u64 = 1 << 30;
+
+/// The uniques that a column has taken and not handed out yet.
+#[derive(Debug, Default)]
+pub(crate) struct Uniques {
+    block: std::ops::Range<u64>,
+}
+
+/// Which CAS unique an item gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum NewCas {
+    /// The next of the store's own.
+    #[default]
+    Next,
+    /// This one: a client's (meta `E`), or the one that the item had.
+    Given(u64),
+}
+
+impl NewCas {
+    /// A client's, if he gives one.
+    pub(crate) fn of(given: Option<u64>) -> Self {
+        given.map_or(Self::Next, Self::Given)
+    }
+}
+
+impl Uniques {
+    /// The CAS unique for a key whose item has `old`; 0 where the store keeps none.
+    #[inline(always)]
+    pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
+        match new {
+            _ if !view.config.cas => 0,
+            NewCas::Given(cas) => cas,
+            NewCas::Next => self.next(view, old),
+        }
+    }
+
+    /// The next one: above `old`, unless that is ahead of the store's counter, where a client
+    /// chose it.
+    #[inline(always)]
+    fn next(&mut self, view: View<'_>, old: u64) -> u64 {
+        let counter = view.log.cas_now();
+        let overtaken = old < counter && old >= self.block.start && !plant::is(Fault::CasBlockKept);
+        if self.block.is_empty() || overtaken || counter - self.block.start > NEAR {
+            let first = view.log.take_cas(BLOCK);
+            self.block = first..first + BLOCK;
+        }
+        self.block.start += 1;
+        self.block.start - 1
+    }
+}
+
+impl Store {
+    /// How a CAS unique is kept in an item that is written now; one of the store's own that is yet
+    /// to be given is short.
+    pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
+        let counter = self.log.cas_now();
+        match cas {
+            _ if !self.config.cas => CasWidth::None,
+            NewCas::Next => CasWidth::Short,
+            NewCas::Given(cas) if cas < counter && cas + NEAR >= counter => CasWidth::Short,
+            NewCas::Given(_) => CasWidth::Long,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A number as decimal text.
+//!
+//! Where: arithmetic makes one of each result, and the engine writes it into an item.
+//! Invariant: no sign, no leading zeros.
+//! Source: none.
+
+/// Digits of the largest u64.
+const DIGITS_MAX: usize = 20;
+
+/// A number as text.
+#[derive(Clone, Copy)]
+pub(crate) struct Digits {
+    bytes: [u8; DIGITS_MAX],
+    start: usize,
+}
+
+impl Digits {
+    pub(crate) const BLANK: Self = Self { bytes: [0; DIGITS_MAX], start: DIGITS_MAX };
+
+    pub(crate) fn new(mut value: u64) -> Self {
+        let mut digits = Self::BLANK;
+        loop {
+            digits.start -= 1;
+            digits.bytes[digits.start] = b'0' + u8::try_from(value % 10).unwrap_or(0);
+            value /= 10;
+            if value == 0 {
+                return digits;
+            }
+        }
+    }
+
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_decimal() {
+        assert_eq!(Digits::new(0).text(), b"0");
+        assert_eq!(Digits::new(u64::MAX).text(), b"18446744073709551615");
+    }
+}

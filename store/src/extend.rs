@@ -1,0 +1,210 @@
+//! Append and prepend: a value gets longer, in the log or in frames.
+//!
+//! Where: the executor's storage arm, by `Column::put`.
+//! Invariant: the value that is made longer is the one that is replaced. Of a value in the log both
+//! happen under one lock; one in frames is copied first, and compared again under the lock. Flags
+//! and exptime stay.
+//! Source: memcached's `do_store_item` (1.6.45).
+
+use crate::Draft;
+use crate::cas::NewCas;
+use crate::column::Column;
+use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
+use crate::handle::View;
+use crate::read::{Fate, Key, Old, Prefetched};
+use crate::verbs::{Body, Put, Refused, Stored, Verb};
+use memory::frames::Pinned;
+use memory::plant::{self, Fault};
+
+/// A value that is to get longer, as it was under the lock.
+struct Before {
+    first_frame: Option<u32>,
+    pinned: Option<Pinned>,
+    log: Vec<u8>,
+}
+
+/// Why a decision about a longer value was none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    /// The key has no item any more.
+    Gone,
+    /// Others have changed the value.
+    Changed,
+}
+
+impl Column {
+    pub(crate) fn extend(
+        &mut self,
+        key: Key<'_>,
+        put: &Put<'_>,
+        mut body: Body<'_>,
+    ) -> Result<Stored, Refused> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(shape) = self.handle.view().find_live(key).map(|seen| seen.item.shape())
+            else {
+                if !vivifies(put.verb) {
+                    return Ok(Stored::NotStored);
+                }
+                // If somebody else adds meanwhile, there is something to extend.
+                let add = Put { verb: Verb::Add, cas: 0, ..*put };
+                match self.put_hashed(&add, Prefetched(key.hash), body.again())? {
+                    Stored::NotStored => continue,
+                    added => return Ok(added),
+                }
+            };
+            let room = self.log_value_bytes_max().saturating_sub(shape.value_bytes as usize);
+            let extended = match body.again() {
+                Body::Bytes(more) if !shape.is_chained() && more.len() <= room => {
+                    self.extend_in_log(key, put, more)?
+                }
+                Body::Bytes(more) => self.extend_in_frames(key, put, more)?,
+                Body::Draft(draft) => self.extend_in_frames(key, put, draft.copied())?,
+            };
+            match extended {
+                Ok(stored) => return Ok(stored),
+                Err(Moved::Gone) if !vivifies(put.verb) => return Ok(Stored::NotStored),
+                Err(_) => {}
+            }
+        }
+        Err(Refused::Later)
+    }
+
+    fn extend_in_log(
+        &mut self,
+        key: Key<'_>,
+        put: &Put<'_>,
+        more: &[u8],
+    ) -> Result<Result<Stored, Moved>, Refused> {
+        self.write_longer(key, put, |view, old| {
+            let shape = old.seen.item.shape();
+            let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
+            let value_bytes = shape.value_bytes.saturating_add(more_bytes);
+            let value = match is_before(put.verb) {
+                false => NewValue::Append(more),
+                true => NewValue::Prepend(more),
+            };
+            let fits = !shape.is_chained() && value_bytes <= view.frame_bytes();
+            fits.then_some((value, value_bytes))
+        })
+    }
+
+    /// Builds the longer value in frames. What it was made from is compared again under the lock.
+    fn extend_in_frames(
+        &mut self,
+        key: Key<'_>,
+        put: &Put<'_>,
+        more: &[u8],
+    ) -> Result<Result<Stored, Moved>, Refused> {
+        let before = match self.handle.view().before(key, put, more) {
+            Ok(before) => before,
+            Err(answer) => return Ok(answer),
+        };
+        let held = before.pinned.iter().flat_map(Pinned::pieces);
+        let mut pieces: Vec<&[u8]> = held.chain([&before.log[..]]).collect();
+        pieces.insert(if is_before(put.verb) { 0 } else { pieces.len() }, more);
+        let mut draft = Draft::of(&mut self.handle, &mut self.room, &pieces)?;
+        let whole = draft.whole();
+        let stored = self.write_longer(key, put, |_, old| {
+            // Held frames are nobody else's: equal frames and rest are an equal value.
+            let first_frame = old.seen.item.first_frame();
+            let is_same = first_frame == before.first_frame && old.log_value() == before.log;
+            let is_same = is_same || plant::is(Fault::ExtensionNotCompared);
+            is_same.then_some((whole.value(), whole.value_bytes))
+        })?;
+        if matches!(stored, Ok(Stored::Stored { .. })) {
+            draft.published();
+        }
+        Ok(stored)
+    }
+
+    /// Writes the value that `longer` makes of the old one, and says the length of. `None`: the old
+    /// one is another than it was.
+    fn write_longer<'a>(
+        &mut self,
+        key: Key<'_>,
+        put: &Put<'_>,
+        longer: impl Fn(View<'_>, &Old<'_, '_>) -> Option<(NewValue<'a>, u32)>,
+    ) -> Result<Result<Stored, Moved>, Refused> {
+        let mut value_bytes = 0;
+        let changed = self.change(key, None, |view, old, new, _| {
+            let Some(old) = old else { return Decision::Answer(Err(Moved::Gone)) };
+            let Some((value, bytes)) = longer(view, old) else {
+                return Decision::Answer(Err(Moved::Changed));
+            };
+            value_bytes = bytes;
+            match extended(view, put, old, (value, bytes)) {
+                Ok(longer) => *new = longer,
+                Err(answer) => return Decision::Answer(Ok(answer)),
+            }
+            Decision::Write
+        })?;
+        Ok(match changed {
+            Changed::Answered(answer) => answer,
+            Changed::Written { cas } => {
+                self.handle.view().counters().total_items.add(1);
+                Ok(Stored::Stored { cas, value_bytes })
+            }
+        })
+    }
+}
+
+impl View<'_> {
+    /// The value of `key`, to get longer by `more`.
+    ///
+    /// # Errors
+    /// The answer, where it is not to.
+    fn before(
+        self,
+        key: Key<'_>,
+        put: &Put<'_>,
+        more: &[u8],
+    ) -> Result<Before, Result<Stored, Moved>> {
+        let locked = self.index.lock(key.hash);
+        let old = self.find_locked(&locked, key.bytes).ok_or(Err(Moved::Gone))?;
+        if old.fate != Fate::Live {
+            let loc = old.seen.slot.loc();
+            drop(locked);
+            self.reap(key.hash, loc);
+            return Err(Err(Moved::Gone));
+        }
+        let item = &old.seen.item;
+        let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
+        let value_bytes = item.value_bytes().0.saturating_add(more_bytes);
+        extended(self, put, &old, (NewValue::Keep, value_bytes)).map_err(Ok)?;
+        let first_frame = item.first_frame();
+        let pinned = first_frame.and_then(|first| self.pin(item, first));
+        Ok(Before { first_frame, pinned, log: old.log_value().to_vec() })
+    }
+}
+
+/// The item whose value is to be one of so many bytes: with flags and exptime as they are, and
+/// otherwise new.
+///
+/// # Errors
+/// The answer, where it may not be stored.
+fn extended<'a>(
+    view: View<'_>,
+    put: &Put<'_>,
+    old: &Old<'_, '_>,
+    (value, value_bytes): (NewValue<'a>, u32),
+) -> Result<New<'a>, Stored> {
+    let item = &old.seen.item;
+    if put.cas != 0 && put.cas != old.seen.cas {
+        return Err(Stored::Exists);
+    }
+    let counted = view.counted_bytes(put.key, item.client_flags(), value_bytes.into());
+    if counted > view.config.item_bytes_max as u64 {
+        return Err(Stored::NotStored);
+    }
+    let (exptime, client_flags) = (item.exptime(), item.client_flags());
+    Ok(New { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..New::default() })
+}
+
+/// Does the verb make an item where there is none to extend?
+fn vivifies(verb: Verb) -> bool {
+    matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
+}
+
+fn is_before(verb: Verb) -> bool {
+    matches!(verb, Verb::Prepend | Verb::PrependVivify)
+}

@@ -1,0 +1,145 @@
+//! A column's handle on the store: items are read, linked and unlinked through it alone.
+//!
+//! Where: every `Column` has one; it is passed to whatever works for the column.
+//! Invariant: no reference into the log crosses a quiescent point. What is read is borrowed from a
+//! `View`, which is borrowed from the column's `Handle`, and a quiescent point takes `&mut Handle`:
+//! so the borrow checker holds it. Whatever may pass one inside an operation takes `&mut Handle`
+//! too; all else takes a `View`.
+//! Source: the reader of quiescent-state-based reclamation, see `memory::quiescence`.
+
+#![allow(unsafe_code, reason = "announces quiescent points")]
+
+use crate::Store;
+use crate::stats::Counters;
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A column's handle on the store. What the store shares is reached through it directly.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) store: Arc<Store>,
+    /// The column's number; no two handles of a store have the same.
+    pub(crate) id: usize,
+    /// The column's clock, in seconds of the store's.
+    pub(crate) now: u32,
+    /// The minute of `now`, as items keep it: wraps after 45 days, see `idle_seconds`.
+    pub(crate) minute: u16,
+    /// Items linked less items unlinked, as far as the index has not been told.
+    pub(crate) items: Cell<i64>,
+    /// Bytes of the log that the column has made dead since it last found the store full.
+    pub(crate) dead_bytes: Cell<u32>,
+    /// Lookups since one of a sampled key.
+    lookups: Cell<u64>,
+}
+
+impl Handle {
+    /// The handle of column `id`, which is online from here on. `Store::column` gives each number
+    /// once.
+    pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
+        let now = store.config.now;
+        store.log.set_now(now);
+        let (items, dead_bytes, lookups) = Default::default();
+        let mut handle =
+            Self { store, id, now, minute: minute_of(now), items, dead_bytes, lookups };
+        handle.pass();
+        handle
+    }
+
+    /// Sets the clock, which never goes back. False: it says so already.
+    pub(crate) fn set_now(&mut self, now: u32) -> bool {
+        let is_later = now > self.now;
+        if is_later {
+            (self.now, self.minute) = (now, minute_of(now));
+            self.store.log.set_now(now);
+        }
+        is_later
+    }
+
+    /// A quiescent point: memory that the column may have been reading may be reused.
+    pub(crate) fn pass(&mut self) {
+        // SAFETY: the column reads through this handle alone, for its number is its own, and what
+        // it has read is borrowed from the handle: by `&mut self` nothing of it is left.
+        unsafe { self.store.memory().quiescence.pass(self.id) };
+    }
+
+    /// The last quiescent point before the column's thread sleeps. Until it calls `pass` again, it
+    /// reads nothing.
+    pub(crate) fn offline(&mut self) {
+        self.view().report_items();
+        // SAFETY: as in `pass`.
+        unsafe { self.store.memory().quiescence.offline(self.id) };
+    }
+
+    /// What the column may read until its next quiescent point.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        View { store: &self.store, handle: self }
+    }
+}
+
+/// A column's view of the store, from one quiescent point to the next: it is borrowed from the
+/// column's handle, which the next one takes mutably, and so is what is read through it.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'r> {
+    pub(crate) store: &'r Store,
+    pub(crate) handle: &'r Handle,
+}
+
+impl Deref for View<'_> {
+    type Target = Store;
+
+    #[inline(always)]
+    fn deref(&self) -> &Store {
+        self.store
+    }
+}
+
+impl<'r> View<'r> {
+    /// The column's own counters.
+    #[inline]
+    pub(crate) fn counters(self) -> &'r Counters {
+        &self.store.counters[self.handle.id]
+    }
+
+    /// Seconds since the minute of an access, never more than the truth: the minute's end is taken.
+    pub(crate) fn idle_seconds(self, minute: u16) -> u32 {
+        let minutes = u32::from(self.handle.minute.wrapping_sub(minute));
+        (minutes * 60 + self.handle.now % 60).saturating_sub(59)
+    }
+
+    /// So many items were linked, or, below 0, unlinked.
+    #[inline]
+    pub(crate) fn count_items(self, more: i64) {
+        self.handle.items.set(self.handle.items.get() + more);
+    }
+
+    /// Tells the index how many items came and went since the last report.
+    pub(crate) fn report_items(self) {
+        if self.handle.items.get() != 0 {
+            self.store.index.count(self.handle.items.take());
+        }
+    }
+
+    /// Tells of a lookup, for the estimate of other sizes.
+    #[inline]
+    pub(crate) fn sample_lookup(self, hash: u64) {
+        self.handle.lookups.set(self.handle.lookups.get() + 1);
+        if self.store.mrc.samples(hash) {
+            self.tell_lookup(hash);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_lookup(self, hash: u64) {
+        let mut lookups = self.handle.lookups.take();
+        self.store.mrc.looked_up(hash, self.handle.now, &mut lookups);
+        self.handle.lookups.set(lookups);
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "wraps, as `Handle::minute` says")]
+fn minute_of(now: u32) -> u16 {
+    (now / 60) as u16
+}

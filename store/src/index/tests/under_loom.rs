@@ -1,0 +1,378 @@
+//! The index under every interleaving that loom can tell apart.
+//!
+//! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
+//! Invariant: what runs is the shipped source.
+
+use super::super::width::LINES_MAX;
+use super::*;
+use loom::{sync::Arc, thread};
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    // What is done before the threads part counts too.
+    builder.max_branches = 20_000;
+    // All of a step's moves against all of a reader's probes would take hours; what is
+    // missing shows early.
+    builder.max_duration = Some(std::time::Duration::from_secs(20));
+    builder.check(test);
+}
+
+fn small() -> Arc<Index> {
+    let index = Index::new(1024, 0, Remembered::None).expect("small");
+    index.grant(8192);
+    Arc::new(index)
+}
+
+/// Nine keys of one home line, in `index`: one is in its other line, so that a lookup looks
+/// twice.
+fn crowd(index: &Index) -> Vec<u64> {
+    let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
+    let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
+    crowd.iter().for_each(|loc| insert(index, *loc).expect("room"));
+    crowd
+}
+
+/// Two lines of `index` full of keys that have no others, and one more in an overflow line.
+/// What the first key given leaves behind is filled with the second.
+fn spilled(index: &Index) -> (u64, u64) {
+    let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
+    let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
+    let spilled = pair(0).last().expect("the ninth");
+    full.iter().chain([&spilled]).for_each(|loc| insert(index, *loc).expect("room"));
+    assert_ne!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
+    (full[8], spilled)
+}
+
+/// The line that a key is at home in where its group has so many, and its other one.
+fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
+    let (homes, tag) = (width::Homes::of(lines), tag(hash_of(loc)));
+    [homes.home(tag), homes.other(tag)]
+}
+
+/// A key that is there throughout is found, whatever a step moves meanwhile. Fails if
+/// `find_validated` does not compare versions; so do the next, and a removal's.
+#[test]
+fn a_step_hides_no_key() {
+    model(2, || {
+        let index = small();
+        let crowd = crowd(&index);
+        // In its other line, and then in the line that comes.
+        let goes = |loc: &u64| lines_of(*loc, 8)[0] == 0 && lines_of(*loc, 9)[0] == 8;
+        let goes = (0..).filter(goes).find(|loc| !crowd.contains(loc)).expect("some");
+        insert(&index, goes).expect("room");
+        let reader = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || has(&index, goes))
+        };
+        assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+        assert!(reader.join().expect("reads"), "missed what was there throughout");
+        assert!(crowd.iter().chain([&goes]).all(|loc| has(&index, *loc)));
+    });
+}
+
+/// The same when the index contracts and the group is laid out anew.
+#[test]
+fn a_step_back_hides_no_key() {
+    contracts(9);
+}
+
+/// And when the last line's slots alone move.
+#[test]
+fn a_line_that_is_folded_hides_no_key() {
+    contracts(2);
+}
+
+/// With so many keys at home in the line that goes.
+fn contracts(count: usize) {
+    model(2, move || {
+        let index = small();
+        assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+        // Of the line that goes, and the last in its other line, which is not its home then.
+        let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
+        let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
+        let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
+        crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+        let reader = {
+            let (index, moves) = (Arc::clone(&index), crowd[count - 1]);
+            thread::spawn(move || has(&index, moves))
+        };
+        assert_eq!(index.step_back(), grow::Step::Done);
+        assert!(reader.join().expect("reads"), "missed what was there throughout");
+        assert!(crowd.iter().all(|loc| has(&index, *loc)));
+    });
+}
+
+/// Two writers, of whom one goes to a group that is becoming part of another, and to its word
+/// when that is a group's again.
+#[test]
+fn a_group_that_went_and_came_back_is_locked_by_one() {
+    let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
+    let keys: Vec<u64> = (0..).filter(upper).take(2).collect();
+    model(2, move || {
+        let index = small();
+        let step = |index: &Index| index.step(|slot| hash_of(slot.loc()));
+        (LINES_MIN..=LINES_MAX).for_each(|_| _ = step(&index));
+        let other = {
+            let (index, key) = (Arc::clone(&index), keys[0]);
+            thread::spawn(move || insert(&index, key).is_ok())
+        };
+        _ = index.step_back();
+        _ = step(&index);
+        insert(&index, keys[1]).expect("room");
+        assert!(other.join().expect("inserts"));
+        assert!(keys.iter().all(|key| has(&index, *key)));
+        assert!(index.groups.word(0).load(Ordering::Relaxed) & (LOCK | ODD) == 0);
+        assert!(index.groups.word(1).load(Ordering::Relaxed) & (LOCK | ODD) == 0);
+    });
+}
+
+/// The same for a key that has another one go to its other line, for it to come home.
+#[test]
+fn an_insertion_hides_no_key_that_makes_place() {
+    model(2, || {
+        let index = small();
+        // The other line of the ninth is full, that of the others is not.
+        let keys = |home: u64, other: u64| {
+            (0..).filter(move |loc| lines_of(*loc, 8) == [home, other]).take(8)
+        };
+        let full = keys(0, 2).chain(keys(1, 2));
+        full.for_each(|loc| insert(&index, loc).expect("room"));
+        let moved = keys(0, 2).next().expect("some");
+        let ninth = keys(0, 1).next().expect("some");
+        let reader = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || has(&index, moved))
+        };
+        insert(&index, ninth).expect("room");
+        assert!(reader.join().expect("reads"), "missed what was there throughout");
+        assert!(has(&index, ninth) && has(&index, moved));
+        assert_eq!(index.groups.word(0).load(Ordering::Relaxed) & OVERFLOW_AT, 0);
+    });
+}
+
+/// The same for a key that comes from an overflow line because another one goes.
+#[test]
+fn a_removal_hides_no_other_key() {
+    model(3, || {
+        let index = small();
+        let (gone, spilled) = spilled(&index);
+        let reader = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || has(&index, spilled))
+        };
+        let mut locked = index.lock(hash_of(gone));
+        let at = locked.find_loc(gone).expect("there");
+        locked.remove(at);
+        drop(locked);
+        assert!(reader.join().expect("reads"), "missed what was there throughout");
+        assert!(!has(&index, gone) && has(&index, spilled));
+    });
+}
+
+/// Marks that say that all segments of one key are dead.
+fn all_dead() -> super::super::pass::Marks {
+    let mut marks = super::super::pass::Marks::new(1, 39);
+    marks.set(0, true);
+    marks
+}
+
+fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
+    let (marks, mut next) = (all_dead(), Some(0));
+    while let Some(group) = next {
+        next = index.pass(group, 1, &marks, |slot| is_dead(slot.loc())).next;
+    }
+}
+
+/// What is dead is gone when a pass is through, though its group splits meanwhile and sends it
+/// to one that was not there when the pass began. Fails if the pass asks only then how many
+/// groups there are.
+#[test]
+fn a_pass_misses_nothing_that_a_split_moves() {
+    // At home in the new half.
+    let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
+    model(3, move || {
+        let index = small();
+        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+        let grower = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+        };
+        let dead = upper[0];
+        pass(&index, |loc| loc == dead);
+        _ = grower.join().expect("steps");
+        assert!(!has(&index, dead) && has(&index, upper[1]));
+    });
+}
+
+/// Nor does the index contract under a pass, which would send a slot back to a group that the
+/// pass has left. Fails if `step_back` does not ask.
+#[test]
+fn a_pass_misses_nothing_that_would_come_back() {
+    let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
+    model(3, move || {
+        let index = small();
+        (LINES_MIN..=LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
+        let other = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || _ = index.step_back())
+        };
+        let dead = upper[0];
+        if index.begin_pass() {
+            pass(&index, |loc| loc == dead);
+            assert!(!has(&index, dead), "it has come back");
+            index.end_pass();
+        }
+        other.join().expect("steps back");
+        assert!(has(&index, upper[1]));
+    });
+}
+
+/// A key that comes from an overflow line because a pass empties its own is found throughout.
+/// Fails if the pass does not tell that slots move.
+#[test]
+fn a_pass_hides_no_key() {
+    model(3, || {
+        let index = small();
+        let (gone, spilled) = spilled(&index);
+        let reader = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || has(&index, spilled))
+        };
+        pass(&index, |loc| loc == gone);
+        assert!(reader.join().expect("reads"), "missed what was there throughout");
+        assert!(!has(&index, gone) && has(&index, spilled));
+        let word = index.groups.word(0).load(Ordering::Relaxed);
+        assert_eq!(word & OVERFLOW_AT, 0, "its line is free");
+    });
+}
+
+/// A key remembered while its group splits is remembered in the half that is its own now.
+#[test]
+fn a_split_forgets_no_key() {
+    // At home in the new half.
+    let key = (0..).find(|loc| hash_of(*loc) & 1 == 1).expect("every other");
+    let hash = hash_of(key);
+    model(2, move || {
+        let index = Index::new(1024, 0, Remembered::Probation).expect("small");
+        index.grant(8192);
+        let index = Arc::new(index);
+        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        let grower = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+        };
+        index.lock(hash).remember(Queue::Probation);
+        let stepped = grower.join().expect("steps");
+        assert!(index.remembers(hash));
+        assert!(stepped != super::super::grow::Step::NeedsMemory);
+        assert!(index.lock(hash).recall().is_some() && !index.remembers(hash));
+    });
+}
+
+/// Two words that are always written the same, under the slot of `loc`.
+struct Item {
+    index: Arc<Index>,
+    loc: u64,
+    words: [memory::sync::AtomicU64; 2],
+}
+
+impl Item {
+    fn new(index: Arc<Index>, loc: u64) -> Arc<Self> {
+        let word = || memory::sync::AtomicU64::new(0);
+        Arc::new(Self { index, loc, words: [word(), word()] })
+    }
+
+    /// As `Handle::rewrite`; each version writes its number.
+    fn rewrite(&self) {
+        let locked = self.index.lock(hash_of(self.loc));
+        let at = locked.find_loc(self.loc).expect("there");
+        let version = at.slot().ver() + 1;
+        locked.rewrite(
+            at,
+            |slot| slot.rewritten(0, 0),
+            || self.words.iter().for_each(|word| word.store(version, Ordering::Relaxed)),
+        );
+    }
+
+    /// As `Column::get`, once.
+    fn read(&self) -> Option<u64> {
+        let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
+        let found = found.expect("there throughout");
+        let copy: Vec<_> = self.words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
+        if !found.is_unchanged() {
+            return None;
+        }
+        found.bump(|| true);
+        assert_eq!(copy, [found.slot.ver(); 2], "torn, or another version's");
+        Some(found.slot.ver())
+    }
+}
+
+/// What is copied is the version that the slot named, whole, or is known not to be. Fails
+/// without either fence, without `busy`, or without the look at the slot afterwards.
+#[test]
+fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
+    model(3, || {
+        let item = Item::new(small(), 5);
+        insert(&item.index, 5).expect("room");
+        let reader = {
+            let item = Arc::clone(&item);
+            thread::spawn(move || item.read())
+        };
+        item.rewrite();
+        item.rewrite();
+        let seen = reader.join().expect("reads");
+        assert!(seen.is_none_or(|version| version <= 2));
+        assert_eq!(item.read(), Some(2), "and nothing is left busy");
+    });
+}
+
+/// The same when the slot moves between two rewritings.
+#[test]
+fn nor_is_it_taken_for_whole_when_its_slot_moves() {
+    model(2, || {
+        let index = small();
+        let (gone, spilled) = spilled(&index);
+        let item = Item::new(index, spilled);
+        let reader = {
+            let item = Arc::clone(&item);
+            thread::spawn(move || item.read())
+        };
+        item.rewrite();
+        let line = || item.index.lock(hash_of(spilled)).find_loc(spilled).expect("there").line();
+        assert_eq!(line(), None);
+        let mut locked = item.index.lock(hash_of(gone));
+        let at = locked.find_loc(gone).expect("there");
+        locked.remove(at);
+        drop(locked);
+        assert!(line().is_some(), "it moved");
+        item.rewrite();
+        reader.join().expect("reads");
+        assert_eq!(item.read(), Some(2));
+    });
+}
+
+/// Of two writers of one key each finds it or not, and one slot is left.
+#[test]
+fn writers_of_a_key_exclude_each_other() {
+    model(3, || {
+        let index = small();
+        let put = |index: &Index| {
+            let mut locked = index.lock(hash_of(5));
+            if locked.find_loc(5).is_none() {
+                locked.insert(Slot::new(hash_of(5), 5)).expect("room");
+                return 1;
+            }
+            0
+        };
+        let other = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || put(&index))
+        };
+        let ours = put(&index);
+        assert_eq!(ours + other.join().expect("puts"), 1);
+    });
+}

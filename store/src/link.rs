@@ -1,0 +1,232 @@
+//! What begins and ends an item's life: its slot is set or emptied, and everything that is counted
+//! of it follows.
+//!
+//! Where: every verb that changes anything ends here, and so does every eviction.
+//! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
+//! as dead only when none does.
+
+#![allow(unsafe_code, reason = "items in the mapping")]
+
+use crate::cas::NewCas;
+use crate::handle::View;
+use crate::index::slot::{FETCHED, Slot};
+use crate::index::{At, Locked};
+use crate::item::{CasWidth, Fields, Item, Shape};
+use crate::log::{Place, Written};
+use crate::read::Fate;
+use memory::plant::{self, Fault};
+
+/// What of a moved item is another than before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) cnt: Option<u64>,
+    pub(crate) first_frame: Option<u32>,
+}
+
+/// How an item's move went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    Moved,
+    /// It was not linked any more, or is not now.
+    Gone,
+    NoRoom,
+}
+
+/// Dead items that were unlinked together.
+#[derive(Default)]
+pub(crate) struct Reaped {
+    expired: u32,
+    flushed: u32,
+    unfetched: u32,
+}
+
+impl Reaped {
+    /// One more, which `slot` named.
+    #[inline]
+    pub(crate) fn note(&mut self, fate: Fate, slot: Slot) {
+        self.expired += u32::from(fate == Fate::Expired);
+        self.flushed += u32::from(fate == Fate::Flushed);
+        self.unfetched += u32::from(fate == Fate::Expired && !slot.has(FETCHED));
+    }
+
+    /// Counts them, but for their bytes. Returns how many they are.
+    pub(crate) fn count(&self, view: View<'_>) -> u32 {
+        let items = self.expired + self.flushed;
+        view.count_items(-i64::from(items));
+        let counters = view.counters();
+        counters.curr_items.sub(items.into());
+        counters.expired_unfetched.add(self.unfetched.into());
+        counters.crawler_reclaimed.add(self.expired.into());
+        counters.reclaimed.add(self.flushed.into());
+        items
+    }
+}
+
+impl View<'_> {
+    /// Has `slot` name the item written: in the place of `old`, or as a new one.
+    ///
+    /// # Errors
+    /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
+    /// names the item, whose place is given back.
+    pub(crate) fn link<'r>(
+        self,
+        locked: &mut Locked<'r>,
+        old: Option<At<'r>>,
+        slot: Slot,
+        (written, shape, exptime): (Written, Shape, u32),
+    ) -> Result<Written, Place> {
+        let (number, bytes) = (written.place().segment(), written.place().bytes());
+        let segment = self.log.segment(number);
+        segment.link(bytes, exptime, shape.is_chained());
+        match old {
+            Some(at) => locked.set(at, slot),
+            None => {
+                if locked.insert(slot).is_err() {
+                    segment.unlink(bytes);
+                    return Err(written.take_back());
+                }
+                self.count_items(1);
+                if let Some(from) = locked.recall() {
+                    self.counters().ghost_hits.add(1);
+                    self.rebalance(from, shape.all_bytes());
+                }
+            }
+        }
+        let counters = self.counters();
+        counters.curr_items.add(1);
+        counters.link(self.log.queue_of(number), shape.all_bytes());
+        Ok(written)
+    }
+
+    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
+    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of
+    /// its frames, if there is one.
+    pub(crate) fn relocate(
+        self,
+        (hash, loc): (u64, u64),
+        item: &Item<'_>,
+        Moved { cnt, first_frame }: Moved,
+        place: impl FnOnce(u32) -> Option<Place>,
+    ) -> Move {
+        let from = self.log.segment_of(loc);
+        // A guess: it may be rewritten before it is locked.
+        let width = |cas| self.cas_width(NewCas::Given(cas));
+        let shape = item.shape().with_cas(width(item.cas(|| from.cas_base())));
+        let Some(place) = place(shape.extent()) else { return Move::NoRoom };
+        let mut locked = self.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else {
+            drop(locked);
+            self.log.void(place);
+            return Move::Gone;
+        };
+        let cas = item.cas(|| from.cas_base());
+        if shape.cas() == CasWidth::Short && width(cas) == CasWidth::Long {
+            drop(locked);
+            self.log.void(place);
+            return Move::NoRoom;
+        }
+        // Flushed since it was looked at: among what is stored after the flush it would be back.
+        let to_epoch = self.log.segment(place.segment()).epoch();
+        if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
+            locked.remove(at);
+            drop(locked);
+            self.log.void(place);
+            self.unlinked(loc, item);
+            return Move::Gone;
+        }
+        // SAFETY: the item's group is locked as long as the fields are looked at.
+        let fields = unsafe { item.fields() };
+        let first_frame = first_frame.unwrap_or(fields.first_frame);
+        let fields = Fields { cas, first_frame, ..fields };
+        let written = self.log.write(place, self.layout, shape, &fields);
+        let (to, to_loc) = (written.place().segment(), written.place().loc());
+        self.log.segment(to).link(shape.extent(), fields.exptime, shape.is_chained());
+        if fields.exptime != 0 && self.log.segment(to).due() == u32::MAX {
+            // Compaction's own open segment: nobody else says when to look at it.
+            self.log.note_due(to, fields.exptime);
+        }
+        locked.update(at, |slot| {
+            let moved = slot.at(to_loc);
+            cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
+        });
+        drop(locked);
+        self.count_moved(loc, item, to, shape);
+        match cnt {
+            None => self.counters().compacted_bytes.add(shape.extent().into()),
+            Some(_) => self.counters().spared_bytes.add(shape.extent().into()),
+        }
+        self.log.unlink(loc, item.extent());
+        self.log.commit(written);
+        Move::Moved
+    }
+
+    /// Counts the item at `loc` as one of `shape` in segment `to` from now on.
+    fn count_moved(self, loc: u64, item: &Item<'_>, to: u32, shape: Shape) {
+        let (from, old) = (self.memory().region.segment_of(loc), item.shape());
+        self.counters().link(self.log.queue_of(to), shape.all_bytes());
+        self.counters().unlink(self.log.queue_of(from), old.all_bytes(), old.extent());
+    }
+
+    /// A slot was emptied, which named the item at `loc`. Not under a lock.
+    pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
+        self.count_items(-1);
+        self.dispose(loc, item);
+    }
+
+    /// No slot names the item any more: its bytes are dead, its frames go. Not under a lock.
+    pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
+        if let Some(frame) = item.first_frame() {
+            self.memory().release(frame);
+        }
+        self.dispose_but_frames(loc, item);
+    }
+
+    /// As `dispose`, but its frames are another item's already, and with them its reference to
+    /// them.
+    pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
+        let shape = item.shape();
+        let segment = self.memory().region.segment_of(loc);
+        let dead = &self.handle.dead_bytes;
+        dead.set(dead.get().saturating_add(shape.extent()));
+        let counters = self.counters();
+        counters.curr_items.sub(1);
+        counters.unlink(self.log.queue_of(segment), shape.all_bytes(), shape.extent());
+        self.log.unlink(loc, shape.extent());
+    }
+
+    /// Unlinks a dead item that a lookup came upon.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reap(self, hash: u64, loc: u64) {
+        match self.unlink_dead(hash, loc) {
+            Fate::Live => return,
+            Fate::Expired => self.counters().get_expired.add(1),
+            Fate::Flushed => self.counters().get_flushed.add(1),
+        }
+        self.settle_index();
+    }
+
+    /// Unlinks the item at `loc` if it is dead. `Live`: it was not, or was gone.
+    pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> Fate {
+        let mut locked = self.index.lock(hash);
+        let Some(at) = locked.find_loc(loc) else { return Fate::Live };
+        let slot = at.slot();
+        // SAFETY: the slot was read just now.
+        let item = unsafe { self.item(loc) };
+        let fate = self.fate(&item, loc);
+        if fate == Fate::Live {
+            return fate;
+        }
+        locked.remove(at);
+        drop(locked);
+        self.count_items(-i64::from(!plant::is(Fault::ItemStaysCounted)));
+        if fate == Fate::Expired && !slot.has(FETCHED) {
+            self.counters().expired_unfetched.add(1);
+        }
+        match plant::is(Fault::FramesKept) {
+            true => self.dispose_but_frames(loc, &item),
+            false => self.dispose(loc, &item),
+        }
+        fate
+    }
+}

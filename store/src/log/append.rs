@@ -1,0 +1,185 @@
+//! Appending: a place in the open segment of an item's queue, and of its class if it expires.
+//!
+//! Where: every item that a verb writes or a drain spares.
+//! Invariant: a segment is appended to only in the flush epoch and the queue that it was opened
+//! for. A stale number of a segment that is another's by now may still be met: what is taken there
+//! is as good as any place, or the segment is full.
+//! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
+
+use super::timed::class_of;
+use super::{CLASS_AT, KIND, Lane, Log, ORDER_AT, PROBATION, Place, TIMED};
+use crate::policy;
+use memory::segments::{NONE, Reserved};
+use memory::sync::Ordering;
+
+/// An item stored without an exptime, or to get one later.
+const NEVER: [u32; 2] = [0, u32::MAX];
+/// Open segments of items that expire may be this part of all, or, while much is free, the larger
+/// part; much is free while more than `FREE_PART` of all segments are.
+pub(super) const TIMED_PART: u32 = 16;
+const TIMED_PART_WHILE_FREE: u32 = 8;
+const FREE_PART: u32 = 8;
+
+impl Log {
+    /// Takes `bytes` for an item that will expire at `exptime` (0: never) from an open segment of a
+    /// queue; opens another if more than `keep` are free.
+    pub(crate) fn reserve(
+        &self,
+        queue: policy::Queue,
+        (appender, exptime): (usize, u32),
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        if !NEVER.contains(&exptime)
+            && let Some(place) = self.reserve_timed(queue, (appender, exptime), bytes, keep)
+        {
+            return Some(place);
+        }
+        let place = self.reserve_untimed(queue, appender, bytes, keep)?;
+        if !NEVER.contains(&exptime) && self.segment(place.segment()).due() == u32::MAX {
+            self.note_due(place.segment(), exptime);
+        }
+        Some(place)
+    }
+
+    /// As `reserve`, among those that do not expire.
+    fn reserve_untimed(
+        &self,
+        queue: policy::Queue,
+        appender: usize,
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        let open = &self.lane(queue).appenders[appender];
+        let kind = kind(queue);
+        loop {
+            // Acquire pairs with the Release below: the segment is seen as opened.
+            let segment = open.load(Ordering::Acquire);
+            if segment != NONE
+                && self.segment(segment).birth() & KIND == kind
+                && let Some(place) = self.reserve_in(segment, bytes)
+            {
+                return Some(place);
+            }
+            let fresh = self.open(queue, kind, keep)?;
+            // AcqRel: Release pairs with the Acquire above.
+            let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
+            match open.compare_exchange(segment, fresh, opened, before) {
+                Ok(_) => self.displaced(segment, fresh),
+                // Sealed, not given back: a stale number elsewhere may have let somebody append to
+                // it already.
+                Err(_) => self.seal(fresh),
+            }
+        }
+    }
+
+    /// `segment`, which was full, or another's, is nobody's to append to any more. It may have been
+    /// drained since and opened again, even for the very same place: then nobody else would seal
+    /// it.
+    fn displaced(&self, segment: u32, by: u32) {
+        if segment != NONE && segment != by {
+            self.seal(segment);
+        }
+    }
+
+    /// As `reserve`, among those that expire: of the item's class, or of one that lives longer.
+    fn reserve_timed(
+        &self,
+        queue: policy::Queue,
+        (appender, exptime): (usize, u32),
+        bytes: u32,
+        keep: u32,
+    ) -> Option<Place> {
+        let timed = &self.lane(queue).timed;
+        let stripe = appender % timed.stripes();
+        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        let own = class_of(exptime.saturating_sub(now));
+        let mut class = own;
+        loop {
+            let segment = timed.of(stripe, class);
+            let kind = kind(queue) | TIMED | (u64::from(class) << CLASS_AT);
+            if segment != NONE {
+                if self.segment(segment).birth() & KIND == kind
+                    && let Some(place) = self.reserve_in(segment, bytes)
+                {
+                    return Some(place);
+                }
+                // It is full or was another's all along: no more of this class.
+                if timed.replace(stripe, class, segment, NONE) {
+                    self.displaced(segment, NONE);
+                }
+            }
+            if class == own
+                && self.may_open_timed(stripe)
+                && let Some(fresh) = self.open(queue, kind, keep)
+            {
+                if !timed.replace(stripe, class, NONE, fresh) {
+                    self.seal(fresh); // as in `reserve`
+                }
+                // The others will expire with this one, or a little later: then it is asked.
+                self.note_due(fresh, exptime);
+                continue;
+            }
+            // Each round closes a class, or goes on to a longer one.
+            class = timed.at_least(stripe, class + u32::from(segment == NONE))?;
+        }
+    }
+
+    /// May another segment be opened for a class of items that expire?
+    fn may_open_timed(&self, stripe: usize) -> bool {
+        let [main, probation] = &self.lanes;
+        let open = main.timed.count(stripe) + probation.timed.count(stripe);
+        let all = self.memory.present();
+        let much_is_free = self.memory.segments.free() > all / FREE_PART;
+        let part = if much_is_free { TIMED_PART_WHILE_FREE } else { TIMED_PART };
+        let stripes = u32::try_from(main.timed.stripes()).unwrap_or(u32::MAX);
+        open < all / part / stripes
+    }
+
+    /// Opens a free segment of a queue if more than `keep` are.
+    fn open(&self, queue: policy::Queue, kind: u64, keep: u32) -> Option<u32> {
+        let segment = self.memory.segments.take(keep)?;
+        let Lane { count, .. } = self.lane(queue);
+        // Relaxed, here and below: counts, in no order.
+        let birth = count.opened.fetch_add(1, Ordering::Relaxed);
+        let segments = count.segments.fetch_add(1, Ordering::Relaxed) + 1;
+        let young_from = policy::room::young_from(birth, segments, self.window_percent);
+        count.young_from.fetch_max(young_from, Ordering::Relaxed);
+        self.begin(segment, (birth << ORDER_AT) | kind);
+        Some(segment)
+    }
+
+    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed
+    /// now.
+    fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
+        match self.try_reserve(segment, bytes) {
+            Reserved::At(offset) => Some(self.place(segment, offset, bytes)),
+            Reserved::Sealed => {
+                self.sealed(segment);
+                None
+            }
+            Reserved::Full => None,
+        }
+    }
+
+    /// Seals one of the open segments of items that expire, if there are more than there may be
+    /// where memory is short: so that what is not filled of it can be used.
+    pub(crate) fn trim_timed(&self) {
+        let all = self.memory.present();
+        let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
+        let hints = self
+            .lanes
+            .iter()
+            .flat_map(|lane| (0..lane.timed.stripes()).map(|stripe| lane.timed.count(stripe)));
+        if hints.sum::<u32>() > (all / TIMED_PART).max(1)
+            && let Some(oldest) = open().min_by_key(|segment| self.segment(*segment).opened())
+        {
+            self.seal(oldest);
+        }
+    }
+}
+
+/// The lowest bits of the birth of a segment of items that do not expire.
+fn kind(queue: policy::Queue) -> u64 {
+    if queue == policy::Queue::Probation { PROBATION } else { 0 }
+}

@@ -1,0 +1,103 @@
+//! When a segment is to be looked at for expired items.
+//!
+//! Where: told by whoever seals, walks or shortens a life; asked by the harvest.
+//! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
+//! claimed it, who will note it.
+//! Source: see `calendar`.
+
+use super::Log;
+use memory::segments::State;
+use memory::sync::Ordering;
+
+/// A segment is not walked sooner after a walk because an item's life was shortened.
+const WALK_SECONDS_MIN: u32 = 60;
+
+impl Log {
+    /// Notes when a segment that was just sealed is to be walked.
+    pub(super) fn note_first_due(&self, segment: u32) {
+        if let Some(due) = self.first_due(segment) {
+            self.note_due(segment, due);
+        }
+    }
+
+    /// When a sealed segment is to be walked: when all of it has expired, where its items do so
+    /// nearly together; else when about an eighth of those that expire has. `None`: none expires.
+    pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
+        let there = self.segment(segment);
+        let (first, last) = (there.min_exp(), there.max_exp());
+        let life = first.saturating_sub(there.opened());
+        match last {
+            _ if first == u32::MAX => None,
+            u32::MAX => Some(first.saturating_add(life / 2)),
+            _ if last.saturating_sub(first) <= life / 2 + 1 => Some(last),
+            _ => Some(first + last.saturating_sub(first) / 8),
+        }
+    }
+
+    /// A claimed segment is as any other again. It is to be walked in second `due` at the latest,
+    /// or when others have said meanwhile.
+    pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
+        let there = self.segment(segment);
+        there.set_state(State::Sealed);
+        // Of one that a pass has left uncounted nobody sees the last item go. Who gathers it moves
+        // what is alive.
+        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        let soon = there.is_uncounted().then_some(now + 1);
+        let due = due.into_iter().chain(soon).min();
+        self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
+        self.retire_if_dead(segment);
+    }
+
+    /// The segment is to be looked at in second `due`.
+    pub(crate) fn note_due(&self, segment: u32, due: u32) {
+        self.calendar.note(&self.memory.segments, segment, due);
+    }
+
+    /// The segment is to be looked at in second `due` at the latest.
+    pub(crate) fn note_due_earlier(&self, segment: u32, due: u32) {
+        self.calendar.note_earlier(&self.memory.segments, segment, due);
+    }
+
+    /// Might a segment be due in second `now`? A hint.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: u32) -> bool {
+        self.calendar.may_be_due(now)
+    }
+
+    /// A segment to be walked in second `now`; it is due until it is claimed or noted anew.
+    pub(crate) fn due(&self, now: u32) -> Option<u32> {
+        loop {
+            // Each round gives one, or notes an open one for later.
+            let segment = self.calendar.due(&self.memory.segments, now)?;
+            let there = self.segment(segment);
+            if !there.is(State::Open) {
+                return Some(segment);
+            }
+            match there.max_exp() {
+                // Nothing is linked in it yet.
+                0 => self.note_due(segment, now + 1),
+                last if last > now => self.note_due(segment, last),
+                _ => {
+                    self.seal(segment);
+                    if there.is(State::Open) {
+                        // Somebody else is about to.
+                        self.note_due(segment, now + 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The exptime of the item at `loc`, which was `before`, is `exptime` now; 0: never. Under its
+    /// group's lock, and `raise_exp` came before.
+    pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
+        if exptime == 0 || (before != 0 && before <= exptime) {
+            return;
+        }
+        let segment = self.memory.region.segment_of(loc);
+        let there = self.segment(segment);
+        there.shorten_exp(exptime);
+        let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
+        self.note_due_earlier(segment, exptime.max(rested));
+    }
+}

@@ -1,0 +1,129 @@
+//! What compaction fills: an open segment for each drain token, and the place in the queue that it
+//! inherits from the segments whose items it gets.
+//!
+//! Where: each item that a compaction moves.
+//! Invariant: a moved item does not become younger: what it is moved to takes the place in the
+//! queue of the oldest segment it came from, and its birth.
+//! Source: cost-benefit cleaning of log-structured file systems, which keeps the age of what it
+//! moves (Rosenblum and Ousterhout, 1992).
+
+use super::{Lane, Log, Place, TIMED};
+use memory::segments::{NONE, Reserved, State};
+use memory::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A segment being filled by compaction, and the place in the queue kept for it.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Out {
+    pub(super) segment: AtomicU32,
+    /// `u64::MAX`: none is kept.
+    position: AtomicU64,
+}
+
+impl Out {
+    pub(super) fn new() -> Self {
+        Self { segment: AtomicU32::new(NONE), position: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Log {
+    /// Opens a free segment for what compaction moves out of `from`: of the same queue and age.
+    fn open_as(&self, from: u32) -> Option<u32> {
+        let segment = self.memory.segments.take(0)?;
+        self.lane_of(from).count.segments.fetch_add(1, Ordering::Relaxed); // a count
+        self.begin(segment, self.segment(from).birth());
+        Some(segment)
+    }
+
+    /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the one of its
+    /// queue that the holder of `token` fills.
+    pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
+        let lane = self.lane_of(from);
+        let out = self.out(token, from);
+        loop {
+            // Relaxed: only the token's holder stores it, and tokens are handed over with Release.
+            let segment = out.segment.load(Ordering::Relaxed);
+            if segment != NONE {
+                match self.try_reserve(segment, bytes) {
+                    Reserved::At(offset) => return Some(self.place(segment, offset, bytes)),
+                    Reserved::Sealed => self.sealed_out(lane, out, segment),
+                    Reserved::Full => {}
+                }
+            }
+            let fresh = self.open_as(from)?;
+            out.segment.store(fresh, Ordering::Relaxed); // as above
+        }
+    }
+
+    /// Bytes left in the segment that the holder of `token` fills from such as `from`.
+    pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
+        // Relaxed: as in `reserve_out`.
+        let out = self.out(token, from);
+        let segment = out.segment.load(Ordering::Relaxed);
+        if segment == NONE || !self.segment(segment).is(State::Open) {
+            return 0;
+        }
+        let left = u64::from(self.memory.region.segment_bytes())
+            .saturating_sub(self.segment(segment).reserved());
+        u32::try_from(left).unwrap_or(0)
+    }
+
+    /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
+    /// is the older one.
+    pub(crate) fn inherit(&self, token: usize, segment: u32) {
+        let (queue, out) = (self.queue(segment), self.out(token, segment));
+        let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
+        let mine = self.segment(segment).ticket();
+        let kept = out.position.load(Ordering::Acquire); // pairs with the swaps below
+        if open == NONE || !self.segment(open).is(State::Open) || kept < mine {
+            return;
+        }
+        let held = queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
+        // pairs with itself and the load above
+        let before = out.position.swap(held, Ordering::AcqRel);
+        if before != u64::MAX {
+            queue.release(&self.memory.segments, before);
+        }
+    }
+
+    /// What the holder of `token` fills from such as `from`.
+    fn out(&self, token: usize, from: u32) -> &Out {
+        let timed = self.segment(from).birth() & TIMED != 0;
+        &self.lane_of(from).outs[token][usize::from(timed)]
+    }
+
+    /// Seals what the holder of `token` fills.
+    pub(super) fn seal_out(&self, lane: &Lane, out: &Out) {
+        // a segment number; `reserve` decides who seals
+        let segment = out.segment.load(Ordering::Acquire);
+        if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
+            self.sealed_out(lane, out, segment);
+        }
+    }
+
+    /// Queues a full segment of compaction in the place kept for it, or at the young end.
+    fn sealed_out(&self, lane: &Lane, out: &Out, segment: u32) {
+        let (segments, queue) = (&self.memory.segments, self.queue(segment));
+        match out.position.swap(u64::MAX, Ordering::AcqRel) {
+            u64::MAX => queue.push(segments, segment),
+            position if std::ptr::eq(queue, &lane.queue) => {
+                queue.fill(segments, position, segment);
+            }
+            // The number was stale: the segment is another queue's by now.
+            position => {
+                lane.queue.release(segments, position);
+                queue.push(segments, segment);
+            }
+        }
+        self.segment(segment).set_state(State::Sealed);
+        self.note_first_due(segment);
+        self.retire_if_dead(segment);
+    }
+
+    /// The holder of `token` gives it back, and nobody will take it again: seals what it fills.
+    pub(crate) fn seal_outs(&self, token: usize) {
+        for lane in &self.lanes {
+            lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));
+        }
+    }
+}

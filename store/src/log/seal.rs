@@ -1,0 +1,87 @@
+//! The end of a segment: it is sealed when it is full, and retired when its last item goes.
+//!
+//! Where: the append that finds a segment full, a flush, a change of the limit; the last commit and
+//! the last unlink.
+//! Invariant: one caller seals a segment, and one retires it. A segment that is sealed, wholly
+//! committed and without a live item is retired at once, by whoever made the last of these true.
+//! Source: none.
+
+use super::{CLASS_AT, KIND, Lane, Log, TIMED};
+use memory::segments::{NONE, Reserved, Segment, State};
+use memory::sync::{Ordering, fence};
+
+impl Log {
+    /// Seals every appender's segment that holds anything.
+    pub(crate) fn seal_all(&self) {
+        self.seal_open(|segment| segment.reserved() > 0);
+        for lane in &self.lanes {
+            lane.outs.iter().flatten().for_each(|out| self.seal_out(lane, out));
+        }
+    }
+
+    /// Seals those of the appenders' segments that `which` says.
+    fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
+        let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
+        // Acquire pairs with the Release in `reserve`.
+        let open = appenders.map(|open| open.load(Ordering::Acquire));
+        let open = open.filter(|segment| *segment != NONE);
+        let timed = self.lanes.iter().flat_map(|lane| lane.timed.all());
+        open.chain(timed)
+            .filter(|segment| which(self.segment(*segment)))
+            .for_each(|segment| self.seal(segment));
+    }
+
+    pub(super) fn seal(&self, segment: u32) {
+        if self.close(segment) {
+            self.sealed(segment);
+        }
+    }
+
+    /// Takes more than there is. True: that sealed the segment, and the caller queues it.
+    pub(super) fn close(&self, segment: u32) -> bool {
+        let segment_bytes = self.memory.region.segment_bytes();
+        self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
+    }
+
+    pub(super) fn sealed(&self, segment: u32) {
+        let birth = self.segment(segment).birth();
+        if birth & TIMED != 0 {
+            let class = u32::try_from((birth & KIND) >> CLASS_AT).unwrap_or(0);
+            self.lane_of(segment).timed.close(class, segment);
+        }
+        self.queue(segment).push(&self.memory.segments, segment);
+        self.segment(segment).set_state(State::Sealed);
+        self.note_first_due(segment);
+        self.retire_if_dead(segment);
+    }
+
+    /// The item of `bytes` at `loc` is unlinked.
+    pub(crate) fn unlink(&self, loc: u64, bytes: u32) {
+        let segment = self.memory.region.segment_of(loc);
+        if self.segment(segment).unlink(bytes) {
+            self.retire_if_dead(segment);
+        }
+    }
+
+    /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
+    /// each come here after their own change; the fence makes the last of them see the others'.
+    pub(crate) fn retire_if_dead(&self, segment: u32) {
+        fence(Ordering::SeqCst); // pairs with itself in the other callers
+        let there = self.segment(segment);
+        // In this order: what a reservation has become counts as live before it is committed, so
+        // that from when all are committed on there is only less.
+        if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
+            self.retire(segment);
+        }
+    }
+
+    /// A drained segment, owned by the caller, waits to be free.
+    pub(crate) fn retire(&self, segment: u32) {
+        let Lane { queue, count, .. } = self.lane_of(segment);
+        queue.remove(&self.memory.segments, segment);
+        // Relaxed: a count and a sum.
+        count.segments.fetch_sub(1, Ordering::Relaxed);
+        self.dead_bytes.fetch_sub(self.segment(segment).end().into(), Ordering::Relaxed);
+        self.memory.segments.retire(segment, &self.memory.quiescence);
+    }
+}

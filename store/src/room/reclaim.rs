@@ -1,0 +1,52 @@
+//! Drained segments become free, once no column can be reading them.
+//!
+//! Where: whenever room is looked for, and in idle moments.
+//! Invariant: a segment is reused only when all columns have passed a quiescent point since it was
+//! retired. Debug builds overwrite it first, so that tests see who still reads it.
+//! Source: quiescent-state-based reclamation, see `memory::quiescence`.
+
+#![allow(unsafe_code, reason = "overwrites segments in the mapping")]
+
+use crate::Store;
+use crate::handle::View;
+use memory::sync::plain_access;
+
+impl View<'_> {
+    /// Frees retired segments that nobody can be reading any more.
+    pub(crate) fn reclaim(self) {
+        let memory = self.memory();
+        if memory.segments.limbo() == 0 {
+            return;
+        }
+        memory.segments.reclaim(&memory.quiescence, |segment| {
+            // What a pass has left uncounted, or others have counted too.
+            let (bytes, queue) =
+                (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
+            let (counters, more) = (self.counters(), bytes.unsigned_abs());
+            match bytes >= 0 {
+                true => counters.unlink(queue, more.into(), more),
+                false => {
+                    counters.link(queue, more.into());
+                    counters.dead_bytes.sub(more.into());
+                }
+            }
+            poison(self.store, segment);
+        });
+    }
+}
+
+/// In debug builds a segment about to be reused is overwritten, so that tests see who still reads
+/// it.
+fn poison(store: &Store, segment: u32) {
+    if cfg!(debug_assertions) {
+        let region = &store.memory().region;
+        // SAFETY: all columns have passed a quiescent point since it was retired, and it is not
+        // free yet: it is nobody's but ours. (A test plants that this is not so, and must see it.)
+        unsafe {
+            let at = region.at(region.start(segment));
+            plain_access(at, region.segment_bytes() as usize, true);
+            at.write_bytes(0xdb, region.segment_bytes() as usize);
+        }
+        store.log.segment(segment).touch(region.segment_bytes());
+    }
+}

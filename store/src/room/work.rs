@@ -1,0 +1,157 @@
+//! Work that makes room: a column's walk through a segment goes on, or the next one begins.
+//!
+//! Where: an append that pays, and idle moments.
+//! Invariant: a walk starts only with a free segment kept for what it moves. A column has one walk
+//! at a time; while it sleeps, the walk is another's to go on with.
+//! Source: the paper's section 4.2.3.
+
+use super::Room;
+use super::drain::{Aim, Drain, Slice};
+use crate::handle::View;
+use crate::sweep::Sweep;
+use memory::sync::Ordering;
+
+impl Room {
+    /// Works off `budget` bytes of records. False: nothing to be done.
+    pub(crate) fn make_room(&mut self, view: View<'_>, budget: u32) -> bool {
+        self.work_off(view, budget, |room| {
+            room.take_parked(view) || room.begin(view, |room, token| room.claim(view, token))
+        })
+    }
+
+    /// As `make_room`, where free segments are enough: only what is dead goes, and only segments
+    /// are moved of which so much is.
+    pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
+        self.stop_evicting(view);
+        self.work_off(view, budget, |room| {
+            if room.take_parked(view) {
+                room.stop_evicting(view);
+            }
+            room.drain.is_some()
+                || room.begin(view, |room, token| room.claim_dead(view, token, dead_percent))
+        })
+    }
+
+    /// Makes room ahead of need, where free segments run low. False: nothing to be done.
+    pub(crate) fn make_ahead(&mut self, view: View<'_>, budget: u32) -> bool {
+        let segments = &view.memory().segments;
+        let is_low = segments.free() + segments.limbo() < view.high();
+        if !is_low || self.rest > 0 || self.is_full(view) {
+            return false;
+        }
+        let made = self.make_room(view, budget);
+        self.rest = u32::from(!made);
+        made
+    }
+
+    fn work_off(&mut self, view: View<'_>, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
+        let mut done = 0;
+        while done < budget {
+            // What has died is room for nothing.
+            let harvested = view.harvest.work(view, budget - done);
+            if harvested > 0 {
+                done = done.saturating_add(harvested);
+                continue;
+            }
+            self.stop_for_repack(view);
+            if self.drain.is_none() && !start(self) {
+                break;
+            }
+            let did = self.slice(view, budget - done);
+            if did == 0 {
+                // Nowhere to move anything to before others free something.
+                break;
+            }
+            done += did;
+        }
+        done > 0
+    }
+
+    /// Goes on with a walk in an idle moment. False: none is under way.
+    pub(crate) fn go_on(&mut self, view: View<'_>, budget: u32) -> bool {
+        if !self.take_parked(view) {
+            return false;
+        }
+        // An eviction ends with the need for it: the rest of a segment may name frames worth many
+        // segments.
+        let segments = &view.memory().segments;
+        let has_room = segments.free() + segments.limbo() >= view.high();
+        if has_room && view.lacking() == 0 {
+            self.stop_evicting(view);
+        }
+        self.stop_for_repack(view);
+        self.slice(view, budget);
+        true
+    }
+
+    /// Walks on for about `budget` bytes. Returns how many it did.
+    fn slice(&mut self, view: View<'_>, budget: u32) -> u32 {
+        let Some(mut drain) = self.drain.take() else { return 0 };
+        let (done, slice) = drain.slice(view, &mut self.debt, budget);
+        match slice {
+            Slice::Part => self.drain = Some(drain),
+            Slice::Through => drain.finish(view, &mut self.debt),
+            Slice::NoRoom => drain.stop(view),
+        }
+        done
+    }
+
+    /// Begins a walk through the segment that `claim` gives. False: there is none, or too much else
+    /// is under way.
+    pub(crate) fn begin(
+        &mut self,
+        view: View<'_>,
+        claim: impl FnOnce(&mut Self, u32) -> Option<(u32, Aim, Sweep)>,
+    ) -> bool {
+        let Some(token) = view.take_token() else { return false };
+        let Some((segment, aim, sweep)) = claim(self, token) else {
+            view.give_token(token);
+            return false;
+        };
+        let counters = view.counters();
+        match aim {
+            Aim::Compact => counters.compacted_segments.add(1),
+            Aim::Evict => counters.drained_segments.add(1),
+            Aim::Sweep | Aim::Repack(_) => {}
+        }
+        let mean_bytes = if aim == Aim::Evict { view.mean_item_bytes() } else { 0 };
+        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes, sweep });
+        true
+    }
+
+    /// Gives an eviction up where it stands.
+    fn stop_evicting(&mut self, view: View<'_>) {
+        if let Some(drain) = self.drain.take_if(|drain| drain.aim == Aim::Evict) {
+            drain.stop(view);
+        }
+    }
+
+    /// As `stop_evicting`, where frames brought together make up for what it would free.
+    fn stop_for_repack(&mut self, view: View<'_>) {
+        let evicts = self.drain.as_ref().is_some_and(|drain| drain.aim == Aim::Evict);
+        if evicts && view.scattered().is_some() {
+            self.stop_evicting(view);
+        }
+    }
+
+    /// A column that sleeps leaves its walk to whoever needs room next, and the token with it.
+    pub(crate) fn park_drain(&mut self, view: View<'_>) {
+        let Some(drain) = self.drain.take() else { return };
+        match view.parked.try_lock() {
+            Ok(mut parked) => parked.push(drain),
+            Err(_) => drain.stop(view),
+        }
+    }
+
+    /// Goes on with a walk that somebody left. False: there is none.
+    fn take_parked(&mut self, view: View<'_>) -> bool {
+        // Relaxed: a hint; each parked walk has a token.
+        if self.drain.is_none()
+            && view.tokens.load(Ordering::Relaxed) != 0
+            && let Ok(mut parked) = view.parked.try_lock()
+        {
+            self.drain = parked.pop();
+        }
+        self.drain.is_some()
+    }
+}
