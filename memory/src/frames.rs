@@ -1,11 +1,11 @@
 //! Frames: equal pieces of whole segments, chained into the bodies of large values.
 //!
-//! Where: a large value's bytes are received straight into frames and sent straight from them; its
-//! head in the log names the first frame.
-//! Invariant: a chain is written by one owner before it is published, never changed afterwards, and
-//! freed when its last reference goes; each frame is referred to by the one before it, the first by
-//! items and readers.
-//! Source: the paper's linked packet buffers (section 4.1.3).
+//! Where: a large value is received straight into frames and sent straight from them; its item in
+//! the log names the first frame.
+//! Invariant: one owner writes a chain before it is published; it never changes afterwards, and is
+//! freed when its last reference goes. Each frame holds a reference to the next one; items and
+//! readers hold references to the first one.
+//! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
 //! ```text
 //!   frame word, u64:   refs:32 | next frame:32        (next: NONE ends the chain)
@@ -28,35 +28,36 @@ use crate::sync::{AtomicU32, AtomicUsize, Line, Ordering, fence};
 use crate::words::Words;
 use std::io;
 
-/// A frame holds at most this, except in the largest segments, where 64 frames fill one.
+/// Bytes of the largest frame, except in segments of more than 64 times as many bytes.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// One bit each in a segment's word.
+/// Most frames of a segment, each of which has a bit in the segment's word.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
-/// Segments looked at to tell how far frames are scattered: of 128 GiB.
+/// Most segments that `scattered` looks at: 128 GiB of the largest.
 const LOOKS_MAX: u32 = 1 << 16;
+/// One reference, in a frame's word.
 const ONE_REF: u64 = 1 << 32;
 
 /// All memory of one store.
 #[derive(Debug)]
 pub struct Memory {
-    /// Where the bytes are.
+    /// The bytes themselves.
     pub region: Region,
-    /// What each segment is used for.
+    /// What each segment of the region is used for.
     pub segments: Segments,
-    /// The frames in some of them.
+    /// The frames of the segments that are cut into frames.
     pub frames: Frames,
-    /// When retired ones may be reused.
+    /// When retired segments may be reused.
     pub quiescence: Quiescence,
-    /// How many segments may be in use.
+    /// The number of segments that may be in use.
     pub(crate) allowed: Line<AtomicU32>,
 }
 
 impl Memory {
-    /// Reserves `bytes` for items, read by at most `columns` columns, and address space for
-    /// `growth` times as many.
+    /// Reserves `bytes` for a store of `columns` columns, and address space for `growth` times as
+    /// many bytes.
     ///
     /// # Errors
-    /// A size out of range, or the system refuses the address space.
+    /// `bytes` is out of range, or the system refuses the address space.
     pub fn new(bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
         let region = Region::new(bytes, growth)?;
         let segments = Segments::new(region.segments(), region.segments_max())?;
@@ -65,20 +66,21 @@ impl Memory {
         Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns), allowed })
     }
 
-    /// Takes a frame; a new segment is cut only if more than `keep` are free. It is a chain of its
-    /// own with one reference.
+    /// Takes a free frame, as a chain of its own with one reference. If no segment has a free frame,
+    /// cuts a free segment into frames, but only if more than `keep` segments are free.
     pub fn take_frame(&self, keep: u32) -> Option<u32> {
         self.frames.take(&self.segments, keep).map(|frame| self.begin_chain(frame))
     }
 
-    /// A frame as `take_frame`, but of a segment before `before` that is cut into frames already.
+    /// As `take_frame`, but only from a segment below `before` that is cut into frames already.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
+    /// Makes a frame that was taken a chain of its own with one reference.
     fn begin_chain(&self, frame: u32) -> u32 {
-        // Release pairs with the Acquire in `hold`: who still has the number from a former item,
-        // and holds the frame now, sees that the former item is unlinked.
+        // Release pairs with the Acquire in `hold`: a reader that has the frame's number from a
+        // former item, and gets a reference to the new chain, sees that the former item is unlinked.
         self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
         frame
     }
@@ -89,30 +91,30 @@ impl Memory {
         self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
     }
 
-    /// Makes `next`, a chain of its own until now, follow `frame`, the last of a chain that is not
-    /// published yet. Its reference is that chain's from now on.
+    /// Appends the chain at `next` to a chain that is not published yet and whose last frame is
+    /// `frame`. The caller's reference to `next` becomes that frame's.
     pub fn chain(&self, frame: u32, next: u32) {
         self.link(frame, next);
     }
 
-    /// Makes the chain end at `before`, whose successor becomes a chain of its own again. As
-    /// `chain`, only before it is published.
-    pub fn unchain(&self, before: u32) {
-        self.link(before, NONE);
+    /// Ends a chain that is not published yet at `last`. The frames behind `last` become a chain of
+    /// their own again, to which the caller has the reference.
+    pub fn unchain(&self, last: u32) {
+        self.link(last, NONE);
     }
 
-    /// Changes the link alone: somebody who still has the frame's number from a former item may
-    /// hold it for a moment.
+    /// Changes the link of a frame's word and leaves the references: a reader that has the frame's
+    /// number from a former item may hold a reference for a moment.
     fn link(&self, frame: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
-        // Relaxed: the chain is its builder's alone until it is published with Release.
+        // Relaxed: only the chain's builder follows links until the chain is published with Release.
         let word = self.frames.words.word(frame as usize);
         let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// One more reference to the chain at `head`; false when it has none left. It may be another
-    /// chain by now than the caller means.
+    /// Adds a reference to the chain at `head`; false if it has none, and so is free. The frame may
+    /// have become the head of another chain since the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -122,14 +124,14 @@ impl Memory {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One reference less; the last one frees the chain, as far as nobody holds a part of it.
-    /// Returns the frames freed.
+    /// Drops a reference to the chain at `head`. The last one frees the frame and drops its
+    /// reference to the next one, and so on. Returns the number of frames freed.
     pub fn release(&self, head: u32) -> u32 {
         let (mut frame, mut freed) = (head, 0);
         while frame != NONE {
             let word = self.frames.words.word(frame as usize);
-            // AcqRel: Release orders this holder's reads before the reuse, Acquire pairs with it
-            // for the last one.
+            // AcqRel, paired with itself: Release orders this holder's reads before the frame is
+            // reused, and Acquire lets the last holder see that all others have read.
             let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
             debug_assert!(old >= ONE_REF, "released more often than held");
             if old >> 32 != 1 {
@@ -142,11 +144,11 @@ impl Memory {
         freed
     }
 
-    /// The frame behind `frame` in a chain the caller holds.
+    /// The frame behind `frame` in a chain to which the caller has a reference.
     fn next(&self, frame: u32) -> u32 {
         #[cfg(all(test, not(loom)))]
         tests::STEPS.with(|steps| steps.set(steps.get() + 1));
-        // Relaxed: unchanged since it was published to the holder.
+        // Relaxed: the link has not changed since the chain was published to the caller.
         low(self.frames.words.word(frame as usize).load(Ordering::Relaxed))
     }
 }
@@ -157,10 +159,12 @@ pub struct Frames {
     frame_bytes: u32,
     per_segment: u32,
     words: Words,
-    /// A word per segment: which of its frames are free.
+    /// A word per segment with a bit per frame: the frame is free.
     free: Words,
-    /// A bit per segment: has it free frames? A hint, never wrongly 0 for long.
+    /// A bit per segment: it has free frames. A hint, which is wrongly 0 only while another thread
+    /// is about to set it.
     some: Words,
+    /// Bytes of the frames of arriving values.
     in_flight: AtomicUsize,
 }
 
@@ -181,7 +185,8 @@ impl Frames {
         })
     }
 
-    /// Bytes of a frame: an eighth of a segment, at most 16 KiB, at least a 64th of a segment.
+    /// Bytes of a frame: an eighth of a segment, but at most 16 KiB, but at least a 64th of a
+    /// segment.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
@@ -195,36 +200,38 @@ impl Frames {
         (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
     }
 
-    /// Bytes of the tables: a word for each frame and segment there are.
+    /// Bytes of the tables, for a region of `segments`: a word for each frame and each segment.
     #[must_use]
     pub fn table_bytes(&self, segments: u32) -> usize {
         segments as usize * (self.per_segment as usize + 1) * 8
     }
 
-    /// Bytes of values still arriving.
+    /// Bytes of the frames of arriving values.
     #[must_use]
     pub fn in_flight_bytes(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed) // a sum
+        self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// A frame was taken for a value still arriving (`true`), or such a frame was published or
-    /// given up.
+    /// Counts `frames` that were taken for an arriving value (`true`), or that are no longer those
+    /// of an arriving value (`false`): it was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
-        // Relaxed: a sum.
+        // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
         match arriving {
             true => self.in_flight.fetch_add(bytes, Ordering::Relaxed),
             false => self.in_flight.fetch_sub(bytes, Ordering::Relaxed),
         };
     }
 
+    /// The word of a segment whose frames are all free.
     fn all(&self) -> u64 {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// How far the frames in use are scattered: so many segments, all from the one returned on,
-    /// would be free if the frames in them lay in free ones of segments before that. Those without
-    /// a free frame stay as they are. A hint, and of the first `LOOKS_MAX` segments only.
+    /// How far the frames in use are scattered. Returns `(n, from)`: if the frames in use of
+    /// segments from `from` on moved to free frames of segments below `from`, `n` segments would
+    /// become free. Segments without a free frame are not counted; their frames stay. A hint, and
+    /// of the first `LOOKS_MAX` segments only.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let looks = segments.count().min(LOOKS_MAX);
         let free = |segment: u32| {
@@ -248,14 +255,16 @@ impl Frames {
         (spare > 0).then_some((spare, from))
     }
 
-    /// Does the frame lie in a segment from `from` on that has free frames?
+    /// True if the frame lies in a segment that `scattered` has counted, given its `from`: one from
+    /// `from` on that has free frames.
     fn is_scattered(&self, frame: u32, from: u32) -> bool {
         let segment = frame / self.per_segment;
         // Relaxed: a hint.
         segment >= from && self.free.word(segment as usize).load(Ordering::Relaxed) != 0
     }
 
-    /// From the lowest segment that has one, so that the others run empty.
+    /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
+    /// segments run empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         for at in 0..before.min(segments.count()).div_ceil(64) as usize {
             loop {
@@ -286,7 +295,8 @@ impl Frames {
         let segment = segments.take(keep)?;
         segments.get(segment).set_state(State::Frames);
         segments.get(segment).touch(self.frame_bytes);
-        // The first one is ours. Release pairs with the Acquire in `take_from`.
+        // All but the first frame, which is the caller's. Release pairs with the Acquire in
+        // `take_from`.
         self.free.word(segment as usize).store(self.all() & !1, Ordering::Release);
         self.set_some(segment);
         Some(segment * self.per_segment)
@@ -295,7 +305,7 @@ impl Frames {
     fn take_from(&self, segment: u32) -> Option<u32> {
         let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
         let word = self.free.word(segment as usize);
-        // Acquire pairs with the Release in `give`: what others read there has been read.
+        // Acquire pairs with the Release in `give`: former holders have read what they read there.
         let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
         Some(segment * self.per_segment + free.trailing_zeros())
     }
@@ -312,8 +322,8 @@ impl Frames {
             }
             return;
         }
-        // All free: whoever empties the word owns the segment. Acquire pairs with the other
-        // holders' Release.
+        // All frames are free: whoever empties the word owns the segment. Acquire pairs with the
+        // Release above of all who gave frames back.
         let empty = word.compare_exchange(self.all(), 0, Ordering::AcqRel, Ordering::Relaxed);
         if empty.is_ok() {
             self.none_left(segment);
@@ -323,13 +333,14 @@ impl Frames {
 
     fn set_some(&self, segment: u32) {
         let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
-        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with `none_left`
+        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with the fence in `none_left`
     }
 
     fn none_left(&self, segment: u32) {
         let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
         self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
-        // a frame given back meanwhile is seen here, or its giver sets the bit after us
+        // Either this thread sees a frame that another gives back meanwhile, or the other sets the
+        // bit after this thread cleared it.
         fence(Ordering::SeqCst);
         let free = self.free.word(segment as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {
@@ -349,7 +360,7 @@ mod tests {
     use std::{cell::Cell, sync::Arc};
 
     thread_local! {
-        /// Steps from a frame to the next that this thread has taken.
+        /// Calls of `next` on this thread.
         pub(super) static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -412,7 +423,7 @@ mod tests {
                 reads += 1;
             }
             assert!(read == expected, "by {step}");
-            // One for each piece asked for, one for each frame passed.
+            // One step for each piece asked for, and one for each frame passed.
             assert_eq!(STEPS.get() - before, reads + frames.len(), "steps in {reads} reads");
         }
         assert_eq!(memory.release(frames[0]), 40);
@@ -449,7 +460,7 @@ mod under_loom {
         builder.check(test);
     }
 
-    /// A value of two frames, not published.
+    /// Builds a chain of two frames, not published.
     fn draft(memory: &Memory) -> Option<u32> {
         let first = memory.take_frame(0)?;
         let Some(second) = memory.take_frame(0) else {
@@ -469,7 +480,8 @@ mod under_loom {
             let reader = {
                 let (memory, linked) = (memory.clone(), linked.clone());
                 thread::spawn(move || {
-                    // As a lookup does: hold, then look whether it is linked still.
+                    // As a lookup does: it takes a reference, and then asks whether the item is
+                    // still linked.
                     let head = linked.load(Ordering::Acquire);
                     if head != NONE && memory.hold(head) {
                         if linked.load(Ordering::Acquire) == head {
@@ -490,8 +502,8 @@ mod under_loom {
         });
     }
 
-    /// A frame that comes back while another column finds its segment without one, and says so, is
-    /// there for whoever looks next.
+    /// One column finds a segment without free frames and clears its hint, while another gives a
+    /// frame of it back. Whoever looks next finds that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

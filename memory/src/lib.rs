@@ -1,10 +1,10 @@
-//! Every byte lives here: the region, its segments, frames for large values, and quiescence.
+//! The memory of a store: the region, its segments, frames for large values, and quiescence.
 //!
 //! Where: below the store, which decides what lies where; nothing here knows a key.
-//! Invariant: memory is handed out once at a time, and reused only when nobody can still be reading
-//! it.
-//! Source: the paper's section 4.1.3 (huge-page slabs, per-core caches), with segments in place of
-//! slabs.
+//! Invariant: memory has one owner at a time, and is reused only when nobody can still read what
+//! was there before.
+//! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
+//! place of slabs.
 
 pub mod frames;
 pub mod limit;
@@ -16,12 +16,12 @@ pub mod segments;
 pub mod sync;
 pub mod words;
 
-/// Asks the processor to bring the line at `at` near; any address will do.
+/// Has the processor fetch the cache line of `at`, which may be any address.
 #[inline]
 #[allow(unsafe_code, reason = "a prefetch instruction")]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing architecturally and never faults.
+    // SAFETY: a prefetch is a hint: it changes no register and no memory, and never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }

@@ -1,9 +1,9 @@
-//! The limit: how much of a store's memory may be in use, changed while it serves.
+//! The limit: how many segments of a store may be in use, changed while the store serves.
 //!
-//! Where: `cache_memlimit` sets it; whoever makes room, and background work, bring the segments in
-//! use towards it.
-//! Invariant: what is withheld has given its memory back to the system. A segment keeps its size
-//! and its place in the address space; only how many there are changes.
+//! Where: `cache_memlimit` sets it. A column that makes room, and background work, adjust the number
+//! of segments towards it.
+//! Invariant: the memory of a withheld segment is the system's. Segments keep their size and their
+//! addresses; only their number changes.
 
 #![allow(unsafe_code, reason = "gives memory back")]
 
@@ -12,53 +12,55 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Segments taken out of use, or taken back, in one go: each is a call to the system or little.
+/// Most segments that one call withholds or frees again; each takes at most one system call.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
-    /// Lets `segments` be in use from now on. More are there at once; fewer are when they have been
-    /// emptied.
+    /// Lets `segments` be in use from now on. If that is more than before, `adjust` adds them at
+    /// once; if it is fewer, segments must be emptied first.
     ///
     /// # Errors
-    /// More than there is address space for.
+    /// There is not address space for as many.
     pub fn allow(&self, segments: u32) -> io::Result<()> {
         if segments > self.segments.count_max() {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         }
-        self.allowed.store(segments, Ordering::Relaxed); // a number by itself
+        // Relaxed, paired with the load in `allowed`: the number orders nothing.
+        self.allowed.store(segments, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How many segments may be in use.
+    /// The number of segments that may be in use.
     #[inline]
     #[must_use]
     pub fn allowed(&self) -> u32 {
-        self.allowed.load(Ordering::Relaxed) // a number by itself
+        self.allowed.load(Ordering::Relaxed) // as in `allow`
     }
 
-    /// How many may be in use when there is room for `bytes`, at most.
+    /// The number of whole segments in `bytes`.
     #[must_use]
     pub fn segments_of(&self, bytes: usize) -> u32 {
         let segments = bytes.min(REGION_BYTES_MAX) / self.region.segment_bytes() as usize;
         u32::try_from(segments).unwrap_or(u32::MAX)
     }
 
-    /// How many are in use or free to be used.
+    /// The number of segments that are not withheld.
     #[inline]
     #[must_use]
     pub fn present(&self) -> u32 {
         self.segments.count().saturating_sub(self.segments.withheld())
     }
 
-    /// How many more there are than may be.
+    /// The number of segments that are present but no longer allowed.
     #[inline]
     #[must_use]
     pub fn excess(&self) -> u32 {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Brings those that are present towards those allowed, by a few: from the free ones beyond
-    /// `keep`, and to them. True: they are as many, or nothing can be done now.
+    /// Adjusts the number of segments present towards the number allowed, by a few: withholds free
+    /// segments, as long as more than `keep` are free, or adds free ones. True if the numbers are
+    /// equal now, or nothing can be done at present.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -83,23 +85,24 @@ impl Memory {
         true
     }
 
-    /// Takes a free segment, if more than `keep` of them are free, and gives its memory back.
+    /// Takes a free segment, if more than `keep` are free, and gives its memory back to the system.
     pub fn take_without_memory(&self, keep: u32) -> Option<u32> {
         let segment = self.segments.take_cold(keep)?;
         self.give_memory_back(segment);
         Some(segment)
     }
 
-    /// Of a segment that the caller has taken off the free ones.
+    /// Gives the memory of a segment back to the system. The caller has taken the segment off the
+    /// free list.
     fn give_memory_back(&self, segment: u32) {
-        // SAFETY: a segment off the free list is nobody's but the caller's, and who opens it later,
-        // or cuts it into frames, relies on none of its bytes.
+        // SAFETY: a segment off the free list is the caller's alone. Whoever opens it later, or cuts
+        // it into frames, relies on none of its bytes.
         unsafe { self.region.give_back(segment) };
         self.segments.get(segment).set_untouched();
     }
 
-    /// Gives back the memory of a free segment that has some, if more than `keep` are free. False:
-    /// as few are.
+    /// Gives the memory of a free segment back to the system, of a populated one if there is any.
+    /// False if no more than `keep` segments are free.
     pub fn cool_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take(keep) else { return false };
         self.give_memory_back(segment);
@@ -107,25 +110,23 @@ impl Memory {
         true
     }
 
-    /// Has all free segments become memory, and keeps what segments are in use from being swapped
-    /// out from now on.
+    /// Populates and locks all free segments, and from now on locks every segment that is used.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for them.
     pub fn lock(&self) -> io::Result<()> {
         self.region.lock()?;
         while self.populate_one(0)? {}
         Ok(())
     }
 
-    /// Has a free segment that is no memory yet become such, if more than `keep` are free. False:
-    /// there is none.
+    /// Populates a free segment, if more than `keep` are free. False if none can be populated.
     ///
     /// # Errors
-    /// The system has no memory for it.
+    /// The region is locked, and the system has no memory for the segment or refuses to lock it.
     pub fn populate_one(&self, keep: u32) -> io::Result<bool> {
         let Some(segment) = self.segments.take_fresh(keep) else { return Ok(false) };
-        // SAFETY: a segment off the free list is nobody's but ours.
+        // SAFETY: a segment off the free list is this call's alone.
         let populated = unsafe { self.region.populate(segment) };
         if populated.is_ok() {
             self.segments.get(segment).touch(self.region.segment_bytes());
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_memory_already_is_taken_first_and_the_last_given_before_others() {
+    fn populated_segments_are_taken_first_and_the_one_freed_last_before_others() {
         let memory = Memory::new(1 << 20, 1, 1).expect("address space");
         let segments = &memory.segments;
         assert_eq!((segments.free(), segments.fresh(), segments.warm()), (128, 128, 0));
@@ -153,14 +154,14 @@ mod tests {
         let there = [segments.take(0), segments.take(0), segments.take(0), segments.take(0)];
         assert_eq!(there, [Some(2), Some(3), Some(1), Some(0)]);
         assert_eq!((segments.fresh(), segments.warm()), (124, 0));
-        // One whose memory is to go is rather one that has none.
+        // To withhold, a segment without memory is taken first.
         segments.give(1);
         assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
         assert!(!memory.populate_one(124).unwrap(), "as few are free as are to be kept");
     }
 
     #[test]
-    fn what_is_populated_is_resident_and_keeps_its_contents() {
+    fn a_populated_segment_is_resident_and_keeps_its_contents() {
         let memory = Memory::new(1 << 20, 1, 1).expect("address space");
         // SAFETY: the segment is this test's alone.
         unsafe { memory.region.at(memory.region.start(0)).write(7) };
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_segments_go_as_they_come_free_and_more_are_there_at_once() {
+    fn a_lower_limit_withholds_segments_as_they_come_free_and_a_higher_one_adds_at_once() {
         let memory = Memory::new(1 << 20, 16, 1).expect("address space");
         let taken: Vec<u32> = (0..124).filter_map(|_| memory.segments.take(0)).collect();
         memory.allow(16).expect("fewer");
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withheld_has_given_its_memory_back() {
+    fn a_withheld_segment_has_given_its_memory_back() {
         let memory = Memory::new(1 << 20, 16, 1).expect("address space");
         for segment in 0..128 {
             // SAFETY: free, and this test's alone.

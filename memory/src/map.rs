@@ -1,9 +1,9 @@
-//! Address space from the system: reserved at once, backed by memory as it is touched.
+//! Address space from the system: reserved at once, backed by memory page by page as it is touched.
 //!
 //! Where: under the region of segments and the index's words.
 //! Invariant: a `Map` is private, readable and writable, zero where never written, and at one
-//! address from `new` to `drop`. What is given back is whole pages of the system's, so that
-//! nothing beside it goes.
+//! address from `new` to `drop`. Only whole pages go back to the system, so that no byte beside the
+//! range given back changes.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -12,10 +12,11 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Huge pages on x86-64; mappings are aligned to it so that the kernel may use them.
+/// Bytes of a huge page on x86-64. Mappings are aligned to it, so that the kernel may use such
+/// pages.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Bytes of the system's pages: what memory is given back by.
+/// Bytes of the system's pages.
 #[must_use]
 pub fn page_bytes() -> usize {
     #[cfg(debug_assertions)]
@@ -25,8 +26,8 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Has maps that this thread makes from now on go by larger pages than the system's: what tests
-/// plant where there are none.
+/// Has the maps that this thread makes from now on assume pages of `bytes`. For tests on systems
+/// that do not have such pages.
 #[cfg(debug_assertions)]
 pub fn plant_page_bytes(bytes: usize) {
     planted::set(bytes);
@@ -56,56 +57,59 @@ pub struct Map {
     bytes: usize,
     page_bytes: usize,
     mapped: (NonNull<u8>, usize),
-    /// What is in use of it is locked, and so kept from being swapped out.
+    /// Pages in use are locked: the system does not swap them out.
     is_locked: AtomicBool,
 }
 
-// SAFETY: a `Map` is only an address range; whoever reads or writes through `base` proves for
-// himself that it is synchronised.
+// SAFETY: a `Map` owns an address range, which any thread may use and unmap. Whoever reads or
+// writes through `base` proves that the accesses are synchronised.
 unsafe impl Send for Map {}
-// SAFETY: as for Send; no method of `Map` itself reads or writes the mapped bytes.
+// SAFETY: as for Send. The methods that write to mapped bytes or discard them, `populate` and
+// `give_back`, are unsafe and have the caller prove that nobody else uses the range.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, to be backed by small pages; aligned to a huge page, if it can hold one.
+    /// Reserves `bytes`, aligned to a huge page if they hold one, and backed by small pages unless
+    /// `want_huge` asks for others.
     ///
     /// # Errors
-    /// The system's, when it refuses the address space.
+    /// The system refuses the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page_bytes = page_bytes();
         let align = if bytes < HUGE_BYTES { page_bytes } else { HUGE_BYTES };
-        // The system aligns to its own pages.
+        // The system aligns to its pages, so this much more suffices to align to `align`.
         let more = align - rustix::param::page_size().min(align);
         let length = bytes.max(1).checked_next_multiple_of(page_bytes).ok_or_else(too_much)?;
         let whole = length.checked_add(more).ok_or_else(too_much)?;
         let (prot, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, prot, flags)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(too_much)?;
         let skip = start.as_ptr().align_offset(align);
-        // SAFETY: `skip` is `more` at most, and the mapping is `length + more` long.
+        // SAFETY: `skip` is at most `more`, and the mapping has `length + more` bytes.
         let base = unsafe { start.add(skip) };
-        // SAFETY: the same, from the other end.
+        // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // What is not needed counts where address space is limited.
+        // What alignment skips is unmapped, for it counts where address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
         let is_locked = AtomicBool::new(false);
         let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked };
-        // Else the kernel, in time, makes whole huge pages of what was given back in part.
+        // Else the kernel may in time back a range with huge pages although parts of it were given
+        // back.
         map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
 
-    /// Its first byte.
+    /// The address of the first byte.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Its length.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -117,66 +121,67 @@ impl Map {
         self.page_bytes
     }
 
-    /// Asks for huge pages under the first `bytes`. A wish: kernels without them ignore it.
+    /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores it.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
     }
 
     fn advise(&self, bytes: usize, advice: Advice) {
         let bytes = bytes.min(self.bytes);
-        // SAFETY: the range is ours, and what is advised here, the size of pages, changes no
+        // SAFETY: the range lies in this mapping, and advice about the size of pages changes no
         // contents.
         let advised = unsafe { madvise(self.base.as_ptr().cast(), bytes, advice) };
-        // Not granted is as good as not asked.
+        // Refused advice only costs speed.
         let _ = advised;
     }
 
-    /// Gives the memory behind a range back to the system; what of it is whole pages reads as zero
-    /// afterwards, and the rest stays.
+    /// Gives the whole pages of a range back to the system: they read as zero afterwards. The rest of
+    /// the range stays as it is.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
     pub unsafe fn give_back(&self, at: usize, bytes: usize) {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // The system rounds a length up, and what lies behind it would go too.
+        // Whole pages only: the system rounds a length up, and would discard bytes behind the range.
         let from = at.next_multiple_of(self.page_bytes);
         let to = (at + bytes) / self.page_bytes * self.page_bytes;
         if from >= to {
             return;
         }
-        // SAFETY: within the mapping.
+        // SAFETY: `from` is below `to`, which is at most `self.bytes`.
         let start = unsafe { self.base.as_ptr().add(from).cast() };
         if self.is_locked() {
-            // SAFETY: whole pages of the mapping (checked above); no contents change. Not done,
-            // what follows is refused, and the memory stays ours.
+            // If this fails, the system refuses the call below too, and the memory stays.
+            // SAFETY: the range lies in the mapping, and the call changes no contents.
             let _ = unsafe { munlock(start, to - from) };
         }
-        // SAFETY: as above, within what the caller vouches that nobody uses.
-        let given = unsafe { madvise(start, to - from, Advice::LinuxDontNeed) };
-        let _ = given;
+        // If the system refuses, the memory stays, which only costs memory.
+        // SAFETY: the range lies in the caller's range, which nobody uses.
+        let _ = unsafe { madvise(start, to - from, Advice::LinuxDontNeed) };
     }
 }
 
 impl Map {
-    /// Has a range become memory, its contents as they are; locked, where the map is.
+    /// Populates a range: has the system back it with memory. Its contents stay; if the map is
+    /// locked, so is the range.
     ///
-    /// Each page is touched: to have the system populate all of the range (`MADV_POPULATE_WRITE`)
-    /// holds the lock of all the process's mappings, and a column that maps memory meanwhile would
-    /// wait for this thread to be run.
+    /// This touches page by page. The system could populate the whole range in one call
+    /// (`MADV_POPULATE_WRITE`), but would hold the lock of the process's address space meanwhile:
+    /// if this thread were preempted, a column that maps memory would wait for it.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile.
     ///
     /// # Errors
-    /// It is to be locked, and the system has no memory for it, or does not allow it.
+    /// The map is locked, and the system has no memory for the range or refuses to lock it.
     pub unsafe fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
         if self.is_locked() {
             return self.lock(at, bytes);
         }
         let start = self.start_of(at, bytes);
         for page in (0..bytes).step_by(self.page_bytes) {
-            // SAFETY: in the range, which is the caller's alone; it is mapped, so any byte there
-            // may be read and written.
+            // SAFETY: the byte lies in the range, which is mapped readable and writable, and which
+            // nobody else uses, by the caller's contract.
             unsafe {
                 let byte = start.add(page);
                 byte.write_volatile(byte.read_volatile());
@@ -185,42 +190,46 @@ impl Map {
         Ok(())
     }
 
-    /// Is what is in use of it locked?
+    /// True if ranges are locked when they are populated.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.is_locked.load(Ordering::Relaxed) // set before others know the map, or told late
+        // Relaxed, paired with the stores in `lock` and `lock_no_more`: the flag orders nothing, and
+        // a thread that sees it late leaves a page unlocked.
+        self.is_locked.load(Ordering::Relaxed)
     }
 
-    /// Locks a range, which becomes memory, contents as they are; and from now on what else becomes
-    /// memory by `populate`, until it is given back.
+    /// Populates and locks a range, and from now on locks every range that `populate` gets, until
+    /// the range is given back.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for the range.
     pub fn lock(&self, at: usize, bytes: usize) -> io::Result<()> {
-        // SAFETY: the range lies in the mapping (checked there); no contents change.
+        // SAFETY: `start_of` has checked that the range lies in the mapping; the call changes no
+        // contents.
         unsafe { mlock(self.start_of(at, bytes).cast(), bytes)? };
         self.is_locked.store(true, Ordering::Relaxed); // as in `is_locked`
         Ok(())
     }
 
-    /// What becomes memory from now on is not locked.
+    /// From now on, ranges are not locked when they are populated.
     pub fn lock_no_more(&self) {
         self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
-    /// Has what will be touched of a range be locked then, where the map is.
+    /// If the map is locked, has the pages of a range be locked as they are touched.
     pub fn admit(&self, at: usize, bytes: usize) {
         if self.is_locked() {
             let start = self.start_of(at, bytes);
-            // SAFETY: as in `lock`. Refused, it is used all the same, as all is without a lock.
+            // If the system refuses, the range is used without being locked.
+            // SAFETY: as in `lock`.
             let _ = unsafe { mlock_with(start.cast(), bytes, MlockFlags::ONFAULT) };
         }
     }
 
     fn start_of(&self, at: usize, bytes: usize) -> *mut u8 {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // SAFETY: the range lies in the mapping.
+        // SAFETY: `at` is at most the mapping's length, by the assertion above.
         unsafe { self.base.as_ptr().add(at) }
     }
 }
@@ -231,11 +240,11 @@ impl Drop for Map {
     }
 }
 
-/// Gives back address space of ours that nobody holds a pointer into: the owner is gone, or never
-/// handed it out.
+/// Unmaps a range that `Map::new` mapped. Nobody holds a pointer into it: `new` unmaps what it does
+/// not hand out, and `drop` all of a map, whose users have gone.
 fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
-        // SAFETY: within what `new` mapped; as said above.
+        // SAFETY: `new` mapped the range, and nobody uses it, as said above.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
@@ -245,7 +254,7 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
 mod tests {
     use super::*;
 
-    /// What the kernel was told of the mapping that holds `address`.
+    /// The flags, in the kernel's letters, of the mapping that contains `address`.
     fn flags_at(address: usize) -> Option<String> {
         let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let mut here = false;
@@ -261,7 +270,7 @@ mod tests {
         None
     }
 
-    /// The page sizes that arm64 has, planted in turn: this machine's may be neither.
+    /// With arm64's page sizes, which this machine may not have.
     #[test]
     #[cfg(debug_assertions)]
     fn whole_pages_inside_a_range_are_given_back_and_nothing_beside_it() {

@@ -1,113 +1,120 @@
-//! Faults planted on purpose, a line or two each, to see that the tests catch them.
+//! Faults planted on purpose, a line or two of code each, to see that the tests catch them.
 //!
-//! Where: in a build with `--cfg plant`, which is a test's; the environment variable
-//! `HYPOSTYLE_PLANT` names the one that is planted in this process. In any other build `is` says
-//! no, and the compiler leaves nothing of it.
-//! Invariant: each fault breaks what its line here says, and is caught by the tests named behind
-//! it, the soonest first: `KIND CRATE FILE FILTER`, as `tests/plant` reads them.
+//! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
+//! fault that is planted in the process. In any other build `is` is constantly false, and the
+//! compiler removes the faults.
+//! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
+//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
-/// Each with what it breaks, and with the tests to ask first.
+/// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
+/// fault's name, and the tests to run first.
 macro_rules! faults {
     ($($(#[doc = $breaks:literal])+ $name:ident: $($tests:literal)+,)+) => {
-        /// What may be planted.
+        /// A fault that may be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault {
             $($(#[doc = $breaks])+ $name,)+
         }
 
-        /// All, by name.
+        /// All faults, by name.
         #[cfg(plant)]
         const FAULTS: &[(&str, Fault)] = &[$((stringify!($name), Fault::$name),)+];
     };
 }
 
 faults! {
-    /// A free list's head keeps its count: a stalled pop takes an old head for the new one.
+    /// The head of a list of segments does not count its changes: a stalled pop takes a head that
+    /// was popped and pushed again for an unchanged one.
     FreeTagKept: "loom memory lib segments",
-    /// A retired segment is free before all columns have passed a quiescent point.
+    /// A retired segment is freed before all columns have passed a quiescent point.
     LimboNotWaited: "plain store pressure a_hit_in_hand",
-    /// One segment more is taken than leaves as many free as are to be kept.
+    /// A segment is taken although that leaves one free segment fewer than `keep`.
     KeepOffByOne: "plain memory lib limit",
     /// A sealed segment is drained before all that was reserved in it is committed.
     UncommittedDrained: "loom memory lib segments",
-    /// Who shortens a life does not wait for its store before he looks what a walk has reset.
+    /// A column that shortens an item's life lowers the segment's earliest exptime without a fence:
+    /// a walk may reset that exptime later and still read the item's old one.
     ShortenedUnfenced: "loom memory lib segments",
-    /// A column reads on before its quiescent point is announced.
+    /// A column may read before other threads see its quiescent point.
     PassUnfenced: "loom memory lib quiescence",
-    /// A chain that has no reference left is held.
+    /// A reader gets a reference to a chain that has none left.
     EmptyChainHeld: "plain memory lib frames" "loom memory lib frames",
-    /// A frame given back while the segment's hint goes out is forgotten.
+    /// A frame given back while the segment's hint is cleared is not found again.
     FrameHintLost: "loom memory lib frames",
     /// A lookup that missed does not compare the group's version.
     VersionNotCompared: "loom store lib index::tests::under_loom::a_step_hides",
-    /// Nor, when it locks a group or missed, whether the key's address is another by now.
+    /// A lookup that missed, or that locked a group, does not check whether the index's width has
+    /// changed and the key has another address.
     WidthNotCompared: "loom store lib index::tests::under_loom::a_group",
-    /// What was read is not compared with the slot afterwards.
+    /// A reader does not check whether the slot has changed since it read the item.
     UnchangedNotAsked: "loom store lib index::tests::under_loom::a_copy",
-    /// It is, but may be read after it.
+    /// A reader checks the slot without a fence: it may read the item after the check.
     UnchangedUnfenced: "loom store lib index::tests::under_loom::a_copy",
-    /// Rewriting in place does not say that it is under way.
+    /// A rewrite in place does not set the slot's busy bit.
     BusyNotSet: "loom store lib index::tests::under_loom::a_copy",
-    /// It goes on at the last version, whose successor is the first.
+    /// An item is rewritten in place although the slot's version is the last one, whose successor
+    /// is the first one again.
     LastVersionRewritten: "plain store basics a_working_set",
     /// A group's version stays even while its slots move.
     VersionStaysEven: "loom store lib index::tests::under_loom::a_removal",
-    /// A line does not tell that something at home there is elsewhere.
+    /// A line does not note that an item at home there has its slot in another line.
     SpillNotNoted: "plain store lib index",
-    /// A chain of overflow lines loses what is behind a line that is given back.
+    /// When an overflow line is given back, the lines behind it in its chain are lost.
     ChainCut: "plain store lib index",
-    /// The overflow lines' free list keeps its count, as `FreeTagKept`.
+    /// The free list of overflow lines does not count changes of its head, as in `FreeTagKept`.
     OverflowTagKept: "loom store lib index::overflow",
-    /// The index's memory beyond its width goes back while columns may read it.
+    /// The memory of lines beyond the index's width goes back while columns may read it.
     GivenBackAtOnce: "plain store lib index",
-    /// The index contracts under a pass.
+    /// The index contracts while a pass goes through it.
     ContractedInPass: "loom store lib index::tests::under_loom::a_pass",
-    /// A hit writes the slot even if nothing changes.
+    /// A hit writes the slot even if its use counter is saturated.
     SaturatedWritten: "shuttle store lib shared_writes",
-    /// A drain goes on when the lock says that what it took for dead is alive.
+    /// A drain drops an item that it took for dead, although the item proves alive under the lock.
     DrainDropsTheLiving: "plain store stress clocks",
-    /// A walk ends halfway, and its segment is retired.
+    /// A segment is retired although its walk ended halfway.
     RetiredHalfway: "plain store basics a_working_set",
     /// An item lives one second longer than its exptime.
     ExpiryOneLate: "plain store basics items_expire",
-    /// A flush takes what was stored up to the second before.
+    /// A flush takes effect one second late.
     FlushOneLate: "plain store basics flushes",
     /// The flush word is read and written in two steps.
     FlushInTwoSteps: "loom store lib flush",
-    /// The calendar has a segment due a second late.
+    /// The calendar has a segment due one second late.
     DueOneLate: "plain store lib calendar",
-    /// What was noted of a segment while it was walked, and passed over by a look, is forgotten.
+    /// A due second noted during a walk of the segment, which the calendar passed over meanwhile, is
+    /// lost.
     DueUnannounced: "plain store lib calendar",
-    /// A segment that a pass has left uncounted is sealed again as any other.
+    /// A segment that a pass has left uncounted is sealed again like any other.
     PassForgotten: "plain store expiry what_dies_together",
-    /// A segment is not told that one of its items lives longer than any other.
+    /// The latest exptime of a segment is not raised when an item's life is prolonged.
     LifeNotProlonged: "plain store expiry a_life_prolonged",
-    /// What was flushed is moved among what was stored after it.
+    /// A flushed item is moved into a segment of items stored after the flush.
     FlushedMoved: "plain store lib verdict",
-    /// A condition that held before the lock is not asked again under it.
+    /// A verb's condition that held before the lock is not checked again under it.
     ConditionNotAskedAgain: "plain store stress sums::under_each_policy::every_acknowledged_cas",
-    /// Nor the number that arithmetic began with.
+    /// `incr` does not check under the lock that the number it read is still the item's.
     NumberNotCompared: "shuttle store explore with_room_for",
-    /// Nor the value that an extension in frames was made from.
+    /// `append` of a value in frames does not check under the lock that the value it read is still
+    /// the item's.
     ExtensionNotCompared: "plain store stress sums::under_each_policy::every_acknowledged_append",
-    /// A column goes on with its CAS uniques though the item has a later one.
+    /// A column uses the next CAS unique of its own although the item has a later one.
     CasBlockKept: "plain store stress sums::under_each_policy::every_acknowledged_cas",
-    /// The frame whose bytes go into the log stays in the chain.
+    /// The last frame of a value stays in the chain although its bytes go into the log.
     RestChained: "plain store basics a_draft",
-    /// Frames of a value given up count as arriving for ever.
+    /// Frames of a value given up are counted as arriving for ever.
     InFlightKept: "plain store basics a_pinned",
-    /// An item that a lookup finds dead keeps its frames.
+    /// A lookup that finds an item dead does not release the item's frames.
     FramesKept: "plain store expiry frames_of",
-    /// It stays counted in the index.
+    /// A lookup that finds an item dead leaves the item counted in the index.
     ItemStaysCounted: "plain store contraction what_lookups",
-    /// A walk that cannot go on keeps its right to drain.
+    /// A walk that cannot go on does not give back its token, its right to drain.
     TokenKept: "plain store limit large_values",
-    /// The ghost is told the wrong queue.
+    /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
 }
 
-/// Is this fault planted?
+/// True if this fault is planted.
 #[cfg(not(plant))]
 #[inline(always)]
 #[must_use]
@@ -115,14 +122,14 @@ pub const fn is(_: Fault) -> bool {
     false
 }
 
-/// Is this fault planted?
+/// True if this fault is planted.
 ///
 /// # Panics
-/// `HYPOSTYLE_PLANT` names none.
+/// `HYPOSTYLE_PLANT` names no fault.
 #[cfg(plant)]
 #[must_use]
 pub fn is(fault: Fault) -> bool {
-    // The standard library's: which fault is planted is no part of what loom and shuttle explore.
+    // The standard library's type, for loom and shuttle need not explore which fault is planted.
     static PLANTED: std::sync::OnceLock<Option<Fault>> = std::sync::OnceLock::new();
     let planted = || {
         let name = std::env::var("HYPOSTYLE_PLANT").ok()?;

@@ -1,18 +1,18 @@
-//! Quiescence: when may memory that a reader might still look at be reused?
+//! Quiescence: when memory that columns may still read can be reused.
 //!
-//! Where: every column announces a quiescent point once per loop and is offline while it sleeps;
-//! the store retires a segment and reuses it once all columns have passed one since.
-//! Invariant: memory retired at epoch `e` is reused only after every column that was online has
-//! announced an epoch `>= e`, and a column's announcement precedes all its later reads.
-//! Source: quiescent-state-based reclamation (Hart et al., 2007); the paper's section 4.2.2 needs
-//! the same of its delete markers.
+//! Where: every column announces a quiescent point once per loop, and is offline while it sleeps.
+//! The store retires a segment and reuses it when every column has passed a quiescent point since.
+//! Invariant: memory retired at epoch `e` is reused only after every column that is online has
+//! announced an epoch of at least `e`; a column's announcement precedes all its later reads.
+//! Source: quiescent-state-based reclamation (Hart et al., 2007); the KV-Cache paper, section
+//! 4.2.2, needs the same for its delete markers.
 
-#![allow(unsafe_code, reason = "what callers promise")]
+#![allow(unsafe_code, reason = "callers promise to use no reference any more")]
 
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU64, Line, Ordering, fence};
 
-/// What an offline column announces: it reads nothing.
+/// The epoch that an offline column announces: it reads nothing.
 const OFFLINE: u64 = 0;
 
 /// The epochs of a fixed number of columns.
@@ -27,7 +27,7 @@ pub struct Quiescence {
 }
 
 impl Quiescence {
-    /// For columns `0..columns`, all of them offline.
+    /// For columns `0..columns`, all offline.
     #[must_use]
     pub fn new(columns: usize) -> Self {
         let column = || Line(AtomicU64::new(OFFLINE));
@@ -41,26 +41,26 @@ impl Quiescence {
         }
     }
 
-    /// The column holds no reference any more, and is about to read again.
+    /// Announces a quiescent point: the column holds no reference into the store. It may read again
+    /// after this call.
     ///
     /// # Safety
-    /// Nothing that the column has read of what may be retired is used after this call, by whatever
-    /// thread.
+    /// No thread uses after this call what the column has read from memory that may be retired.
     pub unsafe fn pass(&self, column: usize) {
-        // Acquire pairs with the AcqRel of `retire`: having read epoch e, this column sees every
-        // unlink that came before e's retirement.
+        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees all that
+        // was unlinked before the call of `retire` that returned `e`.
         let now = self.epoch.load(Ordering::Acquire);
-        // Release pairs with the Acquire in `passed`: all reads of this column's last round come
-        // before it.
+        // Release pairs with the Acquire in `passed`: all reads that this column has made come
+        // before the reuse.
         self.columns[column].store(now, Ordering::Release);
-        // Pairs with the fence in `passed`: either `passed` sees this announcement, or the reads
-        // that follow here see what was unlinked before that fence.
+        // Pairs with the fence in `passed`: either `passed` sees this announcement, or this column's
+        // later reads see what was unlinked before that fence.
         if !plant::is(Fault::PassUnfenced) {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// The column reads nothing until it calls `pass` again.
+    /// Announces that the column reads nothing until it calls `pass` again.
     ///
     /// # Safety
     /// As `pass`.
@@ -69,19 +69,20 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// The epoch that all columns must pass before what the caller unlinked may be reused.
+    /// Begins a new epoch. When all columns have announced it, what the caller unlinked before this
+    /// call may be reused.
     pub fn retire(&self) -> u64 {
-        // AcqRel: Release pairs with the Acquire of `pass`.
+        // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// From now on nobody is waited for: what tests of the tests plant, to see it caught.
+    /// Plants a fault: from now on `passed` is true at once. For a test that must catch it.
     #[cfg(debug_assertions)]
     pub fn plant_early_reuse(&self) {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// While `on`, nothing retired may be reused, as if a column were online and never passed.
+    /// While `on`, `passed` is false, as if one column were online and never passed.
     #[cfg(debug_assertions)]
     pub fn plant_stall(&self, on: bool) {
         self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
@@ -90,12 +91,12 @@ impl Quiescence {
     /// How many columns are online.
     #[must_use]
     pub fn online(&self) -> usize {
-        // Relaxed: a number to look at.
+        // Relaxed: for statistics; orders nothing.
         let offline = |column: &&Line<AtomicU64>| column.load(Ordering::Relaxed) == OFFLINE;
         self.columns.len() - self.columns.iter().filter(offline).count()
     }
 
-    /// Has every online column announced `epoch` or a later one?
+    /// True if every column is offline or has announced `epoch` or a later one.
     #[must_use]
     pub fn passed(&self, epoch: u64) -> bool {
         #[cfg(debug_assertions)]
@@ -109,7 +110,7 @@ impl Quiescence {
         // Pairs with the fence in `pass`.
         fence(Ordering::SeqCst);
         self.columns.iter().all(|column| {
-            // Acquire pairs with the Release stores of `pass` and `offline`.
+            // Acquire pairs with the Release in `pass` and in `offline`.
             let announced = column.load(Ordering::Acquire);
             announced == OFFLINE || announced >= epoch
         })
@@ -159,12 +160,12 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// What is behind the link: reused while a reader looks at it, loom reports a race.
+        /// What `linked` leads to. If it is reused while a reader reads it, loom reports a race.
         memory: UnsafeCell<u32>,
     }
 
     fn read(shared: &Shared) {
-        // Acquire pairs with nothing: what is read was written before the threads began.
+        // Acquire pairs with nothing: the memory was written before the threads began.
         if shared.linked.load(Ordering::Acquire) {
             // SAFETY: for loom to judge.
             shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));

@@ -1,10 +1,9 @@
-//! The region: all memory of `-m`, cut into equal segments, addressed by offset. There is address
-//! space for more of them, as many times as `GROWTH_MAX` says.
+//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`). It has
+//! address space for more segments, so that `-m` may be raised while the server runs.
 //!
-//! Where: the log's items, and frames of large values, lie in it; the index names items by offset
-//! (`loc`), not by pointer.
-//! Invariant: offset 0 is never an item's (an empty slot is 0 too, but slots carry a non-zero tag),
-//! and `segment = loc / segment_bytes`.
+//! Where: the log's items and the frames of large values lie in it; the index names an item by its
+//! `loc`, not by a pointer.
+//! Invariant: a `loc` lies in the segment `loc / segment_bytes`.
 
 #![allow(unsafe_code, reason = "hands out raw addresses in the mapping")]
 
@@ -12,29 +11,29 @@ use crate::map::{Map, page_bytes};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// A region of medium size is cut into this many segments at most, and into more than half as many:
-/// so the segments that are open or half empty are a small part of it.
-const SEGMENTS: usize = 1024;
-/// A region of more than this size has segments of the largest size, so that each fills a huge
-/// page, however few segments that makes.
+/// A region of medium size is cut into at most this many segments, and into more than half as many:
+/// the few that are open or half empty are then a small part of it.
+const SEGMENTS_MAX: usize = 1024;
+/// A region of more than this size has segments of the largest size, however few, so that each
+/// fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
-/// A region of less than this size has half of `SEGMENTS`, each twice as large: a column that makes
-/// room then has fewer segments to choose from, and chooses less often.
+/// A region of less than this size has at most half of `SEGMENTS_MAX`: a column that makes room has
+/// fewer and larger segments to choose from, and chooses less often.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
-/// The smallest segment, unless a page is larger; and the smallest one of a region of more than
-/// `SMALL_BYTES_MAX`. (Under shuttle stores are smaller still, here and elsewhere, so that a few
-/// operations reach every limit.)
+/// Bytes of the smallest segment, unless a page is larger. (Under shuttle stores are smaller still,
+/// here and elsewhere, so that a few operations reach every limit.)
 const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
+/// Bytes of the smallest segment of a region of more than `SMALL_BYTES_MAX`.
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
-/// The largest segment: what a huge page holds.
+/// Bytes of the largest segment, a huge page.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
-/// Address space is wanted for so many times the memory that a region begins with.
+/// A region reserves address space for this many times the memory it begins with.
 const GROWTH: usize = 16;
-/// Locations have 40 bits.
+/// Bytes of the largest region: a `loc` has 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
-/// The smallest region.
+/// Bytes of the smallest region.
 pub const REGION_BYTES_MIN: usize = if cfg!(shuttle) { 64 << 10 } else { 1 << 20 };
 
 /// A region of `segments()` segments.
@@ -56,17 +55,17 @@ impl Region {
         if !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a store has 1 MiB to 1 TiB"));
         }
-        let part = |parts: usize| bytes.div_ceil(parts).next_power_of_two();
+        let cut_into = |segments: usize| bytes.div_ceil(segments).next_power_of_two();
         let segment_bytes = if bytes <= SMALL_BYTES_MAX {
             SEGMENT_BYTES_MIN
         } else if bytes < MEDIUM_BYTES_MIN {
-            part(SEGMENTS / 2).max(SEGMENT_BYTES_USUAL)
+            cut_into(SEGMENTS_MAX / 2).max(SEGMENT_BYTES_USUAL)
         } else if bytes <= MEDIUM_BYTES_MAX {
-            part(SEGMENTS)
+            cut_into(SEGMENTS_MAX)
         } else {
             SEGMENT_BYTES_MAX
         };
-        // Each is given back by itself.
+        // At least a page, so that each segment's memory can go back to the system by itself.
         let segment_bytes = segment_bytes.max(page_bytes().next_power_of_two());
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
@@ -74,26 +73,27 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Where a huge page holds several segments, the kernel would fill those given back again.
+        // Not for smaller segments: if a huge page held several, the kernel would give memory again
+        // to those whose memory went back.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
         Ok(Self { map, shift, segments, segments_max })
     }
 
-    /// Number of segments it begins with.
+    /// The number of segments that the region begins with.
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// Number of segments there is address space for.
+    /// The number of segments for which there is address space.
     #[must_use]
     pub fn segments_max(&self) -> u32 {
         self.segments_max
     }
 
-    /// Bytes of a segment, a power of two from 8 KiB to 2 MiB, and a page at least.
+    /// Bytes of a segment: a power of two from 8 KiB to 2 MiB, and at least a page.
     #[inline]
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
@@ -107,61 +107,61 @@ impl Region {
         u64::from(segment) << self.shift
     }
 
-    /// The segment an offset lies in.
+    /// The segment in which an offset lies.
     #[inline]
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "a loc is below 2^40, a segment 2^14 at least"
+        reason = "a loc is below 2^40, and a segment has at least 2^12 bytes"
     )]
     pub fn segment_of(&self, loc: u64) -> u32 {
         (loc >> self.shift) as u32
     }
 
-    /// The address of an offset. Whoever follows it proves that the bytes are his to read or write.
+    /// The address of an offset. Whoever reads or writes there proves that he may.
     ///
     /// # Panics
-    /// Outside the region's address space.
+    /// The offset lies outside the region's address space.
     #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits here; checked below")]
     pub fn at(&self, loc: u64) -> *mut u8 {
         assert!(loc < self.map.bytes() as u64, "loc outside the region");
-        // SAFETY: in bounds of the mapping, checked just above.
+        // SAFETY: within the mapping, by the assertion above.
         unsafe { self.map.base().as_ptr().add(loc as usize) }
     }
 
-    /// Gives a segment's memory back to the system: somebody else needs as much.
+    /// Gives a segment's memory back to the system; the segment reads as zero afterwards.
     ///
     /// # Safety
-    /// Nobody reads or writes the segment, and it stays unused until all of it is written anew.
+    /// Nobody reads or writes the segment meanwhile, and nobody relies on its contents.
     pub unsafe fn give_back(&self, segment: u32) {
         assert!(segment < self.segments_max, "segment outside the region");
-        // SAFETY: in bounds; the caller vouches for the rest.
+        // SAFETY: the caller's contract is that of `Map::give_back`.
         unsafe { self.map.give_back((segment as usize) << self.shift, 1 << self.shift) };
     }
 
-    /// Has all of a segment become memory, its contents as they are.
+    /// Populates all of a segment: has the system back it with memory. Its contents stay.
     ///
     /// # Safety
     /// Nobody reads or writes the segment meanwhile.
     ///
     /// # Errors
-    /// The system has no memory for it.
+    /// The region is locked, and the system has no memory for the segment or refuses to lock it.
     pub unsafe fn populate(&self, segment: u32) -> io::Result<()> {
         assert!(segment < self.segments_max, "segment outside the region");
-        // SAFETY: in bounds; the caller vouches for the rest.
+        // SAFETY: the caller's contract is that of `Map::populate`.
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
     }
 
-    /// Are the segments in use locked?
+    /// True if segments are locked when they are populated.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.map.is_locked()
     }
 
-    /// From now on segments that become memory are locked, and the first is so at once.
+    /// Locks the first segment, and from now on every segment when it is populated.
     ///
     /// # Errors
     /// The system refuses.
@@ -174,12 +174,13 @@ impl Region {
         self.map.lock_no_more();
     }
 
-    /// A segment that was given back may be used again.
+    /// Call it before a segment is used whose memory was given back: if the region is locked, the
+    /// segment's pages will be locked as they are touched.
     pub fn admit(&self, segment: u32) {
         self.map.admit((segment as usize) << self.shift, 1 << self.shift);
     }
 
-    /// Asks the processor to bring the line at `loc` near.
+    /// Has the processor fetch the cache line at `loc`.
     #[inline]
     pub fn prefetch(&self, loc: u64) {
         #[expect(
@@ -190,9 +191,9 @@ impl Region {
     }
 }
 
-/// For how many times its memory a region should have address space: for no more than once where
-/// that is scarce, by a limit of the process, or because the system promises no more memory than it
-/// has (`vm.overcommit_memory` is 2) and counts what is reserved.
+/// For how many times its memory a region should reserve address space. Only once if address space
+/// is scarce: if the process has a limit (RLIMIT_AS), or if the system counts reserved address space
+/// as memory in use (`vm.overcommit_memory` is 2).
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    fn a_segment_is_a_page_at_least_and_goes_without_its_neighbours() {
+    fn a_segment_is_at_least_a_page_and_its_memory_goes_back_without_its_neighbours() {
         for page in [16_u32 << 10, 64 << 10] {
             crate::map::plant_page_bytes(page as usize);
             for (megabytes, usual) in [(1, 8 << 10), (2, 8 << 10), (8, 16 << 10), (64, 64 << 10)] {

@@ -1,5 +1,5 @@
-//! The atomic types of everything lock-free in the store, swapped for loom's under `--cfg loom`,
-//! and under `--cfg shuttle` for such as let a scheduler choose who goes on.
+//! The atomic types of all lock-free code: the standard library's; loom's under `--cfg loom`; and
+//! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that goes on.
 //!
 //! Where: under every other file of this crate and under the store, so that loom and shuttle run
 //! the shipped source and not a model of it.
@@ -29,11 +29,11 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, thread::yield_now};
 
-/// Rounds of waiting for another thread before the processor is offered to it: it may not be
-/// running.
+/// Rounds of waiting for another thread after which this one yields the processor, for the other
+/// may not be running.
 const SPINS_MAX: u32 = 64;
 
-/// One round of waiting for another thread's few instructions; `rounds` counts them.
+/// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
 #[inline]
 pub fn wait_a_little(rounds: &mut u32) {
     *rounds += 1;
@@ -44,8 +44,8 @@ pub fn wait_a_little(rounds: &mut u32) {
     }
 }
 
-/// `bytes` bytes at `at` are about to be read or written by other means than these types: under
-/// shuttle, another thread may go on first.
+/// Call it before `bytes` bytes at `at` are read or written other than through these types. Under
+/// shuttle it is a scheduling point: another thread may go on first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -67,12 +67,13 @@ impl<T> std::ops::Deref for Line<T> {
     }
 }
 
-/// A number that one thread changes and any thread reads.
+/// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds. Only the thread that owns the number may: of two, one's addition would be lost.
+    /// Adds `more`. Only the thread that owns the counter may call this: if two threads added at
+    /// once, one addition would be lost.
     #[inline]
     pub fn add(&self, more: u64) {
         // Relaxed, paired with the load in `get`: the number orders nothing, and with one writer
@@ -80,19 +81,20 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Takes away, as `add` adds. Of a gauge that several threads keep, the sum is what counts.
+    /// Subtracts `less`, wrapping below 0. Where several threads keep a counter each of one gauge,
+    /// only the sum of the counters means something.
     #[inline]
     pub fn sub(&self, less: u64) {
         self.add(less.wrapping_neg());
     }
 
-    /// Sets it. Only the thread that owns the number may.
+    /// Sets the number. Only the thread that owns the counter may call this.
     #[inline]
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed); // as in `add`
     }
 
-    /// Reads.
+    /// Reads the number.
     #[inline]
     #[must_use]
     pub fn get(&self) -> u64 {

@@ -1,8 +1,8 @@
-//! A long array of atomic words in reserved address space: grows in place, never moves.
+//! A long array of atomic words in reserved address space, which never moves.
 //!
-//! Where: under the index (lines, group words, overflow lines).
-//! Invariant: a word is zero until first written, and its address never changes; memory is used
-//! only for pages that were touched.
+//! Where: under the index (lines, group words, overflow lines) and under frames.
+//! Invariant: a word is zero until first written, and its address never changes; only pages that
+//! were touched take memory.
 
 #[cfg(not(loom))]
 pub use mapped::Words;
@@ -24,8 +24,8 @@ mod mapped {
         lines: usize,
     }
 
-    // SAFETY: `base` points into `map`, which the struct owns; the words are atomics and may be
-    // shared.
+    // SAFETY: `base` points into `map`, which the struct owns, and the words are atomics, which
+    // threads may share.
     unsafe impl Send for Words {}
     // SAFETY: as for Send.
     unsafe impl Sync for Words {}
@@ -45,13 +45,13 @@ mod mapped {
         /// Word `at`.
         ///
         /// # Panics
-        /// Outside the array.
+        /// `at` is outside the array.
         #[inline]
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
             assert!(at < self.words, "word outside the array");
-            // SAFETY: in bounds (just checked), aligned (the map is page-aligned), alive as long as
-            // `self.map`, and only ever accessed as an atomic.
+            // SAFETY: in bounds, by the assertion above; aligned, for the map begins with a page;
+            // alive as long as `self.map`; and all accesses to it are atomic.
             unsafe { self.base.add(at).as_ref() }
         }
 
@@ -61,25 +61,26 @@ mod mapped {
             self.words
         }
 
-        /// Has it no words at all?
+        /// True if there may be no words.
         #[must_use]
         pub fn is_empty(&self) -> bool {
             self.words == 0
         }
 
-        /// Eight neighbouring words, a cache line.
+        /// The eight words of a cache line.
         ///
         /// # Panics
-        /// Outside the array.
+        /// `line` is outside the array.
         #[inline]
         #[must_use]
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
             assert!(line < self.lines, "line outside the array");
-            // SAFETY: as in `word`, for eight words; an array has its element's alignment.
+            // SAFETY: as in `word`, for each of the eight words, which lie in bounds by the
+            // assertion above; an array has the alignment of its elements.
             unsafe { self.base.add(line * 8).cast::<[AtomicU64; 8]>().as_ref() }
         }
 
-        /// Asks the processor to bring a line near.
+        /// Has the processor fetch a line.
         #[inline]
         pub fn prefetch(&self, line: usize) {
             crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
@@ -91,32 +92,32 @@ mod mapped {
             self.map.page_bytes()
         }
 
-        /// Gives memory back to the system, of byte `from` to byte `to` what is whole pages: the
-        /// words there are zero then, whoever looks.
+        /// Gives the whole pages from byte `from` to byte `to` back to the system: their words are
+        /// zero afterwards, for every thread.
         ///
         /// # Panics
-        /// Outside the array.
+        /// The range is outside the array.
         pub fn give_back(&self, from: usize, to: usize) {
             if from < to {
                 plain_access(self.base.as_ptr().cast::<u8>().wrapping_add(from), to - from, true);
-                // SAFETY: the range is in bounds, which is asserted there. The words are atomics,
-                // whose readers and writers bear any value at any time; the caller relies on none.
+                // SAFETY: `Map::give_back` asserts that the range is in bounds. The words are only
+                // accessed as atomics, so a thread that reads one meanwhile sees its old value or
+                // zero; no safe code relies on which.
                 unsafe { self.map.give_back(from, to - from) };
             }
         }
 
-        /// As `give_back` from byte `from` on, where nothing from byte `to` on was ever written:
-        /// the page that this lies in goes too.
+        /// As `give_back`, if nothing from byte `to` on was ever written: gives back the page of
+        /// byte `to` as well.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);
         }
 
-        /// Has the first so many bytes become memory, and keeps them from being swapped out until
-        /// they are given back.
+        /// Populates and locks the first `bytes`, until they are given back.
         ///
         /// # Errors
-        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
+        /// The system refuses (RLIMIT_MEMLOCK), or has no memory for them.
         pub fn lock(&self, bytes: usize) -> io::Result<()> {
             self.map.lock(0, bytes.min(self.map.bytes()))
         }
@@ -133,7 +134,7 @@ mod modelled {
     use crate::sync::AtomicU64;
     use std::io;
 
-    /// The same in loom's memory: small arrays only.
+    /// As `mapped::Words`, of loom's atomics on the heap: for small arrays.
     #[derive(Debug)]
     pub struct Words {
         lines: Vec<[AtomicU64; 8]>,
@@ -160,31 +161,31 @@ mod modelled {
             self.words
         }
 
-        /// Has it no words at all?
+        /// True if there may be no words.
         pub fn is_empty(&self) -> bool {
             self.words == 0
         }
 
-        /// Eight neighbouring words.
+        /// The eight words of a line.
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
             &self.lines[line]
         }
 
-        /// Nothing to bring near.
+        /// Does nothing.
         pub fn prefetch(&self, _line: usize) {}
 
-        /// There are none.
+        /// More than any array has, so that no range contains a whole page.
         pub fn page_bytes(&self) -> usize {
             1 << 40
         }
 
-        /// Nothing to give.
+        /// Does nothing.
         pub fn give_back(&self, _from: usize, _to: usize) {}
 
-        /// Nothing to give.
+        /// Does nothing.
         pub fn give_back_rest(&self, _from: usize, _to: usize) {}
 
-        /// Nothing to lock.
+        /// Does nothing.
         ///
         /// # Errors
         /// Never.
@@ -192,7 +193,7 @@ mod modelled {
             Ok(())
         }
 
-        /// Nothing to ask for.
+        /// Does nothing.
         pub fn want_huge(&self, _bytes: usize) {}
     }
 }

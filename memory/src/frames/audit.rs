@@ -1,7 +1,7 @@
-//! Is each frame in one chain, or free?
+//! Checks that each frame is either in one chain or free.
 //!
-//! Where: the store's audit, in tests and debug builds, while nothing is done.
-//! Invariant: it changes nothing, and ends whatever it finds.
+//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
 use super::{Memory, ONE_REF, low};
@@ -10,8 +10,9 @@ use crate::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Faults of the frames, of which `chains` are in use: by each chain's head, how many. Frames
-    /// that readers hold, or values on their way in, are faults too.
+    /// Appends the faults of the frames to `faults`. `chains` has the head and the number of frames
+    /// of each chain that an item names. A frame that a reader or an arriving value holds counts as
+    /// a fault.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {
         let mut used = BTreeSet::new();
         for (head, length) in chains {
@@ -43,7 +44,7 @@ impl Memory {
         }
     }
 
-    /// Faults of the frames of one segment.
+    /// Appends the faults of one segment's frames; `used` has all frames in chains.
     fn audit_cut(&self, segment: u32, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let frames = &self.frames;
         let free = frames.free.word(segment as usize).load(Ordering::Acquire);

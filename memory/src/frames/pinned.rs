@@ -1,8 +1,8 @@
-//! The body of a large value, held by whoever reads it.
+//! A reader's reference to the body of a large value.
 //!
-//! Where: a hit gives one to the connection, which sends the body from where it lies.
-//! Invariant: the frames stay what they are as long as this lives, whatever becomes of the item.
-//! Source: none; a reference count.
+//! Where: a hit returns one to the connection, which sends the body straight from its frames.
+//! Invariant: the frames keep their contents as long as this lives, whatever becomes of the item.
+//! Source: none.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]
 
@@ -10,15 +10,15 @@ use super::Memory;
 use crate::segments::NONE;
 use std::sync::Arc;
 
-/// The body of a large value, held until dropped; any thread may read it. It is read from a place
-/// that may be advanced.
+/// A reference to the body of a large value, with a read position. Any thread may read the body.
 #[derive(Debug)]
 pub struct Pinned {
     memory: Arc<Memory>,
     head: u32,
     bytes: usize,
-    /// So many bytes have been passed; the next lies in frame `at`.
+    /// The read position, in bytes from the beginning of the body.
     passed: usize,
+    /// The frame in which the read position lies.
     at: u32,
 }
 
@@ -36,7 +36,7 @@ impl Pinned {
         memory.hold(head).then(pinned)
     }
 
-    /// Its bytes from its place on, in order, a frame at a time.
+    /// The bytes from the read position on, in order, each frame's as one piece.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let frame_bytes = self.memory.frames.frame_bytes as usize;
         let (mut frame, mut left) = (self.at, self.bytes_left());
@@ -46,10 +46,10 @@ impl Pinned {
                 return None;
             }
             let bytes = left.min(frame_bytes - from);
-            // SAFETY: the frame is in the chain that this struct holds a reference to, by the
-            // contract of `hold`: it was filled before the chain was published, nobody writes to it
-            // afterwards, and it is not free before the reference goes, which the piece, borrowed
-            // from `self`, does not outlive. `from + bytes` is at most a frame.
+            // SAFETY: the frame is in the chain to which this struct holds a reference, by the
+            // contract of `hold`. It was filled before the chain was published, nobody writes to it
+            // afterwards, and it is not freed while the reference lives; the piece borrows `self`,
+            // so it does not outlive the reference. `from + bytes` is at most a frame's length.
             let piece =
                 unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame).add(from), bytes) };
             left -= bytes;
@@ -59,7 +59,8 @@ impl Pinned {
         })
     }
 
-    /// Its place is `bytes` further on, at its end at most. Frames passed stay held.
+    /// Moves the read position by `bytes`, but not beyond the end. Frames before the position stay
+    /// pinned.
     pub fn advance(&mut self, bytes: usize) {
         let frame_bytes = self.memory.frames.frame_bytes as usize;
         let to = self.passed.saturating_add(bytes).min(self.bytes);
@@ -69,13 +70,13 @@ impl Pinned {
         self.passed = to;
     }
 
-    /// Bytes from its place on.
+    /// Bytes from the read position to the end.
     #[must_use]
     pub fn bytes_left(&self) -> usize {
         self.bytes - self.passed
     }
 
-    /// Does any frame of it lie in a segment from `from` on that has free frames?
+    /// True if any frame of the body lies in a segment from `from` on that has free frames.
     #[must_use]
     pub fn is_scattered(&self, from: u32) -> bool {
         let frames = &self.memory.frames;
@@ -90,7 +91,7 @@ impl Pinned {
         false
     }
 
-    /// All of its bytes, passed or not.
+    /// Bytes of the whole body.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -1,10 +1,9 @@
-//! The standard library's atomics, each access of which is a point where another thread may go on,
-//! and can be looked at.
+//! The standard library's atomics, with a scheduling point and a record of each access.
 //!
-//! Where: in place of the standard library's under `--cfg shuttle`, in tests alone.
-//! Invariant: a type here is laid out as the one it stands for, so that it may lie in a mapping as
-//! that one does. All orderings are `SeqCst` here: what they allow beyond is loom's to find.
-//! Source: shuttle, whose own atomics are larger than what they hold.
+//! Where: in place of the standard library's atomics under `--cfg shuttle`, in tests alone.
+//! Invariant: a type here has the layout of the type that it replaces, so that it may lie in a
+//! mapping as well. All accesses are `SeqCst`; the effects of weaker orderings are left to loom.
+//! Source: shuttle, whose own atomics are larger than the values they hold.
 
 use shuttle::sync::atomic::AtomicBool as Point;
 use std::cell::{Cell, RefCell};
@@ -18,7 +17,7 @@ pub struct Access {
     pub at: usize,
     /// How many bytes.
     pub bytes: usize,
-    /// Stored, or loaded alone.
+    /// False if the access only loads.
     pub is_write: bool,
 }
 
@@ -27,8 +26,8 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without a scheduling point at its accesses: what a test does while it has no other
-/// thread, several times as fast.
+/// Runs `work` without scheduling points, which is several times as fast. For work that a test does
+/// while it has no other thread.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();
@@ -36,14 +35,14 @@ pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs `work` and returns the accesses made meanwhile, by whatever thread.
+/// Runs `work` and returns the accesses that any thread made meanwhile.
 pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<Access>) {
     WATCHED.with(|watched| watched.replace(Some(Vec::new())));
     let done = work();
     (done, WATCHED.with(RefCell::take).unwrap_or_default())
 }
 
-/// An access of so many bytes is about to be made: another thread may go on first.
+/// Records an access that is about to be made, and lets another thread go on first.
 #[inline(never)]
 pub fn access(at: usize, bytes: usize, is_write: bool) {
     note(at, bytes, is_write);
@@ -52,12 +51,12 @@ pub fn access(at: usize, bytes: usize, is_write: bool) {
 
 fn point() {
     if !ALONE.get() {
-        // An atomic of shuttle's that nobody else has is a scheduling point, and nothing else.
+        // To load one of shuttle's atomics that no other thread sees is a scheduling point only.
         Point::new(false).load(SeqCst);
     }
 }
 
-/// Notes an access at which no other thread goes on.
+/// Records an access, without a scheduling point.
 pub fn note(at: usize, bytes: usize, is_write: bool) {
     WATCHED.with_borrow_mut(|watched| {
         if let Some(watched) = watched {
@@ -66,14 +65,14 @@ pub fn note(at: usize, bytes: usize, is_write: bool) {
     });
 }
 
-/// A fence is a point too.
+/// A fence is a scheduling point too.
 pub fn fence(_order: Ordering) {
     point();
 }
 
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        /// The standard library's, watched.
+        /// The standard library's type, with a scheduling point and a record of each access.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(std::sync::atomic::$name);
