@@ -24,7 +24,7 @@ use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
-use crate::sync::{AtomicU32, AtomicUsize, Line, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering, fence};
 use crate::words::Words;
 use std::io;
 
@@ -49,7 +49,7 @@ pub struct Memory {
     /// When retired segments may be reused.
     pub quiescence: Quiescence,
     /// The number of segments that may be in use.
-    pub(crate) allowed: Line<AtomicU32>,
+    pub(crate) allowed: CachePadded<AtomicU32>,
 }
 
 impl Memory {
@@ -62,12 +62,12 @@ impl Memory {
         let region = Region::new(bytes, growth)?;
         let segments = Segments::new(region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
-        let allowed = Line(AtomicU32::new(region.segments()));
+        let allowed = CachePadded(AtomicU32::new(region.segments()));
         Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns), allowed })
     }
 
-    /// Takes a free frame, as a chain of its own with one reference. If no segment has a free frame,
-    /// cuts a free segment into frames, but only if more than `keep` segments are free.
+    /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
+    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free.
     pub fn take_frame(&self, keep: u32) -> Option<u32> {
         self.frames.take(&self.segments, keep).map(|frame| self.begin_chain(frame))
     }
@@ -80,7 +80,8 @@ impl Memory {
     /// Makes a frame that was taken a chain of its own with one reference.
     fn begin_chain(&self, frame: u32) -> u32 {
         // Release pairs with the Acquire in `hold`: a reader that has the frame's number from a
-        // former item, and gets a reference to the new chain, sees that the former item is unlinked.
+        // former item, and gets a reference to the new chain, sees that the former item is
+        // unlinked.
         self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
         frame
     }
@@ -107,7 +108,8 @@ impl Memory {
     /// number from a former item may hold a reference for a moment.
     fn link(&self, frame: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
-        // Relaxed: only the chain's builder follows links until the chain is published with Release.
+        // Relaxed: only the chain's builder follows links until the chain is published with
+        // Release.
         let word = self.frames.words.word(frame as usize);
         let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
         debug_assert!(linked.is_ok(), "link never refuses");
@@ -449,7 +451,7 @@ mod under_loom {
             some: words(1),
             in_flight: AtomicUsize::new(0),
         };
-        let allowed = Line(AtomicU32::new(segments));
+        let allowed = CachePadded(AtomicU32::new(segments));
         let segments = Segments::new(segments, segments).expect("no address space is needed");
         Memory { region, segments, frames, quiescence: Quiescence::new(0), allowed }
     }

@@ -1,7 +1,7 @@
 //! The limit: how many segments of a store may be in use, changed while the store serves.
 //!
-//! Where: `cache_memlimit` sets it. A column that makes room, and background work, adjust the number
-//! of segments towards it.
+//! Where: `cache_memlimit` sets it. A column that makes room, and background work, adjust the
+//! number of segments towards it.
 //! Invariant: the memory of a withheld segment is the system's. Segments keep their size and their
 //! addresses; only their number changes.
 
@@ -95,8 +95,8 @@ impl Memory {
     /// Gives the memory of a segment back to the system. The caller has taken the segment off the
     /// free list.
     fn give_memory_back(&self, segment: u32) {
-        // SAFETY: a segment off the free list is the caller's alone. Whoever opens it later, or cuts
-        // it into frames, relies on none of its bytes.
+        // SAFETY: a segment off the free list is the caller's alone. Whoever opens it later, or
+        // cuts it into frames, relies on none of its bytes.
         unsafe { self.region.give_back(segment) };
         self.segments.get(segment).set_untouched();
     }

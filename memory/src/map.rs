@@ -135,14 +135,15 @@ impl Map {
         let _ = advised;
     }
 
-    /// Gives the whole pages of a range back to the system: they read as zero afterwards. The rest of
-    /// the range stays as it is.
+    /// Gives the whole pages of a range back to the system: they read as zero afterwards. The rest
+    /// of the range stays as it is.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
     pub unsafe fn give_back(&self, at: usize, bytes: usize) {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "range outside the mapping");
-        // Whole pages only: the system rounds a length up, and would discard bytes behind the range.
+        // Whole pages only: the system rounds a length up, and would discard bytes behind the
+        // range.
         let from = at.next_multiple_of(self.page_bytes);
         let to = (at + bytes) / self.page_bytes * self.page_bytes;
         if from >= to {
@@ -194,8 +195,8 @@ impl Map {
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        // Relaxed, paired with the stores in `lock` and `lock_no_more`: the flag orders nothing, and
-        // a thread that sees it late leaves a page unlocked.
+        // Relaxed, paired with the stores in `lock` and `lock_no_more`: the flag orders nothing,
+        // and a thread that sees it late leaves a page unlocked.
         self.is_locked.load(Ordering::Relaxed)
     }
 

@@ -82,8 +82,8 @@ faults! {
     FlushInTwoSteps: "loom store lib flush",
     /// The calendar has a segment due one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second noted during a walk of the segment, which the calendar passed over meanwhile, is
-    /// lost.
+    /// A due second noted during a walk of the segment, which the calendar passed over meanwhile,
+    /// is lost.
     DueUnannounced: "plain store lib calendar",
     /// A segment that a pass has left uncounted is sealed again like any other.
     PassForgotten: "plain store expiry what_dies_together",

@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "callers promise to use no reference any more")]
 
 use crate::plant::{self, Fault};
-use crate::sync::{AtomicU64, Line, Ordering, fence};
+use crate::sync::{AtomicU64, CachePadded, Ordering, fence};
 
 /// The epoch that an offline column announces: it reads nothing.
 const OFFLINE: u64 = 0;
@@ -18,8 +18,8 @@ const OFFLINE: u64 = 0;
 /// The epochs of a fixed number of columns.
 #[derive(Debug)]
 pub struct Quiescence {
-    epoch: Line<AtomicU64>,
-    columns: Box<[Line<AtomicU64>]>,
+    epoch: CachePadded<AtomicU64>,
+    columns: Box<[CachePadded<AtomicU64>]>,
     #[cfg(debug_assertions)]
     early_reuse: std::sync::atomic::AtomicBool,
     #[cfg(debug_assertions)]
@@ -30,9 +30,9 @@ impl Quiescence {
     /// For columns `0..columns`, all offline.
     #[must_use]
     pub fn new(columns: usize) -> Self {
-        let column = || Line(AtomicU64::new(OFFLINE));
+        let column = || CachePadded(AtomicU64::new(OFFLINE));
         Self {
-            epoch: Line(AtomicU64::new(1)),
+            epoch: CachePadded(AtomicU64::new(1)),
             columns: (0..columns).map(|_| column()).collect(),
             #[cfg(debug_assertions)]
             early_reuse: false.into(),
@@ -53,8 +53,8 @@ impl Quiescence {
         // Release pairs with the Acquire in `passed`: all reads that this column has made come
         // before the reuse.
         self.columns[column].store(now, Ordering::Release);
-        // Pairs with the fence in `passed`: either `passed` sees this announcement, or this column's
-        // later reads see what was unlinked before that fence.
+        // Pairs with the fence in `passed`: either `passed` sees this announcement, or this
+        // column's later reads see what was unlinked before that fence.
         if !plant::is(Fault::PassUnfenced) {
             fence(Ordering::SeqCst);
         }
@@ -92,7 +92,7 @@ impl Quiescence {
     #[must_use]
     pub fn online(&self) -> usize {
         // Relaxed: for statistics; orders nothing.
-        let offline = |column: &&Line<AtomicU64>| column.load(Ordering::Relaxed) == OFFLINE;
+        let offline = |column: &&CachePadded<AtomicU64>| column.load(Ordering::Relaxed) == OFFLINE;
         self.columns.len() - self.columns.iter().filter(offline).count()
     }
 

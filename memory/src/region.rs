@@ -192,8 +192,8 @@ impl Region {
 }
 
 /// For how many times its memory a region should reserve address space. Only once if address space
-/// is scarce: if the process has a limit (RLIMIT_AS), or if the system counts reserved address space
-/// as memory in use (`vm.overcommit_memory` is 2).
+/// is scarce: if the process has a limit (RLIMIT_AS), or if the system counts reserved address
+/// space as memory in use (`vm.overcommit_memory` is 2).
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");

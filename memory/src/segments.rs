@@ -1,11 +1,11 @@
 //! The segments of a store, and the lists of those that are free, retired or withheld.
 //!
-//! Where: the log, the frames and the index take whole segments here and give them back. What is
-//! known of one segment stands in its entry (`Segment`).
+//! Where: the log, the frames and the index take whole segments here and give them back. A
+//! segment's own data are in its entry (`Segment`).
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Of the free
-//! segments those that are memory already are taken first, the last one given back before all
-//! others: what is warm is used again.
+//! segments, warm ones are taken before fresh ones, and the one given back last before all others.
+//! A warm segment is populated in part or whole; a fresh one has no memory.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //!   Free --------> Open --------> Sealed -------> Draining -------> Limbo -----------------> Free
 //!     \---> Frames --> Free (when its last frame is free)
 //!     \---> Index (its memory given back; the index may grow by as much) --> Free
-//!     \---> Withheld (its memory given back) --> Free, when there may be more again
+//!     \---> Withheld (its memory given back) --> Free (when the limit is raised)
 //! ```
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
@@ -25,7 +25,7 @@ pub use segment::{Opening, Reserved, Segment, State, UNSEALED};
 
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
-use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, wait_a_little};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering, wait_a_little};
 use std::io;
 use table::Table;
 
@@ -36,42 +36,44 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Segments {
     table: Table,
-    /// So many of the table have been added.
-    count: Line<AtomicU32>,
-    /// Free ones that are memory. {times changed: 32, segment: 32}: the count keeps a stalled pop
-    /// from mistaking a re-pushed head for the old.
-    warm: Line<AtomicU64>,
-    /// Free ones that were never touched, or were given back to the system.
-    fresh: Line<AtomicU64>,
-    free: Line<Free>,
-    limbo: Line<AtomicU64>,
+    /// The number of the table's entries that are segments.
+    count: CachePadded<AtomicU32>,
+    /// The head of the list of warm free segments: {changes: 32, segment: 32}. It counts its
+    /// changes so that a stalled pop recognises a head that was popped and pushed again.
+    warm: CachePadded<AtomicU64>,
+    /// The head of the list of fresh free segments: never touched, or given back to the system.
+    fresh: CachePadded<AtomicU64>,
+    free: CachePadded<Free>,
+    limbo: CachePadded<AtomicU64>,
     limbo_count: AtomicU32,
-    withheld: Line<AtomicU64>,
+    withheld: CachePadded<AtomicU64>,
     withheld_count: AtomicU32,
 }
 
-/// How many are free.
+/// The numbers of free segments.
 #[derive(Debug)]
 struct Free {
-    /// Of both lists: never more than there are.
+    /// Segments in both lists that nobody is about to pop: never more than there are.
     all: AtomicU32,
-    /// Of the fresh ones: never fewer than there are.
+    /// Segments in the list of fresh ones, and about to be pushed there: never fewer than there
+    /// are.
     fresh: AtomicU32,
 }
 
 impl Segments {
-    /// A table of `count` segments, all free; segment 0 first. There may be `count_max` in time.
+    /// Makes a table of `count` free segments, of which segment 0 is taken first, with address
+    /// space for `count_max` entries.
     ///
     /// # Errors
     /// The system refuses the address space.
     pub fn new(count: u32, count_max: u32) -> io::Result<Self> {
-        let list = || Line(AtomicU64::new(u64::from(NONE)));
+        let list = || CachePadded(AtomicU64::new(u64::from(NONE)));
         let segments = Self {
             table: Table::new(count_max)?,
-            count: Line(AtomicU32::new(count)),
+            count: CachePadded(AtomicU32::new(count)),
             warm: list(),
             fresh: list(),
-            free: Line(Free { all: AtomicU32::new(0), fresh: AtomicU32::new(0) }),
+            free: CachePadded(Free { all: AtomicU32::new(0), fresh: AtomicU32::new(0) }),
             limbo: list(),
             limbo_count: AtomicU32::new(0),
             withheld: list(),
@@ -81,61 +83,60 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Entry of `segment`.
+    /// The entry of `segment`.
     #[inline]
     #[must_use]
     pub fn get(&self, segment: u32) -> &Segment {
         &self.table[segment as usize]
     }
 
-    /// How many there are, withheld ones with them.
+    /// The number of segments, including withheld ones.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed) // the entries of more are zero, which is `Free`
+        self.count.load(Ordering::Relaxed) // as in `add`
     }
 
-    /// How many there may be.
+    /// The number of segments for which there is address space.
     #[must_use]
     pub fn count_max(&self) -> u32 {
         u32::try_from(self.table.len()).unwrap_or(u32::MAX)
     }
 
-    /// Segments that are free now.
+    /// The number of free segments.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free.all.load(Ordering::Relaxed) // a hint; `take` decides
     }
 
-    /// Free segments that were never touched, or were given back to the system.
+    /// The number of free segments without memory.
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> u32 {
         self.free.fresh.load(Ordering::Relaxed) // a hint
     }
 
-    /// Free segments that are memory already.
+    /// The number of free segments that are populated in part or whole.
     #[inline]
     #[must_use]
     pub fn warm(&self) -> u32 {
         self.free().saturating_sub(self.fresh())
     }
 
-    /// Segments retired and not yet free.
+    /// The number of retired segments that are not free yet.
     #[must_use]
     pub fn limbo(&self) -> u32 {
         self.limbo_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Segments out of use.
+    /// The number of withheld segments.
     #[must_use]
     pub fn withheld(&self) -> u32 {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a segment to the free ones, where there are fewer than `count_max`; `admit` sees it
-    /// first.
+    /// Adds a free segment if there are fewer than `count_max`. Calls `admit` before it is free.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
@@ -148,18 +149,18 @@ impl Segments {
         })
     }
 
-    /// Takes a segment that the caller owns, and whose memory he has given back, out of use.
+    /// Withholds a segment that the caller owns, and whose memory it has given back to the system.
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
         self.withheld_count.fetch_add(1, Ordering::Relaxed); // after the push: see `restore`
     }
 
-    /// Frees a withheld segment, if fewer than `present_max` are not withheld; `admit` sees it
-    /// first.
+    /// Frees a withheld segment if fewer than `present_max` segments are not withheld. Calls
+    /// `admit` before it is free.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // The count is lowered first, as in `promise`: of several who find one too few, one gets
-        // it.
+        // Lower the count first, as in `promise`: if several threads find that one segment is
+        // lacking, only one of them restores one.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
@@ -176,21 +177,20 @@ impl Segments {
         true
     }
 
-    /// Takes a free segment, if more than `keep` of them are free; one that is memory, if there is.
+    /// Takes a free segment if more than `keep` are free: a warm one if there is any.
     pub fn take(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         let warm = || self.pop(&self.warm);
         Some(self.pop_counted(|| warm().or_else(|| self.pop_fresh())))
     }
 
-    /// As `take`, where the segment's memory goes back to the system: one that has none, if there
-    /// is.
+    /// As `take`, but a fresh one if there is any: for a caller that gives the memory back anyway.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         Some(self.pop_counted(|| self.pop_fresh().or_else(|| self.pop(&self.warm))))
     }
 
-    /// As `take`, but only one that is no memory yet.
+    /// As `take`, but only a fresh one.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         let fresh = self.pop_fresh();
@@ -200,10 +200,10 @@ impl Segments {
         fresh
     }
 
-    /// Lowers the count of free segments, if more than `keep` are: the caller may pop one.
+    /// Lowers the count of free segments if more than `keep` are free: the caller may pop one.
     fn promise(&self, keep: u32) -> Option<u32> {
-        // The count is lowered first, so that `keep` holds whatever others take meanwhile; Relaxed:
-        // the list itself orders the segment's contents.
+        // The count is lowered before the pop, so that `keep` segments stay free whatever other
+        // threads take meanwhile. Relaxed: the list itself orders the segment's contents.
         let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
@@ -215,19 +215,19 @@ impl Segments {
         Some(fresh)
     }
 
-    /// One that a count has promised the caller.
+    /// Pops a segment that a count has promised to the caller.
     fn pop_counted(&self, mut pop: impl FnMut() -> Option<u32>) -> u32 {
         let mut rounds = 0;
         loop {
             if let Some(segment) = pop() {
                 return segment;
             }
-            // The count said there is one, so it comes.
+            // The count promised one, so another thread is about to make it available.
             wait_a_little(&mut rounds);
         }
     }
 
-    /// Puts a segment nobody uses among the free ones.
+    /// Frees a segment that the caller owns and nobody uses.
     pub fn give(&self, segment: u32) {
         let there = self.get(segment);
         there.set_state(State::Free);
@@ -240,32 +240,35 @@ impl Segments {
         self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `promise`
     }
 
-    /// Retires a drained segment: free once all columns have passed a quiescent point.
+    /// Retires a drained segment: `reclaim` frees it when all columns have passed a quiescent
+    /// point.
     pub fn retire(&self, segment: u32, quiescence: &Quiescence) {
         let entry = self.get(segment);
         entry.touch(entry.end());
-        self.limbo_count.fetch_add(1, Ordering::Relaxed); // a hint; first, as in `reclaim`
+        self.limbo_count.fetch_add(1, Ordering::Relaxed); // a hint; before the push: see `reclaim`
         entry.set_state(State::Limbo);
         // Release pairs with the Acquire in `reclaim`.
         entry.lived.retired.store(quiescence.retire(), Ordering::Release);
         self.push(&self.limbo, segment);
     }
 
-    /// Frees what all columns have passed; `each` sees every segment before it is free.
+    /// Frees the retired segments since whose retirement all columns have passed a quiescent point.
+    /// Calls `each` with every such segment before it is free.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
-        // AcqRel: takes the whole list; Acquire pairs with the Release in `push`.
+        // AcqRel takes the whole list. Acquire pairs with the Release in `push`, Release with the
+        // Acquire in `pop` and in later calls.
         let head = self.limbo.swap(u64::from(NONE), Ordering::AcqRel);
         let mut segment = low(head);
         while segment != NONE {
             let entry = self.get(segment);
-            let next = entry.appended.next.load(Ordering::Relaxed); // ours since the swap
+            let next = entry.appended.next.load(Ordering::Relaxed); // this call's since the swap
             // Acquire pairs with the Release in `retire`.
             let passed = quiescence.passed(entry.lived.retired.load(Ordering::Acquire));
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // A hint. Counted twice for a moment: in neither count, others would find nothing
-                // that comes, and refuse.
+                // Relaxed: a hint. For a moment the segment counts as free and as retired. If it
+                // counted as neither, another column would find no segment that comes, and refuse.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);
@@ -288,8 +291,8 @@ impl Segments {
     fn pop(&self, list: &AtomicU64) -> Option<u32> {
         let unlink = |head: u64| {
             let segment = low(head);
-            // A segment taken meanwhile gives a wrong link, but then the count in `head` has
-            // changed too.
+            // If another thread takes the segment meanwhile, the link is wrong; but then the head's
+            // count has changed too, and the exchange fails.
             let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
             (segment != NONE).then(|| changed(head) | u64::from(next()))
         };
@@ -298,7 +301,7 @@ impl Segments {
     }
 }
 
-/// The count of a list's head after another change.
+/// The upper half of a list's head, its count of changes, after one more change.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
 }

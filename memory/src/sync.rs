@@ -57,9 +57,9 @@ pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
 /// A cache line of its own, so that writers of neighbours do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Line<T>(pub T);
+pub struct CachePadded<T>(pub T);
 
-impl<T> std::ops::Deref for Line<T> {
+impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

@@ -202,7 +202,7 @@ impl Store {
             if sums.chains.insert(head, frames).is_some() {
                 faults.push(format!("{key} has the frames of another item, from {head} on"));
             }
-            if !there.is_framed() {
+            if !there.has_frames() {
                 faults.push(format!("{key} has frames, but segment {segment} has none"));
             }
         }

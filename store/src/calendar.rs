@@ -15,7 +15,7 @@
 
 use memory::plant::{self, Fault};
 use memory::segments::{Segments, State};
-use memory::sync::{AtomicU32, Line, Ordering};
+use memory::sync::{AtomicU32, CachePadded, Ordering};
 use memory::words::Words;
 use std::io;
 
@@ -27,7 +27,7 @@ const NEVER: u32 = u32::MAX;
 /// When segments are due.
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    next: Line<AtomicU32>,
+    next: CachePadded<AtomicU32>,
     /// How long before `NEVER` each is due: 0, as it is at first, is never.
     blocks: Words,
 }
@@ -39,7 +39,7 @@ impl Calendar {
     /// The system refuses the address space.
     pub(crate) fn new(segments_max: u32) -> io::Result<Self> {
         let blocks = Words::new(segments_max.div_ceil(BLOCK) as usize)?;
-        Ok(Self { next: Line(AtomicU32::new(NEVER)), blocks })
+        Ok(Self { next: CachePadded(AtomicU32::new(NEVER)), blocks })
     }
 
     /// Bytes of memory it takes.

@@ -177,7 +177,7 @@ impl Gathered {
     fn add(&mut self, segment: u32, there: &Segment, is_dead: bool) {
         if there.is_uncounted() {
             self.alive.push(segment);
-        } else if is_dead && !there.is_framed() {
+        } else if is_dead && !there.has_frames() {
             self.dead.push(segment);
             self.dead_bytes += u64::from(there.live());
             self.marks.set(segment, true);

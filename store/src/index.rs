@@ -39,7 +39,8 @@ use ghost::Ghost;
 use grow::Moving;
 use memory::plant::{self, Fault};
 use memory::sync::{
-    AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Line, Mutex, Ordering, fence, wait_a_little,
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering, fence,
+    wait_a_little,
 };
 use memory::words::Words;
 use overflow::Overflow;
@@ -131,10 +132,10 @@ pub(crate) struct Index {
     groups: Words,
     overflow: Overflow,
     ghost: Ghost,
-    width: Line<Wide>,
+    width: CachePadded<Wide>,
     /// What it never gets narrower than.
     start: Width,
-    items: Line<AtomicI64>,
+    items: CachePadded<AtomicI64>,
     /// Bytes of memory it may use.
     granted: AtomicUsize,
     /// Held by who steps.
@@ -160,13 +161,13 @@ impl Index {
             groups: Words::new(groups)?,
             overflow: Overflow::new((lines / 8 / OVERFLOW_PART).max(OVERFLOW_LINES_MIN))?,
             ghost: Ghost::new(remembered, groups)?,
-            width: Line(Wide {
+            width: CachePadded(Wide {
                 width: AtomicU64::new(0),
                 fewest_items: AtomicI64::new(0),
                 most_items: AtomicI64::new(0),
             }),
             start: width,
-            items: Line(AtomicI64::new(0)),
+            items: CachePadded(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
             moving: Mutex::new(Moving::new(width)),
             passing: AtomicBool::new(false),

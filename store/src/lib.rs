@@ -68,7 +68,7 @@ use limit::Limit;
 use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
-use memory::sync::{AtomicU64, AtomicUsize, Line, Mutex, Ordering};
+use memory::sync::{AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 use mrc::Mrc;
 use policy::{Eviction, Queue, Remembered, Share};
 use room::Drain;
@@ -106,20 +106,20 @@ pub struct Store {
     index: Index,
     log: Log,
     /// What follows from the limit of memory.
-    limit: Line<Limit>,
-    growth: Line<Growth>,
+    limit: CachePadded<Limit>,
+    growth: CachePadded<Growth>,
     /// Drain tokens in use, a bit each.
-    tokens: Line<AtomicU64>,
+    tokens: CachePadded<AtomicU64>,
     /// Walks whose columns sleep.
     parked: Mutex<Vec<Drain>>,
     /// Segments whose time has come.
     harvest: Harvest,
     columns_taken: AtomicUsize,
-    counters: Box<[Line<Counters>]>,
+    counters: Box<[CachePadded<Counters>]>,
     /// The policy has new items prove themselves first.
     has_probation: bool,
     /// Probation's share of live bytes, an `f64`.
-    share: Line<AtomicU64>,
+    share: CachePadded<AtomicU64>,
     mrc: Mrc,
 }
 
@@ -163,15 +163,17 @@ impl Store {
             hash: KeyHash::new(),
             index,
             log: log.map_err(failed)?,
-            limit: Line(limit),
-            growth: Line(Growth::default()),
-            tokens: Line(AtomicU64::new(0)),
+            limit: CachePadded(limit),
+            growth: CachePadded(Growth::default()),
+            tokens: CachePadded(AtomicU64::new(0)),
             parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
             harvest,
             columns_taken: AtomicUsize::new(0),
-            counters: (0..columns).map(|_| Line(Counters::default())).collect(),
+            counters: (0..columns).map(|_| CachePadded(Counters::default())).collect(),
             has_probation,
-            share: Line(AtomicU64::new(config.eviction.map_or(0.0, |one| one.share().0).to_bits())),
+            share: CachePadded(AtomicU64::new(
+                config.eviction.map_or(0.0, |one| one.share().0).to_bits(),
+            )),
             mrc: Mrc::new(),
             config: config.clone(),
         }))
@@ -248,7 +250,7 @@ impl Store {
 
     /// A gauge, summed over all columns.
     fn sum(&self, one: fn(&Counters) -> u64) -> u64 {
-        let add = |sum: u64, counters: &Line<Counters>| sum.wrapping_add(one(counters));
+        let add = |sum: u64, counters: &CachePadded<Counters>| sum.wrapping_add(one(counters));
         whole(self.counters.iter().fold(0, add))
     }
 

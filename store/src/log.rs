@@ -25,7 +25,7 @@ use crate::queue::Queue;
 use append::TIMED_PART;
 use memory::frames::Memory;
 use memory::segments::{NONE, Opening, Reserved, Segment};
-use memory::sync::{AtomicU32, AtomicU64, Line, Ordering};
+use memory::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
 use out::Out;
 use std::io;
 use std::sync::Arc;
@@ -45,13 +45,13 @@ const KIND: u64 = (1 << ORDER_AT) - 1;
 struct Lane {
     queue: Queue,
     /// The open segment of each appender.
-    appenders: Box<[Line<AtomicU32>]>,
+    appenders: Box<[CachePadded<AtomicU32>]>,
     /// The open segments of items that expire.
     timed: Timed,
     /// The open segments that each drain token's compaction fills: with items that do not expire,
     /// and with those that do.
     outs: Box<[[Out; 2]]>,
-    count: Line<Count>,
+    count: CachePadded<Count>,
 }
 
 /// What is counted of a queue's segments, when one is opened or retired.
@@ -75,14 +75,14 @@ pub(crate) struct Log {
     window_percent: u32,
     calendar: Calendar,
     /// What lies in segments of earlier epochs is gone.
-    pub(crate) flush: Line<Flush>,
+    pub(crate) flush: CachePadded<Flush>,
     /// Bytes of voids, less all bytes of retired segments: with those of the items that columns
     /// have unlinked, the dead bytes of the segments there are.
-    dead_bytes: Line<AtomicU64>,
+    dead_bytes: CachePadded<AtomicU64>,
     /// The next CAS unique to hand out.
-    cas: Line<AtomicU64>,
+    cas: CachePadded<AtomicU64>,
     /// The latest clock of any column, in seconds.
-    now: Line<AtomicU32>,
+    now: CachePadded<AtomicU32>,
 }
 
 impl Log {
@@ -97,10 +97,10 @@ impl Log {
         let lane = |number| -> io::Result<Lane> {
             Ok(Lane {
                 queue: Queue::new(segments_max, number)?,
-                appenders: (0..appenders).map(|_| Line(AtomicU32::new(NONE))).collect(),
+                appenders: (0..appenders).map(|_| CachePadded(AtomicU32::new(NONE))).collect(),
                 timed: Timed::new(stripes),
                 outs: (0..tokens).map(|_| [Out::new(), Out::new()]).collect(),
-                count: Line(Count {
+                count: CachePadded(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
                     // Where there is no window, never reached.
@@ -112,10 +112,10 @@ impl Log {
             lanes: [lane(0)?, lane(1)?],
             window_percent,
             calendar: Calendar::new(segments_max)?,
-            flush: Line(Flush::default()),
-            dead_bytes: Line(AtomicU64::new(0)),
-            cas: Line(AtomicU64::new(1)),
-            now: Line(AtomicU32::new(0)),
+            flush: CachePadded(Flush::default()),
+            dead_bytes: CachePadded(AtomicU64::new(0)),
+            cas: CachePadded(AtomicU64::new(1)),
+            now: CachePadded(AtomicU32::new(0)),
             memory,
         })
     }

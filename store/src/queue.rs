@@ -13,7 +13,7 @@
 //! ```
 
 use memory::segments::{Segments, State};
-use memory::sync::{AtomicU64, Line, Ordering};
+use memory::sync::{AtomicU64, CachePadded, Ordering};
 use memory::words::Words;
 use std::io;
 
@@ -40,8 +40,8 @@ const POSITION_BITS: u32 = 48;
 pub(crate) struct Queue {
     /// 0 where nothing was written yet.
     ring: Words,
-    head: Line<AtomicU64>,
-    tail: Line<AtomicU64>,
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
 }
 
 impl Queue {
@@ -56,8 +56,8 @@ impl Queue {
         let first = (u64::from(number) << POSITION_BITS) + entries as u64;
         Ok(Self {
             ring: Words::new(entries)?,
-            head: Line(AtomicU64::new(first)),
-            tail: Line(AtomicU64::new(first)),
+            head: CachePadded(AtomicU64::new(first)),
+            tail: CachePadded(AtomicU64::new(first)),
         })
     }
 

@@ -1,14 +1,14 @@
-//! Is each segment where its state says?
+//! Checks that each segment is in the list that its state names.
 //!
-//! Where: the store's audit, in tests and debug builds, while nothing is done.
-//! Invariant: it changes nothing, and ends whatever it finds.
+//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
 use super::{NONE, Segment, Segments, State, low};
 use crate::sync::{AtomicU64, Ordering};
 
 impl Segment {
-    /// What it is used for; `None`: its state is no state.
+    /// What the segment is used for; `None`: its state is not a valid one.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         use State::{Draining, Frames, Free, Index, Limbo, Open, Sealed, Withheld};
@@ -18,8 +18,8 @@ impl Segment {
 }
 
 impl Segments {
-    /// Faults of the lists: what is free, waits or is withheld stands in its list once, and in no
-    /// other, and the list is as long as was counted.
+    /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be in
+    /// its list once and in no other, and each list must be as long as its counter says.
     pub fn audit(&self, faults: &mut Vec<String>) {
         let lists = [
             (State::Free, &*self.warm, self.warm()),
@@ -54,7 +54,8 @@ impl Segments {
         }
     }
 
-    /// A list's segments, as many as there are at most, and one.
+    /// The segments of a list. It ends after one more than there are segments, even if the list
+    /// runs in a circle.
     fn list(&self, list: &AtomicU64) -> impl Iterator<Item = u32> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

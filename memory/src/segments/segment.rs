@@ -1,17 +1,19 @@
-//! One segment's entry: what it is used for, how far it is filled, how much of it lives.
+//! One segment's entry: what the segment is used for, how far it is filled, how many of its bytes
+//! are live.
 //!
-//! Where: columns append to an open segment and commit, unlink what is in it, and choose which one
-//! to drain, by its entry alone.
-//! Invariant: who changes the state from one to another by `change`, and is told so, owns the
-//! segment. Sealed and committed == end: drainable.
+//! Where: columns append to open segments, unlink items and choose a segment to drain, all by the
+//! entries alone.
+//! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
+//! drainable when it is sealed and its committed bytes equal its end.
 //! Source: none.
 //!
-//! An entry is two cache lines: what every append writes, and what unlinks and choices read.
+//! An entry is two cache lines: every append writes the first; unlinks write the second, and the
+//! choice of a segment to drain reads it.
 //!
 //! ```text
 //!   line 0: cursor 8 | end 4 | committed 4 | cas_base 8 | epoch 4 | free-list link 4 | birth 8
 //!   line 1: live 4 | min_exp 4 | max_exp 4 | state 4 | ticket 8 | retired 8 | walked 4 | opened 4
-//!           | touched 4 | due 4 | framed 4 | uncounted 4
+//!           | touched 4 | due 4 | has_frames 4 | uncounted 4
 //! ```
 
 #[cfg(loom)]
@@ -25,25 +27,25 @@ pub const UNSEALED: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// Free to be used.
+    /// Not in use, in a free list.
     Free = 0,
     /// Columns append to it.
     Open = 1,
-    /// Full; in the queue.
+    /// Full, and in its queue.
     Sealed = 2,
     /// One column walks it and moves or drops its items.
     Draining = 3,
-    /// Waits until no column can be reading it.
+    /// Retired: it waits until no column can be reading it.
     Limbo = 4,
     /// Cut into frames.
     Frames = 5,
-    /// Its memory was given to the index.
+    /// Its memory was given back to the system, so that the index may use as much.
     Index = 6,
-    /// Out of use: its memory was given back, for the limit is lower than it was.
+    /// Out of use, and its memory given back to the system, because the limit was lowered.
     Withheld = 7,
 }
 
-/// What appends write.
+/// The fields that appends write.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Appended {
@@ -56,7 +58,7 @@ pub(super) struct Appended {
     birth: AtomicU64,
 }
 
-/// What unlinks write and choices read.
+/// The fields that links, unlinks and walks write.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Lived {
@@ -70,7 +72,7 @@ pub(super) struct Lived {
     opened: AtomicU32,
     touched: AtomicU32,
     due: AtomicU32,
-    framed: AtomicU32,
+    has_frames: AtomicU32,
     uncounted: AtomicU32,
 }
 
@@ -84,27 +86,27 @@ pub struct Segment {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Segment>() == 128, "two cache lines");
 
-/// What a segment is told when it is opened; unchanged until it is free again.
+/// The properties that a segment gets when it is opened, and keeps until it is free again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opening {
-    /// What its items' short CAS uniques count from.
+    /// The CAS unique from which the short CAS uniques of its items count.
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
-    /// Its queue and its place among those opened for that, as the log numbers them.
+    /// Its queue, and its number among the segments opened for that queue, as the log packs them.
     pub birth: u64,
-    /// The second it is opened in.
+    /// The second in which it is opened.
     pub now: u32,
 }
 
-/// What came of a reservation.
+/// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
     /// The bytes from this offset in the segment are the caller's.
     At(u32),
-    /// Full; this very call sealed it, and the caller must queue it.
+    /// The segment has no room. This call has sealed it, and the caller must queue it.
     Sealed,
-    /// Was full already.
+    /// The segment has no room; another call has sealed it.
     Full,
 }
 
@@ -133,13 +135,13 @@ impl Segment {
                 opened: zero(),
                 touched: zero(),
                 due: AtomicU32::new(u32::MAX),
-                framed: zero(),
+                has_frames: zero(),
                 uncounted: zero(),
             },
         }
     }
 
-    /// Makes a segment just taken from the free list ready for appends.
+    /// Opens a segment that was taken off the free list for appends.
     pub fn open(&self, opening: Opening) {
         let (appended, lived) = (&self.appended, &self.lived);
         // Relaxed: published by the Release of the cursor below, and of whoever shares the
@@ -155,28 +157,30 @@ impl Segment {
         lived.walked.store(0, Ordering::Relaxed);
         lived.opened.store(opening.now, Ordering::Relaxed);
         lived.due.store(u32::MAX, Ordering::Relaxed);
-        lived.framed.store(0, Ordering::Relaxed);
+        lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // Last, for somebody may still know the number from its former life: until here it is full
-        // to him, and from here on as open as to anyone. Release pairs with the Acquire in
-        // `reserve`.
+        // Last, for a column may still know the segment's number from its former use: its `reserve`
+        // finds the segment full before this store, and open with all fields set after it. Release
+        // pairs with the Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Takes `bytes` of an open segment of `segment_bytes`. More than a segment only seals it.
+    /// Reserves `bytes` of an open segment of `segment_bytes`. If `bytes` is more than a segment,
+    /// this only seals the segment.
     pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reserved {
-        // AcqRel: Acquire pairs with the Release that published the open segment; the order among
-        // reservations is the cursor's own.
+        // AcqRel: Acquire pairs with the Release in `open`. Reservations are ordered by the cursor
+        // itself.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
         if old + u64::from(bytes) <= u64::from(segment_bytes) {
             return Reserved::At(u32::try_from(old).unwrap_or(u32::MAX));
         }
         match u32::try_from(old) {
-            // The one reservation that crosses the end finds out where the items end.
+            // Exactly one reservation crosses the segment's end. It began where the items end.
             Ok(end) if end <= segment_bytes => {
-                // SeqCst pairs with `commit`: of the sealer and the last committer, one at least
-                // sees what the other wrote. Release is for `drainable`.
+                // SeqCst pairs with `commit`: of the sealer and the last committer, at least one
+                // sees what the other wrote. Release pairs with the Acquire in `drainable` and
+                // `end`.
                 self.appended.end.store(end, Ordering::SeqCst);
                 Reserved::Sealed
             }
@@ -184,16 +188,16 @@ impl Segment {
         }
     }
 
-    /// `bytes` reserved before are an item or a void now. True: that was the last of a sealed
-    /// segment.
+    /// Commits `bytes` that were reserved and are an item or a void now. True if the segment is
+    /// sealed and this was its last commit.
     pub fn commit(&self, bytes: u32) -> bool {
-        // Release pairs with the Acquire in `drainable`: who drains sees the bytes. SeqCst, here
-        // and in the load, pairs with `reserve`.
+        // Release pairs with the Acquire in `drainable`: the column that drains sees the bytes.
+        // SeqCst, here and in the load, pairs with `reserve`.
         let now = self.appended.committed.fetch_add(bytes, Ordering::SeqCst) + bytes;
         now == self.appended.end.load(Ordering::SeqCst)
     }
 
-    /// Sealed, and every reservation has become an item or a void.
+    /// True if the segment is sealed and every reservation was committed.
     #[must_use]
     pub fn drainable(&self) -> bool {
         // Acquire pairs with the Release in `reserve` and `commit`.
@@ -202,25 +206,25 @@ impl Segment {
         end != UNSEALED && (all || self.appended.committed.load(Ordering::Acquire) == end)
     }
 
-    /// Where its items end, once sealed.
+    /// The offset at which its items end, or `UNSEALED`.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
     }
 
-    /// Bytes of items and voids in it.
+    /// Bytes of the items and voids in it.
     #[must_use]
     pub fn committed(&self) -> u32 {
         self.appended.committed.load(Ordering::Relaxed) // a number to look at
     }
 
-    /// Bytes reserved so far, at most `segment_bytes` of them real.
+    /// Bytes that reservations have asked for so far, which may be more than a segment.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.appended.cursor.load(Ordering::Relaxed) // a hint
     }
 
-    /// What its items' short CAS uniques count from.
+    /// As given to `open`.
     #[inline]
     #[must_use]
     pub fn cas_base(&self) -> u64 {
@@ -228,7 +232,7 @@ impl Segment {
         self.appended.cas_base.load(Ordering::Relaxed)
     }
 
-    /// The flush epoch it was opened in.
+    /// The flush epoch in which it was opened.
     #[inline]
     #[must_use]
     pub fn epoch(&self) -> u32 {
@@ -242,93 +246,93 @@ impl Segment {
         self.appended.birth.load(Ordering::Relaxed) // as `epoch`
     }
 
-    /// The second it was opened in.
+    /// The second in which it was opened.
     #[must_use]
     pub fn opened(&self) -> u32 {
         self.lived.opened.load(Ordering::Relaxed) // as `epoch`
     }
 
-    /// Its first `bytes` have been written to: they are memory now.
+    /// Notes that the first `bytes` are populated: they were written to.
     #[inline]
     pub fn touch(&self, bytes: u32) {
-        // Relaxed, here and below: a number to look at.
+        // Relaxed, here and in the two functions below: the number orders nothing.
         if self.lived.touched.load(Ordering::Relaxed) < bytes {
             self.lived.touched.fetch_max(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Bytes from its beginning that are memory, as far as has been told.
+    /// Bytes from its beginning that are populated, as far as was noted.
     #[must_use]
     pub fn touched(&self) -> u32 {
         self.lived.touched.load(Ordering::Relaxed)
     }
 
-    /// Its owner has given its memory back.
+    /// Notes that its owner has given its memory back to the system.
     pub fn set_untouched(&self) {
         self.lived.touched.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes of its items that are linked.
+    /// Bytes of its linked items.
     #[must_use]
     pub fn live(&self) -> u32 {
-        self.lived.live.load(Ordering::Relaxed) // a hint, exact when nothing changes it
+        self.lived.live.load(Ordering::Relaxed) // a hint while other columns link and unlink
     }
 
-    /// An item of `bytes` was linked, expiring at `exptime` (0: never), perhaps with frames. Before
-    /// its slot is set.
-    pub fn link(&self, bytes: u32, exptime: u32, is_framed: bool) {
+    /// Counts an item of `bytes` that expires at `exptime` (0: never). Call it before the item's
+    /// slot is set.
+    pub fn link(&self, bytes: u32, exptime: u32, has_frames: bool) {
         self.raise_exp(exptime);
-        if is_framed {
+        if has_frames {
             // Relaxed: published with the slot, and by the commit.
-            self.lived.framed.store(1, Ordering::Relaxed);
+            self.lived.has_frames.store(1, Ordering::Relaxed);
         }
-        // Relaxed: a sum; read exactly only under the group locks of all its items' writers.
+        // Relaxed: a sum, exact for a reader that holds the group locks of all who change it.
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Has any of its items had frames?
+    /// True if any of its items has ever had frames.
     #[must_use]
-    pub fn is_framed(&self) -> bool {
-        self.lived.framed.load(Ordering::Relaxed) != 0 // as in `link`; asked when it is drainable
+    pub fn has_frames(&self) -> bool {
+        self.lived.has_frames.load(Ordering::Relaxed) != 0 // as in `link`, after all commits
     }
 
-    /// All that is linked goes at once: its bytes. Who has unlinked an item and is about to say so
-    /// makes them less than nothing, which `miscounted` tells.
+    /// Counts all its items as unlinked and returns their bytes. If another column has unlinked an
+    /// item but not counted that yet, the sum becomes negative later, which `miscounted` shows.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
     }
 
-    /// Its owner has unlinked items and could not say how many bytes: from here on `live` is more
-    /// than there is, and tells nobody when the last item goes.
+    /// Notes that its owner has unlinked items without counting their bytes: from now on `live` is
+    /// too high, and does not become 0 with the last item.
     pub fn set_uncounted(&self) {
         self.lived.uncounted.store(1, Ordering::Relaxed); // published when it is sealed again
     }
 
-    /// Is `live` more than there is?
+    /// True if `live` is too high.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// Of a retired segment that all columns have passed since: bytes that went and were not said
-    /// to have gone, or, below 0, were said to twice.
+    /// For a retired segment, when all columns have passed a quiescent point since: bytes that were
+    /// unlinked but not counted, or, below 0, that were counted twice.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
         self.lived.live.load(Ordering::Acquire).cast_signed()
     }
 
-    /// An item of `bytes` was unlinked. True: that was the last one.
+    /// Counts an item of `bytes` as unlinked. True if it was the last one.
     pub fn unlink(&self, bytes: u32) -> bool {
-        // AcqRel: the last unlink is ordered behind all others.
+        // AcqRel, paired with itself: the last unlink comes after all others.
         self.lived.live.fetch_sub(bytes, Ordering::AcqRel) == bytes
     }
 
-    /// An item of it will expire at `exptime` (0: never). Called before the item's own exptime says
-    /// so.
+    /// Extends the range from the earliest to the latest exptime by `exptime` (0: never). Call it
+    /// before an item gets that exptime.
     pub fn raise_exp(&self, exptime: u32) {
         let exptime = if exptime == 0 { u32::MAX } else { exptime };
-        // Relaxed: hints for the background walk, which looks again every second.
+        // Relaxed: hints for background walks, which look again every second.
         if self.lived.max_exp.load(Ordering::Relaxed) < exptime {
             self.lived.max_exp.fetch_max(exptime, Ordering::Relaxed);
         }
@@ -337,41 +341,42 @@ impl Segment {
         }
     }
 
-    /// The earliest exptime of its items, or earlier; `u32::MAX`: none expires.
+    /// The earliest exptime of its items, or an earlier one; `u32::MAX`: no item expires.
     #[must_use]
     pub fn min_exp(&self) -> u32 {
         self.lived.min_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// The latest exptime of its items, or later; `u32::MAX`: some item never expires.
+    /// The latest exptime of its items, or a later one; `u32::MAX`: some item never expires.
     #[must_use]
     pub fn max_exp(&self) -> u32 {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// Before a walk reads the exptimes of all its items anew: forgets the earliest, which is
-    /// returned. Nothing linked expires before that.
+    /// Resets the earliest exptime and returns what it was. A walk calls this before it reads the
+    /// exptimes of all items; no linked item expires before the exptime returned.
     pub fn reset_min_exp(&self) -> u32 {
-        // Relaxed: ordered by the fence. An exchange, so that what others lower meanwhile is either
-        // returned or stays.
+        // Relaxed: ordered by the fence. A swap, so that an exptime that another column sets
+        // meanwhile is either returned or stays.
         let earliest = self.lived.min_exp.swap(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst); // pairs with the one in `shorten_exp`
         earliest
     }
 
-    /// Lowers the earliest exptime, where a walk found it.
+    /// Lowers the earliest exptime to one that a walk has found.
     pub fn lower_min_exp(&self, exptime: u32) {
         if self.lived.min_exp.load(Ordering::Relaxed) > exptime {
             self.lived.min_exp.fetch_min(exptime, Ordering::Relaxed);
         }
     }
 
-    /// An item of it has got an earlier `exptime` than it had, and says so itself already.
+    /// Lowers the earliest exptime to `exptime`. Call it after an item got this exptime, which is
+    /// earlier than the one before.
     ///
-    /// `raise_exp` before that is not enough: a walk may forget the earliest exptime after it, and
-    /// then read the item's old one. With a fence on both sides one of two holds. Where the walk's
-    /// comes first, this call lowers what the walk has reset; where this one does, the walk reads
-    /// the new exptime.
+    /// To call `raise_exp` before that is not enough: a walk may reset the earliest exptime after
+    /// that call, and then read the item's old exptime. With a fence on both sides, one of two
+    /// things holds. If the walk's fence comes first, this call lowers the exptime that the walk
+    /// has reset. If this call's fence comes first, the walk reads the item's new exptime.
     pub fn shorten_exp(&self, exptime: u32) {
         if !plant::is(Fault::ShortenedUnfenced) {
             fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
@@ -379,10 +384,10 @@ impl Segment {
         self.lower_min_exp(exptime);
     }
 
-    /// The second in which it is to be looked at again for expired items; `u32::MAX`: never.
+    /// The second in which a walk must look for expired items again; `u32::MAX`: never.
     #[must_use]
     pub fn due(&self) -> u32 {
-        self.lived.due.load(Ordering::Relaxed) // ordered by the calendar that it is noted in
+        self.lived.due.load(Ordering::Relaxed) // ordered by the calendar, which has it too
     }
 
     /// Sets `due`.
@@ -390,7 +395,7 @@ impl Segment {
         self.lived.due.store(due, Ordering::Relaxed); // as `due`
     }
 
-    /// Lowers `due`; false if it was as early before.
+    /// Lowers `due`; false if it was as early already.
     pub fn lower_due(&self, due: u32) -> bool {
         self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as `due`
     }
@@ -401,34 +406,35 @@ impl Segment {
         self.lived.walked.load(Ordering::Relaxed) // a hint
     }
 
-    /// A background walk goes through it in second `now`.
+    /// Notes that a background walk goes through it in second `now`.
     pub fn set_walked(&self, now: u32) {
         self.lived.walked.store(now, Ordering::Relaxed); // a hint
     }
 
-    /// Its place in the queue.
+    /// Its position in its queue.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         self.lived.ticket.load(Ordering::Acquire) // pairs with `set_ticket`
     }
 
-    /// Its place in the queue from now on.
+    /// Sets its position in its queue.
     pub fn set_ticket(&self, ticket: u64) {
         self.lived.ticket.store(ticket, Ordering::Release); // pairs with `ticket`
     }
 
-    /// Is it in `state` now?
+    /// True if it is in `state`.
     #[must_use]
     pub fn is(&self, state: State) -> bool {
         self.lived.state.load(Ordering::Acquire) == state as u32 // pairs with `set_state`, `change`
     }
 
-    /// The owner of the segment says what it is used for now.
+    /// Sets the state; only the segment's owner may call this.
     pub fn set_state(&self, state: State) {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// `from` becomes `to`; false when it was something else. Who gets true owns what follows.
+    /// Changes the state from `from` to `to`; false if it was another one. If true, the caller owns
+    /// the segment.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         // AcqRel pairs with itself and with `set_state`.

@@ -1,4 +1,4 @@
-//! The entries of all segments, in address space for as many as there may be.
+//! The entries of all segments, in address space for the most segments that there may be.
 //!
 //! Where: under `Segments`.
 //! Invariant: an entry is zero until it is used, and its address never changes.
@@ -13,8 +13,8 @@ use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// The entries, zero until used: memory is taken for those that are. All zeroes are an entry as
-/// good as new, but for `end`, which counts only once it is open.
+/// The entries. One that was never used is all zeroes and takes no memory. It is a valid entry of a
+/// free segment: `open` sets every field that must not be 0, such as `end`.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Table {
@@ -23,7 +23,8 @@ pub(super) struct Table {
     _map: Map,
 }
 
-// SAFETY: the entries are atomics, in a mapping that the struct owns.
+// SAFETY: the entries consist of atomics, which threads may share, in a mapping that the struct
+// owns.
 #[cfg(not(loom))]
 unsafe impl Send for Table {}
 // SAFETY: as for Send.
@@ -44,8 +45,9 @@ impl std::ops::Deref for Table {
     type Target = [Segment];
 
     fn deref(&self) -> &[Segment] {
-        // SAFETY: the map is as long as so many entries, open, aligned to a page and alive with
-        // `self`; a `Segment` is made of atomic integers, for which zeroes are valid.
+        // SAFETY: the map has room for `entries` entries, is readable and writable, begins with a
+        // page and lives as long as `self`. A `Segment` consists of atomic integers, for which
+        // zeroes are valid.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.entries) }
     }
 }

@@ -1,4 +1,4 @@
-//! Segments under every interleaving that loom can tell apart.
+//! Tests of segments under every interleaving that loom distinguishes.
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
 //! Invariant: what runs is the shipped source.
@@ -66,8 +66,8 @@ fn a_segment_is_handed_out_once() {
     });
 }
 
-/// A pop that stalls while the first and the second of the list are taken, and the first comes
-/// back, does not take the second for the list's first.
+/// A pop stalls while another thread takes the first and the second segment of the list and gives
+/// the first back. The pop then does not make the second one the head of the list.
 #[test]
 fn a_stalled_take_gives_out_nothing_that_is_taken() {
     model(|| {
@@ -136,8 +136,8 @@ fn the_last_kept_segment_is_taken_by_nobody() {
     });
 }
 
-/// A touch shortens the item's life while a walk looks for the earliest exptime anew: however
-/// they meet, what the segment says is no later than what the item says.
+/// A touch shortens an item's life while a walk searches for the earliest exptime. In every
+/// interleaving the segment's earliest exptime is no later than the item's.
 #[test]
 fn a_touch_during_a_walk_is_not_forgotten() {
     loom::model(|| {
