@@ -4,8 +4,8 @@
 //! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
 //! `fetched`. A reader who misses has seen one even version and one address around its probes;
 //! nothing moved meanwhile.
-//! Source: the paper's table with 2^m bucket locks (4.2.2); growth by linear hashing, in groups of
-//! 8 to 15 lines so that memory never doubles at once.
+//! Source: the KV-Cache paper, section 4.2.2 (a table with 2^m bucket locks); growth by linear
+//! hashing, in groups of 8 to 15 lines so that memory never doubles at once.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | slot 8 | ... 8 slots        (overflow: 7 slots, link to the next)

@@ -3,7 +3,8 @@
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
 //! scans, grows or frees more than a bounded slice.
-//! Source: the paper's sections 4.2.2 and 4.2.3: a shared table with lock-free lookups, NbQ-CLOCK.
+//! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3: a shared table with lock-free lookups,
+//! NbQ-CLOCK.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;

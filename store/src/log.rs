@@ -5,7 +5,7 @@
 //! (`append`, `out`); a segment goes into its queue when it is sealed (`seal`).
 //! Invariant: a segment drains only when it is sealed and wholly committed. It belongs to one queue
 //! from when it is opened to when it is retired, as its birth says.
-//! Source: the paper's section 4.2.3, with a log in place of per-object queue entries.
+//! Source: the KV-Cache paper, section 4.2.3, with a log in place of per-object queue entries.
 
 mod append;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]

@@ -7,7 +7,7 @@
 //! here, and pressure always ends by freeing something.
 //! Adding a policy: a file here that implements `Policy`, and its row in `policies!`. Command line,
 //! help, `stats settings`, ghost, simulator and the tests of each policy follow from the row.
-//! Source: the paper's section 4.2.3; each file's own source.
+//! Source: the KV-Cache paper, section 4.2.3; each file's own source.
 
 mod clock2q;
 mod fifo;
@@ -200,7 +200,7 @@ macro_rules! policies {
 policies! {
     /// First in, first out.
     Fifo in fifo, "fifo", "first in, first out, the floor";
-    /// The paper's.
+    /// That of the KV-Cache paper.
     NbqClock in nbq_clock, "nbq-clock", "what was used is spared as often as it was used";
     /// A probation queue, a main queue and a ghost.
     S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; who left is remembered";

@@ -6,7 +6,8 @@
 //! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever
 //! changes a segment's state from `Sealed` to `Draining` owns it, entries are only the order.
 //! Nobody waits.
-//! Source: the paper's NbQ (section 4.2.3), a ring of tickets in place of its linked list.
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring of tickets in place of its linked
+//! list.
 //!
 //! ```text
 //!   entry, u64:  position (low half):32 | segment:32, or HOLE, or HELD

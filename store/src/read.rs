@@ -6,7 +6,7 @@
 //! is decided under the lock, because a touch may be rewriting its exptime. A short value is copied
 //! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
 //! (see `rewrite`).
-//! Source: the paper's section 4.2.2.
+//! Source: the KV-Cache paper, section 4.2.2.
 
 #![allow(unsafe_code, reason = "items and frames in the mapping")]
 

@@ -5,7 +5,7 @@
 //! Invariant: no append pays for more than a slice unless nothing at all is free, and then for a
 //! bounded number of them. Nobody waits here: where other columns hold what will be room, the
 //! append is told to come later.
-//! Source: the paper's section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 mod choice;
 mod drain;

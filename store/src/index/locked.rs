@@ -3,7 +3,7 @@
 //! Where: every verb that changes anything, and every eviction, takes one for a moment.
 //! Invariant: a slot's key is in no other slot; what moves, moves between two even versions; of an
 //! overflow chain only the first line has empty slots.
-//! Source: the paper's bucket locks (4.2.2).
+//! Source: the KV-Cache paper, section 4.2.2 (bucket locks).
 
 use super::grow::Group;
 use super::probe::probe;

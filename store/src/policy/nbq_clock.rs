@@ -1,8 +1,8 @@
 //! NbQ-CLOCK: what was used since it was last looked at is spared.
 //!
 //! Where: see `policy`. Invariant: an item is spared at most as often as its counter says.
-//! Source: the paper's section 4.2.3: an object with a reference counter above zero is spared and
-//! its counter decremented, any other is evicted.
+//! Source: the KV-Cache paper, section 4.2.3: an object with a reference counter above zero is
+//! spared and its counter decremented, any other is evicted.
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 

@@ -4,7 +4,7 @@
 //! parks it.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
 //! next; each walk holds one of the store's tokens, and gives it back when it ends.
-//! Source: the paper's section 4.2.3.
+//! Source: the KV-Cache paper, section 4.2.3.
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 

@@ -4,7 +4,7 @@
 //! Invariant: an item's slot changes under its group's lock, found by location; a walk that ends
 //! has left no slot that names its segment; what is moved is whole, and linked at its new place,
 //! before its old bytes count as dead.
-//! Source: the paper's section 4.2.3 (NbQ-CLOCK).
+//! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 

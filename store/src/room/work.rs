@@ -3,7 +3,7 @@
 //! Where: an append that pays, and idle moments.
 //! Invariant: a walk starts only with a free segment kept for what it moves. A column has one walk
 //! at a time; while it sleeps, the walk is another's to go on with.
-//! Source: the paper's section 4.2.3.
+//! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
 use super::drain::{Aim, Drain, Slice};
