@@ -93,7 +93,7 @@ impl Store {
             (false, true) => First::MostlyDead,
             (false, false) => First::HalfDead,
         };
-        self.growth.found.store(word(self, first), Ordering::Relaxed);
+        self.growth.found.store(word(self, first), Ordering::Relaxed); // read by `first`, a hint
         first
     }
 

@@ -171,6 +171,7 @@ impl Column {
         }
         let _alone = limit.changing.lock();
         memory.allow(segments).map_err(|_| OutOfBounds)?;
+        // Relaxed, here and below: numbers by themselves, read by the loads of the same names.
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);

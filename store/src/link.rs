@@ -150,7 +150,9 @@ impl View<'_> {
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
         drop(locked);
-        self.count_moved(loc, item, to, shape);
+        let (left, old) = (self.memory().region.segment_of(loc), item.shape());
+        self.counters().link(self.log.queue_of(to), shape.all_bytes());
+        self.counters().unlink(self.log.queue_of(left), old.all_bytes(), old.extent());
         match cnt {
             None => self.counters().compacted_bytes.add(shape.extent().into()),
             Some(_) => self.counters().spared_bytes.add(shape.extent().into()),
@@ -158,13 +160,6 @@ impl View<'_> {
         self.log.unlink(loc, item.extent());
         self.log.commit(written);
         Move::Moved
-    }
-
-    /// Counts the item at `loc` as one of `shape` in segment `to` from now on.
-    fn count_moved(self, loc: u64, item: &Item<'_>, to: u32, shape: Shape) {
-        let (from, old) = (self.memory().region.segment_of(loc), item.shape());
-        self.counters().link(self.log.queue_of(to), shape.all_bytes());
-        self.counters().unlink(self.log.queue_of(from), old.all_bytes(), old.extent());
     }
 
     /// A slot was emptied, which named the item at `loc`. Not under a lock.

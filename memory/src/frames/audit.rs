@@ -22,6 +22,7 @@ impl Memory {
                     faults.push(format!("frame {frame} of none is chained to {head}"));
                     break;
                 }
+                // Acquire, here and below: pairs with the Release stores of `frames`.
                 let word = self.frames.words.word(frame as usize).load(Ordering::Acquire);
                 refs = refs.max(word / ONE_REF);
                 if word / ONE_REF != 1 {

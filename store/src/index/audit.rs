@@ -34,6 +34,7 @@ impl Index {
         self.audit_overflow(&mut met);
         let Ok(moving) = self.moving.try_lock() else { return met.slots };
         let widest = moving.widest.total_lines();
+        // Acquire, here and below: pairs with the Release stores of `Locked` and `grow`.
         for line in index(self.width().total_lines())..index(widest) {
             if self.lines.line(line).iter().any(|word| word.load(Ordering::Acquire) != 0) {
                 met.faults.push(format!("line {line} is not in use, and not empty"));

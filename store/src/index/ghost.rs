@@ -175,6 +175,7 @@ impl Ghost {
                 let half = bits / TAG_BITS / 2 * TAG_BITS;
                 (first & low_bits(bits - half)) | ((second & low_bits(half)) << (bits - half))
             });
+            // Relaxed, as all of the ghost: a tag that is missed or stale is a hint less.
             at.store(both[0] | (both[1] << self.probation_bits), Ordering::Relaxed);
         }
     }
