@@ -70,6 +70,8 @@ pub(crate) struct Question {
     pub(crate) memory_bytes: Vec<u64>,
     /// How much time is simulated; none: as long as this workload needs.
     pub(crate) span: Option<Duration>,
+    /// To the server: each may have keys of its own.
+    pub(crate) connections: u32,
     pub(crate) threads: usize,
 }
 
@@ -125,6 +127,7 @@ pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
         seed: question.seed,
         rate_per_s: question.rate_per_s,
         populates: question.populates,
+        connections: question.connections,
         one_in,
         span_ns: whole(span_s * 1e9),
     };
@@ -285,7 +288,11 @@ impl Simulation<'_> {
         }
         let refused: u64 = found.iter().map(|found| found.counted.refused).sum();
         if refused > 0 {
-            doubts.push("some values are longer than an item may be (-I) and were not kept".into());
+            doubts.push(
+                "values that were not kept: longer than an item may be (-I), or too long for so \
+                 little memory"
+                    .to_owned(),
+            );
         }
         doubts
     }

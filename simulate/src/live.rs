@@ -50,6 +50,7 @@ pub struct Live {
     key: Vec<u8>,
     value: Vec<u8>,
     requests: u64,
+    refused: u64,
     now_s: u32,
 }
 
@@ -70,13 +71,19 @@ impl Live {
         })?;
         let column = store.column();
         let value = vec![b'v'; ITEM_BYTES_MAX];
-        Ok(Live { store, column, key: Vec::new(), value, requests: 0, now_s })
+        Ok(Live { store, column, key: Vec::new(), value, requests: 0, refused: 0, now_s })
     }
 
     /// The store: its statistics, and its own estimate of other sizes.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Items that it did not store, for they are too large: behind a miss as well.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Asks it, when its time has come.
@@ -137,6 +144,12 @@ impl Live {
 
     /// Stores a value under `self.key`.
     fn set(&mut self, request: &Request) -> Result<Stored, Refused> {
+        let stored = self.put(request);
+        self.refused += u64::from(stored.is_err());
+        stored
+    }
+
+    fn put(&mut self, request: &Request) -> Result<Stored, Refused> {
         let verb = match request.operation {
             Operation::Add => Verb::Add,
             Operation::Replace => Verb::Replace,

@@ -66,7 +66,7 @@ pub struct Counted {
     /// What was looked up in the first and in the second half of the time that counts: where they
     /// differ by more than chance, nothing had settled.
     pub halves: [Looked; 2],
-    /// Items that were not stored in that time, for they are too large.
+    /// Items that were not stored, for they are too large, from the beginning on.
     pub refused: u64,
     /// The store's counters in the end, from the beginning on: items and their bytes, evictions,
     /// what expired.
@@ -111,8 +111,8 @@ pub fn run(
             half.gets += 1;
             half.hits += u64::from(answer == Answer::Hit);
         }
-        counted.refused += u64::from(answer == Answer::Refused);
     }
+    counted.refused = live.refused();
     counted.stats = live.store().stats();
     Ok(counted)
 }
@@ -137,7 +137,19 @@ pub fn curve<R: IntoIterator<Item = Request>>(
 /// the memory their hit ratio is about that of all in the whole. A store of few segments, or a
 /// sample of few keys, says less.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
-    move |request| mix(request.key ^ SAMPLE_SALT).is_multiple_of(one_in.max(1))
+    let one_in = one_in.max(1);
+    move |request| request.key == chosen(request.key / one_in, one_in)
+}
+
+/// The keys of that sample below `keys`, ascending.
+pub fn sample(one_in: u64, keys: u64) -> impl Iterator<Item = u64> {
+    let one_in = one_in.max(1);
+    (0..keys.div_ceil(one_in)).map(move |nth| chosen(nth, one_in)).filter(move |key| *key < keys)
+}
+
+/// One key of each `one_in` that follow each other: those between are not to be walked.
+fn chosen(nth: u64, one_in: u64) -> u64 {
+    nth * one_in + mix(nth ^ SAMPLE_SALT) % one_in
 }
 
 #[cfg(test)]

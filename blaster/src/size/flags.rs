@@ -100,6 +100,7 @@ impl Sizing {
             populates: self.plan.populate,
             memory_bytes: self.memory_mb.iter().map(|mb| mb << 20).collect(),
             span: self.span,
+            connections: self.plan.connections,
             threads,
         };
         tell(&self.plan, "simulating the store at several sizes of memory: some seconds");

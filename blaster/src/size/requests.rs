@@ -5,7 +5,7 @@
 
 use crate::workload::{Ask, Names, Stream, Verb, Workload};
 use simulate::sizes::Size;
-use simulate::stream::{Operation, Request, sampled};
+use simulate::stream::{Operation, Request, sample, sampled};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,8 @@ pub(crate) struct Requests<'p> {
     pub(crate) rate_per_s: f64,
     /// Is every key stored once, before the first request?
     pub(crate) populates: bool,
+    /// These take turns.
+    pub(crate) connections: u32,
     /// Keys that each key of the sample stands for.
     pub(crate) one_in: u64,
     /// When there are no more.
@@ -35,14 +37,15 @@ impl Requests<'_> {
         gets: &'r AtomicU64,
     ) -> impl Iterator<Item = Request> + 'r {
         let is_sampled = sampled(self.one_in);
-        let filled = 0..if self.populates { self.workload.keys() } else { 0 };
+        let filled = sample(self.one_in, if self.populates { self.workload.keys() } else { 0 });
         let filled = filled.map(|key| self.stored(key));
-        let mut stream = Stream::new(self.workload, self.seed, 0, 1);
+        let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(self.connections);
+        let mut connections = (0..self.connections as usize).cycle();
         let (mut ask, mut at_ns, mut key) = (Ask::new(), 0, 0);
         let mean_ns = 1e9 / self.rate_per_s;
         let asked = std::iter::from_fn(move || {
             while key >= ask.keys.len() {
-                if !stream.next(&mut ask) {
+                if !stream.next_on(connections.next().unwrap_or(0), &mut ask) {
                     return None;
                 }
                 at_ns += stream.gap_ns(mean_ns);
@@ -58,7 +61,7 @@ impl Requests<'_> {
             key += 1;
             Some(self.asked(&ask, ask.keys[key - 1], at_ns))
         });
-        filled.chain(asked).filter(is_sampled).map(|request| self.named(request))
+        filled.chain(asked.filter(is_sampled)).map(|request| self.named(request))
     }
 
     /// What filling the cache does.

@@ -14,6 +14,7 @@ fn question(settings: &[(&str, &str)], rate_per_s: f64) -> Question {
         populates: false,
         memory_bytes: Vec::new(),
         span: None,
+        connections: 16,
         threads: 2,
     }
 }
@@ -70,6 +71,7 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
             seed: 1,
             rate_per_s: 50_000.0,
             populates: true,
+            connections: 16,
             one_in,
             span_ns: 20_000_000_000,
         };
@@ -95,6 +97,61 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
         found.enough_for(0.9).map(|point| point.memory_bytes),
         Some(found.points.last().unwrap().memory_bytes)
     );
+}
+
+/// All requests of the sample, without a size of memory.
+fn drawn(question: &Question, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
+    let names = Names::new(&question.workload);
+    let requests = Requests {
+        workload: &question.workload,
+        names: &names,
+        seed: question.seed,
+        rate_per_s: question.rate_per_s,
+        populates: question.populates,
+        connections: question.connections,
+        one_in,
+        span_ns,
+    };
+    requests.of_sample(0..u64::MAX, &AtomicU64::new(0)).collect()
+}
+
+#[test]
+fn filling_walks_the_keys_of_the_sample_only() {
+    let mut question = question(&[("keys", "1000g"), ("mix", "get=1")], 1.0);
+    question.populates = true;
+    let one_in = 1 << 32;
+    let keys: Vec<u64> = drawn(&question, one_in, 0).iter().map(|one| one.key).collect();
+    let blocks: Vec<u64> = keys.iter().map(|key| key / one_in).collect();
+    assert!(blocks.len() >= 232 && blocks.iter().copied().eq(0..blocks.len() as u64), "{keys:?}");
+}
+
+#[test]
+fn each_connection_asks_for_keys_of_its_own_if_it_has_such() {
+    let hottest = |of: &str| {
+        let settings = [("keys", "10k"), ("popularity", "zipf:1.2"), ("keys-per", of)];
+        let question = Question { connections: 100, ..question(&settings, 1000.0) };
+        let mut counts = std::collections::HashMap::new();
+        let requests = drawn(&question, 1, 20_000_000_000);
+        requests.iter().for_each(|one| *counts.entry(one.key).or_insert(0) += 1);
+        f64::from(counts.into_values().max().unwrap()) / requests.len() as f64
+    };
+    // Of 100 keys the hottest has a share of 0.28, of all 10,000 one of 0.21.
+    let (own, all) = (hottest("connection"), hottest("run"));
+    assert!((0.002..0.006).contains(&own) && (0.15..0.25).contains(&all), "{own} {all}");
+}
+
+#[test]
+fn values_beyond_the_longest_item_are_told_of_wherever_they_are_written() {
+    let large = ("value-size", "2m");
+    for settings in [
+        vec![("keys", "8"), ("mix", "get=1"), ("cache-aside", "yes"), large],
+        vec![("keys", "8"), ("mix", "get=1"), large],
+    ] {
+        let mut question = question(&settings, 1000.0);
+        (question.populates, question.span) = (true, Some(Duration::from_secs(1)));
+        let found = memory(&question).unwrap();
+        assert!(found.doubts.join("\n").contains("(-I)"), "{settings:?}: {found:?}");
+    }
 }
 
 #[test]

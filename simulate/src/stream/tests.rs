@@ -110,6 +110,9 @@ fn a_sample_of_the_keys_says_what_all_would() {
     let whole = run(16 << 20, Eviction::Fifo, 200 * SECOND_NS..u64::MAX, requests()).unwrap();
     let part = requests().filter(sampled(4));
     let part = run(4 << 20, Eviction::Fifo, 200 * SECOND_NS..u64::MAX, part).unwrap();
+    let sample: Vec<u64> = sample(4, 39_999).collect();
+    let is_chosen = |key: &u64| sampled(4)(&request(Operation::Get, *key, 0));
+    assert!((0..39_999).filter(is_chosen).eq(sample.iter().copied()) && sample.len() >= 9_999);
     assert!((part.looked().gets as f64 / whole.looked().gets as f64 - 0.25).abs() < 0.01);
     let (whole, part) = (whole.hit_ratio(), part.hit_ratio());
     assert!((part / whole - 1.0).abs() < 0.05, "{part} of a sample, {whole} of all");
