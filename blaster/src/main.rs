@@ -48,7 +48,9 @@ fn main() -> ExitCode {
             let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
             done.map(|()| Printed::well(String::new()))
         }
-        Verb::Size(sizing) => sizing.run().map(Printed::well),
+        Verb::Size(sizing) => {
+            sizing.run().map(|(text, is_well)| Printed { is_well, ..Printed::well(text) })
+        }
         Verb::Simulate(plan) => {
             simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
         }

@@ -40,9 +40,11 @@ use crew::Ground;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
+use signal_hook::consts::{SIGINT, SIGUSR1};
+use signal_hook::flag;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 impl Plan {
     /// Are requests sent by a schedule?
@@ -145,17 +147,33 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     Ok(done)
 }
 
-/// What is there before the first request: servers, names, and an ear for Ctrl-C and for who asks
-/// for a report.
+/// What is heard of people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ear {
+    /// Ctrl-C.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// A report is asked for.
+    asked: Arc<AtomicBool>,
+}
+
+/// Listens. All runs of a process have the same ear: Ctrl-C between two ends the second.
+pub(crate) fn ear() -> Result<Ear, RunError> {
+    static EAR: OnceLock<Result<Ear, io::ErrorKind>> = OnceLock::new();
+    let listen = || {
+        let ear = Ear::default();
+        // The second Ctrl-C ends the program at once.
+        flag::register_conditional_default(SIGINT, Arc::clone(&ear.stop))?;
+        flag::register(SIGINT, Arc::clone(&ear.stop))?;
+        flag::register(SIGUSR1, Arc::clone(&ear.asked))?;
+        Ok(ear)
+    };
+    let ear = EAR.get_or_init(|| listen().map_err(|error: io::Error| error.kind()));
+    ear.clone().map_err(|kind| RunError::Signals(kind.into()))
+}
+
+/// What is there before the first request: servers, names, and an ear.
 fn ground(plan: &Plan) -> Result<Ground, RunError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (signal, second) = (signal_hook::consts::SIGINT, Arc::clone(&stop));
-    // The second Ctrl-C ends the program at once.
-    signal_hook::flag::register_conditional_default(signal, second).map_err(RunError::Signals)?;
-    signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(RunError::Signals)?;
-    let asked = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&asked))
-        .map_err(RunError::Signals)?;
+    let Ear { stop, asked } = ear()?;
     has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);

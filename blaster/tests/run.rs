@@ -133,6 +133,34 @@ fn ctrl_c_keeps_what_was_measured() {
 }
 
 #[test]
+fn ctrl_c_ends_a_sizing_with_what_was_found() {
+    let ((first, target), (second, next)) = (server(), server());
+    let words = "size -q --keys 1000 -r 1000 --span 1s --schedule 0s+1000x1h";
+    let mut command = kvblaster(words, &target);
+    let mut child = command.arg(&next).stdout(Stdio::piped()).spawn().expect("kvblaster starts");
+    while answers(&first) < 1100 {
+        std::thread::yield_now();
+    }
+    interrupt(&child);
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(out.contains("/s answered: p50") && out.contains("1 of the servers: stopped"), "{out}");
+    assert_eq!(answers(&second), 0, "{out}");
+}
+
+#[test]
+fn a_server_that_cannot_start_takes_no_other_servers_figures_with_it() {
+    let (_running, target) = server();
+    let words = "size -q --keys 100 -n 50 -r 1000 --span 1s --schedule 1h+1x1h -O p50<10s -c 1 \
+                 --start no-such-program-{port}";
+    let (output, out, err) = output(words, &target);
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("/s answered: p50") && out.contains("up to at least"), "{out}{err}");
+    assert!(out.contains("not driven: ") && out.contains("ended before it"), "{out}{err}");
+}
+
+#[test]
 fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let (_running, target) = server();
     let folder = std::env::temp_dir().join(format!("kvblaster-asked-{}", std::process::id()));

@@ -83,11 +83,11 @@ impl Sizing {
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 
-    /// Finds it out.
+    /// Finds it out; and whether all of it was.
     ///
     /// # Errors
-    /// A store cannot be made, or a server not be started or driven.
-    pub fn run(mut self) -> Result<String, String> {
+    /// A store cannot be made, or nobody is at a --stats.
+    pub fn run(mut self) -> Result<(String, bool), String> {
         // What is wrong with these is to be known before minutes were spent.
         let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
@@ -106,12 +106,20 @@ impl Sizing {
         tell(&self.plan, "simulating the store at several sizes of memory: some seconds");
         let memory = memory(&question).map_err(|error| error.to_string())?;
         let goal = self.objective.clone();
-        let driven = Driven::all(&mut self.plan, &self.starts, (&goal, &memory))?;
+        let servers = self.plan.targets.len() + self.starts.len();
+        let driven = match servers {
+            0 => Vec::new(),
+            _ => Driven::all(&mut self.plan, &self.starts, (&goal, &memory))
+                .map_err(|error| error.to_string())?,
+        };
+        let left_out = servers - driven.len();
+        let is_well = left_out == 0 && driven.iter().all(|one| one.trouble.is_none());
         let objective = goal.objective.to_string();
-        let answer = Answer { rate_per_s, objective, memory, driven, said };
-        match self.plan.json {
-            true => serde_json::to_string_pretty(&answer).map_err(|error| error.to_string()),
-            false => Ok(text(&question.workload, &answer)),
-        }
+        let answer = Answer { rate_per_s, objective, memory, driven, left_out, said };
+        let text = match self.plan.json {
+            true => serde_json::to_string_pretty(&answer).map_err(|error| error.to_string())?,
+            false => text(&question.workload, &answer),
+        };
+        Ok((text, is_well))
     }
 }

@@ -2,11 +2,11 @@
 //! they say themselves of more memory and less.
 //!
 //! Where: behind the simulation, for servers that are named or started. Invariant: each is driven
-//! alone; what only says something of the generator is marked. A server that is only asked for its
-//! statistics is not driven.
+//! alone; what only says something of the generator is marked; one that fails takes no other's
+//! figures with it. A server that is only asked for its statistics is not driven.
 
-use super::Memory;
-use crate::launch::{self, Server};
+use super::{APART_MAX, Memory};
+use crate::launch;
 use crate::measure::Interval;
 use crate::result::version;
 use crate::run::{self, Plan, RunError, capacity};
@@ -14,6 +14,7 @@ use crate::search::bracket::Limit;
 use crate::search::{Aim, Goal};
 use crate::target::{self, Family};
 use serde::Serialize;
+use std::sync::atomic::Ordering;
 
 /// What stands in a server's words for the memory that was found, in megabytes.
 pub(crate) const MEMORY: &str = "{mb}";
@@ -25,18 +26,23 @@ const PRECISION: f64 = 0.1;
 pub(crate) struct Driven {
     /// Its words or its target, and its version.
     pub(crate) name: String,
-    /// At the rate: answered a second, response times in ns, hits, CPUs busy.
-    pub(crate) answered_per_s: f64,
+    /// At the rate: answered a second, none where it could not be driven; response times in ns,
+    /// hits, CPUs busy.
+    pub(crate) answered_per_s: Option<f64>,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     pub(crate) p999_ns: Option<u64>,
     pub(crate) hit_ratio: Option<f64>,
+    /// How long after it was filled these hits end, if they are an upper bound for that.
+    pub(crate) hits_bound_s: Option<f64>,
     pub(crate) cpus: Option<f64>,
     /// Why these figures are not the server's, or not only.
     pub(crate) remarks: Vec<String>,
+    /// Why it could not be driven, or its capacity not be searched for to the end.
+    pub(crate) trouble: Option<String>,
     /// The highest rate at which the objective held; none where it never did.
     pub(crate) capacity_per_s: Option<f64>,
-    /// The generator stood in the way of more.
+    /// The generator stood in the way of more, or the search was not ended.
     pub(crate) is_at_least: bool,
     /// CPUs busy at the trial nearest to that.
     pub(crate) capacity_cpus: Option<f64>,
@@ -95,43 +101,75 @@ impl Said {
 
 impl Driven {
     /// Drives each server that the plan names, and each of `starts` with the memory found in it.
+    /// One that fails has that told of it. Ctrl-C ends it: then those are missing that nothing was
+    /// asked of.
     ///
     /// # Errors
-    /// One cannot be started, or nothing be measured of it.
+    /// Ctrl-C cannot be heard.
     pub(crate) fn all(
         plan: &mut Plan,
         starts: &[String],
-        (objective, memory): (&Goal, &Memory),
-    ) -> Result<Vec<Driven>, String> {
-        let mut driven = Vec::new();
+        (goal, memory): (&Goal, &Memory),
+    ) -> Result<Vec<Driven>, RunError> {
+        // Relaxed: a wish.
+        let stop = run::ear()?.stop;
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let mut all = Vec::new();
         for target in std::mem::take(&mut plan.targets) {
-            driven.push(Driven::one(plan, target, objective)?);
+            if !is_stopped() {
+                let server = Driven { name: target.clone(), ..Driven::default() };
+                all.extend(server.driven(plan, &target, goal));
+            }
         }
+        let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
         for words in starts {
-            let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
-            let words = words.replace(MEMORY, &mb.to_string());
-            let server = launch::start(&launch::shell(&words), &[]);
-            let server: Server = server.map_err(|error| error.to_string())?;
-            plan.server_pids = vec![server.pid()];
-            let done = Driven::one(plan, server.target.clone(), objective)?;
-            let version = server.version.as_deref().unwrap_or("no version");
-            driven.push(Driven { name: format!("{words} ({version})"), ..done });
+            if is_stopped() {
+                break;
+            }
+            let name = words.replace(MEMORY, &mb.to_string());
+            match launch::start(&launch::shell(&name), &[]) {
+                Ok(server) => {
+                    plan.server_pids = vec![server.pid()];
+                    let version = server.version.as_deref().unwrap_or("no version");
+                    let name = format!("{name} ({version})");
+                    let driven = Driven { name, ..Driven::default() };
+                    all.extend(driven.driven(plan, &server.target, goal));
+                }
+                Err(error) => {
+                    let trouble = Some(error.to_string());
+                    all.push(Driven { name, trouble, ..Driven::default() });
+                }
+            }
         }
-        Ok(driven)
+        Ok(all)
     }
 
-    fn one(plan: &mut Plan, target: String, goal: &Goal) -> Result<Driven, String> {
-        plan.targets = vec![target.clone()];
-        let failed = |error: RunError| format!("{target}: {error}");
-        let at_rate = run::run(plan).map_err(failed)?;
-        let mut driven = Driven { name: target.clone(), ..Driven::default() };
-        let told = at_rate.verdict.remarks.iter().map(|remark| remark.sentence.clone());
-        driven.remarks = told.collect();
-        if let Some(all) = &at_rate.merged {
-            driven.at(all);
+    /// Drives it at the rate, and searches for its capacity; none if Ctrl-C came before anything
+    /// was measured.
+    fn driven(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<Driven> {
+        plan.targets = vec![target.to_owned()];
+        let rate_per_s = plan.rate_per_s;
+        let done = self.drive(plan, goal);
+        plan.rate_per_s = rate_per_s;
+        match done {
+            Err(RunError::Stopped) if self.answered_per_s.is_none() => return None,
+            Err(error) => self.trouble = Some(error.to_string()),
+            Ok(()) => {}
         }
-        driven.said = Said::by(&target).ok();
-        let start_per_s = plan.rate_per_s.filter(|rate| !rate.is_nan());
+        self.said = Said::by(target).ok();
+        Some(self)
+    }
+
+    fn drive(&mut self, plan: &mut Plan, goal: &Goal) -> Result<(), RunError> {
+        let at_rate = run::run(plan)?;
+        let told = at_rate.verdict.remarks.iter().map(|remark| remark.sentence.clone());
+        self.remarks = told.collect();
+        if let Some(all) = &at_rate.merged {
+            self.at(all);
+        }
+        let ttl_s = plan.workload.exptime_s_max();
+        self.hits_bound_s = bound_s(&at_rate.reports, ttl_s).filter(|_| plan.populate);
+        let start_per_s = plan.rate_per_s.take().filter(|rate| !rate.is_nan());
         let aim = Aim {
             goals: vec![goal.clone()],
             start_per_s: start_per_s.unwrap_or(10_000.0),
@@ -145,25 +183,26 @@ impl Driven {
             confidence: 0.95,
             seed: plan.seed,
         };
-        let rate_per_s = plan.rate_per_s.take();
-        let searched = capacity::run(plan, &aim);
-        plan.rate_per_s = rate_per_s;
-        let searched = searched.map_err(failed)?;
+        let searched = capacity::run(plan, &aim)?;
         let found = searched.search.as_ref().and_then(|found| found.capacities.first());
-        driven.capacity_per_s = found.and_then(|found| found.rate_per_s);
-        driven.is_at_least = found.is_some_and(|found| found.limit == Limit::Generator);
-        driven.capacity_cpus = driven.capacity_per_s.and_then(|capacity| {
+        self.capacity_per_s = found.and_then(|found| found.rate_per_s);
+        self.is_at_least =
+            searched.is_interrupted || found.is_some_and(|found| found.limit == Limit::Generator);
+        self.capacity_cpus = self.capacity_per_s.and_then(|capacity| {
             let off = |one: &&Interval| (one.asked_per_s.unwrap_or(0.0) - capacity).abs();
             let nearest = searched.reports.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
             Some(nearest.usage.server?.cpus())
         });
-        Ok(driven)
+        if searched.is_interrupted {
+            self.trouble = Some("the search for its capacity was not ended".to_owned());
+        }
+        Ok(())
     }
 
     /// What was seen at the rate.
     fn at(&mut self, all: &Interval) {
         let total = all.tally.total();
-        self.answered_per_s = all.achieved_per_s();
+        self.answered_per_s = Some(all.achieved_per_s());
         let quantile = |share| total.response_ns.quantile_ns(share);
         [self.p50_ns, self.p99_ns, self.p999_ns] = [0.5, 0.99, 0.999].map(quantile);
         self.hit_ratio = total.hit_ratio();
@@ -177,9 +216,21 @@ impl Driven {
     }
 }
 
+/// How long after it was filled a server has been driven, if that makes its hits too high: not all
+/// that it was filled with has lived its time, and the hits do not rise either.
+fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
+    let (first, last) = (reports.first()?, reports.last()?);
+    let hits = |report: &Interval| report.tally.total().hit_ratio();
+    let driven_s = last.start_s + last.seconds;
+    let is_bound = driven_s < f64::from(ttl_s) && hits(last)? <= hits(first)? + APART_MAX;
+    is_bound.then_some(driven_s)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Tally;
+    use crate::workload::Verb;
 
     #[test]
     fn statistics_are_read_from_either_server() {
@@ -194,6 +245,26 @@ mod tests {
         assert_eq!(said.estimates, [(131_072, 0.25), (1 << 20, 0.75)]);
         assert_eq!(said.hit_ratio, None);
         assert_eq!(Said::read("-ERR unknown command\r\n"), Said::default());
+    }
+
+    #[test]
+    fn hits_before_ttls_have_passed_are_an_upper_bound() {
+        let report = |start_s: f64, hits: u64| {
+            let mut tally = Tally::new(u64::MAX);
+            let get = &mut tally.verbs[Verb::Get as usize];
+            (get.hits, get.misses) = (hits, 100 - hits);
+            Interval { start_s, seconds: 2.0, tally, ..Interval::default() }
+        };
+        let bound_s = |hits: &[u64], ttl_s| {
+            let reports = hits.iter().zip([1.0, 3.0]).map(|(hits, start_s)| report(start_s, *hits));
+            bound_s(&reports.collect::<Vec<_>>(), ttl_s)
+        };
+        assert_eq!(bound_s(&[99, 99], 60), Some(5.0));
+        assert_eq!(bound_s(&[99, 97], 60), Some(5.0));
+        assert_eq!(
+            [bound_s(&[90, 97], 60), bound_s(&[99, 99], 5), bound_s(&[99, 99], 0)],
+            [None; 3]
+        );
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
         objective: String::new(),
         memory: found,
         driven: Vec::new(),
+        left_out: 0,
         said: Vec::new(),
     };
     let text = text::text(&question(&settings, 2000.0).workload, &answer);

@@ -22,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) objective: String,
     pub(crate) memory: Memory,
     pub(crate) driven: Vec<Driven>,
+    /// Servers that Ctrl-C came before.
+    pub(crate) left_out: usize,
     /// By target.
     pub(crate) said: Vec<(String, Said)>,
 }
@@ -94,44 +96,66 @@ fn mb(point: &Point) -> String {
 }
 
 fn server(answer: &Answer, driven: &Driven) -> String {
-    let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), time);
     let mut out = format!("\n{}\n", driven.name);
+    if let Some(answered_per_s) = driven.answered_per_s {
+        at_rate(&mut out, driven, answered_per_s);
+    }
+    for remark in &driven.remarks {
+        let _ = writeln!(out, "  marked: {remark}");
+    }
+    capacity(&mut out, answer, driven);
+    if let Some(trouble) = &driven.trouble {
+        let what = if driven.answered_per_s.is_none() { "not driven: " } else { "" };
+        let _ = writeln!(out, "  {what}{trouble}");
+    }
+    out + &driven.said.as_ref().map_or(String::new(), statistics)
+}
+
+fn at_rate(out: &mut String, driven: &Driven, answered_per_s: f64) {
+    let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), time);
     let _ = write!(
         out,
         "  {}/s answered: p50 {}, p99 {}, p99.9 {}",
-        grouped(driven.answered_per_s),
+        grouped(answered_per_s),
         shown(driven.p50_ns),
         shown(driven.p99_ns),
         shown(driven.p999_ns)
     );
     if let Some(hits) = driven.hit_ratio {
-        let _ = write!(out, ", hits {} so far", percent(hits));
+        let so_far = if driven.hits_bound_s.is_some() { "at most " } else { "so far " };
+        let _ = write!(out, ", hits {so_far}{}", percent(hits));
     }
     if let Some(cpus) = driven.cpus {
         let _ = write!(out, ", {cpus:.2} CPUs");
     }
     out.push('\n');
-    for remark in &driven.remarks {
-        let _ = writeln!(out, "  marked: {remark}");
+    if let Some(bound_s) = driven.hits_bound_s {
+        let _ = writeln!(
+            out,
+            "  these hits are an upper bound: {} after it was filled TTLs had yet to run out; a \
+             longer --schedule lets them",
+            clock(span(bound_s))
+        );
     }
+}
+
+fn capacity(out: &mut String, answer: &Answer, driven: &Driven) {
     let objective = &answer.objective;
-    match driven.capacity_per_s {
-        Some(capacity) => {
-            let bound = if driven.is_at_least { "at least " } else { "about " };
-            let _ = write!(out, "  keeps {objective} up to {bound}{}/s", grouped(capacity.round()));
-            if let Some(cpus) = driven.capacity_cpus {
-                let _ = write!(out, " with {cpus:.2} CPUs");
-            }
-            if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
-                let _ = write!(out, ": {cpus:.0} for {}/s", grouped(answer.rate_per_s));
-            }
-            out.push('\n');
-        }
-        None => {
+    let Some(capacity) = driven.capacity_per_s else {
+        if driven.trouble.is_none() {
             let _ = writeln!(out, "  keeps {objective} at no rate that was tried");
         }
+        return;
+    };
+    let bound = if driven.is_at_least { "at least " } else { "about " };
+    let _ = write!(out, "  keeps {objective} up to {bound}{}/s", grouped(capacity.round()));
+    if let Some(cpus) = driven.capacity_cpus {
+        let _ = write!(out, " with {cpus:.2} CPUs");
     }
-    out + &driven.said.as_ref().map_or(String::new(), statistics)
+    if let Some(cpus) = driven.cpus_for(answer.rate_per_s) {
+        let _ = write!(out, ": {cpus:.0} for {}/s", grouped(answer.rate_per_s));
+    }
+    out.push('\n');
 }
 
 fn statistics(said: &Said) -> String {
@@ -162,6 +186,9 @@ fn unknown(workload: &Workload, answer: &Answer) -> Vec<String> {
          kvblaster compare has servers do the same work"
             .to_owned(),
     );
+    if answer.left_out > 0 {
+        unknown.push(format!("{} of the servers: stopped by Ctrl-C before them", answer.left_out));
+    }
     if answer.driven.is_empty() {
         unknown.push(format!(
             "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' has a server driven, as often as \
