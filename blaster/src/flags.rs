@@ -37,7 +37,7 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     /// Drive servers with a workload, and report what they did
-    Run(Box<run::Plan>),
+    Run(Box<run::Run>),
     /// Find the highest rate at which an objective is met
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
@@ -69,7 +69,7 @@ impl Verb {
     /// Checks what only shows together.
     fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         match self {
-            Verb::Run(plan) => plan.finish(given),
+            Verb::Run(run) => run.finish(given),
             Verb::Capacity(search) => search.finish(given),
             Verb::Size(sizing) => sizing.finish(given),
             Verb::Compare(plan) => plan.finish(given),
@@ -95,14 +95,6 @@ pub struct Given {
     pub long: String,
     /// Its value, if it takes one.
     pub value: Option<String>,
-}
-
-/// Refuses flags that a verb shares with `run` and has no use for.
-pub(crate) fn only(given: &[Given], useless: &[&str]) -> Result<(), String> {
-    let is_useless = |one: &&Given| useless.contains(&one.long.as_str());
-    given.iter().find(is_useless).map_or(Ok(()), |one| {
-        Err(format!("--{}: not of this command, though of kvblaster run", one.long))
-    })
 }
 
 /// Parses the command line, the program's name first.

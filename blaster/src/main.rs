@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Err(Refusal::Wrong(why)) => return failed(&why, USAGE),
     };
     let done = match verb {
-        Verb::Run(plan) => drive(&plan),
+        Verb::Run(run) => drive(&run.plan),
         Verb::Capacity(search) => drive(&search.plan),
         Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
         Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),

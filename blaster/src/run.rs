@@ -19,7 +19,7 @@ mod servers;
 pub mod text;
 mod unstored;
 
-pub use flags::{Capacity, Plan, Search};
+pub use flags::{Capacity, Plan, Run, Search};
 pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};

@@ -13,8 +13,9 @@
 pub mod figures;
 
 use super::course::Course;
+use super::flags::{Asserted, Kept, Paced};
 use super::{RunError, ServersError, has_cpus, judged, live, record, served};
-use crate::flags::{Given, NUMBERS, cpus, number, only, or};
+use crate::flags::{Given, NUMBERS, cpus, number, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
 use crate::measure::check::{Remark, Severity};
@@ -61,8 +62,6 @@ and is killed at the end.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 #[command(mut_arg("schedule", |arg| arg.default_value("500ms+1x2s")))]
-#[command(mut_arg("label", |arg| arg.hide(true)), mut_arg("server_pids", |arg| arg.hide(true)))]
-#[command(mut_arg("agents", |arg| arg.hide(true)))]
 pub struct Plan {
     /// Start a server with these words, as a shell reads them; may be given often. They come behind
     /// those that are there already
@@ -81,6 +80,12 @@ pub struct Plan {
     /// The run of each.
     #[command(flatten)]
     pub run: super::Plan,
+    #[command(flatten)]
+    paced: Paced,
+    #[command(flatten)]
+    asserted: Asserted,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 /// A command that says where the server listens.
@@ -97,7 +102,9 @@ impl Plan {
         match self.run.targets.len() + self.starts.len() {
             0 | 1 => Err("two servers at least: name them, or --start them".to_owned()),
             2..=SERVERS_MAX => {
-                only(&given, &["server-pid", "label", "agent"])?;
+                self.paced.give(&mut self.run);
+                self.asserted.give(&mut self.run);
+                self.kept.give(&mut self.run);
                 self.run.finish(given)
             }
             _ => Err(format!("more than {SERVERS_MAX} servers")),
@@ -436,10 +443,8 @@ mod tests {
             (&"a ".repeat(27), "more than 26 servers"),
         ];
         refused("compare", &rows);
-        refused(
-            "compare",
-            &[("a b --server-pid 3", "--server-pid: not of"), ("a b --agent c", "--agent")],
-        );
+        let rows = [("a b --server-pid 3", "'--server-pid'"), ("a b --agent c", "'--agent'")];
+        refused("compare", &rows);
     }
 
     #[test]

@@ -50,10 +50,10 @@ kvblaster run.
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
 
-/// All that one run is told.
+/// All that one run is told. The flags in it are those that every verb takes which drives servers;
+/// what some have no use for stands in groups behind it, which give it what they are told.
 #[derive(Debug, clap::Args)]
-#[command(before_help = format!("{ABOUT_RUN}\n\n{NUMBERS}"), after_help = help::lists())]
-#[command(args = settings())]
+#[command(after_help = help::lists(), args = settings())]
 pub struct Plan {
     #[expect(missing_docs, reason = "clap takes the help, in which brackets are no link")]
     #[arg(
@@ -89,24 +89,10 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     #[arg(long, help_heading = ASKED)]
     pub verify: bool,
 
-    /// Open loop: so many requests a second are due, whatever the server does; without it the loop
-    /// is closed; own: as the workload's gaps say
-    #[arg(long = "rate", short, help_heading = DRIVEN, value_name = "N")]
-    #[arg(value_parser = or("own", f64::NAN, rate))]
-    pub rate_per_s: Option<f64>,
-    /// Requests under way on a connection, closed loop
-    #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
-    #[arg(value_parser = number(1..=DEPTH_MAX), default_value = "1")]
-    pub depth: u32,
     /// Driving threads
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: u32,
-    /// Another process drives, and this one does not: a command whose standard input and output are
-    /// those of 'kvblaster agent', as in 'ssh HOST kvblaster agent'; may be given often. Threads,
-    /// connections and rates are divided among all
-    #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
-    pub agents: Vec<String>,
     /// Connections to each server, over all threads
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
@@ -162,20 +148,6 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     #[arg(long, help_heading = MEASURED, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
-    /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
-    /// 'rate>100k'; may be given often
-    #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
-    pub asserts: Vec<Objective>,
-    /// Processes of the servers, if they are not found by themselves
-    #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
-    #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
-    pub server_pids: Vec<u32>,
-    /// What the run is called in reports (default the targets)
-    #[arg(long, help_heading = MEASURED, value_name = "NAME")]
-    pub label: Option<String>,
-    /// Write results there: JSON, CSV, HDR logs
-    #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
-    pub out: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, help_heading = MEASURED)]
     pub json: bool,
@@ -189,6 +161,130 @@ out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequal
     /// What `capacity` is told beside.
     #[arg(skip)]
     pub capacity: Option<Capacity>,
+    /// Requests a second that are due in an open loop; not a number: as the workload's gaps say.
+    #[arg(skip)]
+    pub rate_per_s: Option<f64>,
+    /// Requests under way on a connection of a closed loop.
+    #[arg(skip = 1_u32)]
+    pub depth: u32,
+    /// Commands of those that drive in this process's place.
+    #[arg(skip)]
+    pub agents: Vec<String>,
+    /// What must hold.
+    #[arg(skip)]
+    pub asserts: Vec<Objective>,
+    /// The servers' processes, where they are not to be looked for.
+    #[arg(skip)]
+    pub server_pids: Vec<u32>,
+    /// The run's name; none: the targets.
+    #[arg(skip)]
+    pub label: Option<String>,
+    /// Where the result is written.
+    #[arg(skip)]
+    pub out: Option<PathBuf>,
+}
+
+/// When requests are sent: of verbs that choose no rate themselves.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Paced {
+    /// Open loop: so many requests a second are due, whatever the server does; without it the loop
+    /// is closed; own: as the workload's gaps say
+    #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
+    #[arg(value_parser = or("own", f64::NAN, rate))]
+    rate_per_s: Option<f64>,
+    /// Requests under way on a connection, closed loop
+    #[arg(long, short, help_heading = DRIVEN, display_order = 1, value_name = "N")]
+    #[arg(value_parser = number(1..=DEPTH_MAX), default_value = "1")]
+    depth: u32,
+}
+
+impl Paced {
+    pub(crate) fn give(&self, plan: &mut Plan) {
+        (plan.rate_per_s, plan.depth) = (self.rate_per_s, self.depth);
+    }
+}
+
+/// What must hold: of verbs that search for nothing.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Asserted {
+    /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
+    /// 'rate>100k'; may be given often
+    #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
+    asserts: Vec<Objective>,
+}
+
+impl Asserted {
+    pub(crate) fn give(&self, plan: &mut Plan) {
+        plan.asserts.clone_from(&self.asserts);
+    }
+}
+
+/// Who drives, and what it is called: of verbs that measure all their targets as one.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Alone {
+    /// Another process drives, and this one does not: a command whose standard input and output are
+    /// those of 'kvblaster agent', as in 'ssh HOST kvblaster agent'; may be given often. Threads,
+    /// connections and rates are divided among all
+    #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
+    agents: Vec<String>,
+    /// What the run is called in reports (default the targets)
+    #[arg(long, help_heading = MEASURED, value_name = "NAME")]
+    label: Option<String>,
+}
+
+impl Alone {
+    pub(crate) fn give(&self, plan: &mut Plan) {
+        plan.agents.clone_from(&self.agents);
+        plan.label.clone_from(&self.label);
+    }
+}
+
+/// Whose CPU time is measured: of verbs whose targets are not each other's rivals.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Processes {
+    /// Processes of the servers, if they are not found by themselves
+    #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
+    #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
+    server_pids: Vec<u32>,
+}
+
+impl Processes {
+    pub(crate) fn give(&self, plan: &mut Plan) {
+        plan.server_pids.clone_from(&self.server_pids);
+    }
+}
+
+/// Where results go: of verbs that have such.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Kept {
+    /// Write results there: JSON, CSV, HDR logs
+    #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Kept {
+    pub(crate) fn give(&self, plan: &mut Plan) {
+        plan.out.clone_from(&self.out);
+    }
+}
+
+/// A run.
+#[derive(Debug, clap::Args)]
+#[command(before_help = format!("{ABOUT_RUN}\n\n{NUMBERS}"))]
+pub struct Run {
+    /// All of it.
+    #[command(flatten)]
+    pub plan: Plan,
+    #[command(flatten)]
+    paced: Paced,
+    #[command(flatten)]
+    asserted: Asserted,
+    #[command(flatten)]
+    alone: Alone,
+    #[command(flatten)]
+    processes: Processes,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 /// What a search for capacity is told.
@@ -207,13 +303,31 @@ pub struct Capacity {
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT_CAPACITY}\n\n{NUMBERS}"))]
 #[command(mut_arg("schedule", |arg| arg.default_value("1s+1x2s")))]
-#[command(mut_arg("rate_per_s", |arg| arg.hide(true)), mut_arg("depth", |arg| arg.hide(true)))]
 pub struct Search {
     #[command(flatten)]
     capacity: Capacity,
     /// All of it.
     #[command(flatten)]
     pub plan: Plan,
+    #[command(flatten)]
+    alone: Alone,
+    #[command(flatten)]
+    processes: Processes,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+impl Run {
+    /// Checks what only shows together.
+    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+        let plan = &mut self.plan;
+        self.paced.give(plan);
+        self.asserted.give(plan);
+        self.alone.give(plan);
+        self.processes.give(plan);
+        self.kept.give(plan);
+        plan.finish(given)
+    }
 }
 
 impl Plan {
@@ -276,9 +390,6 @@ impl Search {
     /// Makes the objectives, and checks what only shows together.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         let mut capacity = self.capacity.clone();
-        if self.plan.rate_per_s.is_some() {
-            return Err("--rate: capacity chooses the rates, see --start".to_owned());
-        }
         capacity.aim.seed = self.plan.seed;
         if capacity.aim.goals.is_empty() {
             let usual = Aim::usual_goals(self.plan.late);
@@ -287,8 +398,12 @@ impl Search {
         if capacity.aim.goals.len() > GOALS_MAX {
             return Err(format!("--objective: more than {GOALS_MAX}"));
         }
-        self.plan.capacity = Some(capacity);
-        self.plan.finish(given)
+        let plan = &mut self.plan;
+        plan.capacity = Some(capacity);
+        self.alone.give(plan);
+        self.processes.give(plan);
+        self.kept.give(plan);
+        plan.finish(given)
     }
 }
 
@@ -331,7 +446,7 @@ mod tests {
 
     pub(super) fn planned(words: &str) -> Result<Box<Plan>, String> {
         asked(words).map(|verb| match verb {
-            Verb::Run(plan) => plan,
+            Verb::Run(run) => Box::new(run.plan),
             Verb::Capacity(search) => Box::new(search.plan),
             other => panic!("{other:?}"),
         })
@@ -410,7 +525,8 @@ mod tests {
             ("a --warm 10s --mix set", "--warm"),
         ];
         refused("run", &rows);
-        refused("capacity", &[("a -r 3", "--start"), ("a -O p99", "--objective: ")]);
+        let rows = [("a -r 3", "'-r'"), ("a -a p99<1ms", "'-a'"), ("a -O p99", "--objective: ")];
+        refused("capacity", &rows);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 use super::servers::{Driven, Said};
 use super::text::{Answer, text};
 use super::{Question, memory};
-use crate::flags::{Given, NUMBERS, number, only, time};
+use crate::flags::{Given, NUMBERS, number, or, time};
 use crate::run::Plan;
 use crate::run::compare::placed;
+use crate::run::flags::{Processes, rate};
 use crate::run::live::tell;
 use crate::search::{Goal, goal};
 use std::sync::Arc;
@@ -34,11 +35,12 @@ the highest one that keeps the objective: what p99 is, how many CPUs it takes.
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT}\n\n{NUMBERS}"))]
 #[command(mut_arg("targets", |arg| arg.required(false)))]
-#[command(mut_arg("rate_per_s", |arg| arg.required(true)))]
-#[command(mut_arg("out", |arg| arg.hide(true)), mut_arg("asserts", |arg| arg.hide(true)))]
-#[command(mut_arg("label", |arg| arg.hide(true)), mut_arg("agents", |arg| arg.hide(true)))]
 #[group(skip)]
 pub struct Sizing {
+    /// So many requests a second are due; own: as the workload's gaps say
+    #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
+    #[arg(value_parser = or("own", f64::NAN, rate))]
+    rate_per_s: f64,
     /// Memory of the stores simulated, in megabytes as of -m (default: parts of what lives)
     #[arg(long = "memory", short = 'm', help_heading = SIZED, value_name = "MB,...")]
     #[arg(value_delimiter = ',', value_parser = number(1..=MB_MAX))]
@@ -62,6 +64,8 @@ pub struct Sizing {
     stats: Vec<String>,
     #[command(flatten)]
     plan: Plan,
+    #[command(flatten)]
+    processes: Processes,
 }
 
 impl Sizing {
@@ -70,7 +74,8 @@ impl Sizing {
         if self.memory_mb.len() > SIZES_MAX {
             return Err(format!("--memory: more than {SIZES_MAX}"));
         }
-        only(&given, &["out", "assert", "label", "agent"])?;
+        self.plan.rate_per_s = Some(self.rate_per_s);
+        self.processes.give(&mut self.plan);
         self.plan.finish(given)
     }
 
@@ -79,7 +84,7 @@ impl Sizing {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
         let own = || own().map(|gap_ns| 1e9 * f64::from(threads) / gap_ns);
-        let asked = self.plan.rate_per_s.filter(|rate| !rate.is_nan());
+        let asked = Some(self.rate_per_s).filter(|rate| !rate.is_nan());
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 

@@ -161,9 +161,9 @@ fn what_is_wrong_is_refused_before_anything_is_simulated() {
         ("", "--rate"),
         ("-r 5 --start memcached", "{port}"),
         ("-r 5 -m 0", "--memory"),
-        ("-r 5 -a p99<1ms", "--assert: not of"),
-        ("-r 5 -o dir", "--out: not of"),
-        ("-r 5 --agent a", "--agent: not of"),
+        ("-r 5 -a p99<1ms", "'-a'"),
+        ("-r 5 -o dir", "'-o'"),
+        ("-r 5 --agent a", "'--agent'"),
     ];
     crate::flags::tests::refused("size", &rows);
 }

@@ -22,7 +22,7 @@ pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
 pub(crate) fn run(words: &str) -> Outcome<Interval> {
     let all = ["run", "--quiet"].into_iter().chain(words.split_whitespace());
     match verb(all.map(str::to_owned))? {
-        Verb::Run(plan) => match blaster::run::run(&plan)?.merged {
+        Verb::Run(run) => match blaster::run::run(&run.plan)?.merged {
             Some(measured) => Ok(measured),
             None => fail(format!("{words}: nothing was measured")),
         },

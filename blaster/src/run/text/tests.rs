@@ -60,7 +60,7 @@ fn a_search_is_told_whole() {
 #[test]
 fn the_commands_to_try_next_keep_every_option() {
     let parse = |words: &str| match crate::flags::tests::asked(words).unwrap() {
-        crate::flags::Verb::Run(plan) => *plan,
+        crate::flags::Verb::Run(run) => run.plan,
         crate::flags::Verb::Capacity(search) => search.plan,
         other => panic!("{words}: {other:?}"),
     };
