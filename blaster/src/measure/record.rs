@@ -4,68 +4,58 @@
 //! histogram tells all, the figures beside it are for readers without HdrHistogram.
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as its interval logs have it.
 
-use super::times::DIGITS;
+use super::times::{DIGITS, FIGURES, Figure};
 use super::watch::Usage;
 use super::{Interval, Tally, Times, VerbTally};
 use crate::workload::VERBS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2DeflateSerializer};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use serde::ser::{self, SerializeMap as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The longest encoded histogram that is read: more than ours can have.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times as they are written. Nanoseconds throughout; null where there were none.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    count: u64,
-    min_ns: Option<u64>,
-    mean_ns: Option<f64>,
-    sd_ns: Option<f64>,
-    p50_ns: Option<u64>,
-    p90_ns: Option<u64>,
-    p95_ns: Option<u64>,
-    p99_ns: Option<u64>,
-    p99_9_ns: Option<u64>,
-    p99_99_ns: Option<u64>,
-    max_ns: Option<u64>,
+/// Times as they are written: their count and figures, null where there were none.
+struct Told<'t> {
+    times: &'t Times,
     hdr: Option<String>,
 }
 
-impl Record {
-    fn new(times: &Times, hdr: Option<String>) -> Record {
-        Record {
-            count: times.len(),
-            min_ns: times.min_ns(),
-            mean_ns: times.mean_ns(),
-            sd_ns: times.sd_ns(),
-            p50_ns: times.quantile_ns(0.5),
-            p90_ns: times.quantile_ns(0.9),
-            p95_ns: times.quantile_ns(0.95),
-            p99_ns: times.quantile_ns(0.99),
-            p99_9_ns: times.quantile_ns(0.999),
-            p99_99_ns: times.quantile_ns(0.9999),
-            max_ns: times.max_ns(),
-            hdr,
+impl Serialize for Told<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("count", &self.times.len())?;
+        for (name, figure) in FIGURES {
+            let name = name.replace('.', "_") + "_ns";
+            match figure {
+                Figure::Time(of) => map.serialize_entry(&name, &of(self.times))?,
+                Figure::Computed(of) => map.serialize_entry(&name, &of(self.times))?,
+            }
         }
+        map.serialize_entry("hdr", &self.hdr)?;
+        map.end()
     }
 }
 
 impl Serialize for Times {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let hdr = match self.histogram() {
-            None => None,
-            Some(histogram) => {
-                let mut bytes = Vec::new();
-                V2DeflateSerializer::new()
-                    .serialize(histogram, &mut bytes)
-                    .map_err(ser::Error::custom)?;
-                Some(BASE64.encode(bytes))
-            }
+        let encoded = |histogram| {
+            let mut bytes = Vec::new();
+            V2DeflateSerializer::new()
+                .serialize(histogram, &mut bytes)
+                .map(|_| BASE64.encode(bytes))
         };
-        Record::new(self, hdr).serialize(serializer)
+        let hdr = self.histogram().map(encoded).transpose().map_err(ser::Error::custom)?;
+        Told { times: self, hdr }.serialize(serializer)
     }
+}
+
+/// What is read back of times: it tells all.
+#[derive(Deserialize)]
+struct Encoded {
+    hdr: Option<String>,
 }
 
 /// A report as it is written: what follows from its fields is there for readers, and not read back.
@@ -76,14 +66,14 @@ struct Report<'r> {
     seconds: f64,
     asked_per_s: Option<f64>,
     busiest: f64,
-    totals: Totals,
+    totals: Totals<'r>,
     tally: &'r Tally,
     usage: &'r Usage,
 }
 
 /// All types of request together, as the text has them.
 #[derive(Serialize)]
-struct Totals {
+struct Totals<'t> {
     offered_per_s: f64,
     answered_per_s: f64,
     sent: u64,
@@ -101,8 +91,8 @@ struct Totals {
     not_done: u64,
     not_found: u64,
     not_found_ratio: Option<f64>,
-    response_ns: Record,
-    service_ns: Record,
+    response_ns: Told<'t>,
+    service_ns: Told<'t>,
 }
 
 impl Serialize for Interval {
@@ -127,8 +117,8 @@ impl Serialize for Interval {
             not_done: all.not_done,
             not_found: tally.not_found().0,
             not_found_ratio: tally.not_found_ratio(),
-            response_ns: Record::new(&all.response_ns, None),
-            service_ns: Record::new(&all.service_ns, None),
+            response_ns: Told { times: &all.response_ns, hdr: None },
+            service_ns: Told { times: &all.service_ns, hdr: None },
         };
         let (run, start_s, seconds) = (*run, *start_s, *seconds);
         let (asked_per_s, busiest) = (*asked_per_s, *busiest);
@@ -139,8 +129,9 @@ impl Serialize for Interval {
 
 impl<'de> Deserialize<'de> for Times {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Times, D::Error> {
-        let record = Record::deserialize(deserializer)?;
-        let Some(hdr) = record.hdr else { return Ok(Times::default()) };
+        let Some(hdr) = Encoded::deserialize(deserializer)?.hdr else {
+            return Ok(Times::default());
+        };
         if hdr.len() > ENCODED_BYTES_MAX {
             return Err(de::Error::custom("a histogram that is too long"));
         }

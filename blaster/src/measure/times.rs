@@ -111,6 +111,39 @@ impl Times {
     }
 }
 
+/// A figure of times, in nanoseconds; none of nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum Figure {
+    /// One of the times themselves.
+    Time(fn(&Times) -> Option<u64>),
+    /// What is computed from all of them.
+    Computed(fn(&Times) -> Option<f64>),
+}
+
+/// What is told of times, in the order in which texts, tables and results have it.
+pub(crate) const FIGURES: [(&str, Figure); 10] = [
+    ("min", Figure::Time(Times::min_ns)),
+    ("mean", Figure::Computed(Times::mean_ns)),
+    ("sd", Figure::Computed(Times::sd_ns)),
+    ("p50", Figure::Time(|times| times.quantile_ns(0.5))),
+    ("p90", Figure::Time(|times| times.quantile_ns(0.9))),
+    ("p95", Figure::Time(|times| times.quantile_ns(0.95))),
+    ("p99", Figure::Time(|times| times.quantile_ns(0.99))),
+    ("p99.9", Figure::Time(|times| times.quantile_ns(0.999))),
+    ("p99.99", Figure::Time(|times| times.quantile_ns(0.9999))),
+    ("max", Figure::Time(Times::max_ns)),
+];
+
+impl Figure {
+    /// That of these times.
+    pub(crate) fn of(self, times: &Times) -> Option<f64> {
+        match self {
+            Figure::Time(of) => of(times).map(|ns| ns as f64),
+            Figure::Computed(of) => of(times),
+        }
+    }
+}
+
 impl PartialEq for Times {
     /// Equal if the same times were counted as often.
     fn eq(&self, other: &Times) -> bool {

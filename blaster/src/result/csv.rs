@@ -4,6 +4,7 @@
 //! of a schema keep their order; what is not known is empty.
 //! Source: RFC 4180.
 
+use crate::measure::times::{FIGURES, Figure};
 use crate::measure::{Interval, VerbTally};
 use crate::search::curve::Point;
 use crate::workload::VERBS;
@@ -15,6 +16,9 @@ run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,answered
 hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,p90_us,p95_us,\
 p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,service_max_us,\
 server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq\r\n";
+
+/// The figures of service times in them.
+const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 
 /// Columns of `cpus.csv`: shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
@@ -63,16 +67,12 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
         tally.late,
         tally.timeouts
     );
-    let (response, service) = (&tally.response_ns, &tally.service_ns);
-    let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
-    let mut times = vec![whole(response.min_ns()), response.mean_ns(), response.sd_ns()];
-    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
-    times.extend(quantiles.map(|quantile| whole(response.quantile_ns(quantile))));
-    times.extend([whole(response.max_ns()), service.mean_ns()]);
-    times.extend([0.5, 0.99].map(|quantile| whole(service.quantile_ns(quantile))));
-    times.push(whole(service.max_ns()));
-    for time in times {
-        let _ = write!(out, ",{}", cell(time.map(|ns| ns / 1000.0), 3));
+    let of = |times, figure: Figure| cell(figure.of(times).map(|ns| ns / 1000.0), 3);
+    let response = FIGURES.iter().map(|(_, figure)| of(&tally.response_ns, *figure));
+    let service = FIGURES.iter().filter(|(name, _)| SERVICE.contains(name));
+    let service = service.map(|(_, figure)| of(&tally.service_ns, *figure));
+    for time in response.chain(service) {
+        let _ = write!(out, ",{time}");
     }
     let usage = &report.usage;
     let rss = usage.server.and_then(|server| server.rss_bytes);

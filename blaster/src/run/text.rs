@@ -12,6 +12,7 @@ pub mod found;
 use super::Plan;
 use crate::measure::check::{Remark, Severity};
 use crate::measure::steady::{self, UNSTEADY};
+use crate::measure::times::FIGURES;
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
 use crate::result::agent::AgentPart;
@@ -159,9 +160,6 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     out.push('\n');
 }
 
-/// The rows of times.
-const QUANTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 /// The width of a column of times, and of what stands before the first.
 const COLUMN: usize = 11;
 const NAMES: usize = 11;
@@ -198,21 +196,14 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
 
 /// A row for each figure, a column for each of the times.
 fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
-    let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
-    let mut row = |name: &str, of: &dyn Fn(&Times) -> Option<f64>| {
+    // A column has to fit a screen: p95 is in the tables.
+    for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
-            let _ = write!(out, "{:>COLUMN$}", us(of(times)));
+            let _ = write!(out, "{:>COLUMN$}", us(figure.of(times)));
         }
         out.push('\n');
-    };
-    row("min", &|times| whole(times.min_ns()));
-    row("mean", &Times::mean_ns);
-    row("sd", &Times::sd_ns);
-    for (name, quantile) in QUANTILES {
-        row(name, &|times| whole(times.quantile_ns(quantile)));
     }
-    row("max", &|times| whole(times.max_ns()));
 }
 
 /// Hits, errors, what was late and what the transport did.
