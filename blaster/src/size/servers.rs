@@ -194,7 +194,9 @@ impl Driven {
             Some(nearest.usage.server?.cpus())
         });
         if searched.is_interrupted {
-            self.trouble = Some("the search for its capacity was not ended".to_owned());
+            let why = searched.verdict.remarks.into_iter().next().map(|remark| remark.sentence);
+            self.trouble =
+                why.or_else(|| Some("the search for its capacity was not ended".to_owned()));
         }
         Ok(())
     }
