@@ -82,7 +82,9 @@ impl Column {
     #[inline(never)]
     fn put_bytes(&mut self, key: Key<'_>, put: &Put<'_>, log: &[u8]) -> Result<Stored, Refused> {
         self.admit(put, log.len() as u64)?;
-        if let Some(answer) = self.refuse_early(key, put) {
+        if put.verb != Verb::Set
+            && let Some(answer) = self.refuse_early(key, put)
+        {
             return Ok(answer);
         }
         let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
@@ -156,7 +158,9 @@ impl Column {
         put: &Put<'_>,
         draft: &mut Draft,
     ) -> Result<Stored, Refused> {
-        if let Some(answer) = self.refuse_early(key, put) {
+        if put.verb != Verb::Set
+            && let Some(answer) = self.refuse_early(key, put)
+        {
             return Ok(answer);
         }
         let whole = draft.whole();
@@ -168,11 +172,8 @@ impl Column {
     }
 
     /// An answer that needs no room: what the verb's condition already says without a lock.
-    #[inline]
+    #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
-        if put.verb == Verb::Set {
-            return None;
-        }
         let view = self.handle.view();
         let seen = view.find_live(key).map(|seen| (seen.cas, seen.item.exptime()));
         let answer = condition(put, seen).err()?;
