@@ -153,6 +153,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
         seed: 1,
         thread: 0,
         threads: 1,
+        first_connection: (0, options.connections),
         ring: Arc::new(Ring::new(&targets)),
         targets,
         speech: options.speech,

@@ -59,6 +59,9 @@ pub struct Drive {
     pub thread: u32,
     /// How many there are.
     pub threads: u32,
+    /// The number of its first connection among those of all threads, from 0, and how many those
+    /// are.
+    pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
     /// Which of them has a key.
@@ -149,6 +152,14 @@ pub enum Pace {
         /// Requests in flight on each.
         depth: u32,
     },
+}
+
+impl Pace {
+    /// This thread's connections to each target.
+    fn connections(self) -> u32 {
+        let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
+        connections
+    }
 }
 
 /// A rate in JSON, which knows no NaN.
@@ -243,10 +254,21 @@ impl Drive {
         1 + usize::from(self.receive_apart.is_some())
     }
 
-    /// The keys that this thread stores when it populates.
+    /// The keys that this thread stores when it populates: where each connection has keys of its
+    /// own, those of its connections.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
-        self.workload.share(self.thread, self.threads)
+        if !self.workload.per_connection() {
+            return self.workload.share(self.thread, self.threads);
+        }
+        let (Range { start, end }, all) = self.seats();
+        self.workload.share(start, all).start..self.workload.share(end, all).start
+    }
+
+    /// The numbers of its connections among those of all threads, and how many those are.
+    fn seats(&self) -> (Range<u32>, u32) {
+        let (first, all) = self.first_connection;
+        (first..first.saturating_add(self.pace.connections()), all)
     }
 
     fn check(&self) -> Result<(), DriveError> {
@@ -257,21 +279,22 @@ impl Drive {
         if self.speech == Speech::Resp && self.targets.iter().any(is_udp) {
             return Err(DriveError::Plan("Redis's protocol is not spoken over UDP: use TCP"));
         }
-        let (connections, is_right) = match self.pace {
-            Pace::Open { rate_per_s, connections, outstanding_max } => {
+        let is_right = match self.pace {
+            Pace::Open { rate_per_s, outstanding_max, .. } => {
                 let is_rate = rate_per_s.is_nan() || (rate_per_s > 0.0 && rate_per_s.is_finite());
                 let is_bound = (1..=OUTSTANDING_MAX).contains(&outstanding_max);
-                (connections, is_rate && is_bound)
+                is_rate && is_bound
             }
-            Pace::Closed { connections, depth } => (connections, (1..=DEPTH_MAX).contains(&depth)),
+            Pace::Closed { depth, .. } => (1..=DEPTH_MAX).contains(&depth),
         };
-        if !is_right || !(1..=CONNECTIONS_MAX).contains(&connections) {
+        if !is_right || !(1..=CONNECTIONS_MAX).contains(&self.pace.connections()) {
             return Err(DriveError::Plan(
                 "rate, connections, depth or outstanding requests out of range",
             ));
         }
-        let (from, to) = (self.share().start, self.share().end);
-        if self.workload.per_connection() && to - from < connections.into() {
+        let (seats, all) = self.seats();
+        let has_keys = seats.end <= all && u64::from(all) <= self.workload.keys();
+        if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
                 "fewer keys than connections, and each is to have its own",
             ));

@@ -62,6 +62,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
         seed: 1,
         thread: 0,
         threads: 1,
+        first_connection: (0, 1),
         ring: Arc::new(Ring::new(&targets)),
         targets,
         speech,

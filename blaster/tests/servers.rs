@@ -208,6 +208,7 @@ fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Dri
         seed: 1,
         thread: 0,
         threads: 1,
+        first_connection: (0, 1),
         ring: Arc::new(Ring::new(&targets)),
         targets,
         speech,

@@ -71,9 +71,9 @@ pub(super) struct Outward {
     ask: Ask,
     picks: Picks,
     drawn: Drawn,
-    /// Each connection has keys of its own: the line whose keys `ask` has (of several targets, any
-    /// line of that place).
-    own: Option<u32>,
+    /// Each connection has keys of its own: which ones `ask` has is drawn when it can be sent, so
+    /// that one that is away keeps none of the others waiting.
+    has_own: bool,
     departures: Departures,
     is_open: bool,
     /// Lines whose tokens wait to be used, and how many.
@@ -102,17 +102,18 @@ pub(super) struct Outward {
 
 impl Outward {
     pub(super) fn new(drive: &Drive, bell: Arc<Waker>, now_ns: u64) -> io::Result<Outward> {
-        let (mean_ns, connections, depth, outstanding_max) = match drive.pace {
-            Pace::Open { rate_per_s, connections, outstanding_max } => {
-                (1e9 / rate_per_s, connections, 0, outstanding_max)
+        let (mean_ns, depth, outstanding_max) = match drive.pace {
+            Pace::Open { rate_per_s, outstanding_max, .. } => {
+                (1e9 / rate_per_s, 0, outstanding_max)
             }
-            Pace::Closed { connections, depth } => (f64::NAN, connections, depth, u32::MAX),
+            Pace::Closed { depth, .. } => (f64::NAN, depth, u32::MAX),
         };
-        let lines_each = (connections as usize).max(1);
+        let (seats, all) = drive.seats();
+        let lines_each = seats.len().max(1);
         let source = match drive.mode {
             Mode::Traffic => Source::Stream(Box::new(
                 Stream::new(&drive.workload, drive.seed, drive.thread, drive.threads)
-                    .over(connections),
+                    .over(seats, all),
             )),
             Mode::Populate => Source::Fill(drive.share(), drive.names.clone()),
         };
@@ -146,7 +147,7 @@ impl Outward {
             ask: Ask::new(),
             picks: Picks::new(),
             drawn: Drawn::No,
-            own: drive.workload.per_connection().then_some(0),
+            has_own: drive.mode == Mode::Traffic && drive.workload.per_connection(),
             departures: Departures::new(mean_ns, now_ns),
             is_open: depth == 0,
             outstanding_max: outstanding_max.max(1).into(),
@@ -261,7 +262,7 @@ impl Outward {
         for _ in 0..TURN_MAX / BURST_MAX {
             let now_ns = clock.now_ns();
             for _ in 0..BURST_MAX {
-                if self.drawn == Drawn::No && !self.draw(None) {
+                if self.drawn == Drawn::No && !self.draw() {
                     return Ok(());
                 }
                 let due_ns = self.departures.due_ns();
@@ -312,11 +313,7 @@ impl Outward {
                     burst += made;
                     continue;
                 }
-                // What is drawn for a line that takes nothing would be in the others' way.
-                if self.own.is_some() && !self.lines[line as usize].takes() {
-                    break;
-                }
-                if self.drawn == Drawn::No && !self.draw(Some(line)) {
+                if self.drawn == Drawn::No && !self.draw() {
                     left = 0;
                     break;
                 }
@@ -339,30 +336,11 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws the next request into `ask`, for a line or for whichever has its turn.
+    /// Draws the next request; `ask` only where its keys are whoever's that sends it.
     #[inline]
-    fn draw(&mut self, hint: Option<u32>) -> bool {
-        if self.is_ended || self.requests_left == 0 {
-            self.is_ended = true;
-            return false;
-        }
-        if self.own.is_some() {
-            let turn = u32::try_from(self.turns[0]).unwrap_or(0);
-            self.own = Some(hint.or_else(|| self.choose(0, None)).unwrap_or(turn));
-        }
-        let connection = self.own.unwrap_or(0) as usize % self.lines_each;
-        let is_there = match &mut self.source {
-            Source::Stream(stream) => stream.next_on(connection, &mut self.ask),
-            Source::Fill(keys, names) => keys.next().is_some_and(|key| {
-                self.ask.keys.clear();
-                self.ask.keys.push(key);
-                self.ask.verb = Verb::Set;
-                self.ask.value_bytes = names.value_bytes(key);
-                self.ask.exptime_s = names.exptime_s(key);
-                true
-            }),
-        };
-        if !is_there || self.ask.keys.is_empty() {
+    fn draw(&mut self) -> bool {
+        self.is_ended |= self.requests_left == 0;
+        if self.is_ended || !self.has_own && !self.fill_in(0) {
             self.is_ended = true;
             return false;
         }
@@ -379,6 +357,23 @@ impl Outward {
         true
     }
 
+    /// Draws what is asked for, on a connection; false: there is nothing more.
+    #[inline]
+    fn fill_in(&mut self, connection: usize) -> bool {
+        let is_there = match &mut self.source {
+            Source::Stream(stream) => stream.next_on(connection, &mut self.ask),
+            Source::Fill(keys, names) => keys.next().is_some_and(|key| {
+                self.ask.keys.clear();
+                self.ask.keys.push(key);
+                self.ask.verb = Verb::Set;
+                self.ask.value_bytes = names.value_bytes(key);
+                self.ask.exptime_s = names.exptime_s(key);
+                true
+            }),
+        };
+        is_there && !self.ask.keys.is_empty()
+    }
+
     /// Sends what is drawn, if there is a line for each part of it.
     #[inline]
     fn try_to_send(
@@ -390,7 +385,14 @@ impl Outward {
         hears: &mut impl Listen,
     ) -> Result<bool, DriveError> {
         let cause = if hint.is_some() { Cause::Token } else { Cause::Due };
-        let (hint, times) = (self.own.or(hint), (intended_ns, now_ns));
+        let (mut hint, times) = (hint, (intended_ns, now_ns));
+        if self.has_own {
+            let Some(place) = self.own_place(hint) else { return Ok(false) };
+            if !self.fill_in(place) {
+                return Ok(false);
+            }
+            hint = u32::try_from(place).ok();
+        }
         let verb = self.ask.verb;
         let keys = self.ask.keys.len();
         if self.targets.len() > 1 && keys > 1 {
@@ -493,6 +495,20 @@ impl Outward {
             }
         }
         None
+    }
+
+    /// The place whose connections take a request now, to whichever target: a token's, or the one
+    /// that has its turn.
+    fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
+        let each = self.lines_each;
+        let takes = |place: &usize| self.lines[*place..].iter().step_by(each).all(OutLine::takes);
+        if let Some(hint) = hint {
+            return Some(hint as usize % each).filter(takes);
+        }
+        let first = self.turns[0] + 1;
+        let place = (first..first + each).map(|place| place % each).find(takes)?;
+        self.turns[0] = place;
+        Some(place)
     }
 
     /// When the next request is due: none, if answers or lines decide.

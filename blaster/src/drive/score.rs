@@ -115,7 +115,7 @@ pub(super) struct Score {
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
-    /// Of that, what was only looking for answers.
+    /// By the clock, what was only looking for answers.
     pub(super) idle_ns: u64,
     /// Where somebody looks on; none if nobody does.
     pulse: Option<Arc<Pulse>>,
@@ -177,11 +177,14 @@ impl Score {
             let verbs = &mut self.tally.verbs;
             verbs.iter_mut().for_each(|verb| verb.service_ns = verb.response_ns.clone());
         }
-        let busy_ns = net::thread_time_ns();
+        let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
-        self.tally.busy_ns = busy_ns.saturating_sub(self.busy_from_ns + idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        (self.busy_from_ns, self.wall_from_ns) = (busy_ns, now_ns);
+        // Idle time is by the clock, and a thread that looks for answers may be without a CPU: that
+        // time is no part of what it was busy, nor is it to be taken from it.
+        let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
+        self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
+        (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
         std::mem::replace(&mut self.tally, Tally::new(self.late_limit_ns))
     }
 

@@ -71,6 +71,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
         seed: 1,
         thread: 0,
         threads: 1,
+        first_connection: (0, 2),
         ring: Arc::new(Ring::new(&targets)),
         targets,
         speech,
@@ -437,7 +438,8 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
     for pace in [Pace::Closed { connections: 4, depth: 3 }, open] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = Place::Tcp(listener.local_addr().unwrap());
-        let drive = Drive { pace, ..drive(&workload, &[place], Speech::Text) };
+        let drive = drive(&workload, &[place], Speech::Text);
+        let drive = Drive { pace, first_connection: (0, 4), ..drive };
         let all = std::thread::scope(|scope| {
             let server = scope.spawn(|| heard(&listener, 4));
             ran(drive);
@@ -458,10 +460,74 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
+    // However few of them are this thread's.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Speech::Text))
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("fewer keys than connections"), "{error}");
+}
+
+#[test]
+fn threads_fill_what_their_connections_ask_for_and_each_of_those_has_an_equal_part() {
+    // 16 connections of 3 threads: 6, 5 and 5.
+    for (keys, parts) in [("16", vec![6, 5, 5]), ("99", vec![37, 31, 31])] {
+        let workload = workload(&[("keys-per", "connection"), ("keys", keys)]);
+        let shares = [(0, 6), (6, 5), (11, 5)].map(|(first, connections)| {
+            let place = Place::Tcp("127.0.0.1:9".parse().unwrap());
+            let drive = drive(&workload, &[place], Speech::Text);
+            let pace = Pace::Closed { connections, depth: 1 };
+            let drive = Drive { pace, first_connection: (first, 16), threads: 3, ..drive };
+            drive.check().unwrap();
+            drive.share()
+        });
+        assert_eq!(shares.clone().map(|keys| keys.end - keys.start).to_vec(), parts);
+        assert_eq!(shares.iter().cloned().flatten().count() as u64, workload.keys());
+    }
+}
+
+#[test]
+fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
+    use std::io::{BufRead, BufReader, Write};
+    let workload = workload(&[("keys-per", "connection"), ("gap", "fixed")]);
+    let pace = Pace::Open { rate_per_s: 200.0, connections: 2, outstanding_max: 100 };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place::Tcp(listener.local_addr().unwrap());
+    let drive = drive(&workload, &[place], Speech::Text);
+    let until = Until { requests: Some(100), ..drive.until.clone() };
+    let drive = Drive { pace, until, ..drive };
+    let tally = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
+            // Nobody is there any more: the other connection cannot be opened again.
+            drop(listener);
+            let (mut other, mut line) = (Some(other), vec![]);
+            let mut source = BufReader::new(&one);
+            while source.read_until(b'\n', &mut line).unwrap() > 0 {
+                // By now the next one, of the other's keys, is waiting for its time.
+                other.take();
+                (&one).write_all(b"END\r\n").unwrap();
+            }
+        });
+        ran(drive)
+    });
+    let get = tally.verb(Verb::Get);
+    assert!(get.sent == 100 && get.answered >= 90, "{} of {}", get.answered, get.sent);
+}
+
+#[test]
+fn what_spins_is_busy_while_it_sends() {
+    // Nobody answers: all that is sent is sent in turns in which nothing comes.
+    let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
+    let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Speech::Text);
+    let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
+    let until = Until { requests: Some(30_000), ..drive.until.clone() };
+    let drive = Drive { pace, until, spin: true, timeout: Duration::from_millis(10), ..drive };
+    let from_ns = net::thread_time_ns();
+    let tally = ran(drive);
+    let whole_ns = net::thread_time_ns() - from_ns;
+    let (sent, busy_ns) = (tally.verb(Verb::Set).sent, tally.busy_ns);
+    assert!(sent == 30_000 && busy_ns > whole_ns / 2, "{busy_ns} of {whole_ns} ns, {sent} sent");
 }
 
 #[test]

@@ -46,7 +46,7 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// When it was last looked for answers.
+    /// Since when nothing was done but to look whether there is anything to do.
     looked_ns: u64,
     /// Since when nothing more is sent.
     ended_ns: Option<u64>,
@@ -202,7 +202,9 @@ fn together(
     loop {
         outward.heed(&clock, &mut books, &mut inward);
         outward.send(&clock, &mut books, &mut inward)?;
-        outward.flush(&mut books, &mut inward)?;
+        if outward.flush(&mut books, &mut inward)? && watch.drive.spin {
+            watch.looked_ns = clock.now_ns();
+        }
         let limit = watch.limit(outward.due_ns(), outward.is_stuck);
         let is_aside = inward.wait(limit, ASIDE).map_err(DriveError::System)?;
         let read_ns = inward.read_all(&clock, &mut books);

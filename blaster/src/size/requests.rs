@@ -39,7 +39,8 @@ impl Requests<'_> {
         let is_sampled = sampled(self.one_in);
         let filled = sample(self.one_in, if self.populates { self.workload.keys() } else { 0 });
         let filled = filled.map(|key| self.stored(key));
-        let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(self.connections);
+        let all = self.connections;
+        let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(0..all, all);
         let mut connections = (0..self.connections as usize).cycle();
         let (mut ask, mut at_ns, mut key) = (Ask::new(), 0, 0);
         let mean_ns = 1e9 / self.rate_per_s;

@@ -16,7 +16,9 @@ use super::zipf::Zipf;
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
+use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,6 +123,22 @@ impl Popularity {
         if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
+    /// A table for each of these parts of so many keys. A law is each part's own; of a file, a part
+    /// has the rows that its keys have.
+    pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
+        if let Some(histogram) = self.histogram() {
+            let weights = histogram.ordered_weights();
+            return parts.iter().map(|part| Arc::new(rows_of(&weights, part, keys))).collect();
+        }
+        // Parts that are equally long share one.
+        let mut made: HashMap<u64, Arc<Table>> = HashMap::new();
+        let mut table = |keys| {
+            let make = || Arc::new(self.table(keys).unwrap_or(Table::Uniform));
+            Arc::clone(made.entry(keys).or_insert_with(make))
+        };
+        parts.iter().map(|part| table(part.end - part.start)).collect()
+    }
+
     /// A table of it for so many keys.
     pub(crate) fn table(&self, keys: u64) -> Option<Table> {
         match self {
@@ -143,6 +161,26 @@ impl Popularity {
             }
         }
     }
+}
+
+/// The rows of a histogram that lie in a part of so many keys, as `Table::buckets` has them. Where
+/// none has a weight, the part's keys are equally popular.
+fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
+    let rows = weights.len() as u64;
+    // At most 2^20 and 2^40.
+    let edge = |row: u64| keys * row / rows;
+    let (mut there, mut shares) = (Vec::new(), Vec::new());
+    for row in part.start * rows / keys.max(1)..rows {
+        let (from, to) = (edge(row), edge(row + 1).max(edge(row) + 1));
+        if from >= part.end {
+            break;
+        }
+        let within = from.max(part.start)..to.min(part.end).max(part.start);
+        let weight = weights.get(usize::try_from(row).unwrap_or(0)).copied().unwrap_or(0.0);
+        shares.push(weight * (within.end - within.start) as f64 / (to - from) as f64);
+        there.push((within.start - part.start, within.end - part.start));
+    }
+    Alias::new(&shares).map_or(Table::Uniform, |alias| Table::Rows { alias, rows: there })
 }
 
 /// The share of each of so many buckets, equally wide over the law's range.
@@ -168,6 +206,11 @@ pub(crate) enum Table {
         buckets: u64,
         groups: u64,
         each: u64,
+    },
+    /// Of each row, the keys from there to there.
+    Rows {
+        alias: Alias,
+        rows: Vec<(u64, u64)>,
     },
 }
 
@@ -230,6 +273,11 @@ impl Picks {
                 };
                 let rank = from + below(random.next_u64(), (to - from).max(1));
                 self.shuffle.at(rank.min(self.keys.saturating_sub(1)))
+            }
+            Table::Rows { alias, rows } => {
+                let row = alias.draw(random.next_u64()) as usize;
+                let (from, to) = rows.get(row).copied().unwrap_or((0, self.keys));
+                self.shuffle.at(from + below(random.next_u64(), (to - from).max(1)))
             }
         }
     }

@@ -28,8 +28,6 @@ pub struct Stream {
     /// The gap that the first request waits besides, so that threads with equal gaps take turns.
     turn: f64,
     choice: Choice,
-    /// Of all keys, or of each connection's.
-    table: Arc<Table>,
     /// One for all connections, or one for each.
     parts: Vec<Part>,
     value_size_seed: u64,
@@ -41,6 +39,7 @@ pub struct Stream {
 /// The keys that a connection asks for.
 #[derive(Debug)]
 struct Part {
+    table: Arc<Table>,
     picks: Picks,
     /// What is added to those.
     from: u64,
@@ -87,8 +86,8 @@ impl Stream {
             rounding: Rounding::default(),
             turn: f64::from(thread) / f64::from(threads),
             choice: Choice::new(shares, workload.is_dealt),
-            table: Arc::clone(&workload.table),
             parts: vec![Part {
+                table: Arc::clone(&workload.table),
                 picks: Picks::new(workload.keys(), workload.order_seed(), thread, threads),
                 from: 0,
                 oldest: filled.start,
@@ -105,23 +104,26 @@ impl Stream {
         }
     }
 
-    /// The same for a thread of so many connections, each of which has a part of the keys to itself
-    /// if the workload says so. Keys that are left over are not asked for.
+    /// The same for a thread that has these of `all` connections, each of which has a part of the
+    /// keys to itself if the workload says so. Parts differ by one key at most.
     #[must_use]
-    pub fn over(mut self, connections: u32) -> Stream {
-        if self.workload.per_connection
-            && let Some(all) = self.parts.pop()
-        {
-            let count = u64::from(connections.max(1));
-            let keys = ((all.filled.end - all.filled.start) / count).max(1);
-            let picks = Picks::new(keys, self.workload.order_seed(), 0, 1);
-            let part =
-                |from| Part { picks: picks.clone(), from, filled: from..from + keys, oldest: from };
-            let last = self.workload.keys() - keys;
-            let froms = (0..count).map(|n| (all.filled.start + n * keys).min(last));
-            self.parts = froms.map(part).collect();
-            let table = self.workload.popularity.table(keys);
-            self.table = table.map_or(self.table, Arc::new);
+    pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
+        if self.workload.per_connection && !connections.is_empty() {
+            let (workload, keys) = (&self.workload, self.workload.keys());
+            // More connections than keys: some share one.
+            let share = |connection| {
+                let Range { start, end } = workload.share(connection, all);
+                let from = start.min(keys - 1);
+                from..end.max(from + 1)
+            };
+            let shares: Vec<_> = connections.map(share).collect();
+            let tables = workload.popularity.tables(&shares, keys);
+            let part = |(filled, table): (Range<u64>, _)| {
+                let Range { start: from, end } = filled;
+                let picks = Picks::new(end - from, workload.order_seed(), 0, 1);
+                Part { table, picks, from, oldest: from, filled }
+            };
+            self.parts = shares.into_iter().zip(tables).map(part).collect();
         }
         self
     }
@@ -188,7 +190,7 @@ impl Stream {
     #[inline(always)]
     fn draw(&mut self, connection: usize) -> u64 {
         let Some(part) = self.parts.get_mut(connection) else { return 0 };
-        part.from + part.picks.draw(&self.table, &mut self.random)
+        part.from + part.picks.draw(&part.table, &mut self.random)
     }
 
     /// The key of a request that has one, if a trace has not given it.

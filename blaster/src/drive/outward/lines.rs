@@ -310,15 +310,15 @@ impl Outward {
         }
     }
 
-    /// Hands over what was written: one write for each line.
+    /// Hands over what was written: one write for each line. False: nothing was.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,
         books: &mut Books,
         hears: &mut impl Listen,
-    ) -> Result<(), DriveError> {
+    ) -> Result<bool, DriveError> {
         if self.dirty.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         for line in dirty.drain(..) {
@@ -345,6 +345,6 @@ impl Outward {
             }
         }
         self.dirty = dirty;
-        Ok(())
+        Ok(true)
     }
 }

@@ -254,8 +254,10 @@ fn sequential_threads_share_the_keys_out() {
 fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
-        let mut stream = Stream::new(workload, 1, thread, 2).over(connections / 2);
-        let (mut ask, each) = (Ask::new(), connections as usize / 2);
+        let stream = Stream::new(workload, 1, thread, 2);
+        let (mut ask, half) = (Ask::new(), connections / 2);
+        let mut stream = stream.over(thread * half..(thread + 1) * half, connections);
+        let each = half as usize;
         for n in 0..4000 {
             assert!(stream.next_on(n % each, &mut ask));
             if ask.verb.name() == verb {
@@ -271,11 +273,9 @@ fn each_connection_has_keys_of_its_own() {
     for popularity in ["uniform", "zipf:1", "sequential", "gaussian"] {
         let settings = [("keys", "403"), ("keys-per", "connection"), ("popularity", popularity)];
         let workload = made("uniform", &settings);
-        // Two threads fill 0..201 and 201..403: a fourth of that is 50 keys, and what is left over
-        // is nobody's.
         for (n, keys) in of_verb(&workload, 8, "get").into_iter().enumerate() {
-            let from = [0, 50, 100, 150, 201, 251, 301, 351][n];
-            let is_own = |key: &u64| (from..from + 50).contains(key);
+            let edges = [0, 50, 100, 151, 201, 251, 302, 352, 403];
+            let is_own = |key: &u64| (edges[n]..edges[n + 1]).contains(key);
             assert!(keys.iter().all(is_own), "{popularity}, connection {n}: {keys:?}");
             let all: HashSet<u64> = keys.iter().copied().collect();
             assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
@@ -285,6 +285,37 @@ fn each_connection_has_keys_of_its_own() {
     let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
     for keys in of_verb(&made("uniform", &settings), 16, "get") {
         assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
+    }
+}
+
+#[test]
+fn keys_of_a_connection_keep_the_weights_that_a_file_gives_them() {
+    let folder = super::Folder::new("connections");
+    let names: String = (0..10).map(|line| format!("user:{line}\n")).collect();
+    let names = folder.file("keys", &names);
+    // As many rows as keys; fewer, whose keys two connections have; more; and a part without any.
+    for (rows, weights) in [
+        (&[1, 3, 0, 0, 6, 1, 1, 1, 1, 1][..], [[1, 3, 0, 0, 6], [1; 5]]),
+        (&[6, 3, 8], [[2, 2, 2, 1, 1], [1, 2, 2, 2, 2]]),
+        (
+            &[1, 0, 1, 1, 1, 1, 1, 1, 3, 3, 5, 5, 0, 0, 0, 0, 0, 0, 0, 0],
+            [[1, 2, 2, 2, 6], [10, 0, 0, 0, 0]],
+        ),
+        (&[1, 1, 1, 1, 1, 0, 0, 0, 0, 0], [[1; 5]; 2]),
+    ] {
+        let text: String = rows.iter().enumerate().map(|(n, row)| format!("{n} {row}\n")).collect();
+        let file = format!("file:{}", folder.file(&format!("rows{}", rows.len()), &text).display());
+        let listed = ("key-file", names.to_str().unwrap());
+        let workload =
+            made("uniform", &[("popularity", &file), listed, ("keys-per", "connection")]);
+        for (n, keys) in of_verb(&workload, 2, "get").into_iter().enumerate() {
+            let all = f64::from(weights[n].iter().sum::<i32>());
+            for (key, weight) in (5 * n as u64..).zip(weights[n]) {
+                let drawn = keys.iter().filter(|one| **one == key).count() as f64;
+                let (drawn, share) = (drawn / keys.len() as f64, f64::from(weight) / all);
+                assert!((drawn - share).abs() < 0.03, "{rows:?}, {key}: {drawn}, not {share}");
+            }
+        }
     }
 }
 
