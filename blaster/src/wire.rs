@@ -200,7 +200,7 @@ pub struct Part<'a> {
     pub number: u16,
 }
 
-/// Where in a request of one key its parts lie.
+/// Where in a request of one key, or in what a multiget has for each, its parts lie.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     key_end: usize,
@@ -220,54 +220,79 @@ pub struct Writer {
     names: Names,
     /// A key whose length has to stand before it.
     key: Vec<u8>,
-    /// By verb, and how many more may be made.
-    templates: [(Option<Template>, u32); VERBS.len()],
+    /// By verb, and then of a key of a multiget; and how many more may be made.
+    templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
 impl Writer {
     /// A writer of `speech` with those names.
     #[must_use]
     pub fn new(speech: Speech, names: Names) -> Writer {
-        let templates = VERBS.map(|_| (None, TEMPLATES_MAX));
+        let templates = [const { (None, TEMPLATES_MAX) }; VERBS.len() + 1];
         Writer { speech, names, key: Vec::new(), templates }
     }
 
     /// Appends the request's bytes.
     #[inline(always)]
     pub fn write(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
-        if let &[key] = part.keys {
-            match &mut self.templates[part.verb as usize].0 {
-                Some(template) if template.fits(part) => {
-                    return template.write(key, part.number, &self.names, out);
-                }
-                _ => self.learn(part),
+        match *part.keys {
+            [key] => self.write_key(part, key, Tag::new(part.number, 0, false), out),
+            _ => self.write_several(part, out),
+        }
+    }
+
+    #[inline(never)]
+    fn write_several(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
+        match self.speech {
+            Speech::Text => out.extend_from_slice(b"get"),
+            Speech::Resp => resp::begin_several(part.keys.len(), out),
+            Speech::Meta | Speech::Binary => {}
+        }
+        for (index, &key) in part.keys.iter().enumerate() {
+            self.write_key(part, key, Tag::new(part.number, index, true), out);
+        }
+        match self.speech {
+            Speech::Text => out.extend_from_slice(b"\r\n"),
+            Speech::Meta => out.extend_from_slice(b"mn\r\n"),
+            Speech::Binary => binary::end_several(Tag::new(part.number, 0, false), out),
+            Speech::Resp => {}
+        }
+    }
+
+    /// Appends a request of one key, or what a multiget has for each.
+    #[inline(always)]
+    fn write_key(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) {
+        let kind = if tag.is_of_several() { VERBS.len() } else { part.verb as usize };
+        match &mut self.templates[kind].0 {
+            Some(template) if template.fits(part) => template.write(key, tag, &self.names, out),
+            _ => {
+                self.learn(part, key, (tag, kind));
+                self.spell(part, key, tag, out);
             }
         }
-        self.spell(part, out);
     }
 
     /// Makes a template of such requests.
     #[inline(never)]
-    fn learn(&mut self, part: &Part<'_>) {
-        let left = self.templates[part.verb as usize].1;
+    fn learn(&mut self, part: &Part<'_>, key: u64, (tag, kind): (Tag, usize)) {
+        let left = self.templates[kind].1;
         if left == 0 {
             return;
         }
         let mut written = Vec::new();
-        let part = Part { number: 0, ..*part };
-        let places = self.spell(&part, &mut written);
-        let template = Template::new(&part, &written, &places, &self.names);
-        self.templates[part.verb as usize] = (template, left - 1);
+        let places = self.spell(part, key, tag, &mut written);
+        let template = Template::new(part, key, (&written, &places), &self.names);
+        self.templates[kind] = (template, left - 1);
     }
 
-    /// Appends the request's bytes, piece by piece.
+    /// Appends its bytes, piece by piece.
     #[inline(never)]
-    fn spell(&mut self, part: &Part<'_>, out: &mut Vec<u8>) -> Places {
+    fn spell(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) -> Places {
         match self.speech {
-            Speech::Text => text::write(part, &self.names, out),
-            Speech::Meta => meta::write(part, &self.names, out),
-            Speech::Binary => binary::write(part, &self.names, out),
-            Speech::Resp => resp::write(part, &self.names, &mut self.key, out),
+            Speech::Text => text::write(part, key, tag, &self.names, out),
+            Speech::Meta => meta::write(part, key, tag, &self.names, out),
+            Speech::Binary => binary::write(part, key, tag, &self.names, out),
+            Speech::Resp => resp::write(part, key, tag, (&self.names, &mut self.key), out),
         }
     }
 }

@@ -32,11 +32,15 @@ const OPAQUE_AT: usize = 12;
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
-    let mut places = Places { key_end: 0, tag: TagPlace::Word(OPAQUE_AT), value_at: 0 };
-    let several = part.keys.len() > 1;
+pub(super) fn write(
+    part: &Part<'_>,
+    key: u64,
+    tag: Tag,
+    names: &Names,
+    out: &mut Vec<u8>,
+) -> Places {
     let opcode = match part.verb {
-        Verb::Get if several => GETKQ,
+        Verb::Get if tag.is_of_several() => GETKQ,
         Verb::Get => GETK,
         Verb::Set => SET,
         Verb::Delete => DELETE,
@@ -44,59 +48,35 @@ pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places
         Verb::Add => ADD,
         Verb::Replace => REPLACE,
     };
-    for (index, &key) in part.keys.iter().enumerate() {
-        let tag = Tag::new(part.number, index, several);
-        (places.key_end, places.value_at) = frame(opcode, tag, Some(key), part, names, out);
-    }
-    if several {
-        // Not of several: it is what ends the request.
-        frame(NOOP, Tag::new(part.number, 0, false), None, part, names, out);
-    }
-    places
-}
-
-/// Appends a frame: where its key ends, and where its value begins.
-#[inline]
-fn frame(
-    opcode: u8,
-    tag: Tag,
-    key: Option<u64>,
-    part: &Part<'_>,
-    names: &Names,
-    out: &mut Vec<u8>,
-) -> (usize, usize) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let mut extras_bytes = 0;
-    if matches!(opcode, SET | ADD | REPLACE) {
+    if part.verb.makes() {
         let exptime_s = part.exptime_s.min(EXPTIME_RELATIVE_MAX);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&exptime_s.to_be_bytes());
         extras_bytes = 8;
     }
-    let mut key_bytes = 0;
-    let mut key_end = out.len() - start;
-    if let Some(key) = key {
-        let before = out.len();
-        names.key(key, out);
-        key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
-        key_end = out.len() - start;
-        if matches!(opcode, SET | ADD | REPLACE | APPEND) {
-            names.value(key, part.value_bytes, out);
-        }
+    let before = out.len();
+    names.key(key, out);
+    let key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
+    let key_end = out.len() - start;
+    if part.verb.writes() {
+        names.value(key, part.value_bytes, out);
     }
     let body_bytes = u32::try_from(out.len() - start - HEADER_BYTES).unwrap_or(u32::MAX);
-    let header = Header {
-        magic: MAGIC_REQUEST,
-        opcode,
-        key_bytes,
-        extras_bytes,
-        body_bytes,
-        opaque: tag.0,
-        ..Header::default()
-    };
+    let header = Header { key_bytes, extras_bytes, body_bytes, ..header(opcode, tag) };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
-    (key_end, key_end)
+    Places { key_end, tag: TagPlace::Word(OPAQUE_AT), value_at: key_end }
+}
+
+/// Appends what ends a multiget: its tag is not of several.
+pub(super) fn end_several(tag: Tag, out: &mut Vec<u8>) {
+    out.extend_from_slice(&header(NOOP, tag).to_bytes());
+}
+
+fn header(opcode: u8, tag: Tag) -> Header {
+    Header { magic: MAGIC_REQUEST, opcode, opaque: tag.0, ..Header::default() }
 }
 
 #[inline]

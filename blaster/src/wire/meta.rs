@@ -14,53 +14,49 @@ use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
 use crate::workload::{Names, Verb};
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
+pub(super) fn write(
+    part: &Part<'_>,
+    key: u64,
+    tag: Tag,
+    names: &Names,
+    out: &mut Vec<u8>,
+) -> Places {
     let start = out.len();
-    let mut places = Places { key_end: 0, tag: TagPlace::Absent, value_at: 0 };
-    let several = part.keys.len() > 1;
-    for (index, &key) in part.keys.iter().enumerate() {
-        let verb = match part.verb {
-            Verb::Get => b"mg ",
-            Verb::Delete => b"md ",
-            Verb::Set | Verb::Append | Verb::Add | Verb::Replace => b"ms ",
-        };
-        out.extend_from_slice(verb);
-        names.key(key, out);
-        places.key_end = out.len() - start;
-        let mode: &[u8] = match part.verb {
-            Verb::Get if several => b" v q O",
-            Verb::Get => b" v O",
-            Verb::Delete => b" O",
-            Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
-                out.push(b' ');
-                number(out, part.value_bytes);
-                match part.verb {
-                    Verb::Append => b" MA O",
-                    Verb::Add => b" ME O",
-                    Verb::Replace => b" MR O",
-                    _ => b" O",
-                }
-            }
-        };
-        out.extend_from_slice(mode);
-        let tag_at = out.len() - start;
-        number(out, Tag::new(part.number, index, several).0);
-        places.tag = TagPlace::Digits(tag_at, out.len() - start);
-        if part.verb.makes() && part.exptime_s > 0 {
-            out.extend_from_slice(b" T");
-            number(out, part.exptime_s);
-        }
+    let verb = match part.verb {
+        Verb::Get => b"mg ",
+        Verb::Delete => b"md ",
+        Verb::Set | Verb::Append | Verb::Add | Verb::Replace => b"ms ",
+    };
+    out.extend_from_slice(verb);
+    names.key(key, out);
+    let key_end = out.len() - start;
+    if part.verb.writes() {
+        out.push(b' ');
+        number(out, part.value_bytes);
+    }
+    let mode: &[u8] = match part.verb {
+        Verb::Get if tag.is_of_several() => b" v q O",
+        Verb::Get => b" v O",
+        Verb::Append => b" MA O",
+        Verb::Add => b" ME O",
+        Verb::Replace => b" MR O",
+        Verb::Set | Verb::Delete => b" O",
+    };
+    out.extend_from_slice(mode);
+    let tag_at = out.len() - start;
+    number(out, tag.0);
+    let tag = TagPlace::Digits(tag_at, out.len() - start);
+    if part.verb.makes() && part.exptime_s > 0 {
+        out.extend_from_slice(b" T");
+        number(out, part.exptime_s);
+    }
+    out.extend_from_slice(b"\r\n");
+    let value_at = out.len() - start;
+    if part.verb.writes() {
+        names.value(key, part.value_bytes, out);
         out.extend_from_slice(b"\r\n");
-        places.value_at = out.len() - start;
-        if part.verb.writes() {
-            names.value(key, part.value_bytes, out);
-            out.extend_from_slice(b"\r\n");
-        }
     }
-    if several {
-        out.extend_from_slice(b"mn\r\n");
-    }
-    places
+    Places { key_end, tag, value_at }
 }
 
 #[inline]

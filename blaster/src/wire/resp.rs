@@ -7,7 +7,7 @@
 use protocol::reply::number;
 use protocol::resp::{Decoded, Reply, bulk, bulk_head, command};
 
-use super::{Found, Part, Piece, Places, Said, TagPlace};
+use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
 use crate::workload::{Names, Verb};
 
 const LINE_END: &[u8] = b"\r\n";
@@ -15,33 +15,35 @@ const LINE_END: &[u8] = b"\r\n";
 #[inline]
 pub(super) fn write(
     part: &Part<'_>,
-    names: &Names,
-    scratch: &mut Vec<u8>,
+    key: u64,
+    tag: Tag,
+    (names, scratch): (&Names, &mut Vec<u8>),
     out: &mut Vec<u8>,
 ) -> Places {
     let start = out.len();
     let expires = part.exptime_s > 0;
     let (name, words): (&[u8], _) = match part.verb {
-        Verb::Get if part.keys.len() > 1 => (b"MGET", 1 + part.keys.len()),
         Verb::Get => (b"GET", 2),
         Verb::Delete => (b"DEL", 2),
         Verb::Append => (b"APPEND", 3),
         Verb::Set => (b"SET", if expires { 5 } else { 3 }),
         Verb::Add | Verb::Replace => (b"SET", if expires { 6 } else { 4 }),
     };
-    command(words, out);
-    bulk(name, out);
-    for &key in part.keys {
-        scratch.clear();
-        names.key(key, scratch);
-        bulk(scratch, out);
+    if !tag.is_of_several() {
+        command(words, out);
+        bulk(name, out);
     }
+    scratch.clear();
+    names.key(key, scratch);
+    bulk(scratch, out);
     let key_end = out.len() - start - LINE_END.len();
     let mut places = Places { key_end, tag: TagPlace::Absent, value_at: out.len() - start };
-    let ([key, ..], true) = (part.keys, part.verb.writes()) else { return places };
+    if !part.verb.writes() {
+        return places;
+    }
     bulk_head(part.value_bytes as usize, out);
     places.value_at = out.len() - start;
-    names.value(*key, part.value_bytes, out);
+    names.value(key, part.value_bytes, out);
     out.extend_from_slice(LINE_END);
     if part.verb.makes() && expires {
         bulk(b"EX", out);
@@ -55,6 +57,12 @@ pub(super) fn write(
         _ => {}
     }
     places
+}
+
+/// Appends what a multiget begins with.
+pub(super) fn begin_several(keys: usize, out: &mut Vec<u8>) {
+    command(1 + keys, out);
+    bulk(b"MGET", out);
 }
 
 #[inline]

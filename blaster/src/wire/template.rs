@@ -1,4 +1,5 @@
-//! Requests of one key that differ from the last of their kind in two numbers alone.
+//! Requests of one key, and the keys of multigets, that differ from the last of their kind in two
+//! numbers alone.
 //!
 //! ```text
 //! head   | spare | get ........0000\r\n | spare     digits: 8 or 16 bytes that end with the
@@ -37,7 +38,7 @@ pub(super) struct Template {
 /// Requests up to this length are copied without a call.
 const CHUNK_BYTES: usize = 64;
 
-/// Where a request's number on its connection stands.
+/// Where the tag stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagPlace {
     /// Nowhere.
@@ -49,15 +50,14 @@ pub(super) enum TagPlace {
 }
 
 impl Template {
-    /// A template of a request that was written, with number 0, for a key of such names.
+    /// A template of what was written for a key of such names.
     pub(super) fn new(
         part: &Part<'_>,
-        written: &[u8],
-        places: &Places,
+        key: u64,
+        (written, places): (&[u8], &Places),
         names: &Names,
     ) -> Option<Template> {
         let pattern = names.pattern()?;
-        let &[key] = part.keys else { return None };
         let carries = places.value_at < written.len();
         let mut head = vec![0; DIGITS_MAX];
         head.extend_from_slice(written.get(..places.value_at)?);
@@ -104,7 +104,7 @@ impl Template {
 
     /// Appends the request for a key.
     #[inline(always)]
-    pub(super) fn write(&mut self, key: u64, own: u16, names: &Names, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, key: u64, own: Tag, names: &Names, out: &mut Vec<u8>) {
         let at = self.digits_at;
         if let Some(digits) = self.pattern.short_number(key) {
             let digits = digits & upper(self.mask) | upper(self.around);
@@ -117,13 +117,13 @@ impl Template {
         match self.tag {
             TagPlace::Absent => append(&self.head, head_end, out),
             TagPlace::Word(at) => {
-                let tag = Tag::new(own, 0, false).0.to_be_bytes();
+                let tag = own.0.to_be_bytes();
                 self.head[at..at + tag.len()].copy_from_slice(&tag);
                 append(&self.head, head_end, out);
             }
             TagPlace::Digits(at, _) => {
                 append(&self.head, at, out);
-                number(out, Tag::new(own, 0, false).0);
+                number(out, own.0);
                 out.extend_from_slice(&self.head[at..head_end]);
             }
         }

@@ -7,46 +7,40 @@
 use protocol::Reply;
 use protocol::reply::{Decoded, number};
 
-use super::{Found, Part, Piece, Places, Said, TagPlace};
-use crate::workload::{Names, Verb};
+use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
+use crate::workload::Names;
 
 const END: &[u8] = b"END\r\n";
 
 #[inline]
-pub(super) fn write(part: &Part<'_>, names: &Names, out: &mut Vec<u8>) -> Places {
+pub(super) fn write(
+    part: &Part<'_>,
+    key: u64,
+    tag: Tag,
+    names: &Names,
+    out: &mut Vec<u8>,
+) -> Places {
     let start = out.len();
-    let mut places = Places { key_end: 0, tag: TagPlace::Absent, value_at: 0 };
-    let [key, ..] = *part.keys else { return places };
-    match part.verb {
-        Verb::Get => {
-            out.extend_from_slice(b"get");
-            for &key in part.keys {
-                out.push(b' ');
-                names.key(key, out);
-            }
-            places.key_end = out.len() - start;
-        }
-        Verb::Delete => {
-            out.extend_from_slice(b"delete ");
-            names.key(key, out);
-            places.key_end = out.len() - start;
-        }
-        Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
-            out.extend_from_slice(part.verb.name().as_bytes());
-            out.push(b' ');
-            names.key(key, out);
-            places.key_end = out.len() - start;
-            out.extend_from_slice(b" 0 ");
-            number(out, part.exptime_s);
-            out.push(b' ');
-            number(out, part.value_bytes);
-            out.extend_from_slice(b"\r\n");
-            places.value_at = out.len() - start;
-            names.value(key, part.value_bytes, out);
-        }
+    if !tag.is_of_several() {
+        out.extend_from_slice(part.verb.name().as_bytes());
     }
-    out.extend_from_slice(b"\r\n");
-    if places.value_at == 0 {
+    out.push(b' ');
+    names.key(key, out);
+    let key_end = out.len() - start;
+    let mut places = Places { key_end, tag: TagPlace::Absent, value_at: 0 };
+    if part.verb.writes() {
+        out.extend_from_slice(b" 0 ");
+        number(out, part.exptime_s);
+        out.push(b' ');
+        number(out, part.value_bytes);
+        out.extend_from_slice(b"\r\n");
+        places.value_at = out.len() - start;
+        names.value(key, part.value_bytes, out);
+    }
+    if !tag.is_of_several() {
+        out.extend_from_slice(b"\r\n");
+    }
+    if !part.verb.writes() {
         places.value_at = out.len() - start;
     }
     places
