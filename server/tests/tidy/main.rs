@@ -115,6 +115,17 @@ fn the_changelog_has_its_form() {
 }
 
 #[test]
+fn each_policy_is_a_file_and_a_row() {
+    let rows = std::fs::read_to_string(source::root().join("store/src/policy.rs")).unwrap();
+    let row = |name: &str| rows.lines().any(|line| line.contains(&format!(" in {name}, \"")));
+    let files = std::fs::read_dir(source::root().join("store/src/policy")).unwrap();
+    let names = files.map(|file| file.unwrap().path().file_stem().unwrap().display().to_string());
+    // `room` is what all of them go by.
+    let without: Vec<String> = names.filter(|name| name != "room" && !row(name)).collect();
+    assert!(without.is_empty() && row("clock2q") && !row("lru"), "no row: {without:?}");
+}
+
+#[test]
 fn the_tree_is_seen() {
     let tree = source::tree();
     let rust = tree.iter().filter(|source| source.kind == Kind::Rust).count();

@@ -36,6 +36,24 @@ fn memcached_answers_as_written() {
 }
 
 #[test]
+fn each_command_has_a_transcript() {
+    let files = std::fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
+    let texts = files.filter(|path| path.extension().is_some_and(|ending| ending == "txt"));
+    let texts: String = texts.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    // `> get k`, or on a connection of its own `a> get k`.
+    let requests: Vec<&str> = texts
+        .lines()
+        .filter_map(|line| line.split_once("> "))
+        .filter(|(by, _)| by.len() < 2)
+        .map(|(_, request)| request)
+        .collect();
+    let sent = |name: &str| requests.iter().any(|request| request.split(' ').next() == Some(name));
+    let names = protocol::command::COMMANDS.iter().map(|command| command.name);
+    let without: Vec<&str> = names.filter(|name| !sent(name)).collect();
+    assert!(without.is_empty(), "no transcript sends {without:?}");
+}
+
+#[test]
 fn a_wrong_transcript_is_found() {
     let wrong = [
         ("> get k\n< EN\n", 2),
