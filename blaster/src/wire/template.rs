@@ -9,7 +9,8 @@
 //! Where: `Writer` comes here first. Invariant: the bytes are those that the protocol's own `write`
 //! appends. Only where all names are of one size: their numbers then lie in one place.
 //! Source: none; a request is two stores and one copy then, where it is written in a dozen pieces
-//! otherwise.
+//! otherwise. Why it stands beside `write`: without it a GET costs 14 to 86 % more instructions
+//! (`bench drive` under callgrind, 32 under way, all four protocols).
 
 use protocol::reply::number;
 

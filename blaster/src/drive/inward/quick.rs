@@ -3,7 +3,8 @@
 //! Where: the receiving half comes here before it looks at answers piece by piece.
 //! Invariant: what is taken here ends as `piece` and `over` would have ended it; what anybody wants
 //! to look at (verified values, misses to be filled) is not.
-//! Source: none; a third of the instructions.
+//! Source: none. Why it stands beside `piece`: without it a GET costs 46 to 122 % more instructions
+//! (`bench drive` under callgrind, 32 under way, all four protocols).
 
 use super::super::pending::Cause;
 use super::super::score::Books;

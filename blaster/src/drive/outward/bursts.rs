@@ -3,7 +3,8 @@
 //! Where: the sending half comes here first for the tokens of a line. Invariant: what is sent is
 //! what drawing and sending one by one would have sent. Only requests of one key that the workload
 //! draws, to one server, on a line that stays: all else goes one by one.
-//! Source: none; a third of the instructions.
+//! Source: none. Why it stands beside sending one by one: without it a GET costs 46 to 74 % more
+//! instructions (`bench drive` under callgrind, 32 under way, all four protocols).
 
 use super::super::DriveError;
 use super::super::inward::Listen;
