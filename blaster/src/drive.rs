@@ -155,8 +155,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// This thread's connections to each target.
-    fn connections(self) -> u32 {
+    /// Connections to each target, of one thread or of all.
+    pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
     }

@@ -1,10 +1,10 @@
 //! Servers that are started here: on places of their own, on their CPUs, stopped while another one
 //! is measured.
 //!
-//! Where: between whoever compares servers and the operating system. Invariant: a server goes with
-//! its `Server`, and with this process however that ends: a guard, a shell that leads its process
-//! group and reads from a pipe that only this process can write to, kills the group when the pipe
-//! closes. What it prints is read, so that it never waits, and its last words are kept.
+//! Where: between whoever compares or sizes servers and the operating system. Invariant: a server
+//! goes with its `Server`, and with this process however that ends: a guard, a shell that leads its
+//! process group and reads from a pipe that only this process can write to, kills the group when
+//! the pipe closes. What it prints is read, so that it never waits, and its last words are kept.
 
 use crate::measure::owner;
 use crate::result::version;

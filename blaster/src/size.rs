@@ -75,6 +75,22 @@ pub(crate) struct Question {
     pub(crate) threads: usize,
 }
 
+impl Question {
+    /// What is asked of one key in `one_in`, for so long.
+    fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
+        Requests {
+            workload: &self.workload,
+            names,
+            seed: self.seed,
+            rate_per_s: self.rate_per_s,
+            populates: self.populates,
+            connections: self.connections,
+            one_in,
+            span_ns,
+        }
+    }
+}
+
 /// What so much memory gives.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
@@ -121,16 +137,7 @@ pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
     let names = Names::new(&question.workload);
     let (span_s, wanted_s) = span_s(question);
     let one_in = one_in(question);
-    let requests = Requests {
-        workload: &question.workload,
-        names: &names,
-        seed: question.seed,
-        rate_per_s: question.rate_per_s,
-        populates: question.populates,
-        connections: question.connections,
-        one_in,
-        span_ns: whole(span_s * 1e9),
-    };
+    let requests = question.requests(&names, one_in, whole(span_s * 1e9));
     let simulation = Simulation { requests, threads: question.threads, span_s };
     let mut memory_bytes = match question.memory_bytes.as_slice() {
         [] => {

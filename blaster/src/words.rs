@@ -23,6 +23,11 @@ pub(crate) fn some_time(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
+/// A checksum's bytes as they are printed everywhere.
+pub(crate) fn hex(sum: &[u8]) -> String {
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A long time, as on a clock.
 pub(crate) fn clock(left: Duration) -> String {
     match left.as_secs() + u64::from(left.subsec_nanos() > 0) {

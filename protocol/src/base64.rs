@@ -9,9 +9,6 @@ use crate::KEY_BYTES_MAX;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Longest text `encode` makes of a key.
-pub const TEXT_BYTES_MAX: usize = KEY_BYTES_MAX.div_ceil(3) * 4;
-
 /// A decoded key.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoded {
@@ -99,6 +96,9 @@ fn sextet(byte: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Longest text `encode` makes of a key.
+    const TEXT_BYTES_MAX: usize = KEY_BYTES_MAX.div_ceil(3) * 4;
 
     fn decoded(text: &[u8]) -> Option<Vec<u8>> {
         decode(text).map(|key| key.key().to_vec())

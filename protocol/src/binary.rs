@@ -1,7 +1,7 @@
 //! The binary protocol: frames of 24 bytes and a body.
 //!
-//! Where: `parse` is called by the session, `write` by the executor and by a load generator's
-//! codec, `frame` reads answers on the client's side.
+//! Where: `parse` is called by the session, `write` through `Form` and `Show`; `frame` reads
+//! answers on the client's side.
 //! Invariant: lengths are checked before anything is taken for a key or a value.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
 //!

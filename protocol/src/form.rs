@@ -42,7 +42,10 @@ impl GetForm {
     #[inline]
     #[must_use]
     pub fn is_continued(self) -> bool {
-        matches!(self, GetForm::Text { last: false, .. })
+        match self {
+            GetForm::Text { last, .. } => !last,
+            GetForm::Binary(_) => false,
+        }
     }
 }
 

@@ -43,15 +43,10 @@ pub fn usable(root: &Path) -> Cpus {
 
 /// The processors of the affinity mask, ascending.
 fn affinity() -> Vec<usize> {
-    if let Ok(set) = rustix::thread::sched_getaffinity(None) {
-        let list: Vec<usize> =
-            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
-        if !list.is_empty() {
-            return list;
-        }
-    }
-    // The machine has more processors than the mask has bits.
-    (0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).collect()
+    net::thread_cpus().ok().filter(|list| !list.is_empty()).unwrap_or_else(|| {
+        // The machine has more processors than the mask has bits.
+        (0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).collect()
+    })
 }
 
 /// Sorts the first processor of every core before every core's second one, so that the first few

@@ -186,7 +186,7 @@ impl Column {
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks stale, or drops the value: the item is written anew, for its CAS unique changes.
+    /// Marks stale, or drops the value, with a new CAS unique; in place where the shape stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old, new, _| {

@@ -163,13 +163,6 @@ impl Head<'_> {
     pub fn token_sent(&self) -> bool {
         self.slot.has(WON)
     }
-
-    /// Neither stale, nor has somebody won.
-    #[inline]
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        !self.slot.has(STALE | WON)
-    }
 }
 
 impl Column {

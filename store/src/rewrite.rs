@@ -1,7 +1,7 @@
 //! Rewriting in place: where a new value has the old one's shape, it takes its bytes.
 //!
-//! Where: set, replace, cas and arithmetic try it before they append; every reader of short values
-//! reads as told here.
+//! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
+//! values reads as told here.
 //! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
 //! minute; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
 //! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.

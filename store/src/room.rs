@@ -100,9 +100,7 @@ impl Room {
         if handle.store.memory().segments.free() >= high {
             return self.pay_for_reuse(handle, bytes);
         }
-        handle.pass();
-        handle.view().reclaim();
-        handle.view().take_allowed();
+        pass_and_reclaim(handle);
         // What waits for other columns will be free without more being drained; what is to be
         // withheld will not.
         let segments = &handle.store.memory().segments;
@@ -151,9 +149,7 @@ impl Room {
             // With enough drained that only waits for other columns, more would be evicted in vain.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
-            handle.pass();
-            handle.view().reclaim();
-            handle.view().take_allowed();
+            pass_and_reclaim(handle);
             if let Some(taken) = take(handle.view()) {
                 return Ok(taken);
             }
@@ -181,6 +177,13 @@ impl Room {
             && u64::from(view.handle.dead_bytes.get()) * 100
                 < u64::from(view.memory().region.segment_bytes()) * COMPACT_DEAD_PERCENT_MIN
     }
+}
+
+/// Passes a quiescent point, and takes back the memory that all columns have passed.
+fn pass_and_reclaim(handle: &mut Handle) {
+    handle.pass();
+    handle.view().reclaim();
+    handle.view().take_allowed();
 }
 
 impl Store {

@@ -1,7 +1,8 @@
 //! Means and ratios with what they could as well have been.
 //!
-//! Where: under both comparisons. Invariant: intervals are `kvblaster compare`'s, of as few rounds
-//! as there are: a wide one says that the machine was not quiet, never that tools agree well.
+//! Where: under both comparisons. Invariant: intervals of ratios are `kvblaster compare`'s, those
+//! of means the bootstrap's, of as few rounds as there are: a wide one says that the machine was
+//! not quiet, never that tools agree well.
 
 use super::{Figure, Seen};
 use blaster::run::compare::figures::{Finding, Kind, found};

@@ -19,7 +19,7 @@ use crate::result::agent::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
 use crate::search::{Aim, Outcome, Trial, search};
-use crate::words::{grouped, time};
+use crate::words::{grouped, some_time};
 
 /// Trials against the servers of a plan.
 struct Trials<'p> {
@@ -141,14 +141,12 @@ impl Trials<'_> {
 
 /// A trial in a line.
 fn noted(point: &Point, goals: usize) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let shown = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| time(ns as u64));
     format!(
         "{:>9.0}/s asked {:>9.0} answered: mean {:>7} p99 {:>7}; {}",
         point.asked_per_s,
         point.achieved_per_s,
-        shown(point.mean_ns),
-        shown(point.p99_ns.map(|ns| ns as f64)),
+        some_time(point.mean_ns),
+        some_time(point.p99_ns.map(|ns| ns as f64)),
         match point.met.as_slice() {
             [] => "nothing holds".to_owned(),
             met => format!("holds: {}", met.join(" ")),

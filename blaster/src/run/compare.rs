@@ -23,7 +23,7 @@ use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{ResultError, RunResult};
 use crate::target;
-use crate::words::{grouped, percent, time, whole};
+use crate::words::{grouped, percent, some_time};
 use figures::{CONFIDENCE, Row, Series};
 use serde::Serialize;
 use std::io;
@@ -318,8 +318,7 @@ impl Contestant {
         if let Some(remark) = done.verdict.own_fault() {
             self.bound.push((self.windows.len(), remark.sentence.clone()));
         }
-        let shown = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| time(whole(ns)));
-        let mean = shown(window.tally.total().response_ns.mean_ns());
+        let mean = some_time(window.tally.total().response_ns.mean_ns());
         let rate = grouped(window.achieved_per_s());
         let (letter, round) = (self.letter, round + 1);
         live::tell(plan, &format!("round {round} of {rounds}, {letter}: {rate}/s, mean {mean}"));
@@ -380,7 +379,7 @@ fn name(target: &TargetRecord) -> String {
 }
 
 /// The folders of the servers' results, in that of the comparison.
-fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let folder = folder.to_owned();
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
 }

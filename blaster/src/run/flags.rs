@@ -1,4 +1,4 @@
-//! The flags of `run` and `capacity`.
+//! The flags of verbs that drive servers, in groups that each verb takes as it has use for them.
 //!
 //! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells. A
 //! workload's settings are its own table's, applied to what `--workload` names in their order.
@@ -61,8 +61,9 @@ pub struct Plan {
         value_name = "TARGET",
         help_heading = None::<&str>,
         help = "\
-HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH or redis://HOST:PORT; the port may be left \
-out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys unequally"
+HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
+the port may be left out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys \
+unequally"
     )]
     pub targets: Vec<String>,
 

@@ -103,16 +103,7 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
 /// All requests of the sample, without a size of memory.
 fn drawn(question: &Question, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
     let names = Names::new(&question.workload);
-    let requests = Requests {
-        workload: &question.workload,
-        names: &names,
-        seed: question.seed,
-        rate_per_s: question.rate_per_s,
-        populates: question.populates,
-        connections: question.connections,
-        one_in,
-        span_ns,
-    };
+    let requests = question.requests(&names, one_in, span_ns);
     requests.of_sample(0..u64::MAX, &AtomicU64::new(0)).collect()
 }
 

@@ -5,7 +5,7 @@
 
 use super::servers::{Driven, MEMORY, Said};
 use super::{ENOUGH, Memory, Point};
-use crate::words::{clock, grouped, percent, size, time};
+use crate::words::{clock, grouped, percent, size, some_time};
 use crate::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write;
@@ -112,7 +112,7 @@ fn server(answer: &Answer, driven: &Driven) -> String {
 }
 
 fn at_rate(out: &mut String, driven: &Driven, answered_per_s: f64) {
-    let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), time);
+    let shown = |ns: Option<u64>| some_time(ns.map(|ns| ns as f64));
     let _ = write!(
         out,
         "  {}/s answered: p50 {}, p99 {}, p99.9 {}",

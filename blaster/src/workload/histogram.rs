@@ -6,6 +6,7 @@
 
 use super::WorkloadError;
 use super::alias::WEIGHTS_MAX;
+use crate::words::hex;
 use md5::{Digest, Md5};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -50,8 +51,7 @@ impl Histogram {
 
     /// Reads the text of such a file; an error comes with its line.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
-        let sum = Md5::digest(text.as_bytes());
-        let sum = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex(&Md5::digest(text.as_bytes()));
         let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };
         let mut histogram = none;
         for (line, row) in (1..).zip(text.lines()) {

@@ -7,6 +7,7 @@
 //! of their popularity.
 
 use super::{KEY_BYTES_MAX, WorkloadError};
+use crate::words::hex;
 use md5::{Digest, Md5};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -65,7 +66,7 @@ impl Listed {
         if ends.is_empty() {
             return Err((1, "no keys".to_owned()));
         }
-        let sum = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex(&sum.finalize());
         let listed = Listed { path: path.to_owned(), text, ends, sum };
         listed.all_differ().map(|()| listed)
     }

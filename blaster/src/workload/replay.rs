@@ -6,6 +6,7 @@
 //! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
+use crate::words::hex;
 use md5::{Digest, Md5};
 use simulate::trace::Trace;
 use simulate::unpacked::Unpacked;
@@ -135,7 +136,7 @@ impl Replay {
             key_bytes.iter().for_each(|bytes| add(u32::from(*bytes)));
             value_bytes.iter().for_each(|bytes| add(*bytes));
         }
-        let sum = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex(&sum.finalize());
         Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 

@@ -167,10 +167,10 @@ impl Show for Value<'_> {
     fn end(&self, _out: &mut Vec<u8>) {}
 
     fn miss(&self, out: &mut Vec<u8>) {
-        let key = self.shown_key();
         if self.tag.quiet {
             return;
         }
+        let key = self.shown_key();
         if key.is_empty() {
             return refuse(out, self.tag, Refusal::NotFound);
         }

@@ -19,8 +19,10 @@ impl Request<'_> {
     /// been parsed without error, and none of them has more to say than an opaque token may have.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
-            Request::Store(Store { form: Form::Binary(_), .. }) => out.extend_from_slice(header),
-            Request::Store(store) => store_head(store, value_bytes, out),
+            Request::Store(store) => match store.form {
+                Form::Binary(_) => out.extend_from_slice(header),
+                Form::Text { .. } => store_head(store, value_bytes, out),
+            },
             Request::Meta(meta) => meta_head(meta, value_bytes, out),
             _ => {}
         }

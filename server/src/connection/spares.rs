@@ -21,7 +21,7 @@ impl Spares {
     pub(crate) fn new(large_bytes: usize) -> Spares {
         Spares {
             small: Vec::with_capacity(SPARES_SMALL_MAX),
-            large: Vec::with_capacity(SPARES_SMALL_MAX),
+            large: Vec::with_capacity(SPARES_LARGE_MAX),
             large_bytes,
             held_bytes: 0,
         }

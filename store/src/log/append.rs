@@ -8,12 +8,13 @@
 
 use super::timed::class_of;
 use super::{CLASS_AT, KIND, Lane, Log, ORDER_AT, PROBATION, Place, TIMED};
+use crate::item::EXPTIME_TO_COME;
 use crate::policy;
 use memory::segments::{NONE, Reserved};
 use memory::sync::Ordering;
 
 /// An item stored without an exptime, or to get one later.
-const NEVER: [u32; 2] = [0, u32::MAX];
+const NEVER: [u32; 2] = [0, EXPTIME_TO_COME];
 /// Open segments of items that expire may be this part of all, or, while much is free, the larger
 /// part; much is free while more than `FREE_PART` of all segments are.
 pub(super) const TIMED_PART: u32 = 16;
@@ -114,7 +115,7 @@ impl Log {
                 && let Some(fresh) = self.open(queue, kind, keep)
             {
                 if !timed.replace(stripe, class, NONE, fresh) {
-                    self.seal(fresh); // as in `reserve`
+                    self.seal(fresh); // as in `reserve_untimed`
                 }
                 // The others will expire with this one, or a little later: then it is asked.
                 self.note_due(fresh, exptime);

@@ -22,7 +22,7 @@ impl Log {
     /// Seals those of the appenders' segments that `which` says.
     fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
         let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
-        // Acquire pairs with the Release in `reserve`.
+        // Acquire pairs with the Release in `reserve_untimed`.
         let open = appenders.map(|open| open.load(Ordering::Acquire));
         let open = open.filter(|segment| *segment != NONE);
         let timed = self.lanes.iter().flat_map(|lane| lane.timed.all());

@@ -83,7 +83,7 @@ impl Threads {
     fn drive(&self, task: &Task, ground: &Ground, (nth, mode, pace): (u32, Mode, Pace)) -> Drive {
         let of = |cpus: &[usize]| cpus.get(nth as usize % cpus.len().max(1)).copied();
         let thread = task.first + nth;
-        let (Pace::Open { connections: all, .. } | Pace::Closed { connections: all, .. }) = pace;
+        let all = pace.connections();
         let first_connection = ((0..thread).map(|one| task.part(one, all)).sum(), all);
         let pace = match pace {
             Pace::Open { rate_per_s, connections, outstanding_max } => Pace::Open {

@@ -6,7 +6,7 @@
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
 use crate::run::compare::figures::{Against, Finding, Kind, PER_CPU, ROUNDS_MIN, Row, SAME_WITHIN};
-use crate::run::compare::{Comparison, Plan};
+use crate::run::compare::{self, Comparison, Plan};
 use crate::words::{grouped, percent, sentence, size, time, whole, wrapped};
 use std::fmt::Write;
 
@@ -90,9 +90,8 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
         out.push_str(&wrapped("note: ", &sentence(&text)));
     }
     if let Some(folder) = &plan.run.out {
-        let folders = ('A'..='Z').take(done.servers.len());
-        let folders: Vec<String> =
-            folders.map(|letter| folder.join(letter.to_string()).display().to_string()).collect();
+        let folders = compare::folders(folder, done.servers.len());
+        let folders: Vec<String> = folders.map(|folder| folder.display().to_string()).collect();
         let _ = writeln!(out, "next: kvblaster report {}", folders.join(" "));
     }
     out
