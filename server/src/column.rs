@@ -7,7 +7,7 @@
 //! goes offline there before the thread blocks. A column that has nothing to do sleeps.
 
 mod accept;
-mod slab;
+mod connections;
 mod timers;
 
 use std::mem;
@@ -23,7 +23,7 @@ use crate::execute::Context;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::ColumnListener;
 
-use slab::{Slab, TOKEN_OTHER};
+use connections::{Connections, TOKEN_OTHER};
 pub(crate) use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The tokens of its listeners follow.
@@ -47,7 +47,7 @@ pub(crate) struct Column {
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
     listeners_ready: u64,
-    connections: Slab,
+    connections: Connections,
     /// Connections that get a turn in this loop, and those that get one in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
@@ -102,7 +102,7 @@ impl Column {
             listeners: parts.listeners,
             listeners_watched: 0,
             listeners_ready: 0,
-            connections: Slab::default(),
+            connections: Connections::default(),
             queue: Vec::new(),
             queue_next: Vec::new(),
             awaiting_room: Vec::new(),

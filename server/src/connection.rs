@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     /// Replies the socket did not take.
     out: Option<Box<Out>>,
     /// The large value on its way in, in the column's `Arrivals`.
-    arrival: Option<u32>,
+    arrival: Option<usize>,
     /// `held` may contain whole requests: execute before reading more.
     resumable: bool,
     /// The last read did not empty the socket.
@@ -224,7 +224,7 @@ impl Connection {
 
     /// Reads what a large value still lacks straight into its place, at most `VALUE_READS_MAX`
     /// times; with its last bytes, what follows it into `free`. Says how much is in `free`.
-    fn read_value(&mut self, state: &mut ColumnState, arrival: u32, free: &mut [u8]) -> Got {
+    fn read_value(&mut self, state: &mut ColumnState, arrival: usize, free: &mut [u8]) -> Got {
         for reads_left in (0..VALUE_READS_MAX).rev() {
             let (space, missing) = state.arrivals.space(arrival, &mut state.context.store);
             let room = space.len();

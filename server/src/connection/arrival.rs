@@ -10,6 +10,7 @@
 use protocol::Request;
 use protocol::step::is_value_end;
 use protocol::text::head::HEAD_BYTES_MAX;
+use slab::Slab;
 use store::{Column, Draft, Refused};
 
 use super::ColumnState;
@@ -60,8 +61,8 @@ impl Arrival {
 /// A column's large values on their way in.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    all: Vec<Option<Arrival>>,
-    free: Vec<u32>,
+    /// Grows when a value begins to arrive while as many as never before are on their way.
+    all: Slab<Arrival>,
     /// Those whose draft lives.
     live: usize,
     /// Bytes received of them.
@@ -76,15 +77,7 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(crate) fn new(waits: bool) -> Arrivals {
-        Arrivals {
-            all: Vec::new(),
-            free: Vec::new(),
-            live: 0,
-            bytes: 0,
-            beside_bytes: 0,
-            bytes_share: 0,
-            waits,
-        }
+        Arrivals { all: Slab::new(), live: 0, bytes: 0, beside_bytes: 0, bytes_share: 0, waits }
     }
 
     /// What values may hold together before stalled ones give way unasked.
@@ -104,33 +97,26 @@ impl Arrivals {
 
     /// Memory that they take beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        let places = self.all.capacity() * size_of::<Option<Arrival>>();
-        places + self.free.capacity() * size_of::<u32>() + self.beside_bytes
+        self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    fn add(&mut self, arrival: Arrival) -> u32 {
+    fn add(&mut self, arrival: Arrival) -> usize {
         self.beside_bytes += arrival.header.capacity();
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.all.push(None);
-            u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.all[index as usize] = Some(arrival);
         self.live += 1;
-        index
+        self.all.insert(arrival)
     }
 
     /// Drops it; what stood before it.
-    pub(crate) fn remove(&mut self, index: u32) -> Vec<u8> {
+    pub(crate) fn remove(&mut self, index: usize) -> Vec<u8> {
         self.end(index);
-        self.free.push(index);
-        let header = self.all[index as usize].take().map_or_else(Vec::new, |it| it.header);
+        let header = self.all.try_remove(index).map_or_else(Vec::new, |it| it.header);
         self.beside_bytes -= header.capacity();
         header
     }
 
     /// Ends its draft: to be stored, or dropped.
-    fn end(&mut self, index: u32) -> Option<Draft> {
-        let arrival = self.all[index as usize].as_mut()?;
+    fn end(&mut self, index: usize) -> Option<Draft> {
+        let arrival = self.all.get_mut(index)?;
         let draft = arrival.draft.take()?;
         self.bytes -= arrival.received_bytes;
         self.beside_bytes -= arrival.copied_bytes;
@@ -139,16 +125,16 @@ impl Arrivals {
     }
 
     /// Why there is no space for its next bytes, if there is none.
-    fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
-        self.all[index as usize].as_mut()?.draft.as_mut()?.space(store).err()
+    fn refused(&mut self, index: usize, store: &mut Column) -> Option<Refused> {
+        self.all.get_mut(index)?.draft.as_mut()?.space(store).err()
     }
 
     /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
     /// is none yet, ask again soon. When there will be none, its draft is gone.
-    pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
+    pub(crate) fn must_wait(&mut self, index: usize, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
-                if let Some(arrival) = self.all[index as usize].as_mut()
+                if let Some(arrival) = self.all.get_mut(index)
                     && arrival.waits_since_ms.take().is_some()
                 {
                     arrival.moved_ms = served_ms;
@@ -158,7 +144,7 @@ impl Arrivals {
             if self.give_way(index, Some(served_ms)) {
                 continue;
             }
-            let Some(arrival) = self.all[index as usize].as_mut() else { return false };
+            let Some(arrival) = self.all.get_mut(index) else { return false };
             let since_ms = *arrival.waits_since_ms.get_or_insert(served_ms);
             let waits = self.waits || refused == Refused::Later;
             if waits && served_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
@@ -174,8 +160,8 @@ impl Arrivals {
 
     /// Where its next bytes go, and how many it lacks; nothing and 0 when it has given way. Ask
     /// `must_wait` first.
-    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> (&mut [u8], usize) {
-        match self.all[index as usize].as_mut() {
+    pub(crate) fn space(&mut self, index: usize, store: &mut Column) -> (&mut [u8], usize) {
+        match self.all.get_mut(index) {
             Some(Arrival { draft: Some(draft), missing_bytes, .. }) => match draft.space(store) {
                 Ok(space) => (space, *missing_bytes),
                 Err(_) => (&mut [], 0),
@@ -185,8 +171,8 @@ impl Arrivals {
     }
 
     /// `bytes` of `space` have been written.
-    pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
-        let Some(arrival) = self.all[index as usize].as_mut() else { return };
+    pub(crate) fn filled(&mut self, index: usize, bytes: usize, served_ms: u64) {
+        let Some(arrival) = self.all.get_mut(index) else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
         if bytes == 0 {
             return;
@@ -203,10 +189,10 @@ impl Arrivals {
 
     /// Drops the draft that has not grown for longest, not that of `except`. With `stalled_at_ms`
     /// only if it is stalled at that time. False when there is none.
-    fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
-        let oldest = (0_u32..)
-            .zip(&self.all)
-            .filter_map(|(index, arrival)| arrival.as_ref().map(|arrival| (index, arrival)))
+    fn give_way(&mut self, except: usize, stalled_at_ms: Option<u64>) -> bool {
+        let oldest = self
+            .all
+            .iter()
             .filter(|(index, arrival)| {
                 *index != except
                     && arrival.draft.is_some()
@@ -220,7 +206,7 @@ impl Arrivals {
 
     /// Drops stalled drafts while they hold more than the column's share.
     pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
-        while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
+        while self.bytes > self.bytes_share && self.give_way(usize::MAX, Some(served_ms)) {}
     }
 }
 
@@ -250,7 +236,7 @@ impl Connection {
     pub(super) fn arrive(
         &mut self,
         state: &mut ColumnState,
-        index: u32,
+        index: usize,
         input: &[u8],
     ) -> (Fill, usize) {
         let mut used = 0;
@@ -267,7 +253,7 @@ impl Connection {
             state.arrivals.filled(index, bytes, state.served_ms);
             used += bytes;
         }
-        let Some(arrival) = state.arrivals.all[index as usize].as_mut() else {
+        let Some(arrival) = state.arrivals.all.get_mut(index) else {
             return (Fill::Hungry, used);
         };
         let Some(draft) = &mut arrival.draft else {

@@ -1,0 +1,100 @@
+//! A column's connections, found by their tokens.
+//!
+//! Where: an event carries a connection's token, and this finds the connection.
+//! Invariant: a token never names a second connection. An entry may be used again, but the token of
+//! its next connection has another birth number, so the token of a closed connection finds nothing.
+//! Memory grows only in `insert`, when more connections are open than ever before.
+
+use slab::Slab;
+
+use crate::connection::Connection;
+
+/// Birth numbers have 31 bits and wrap around: with the top bit clear, every connection's token is
+/// below `TOKEN_OTHER`.
+const BIRTH_MASK: u64 = 0x7fff_ffff;
+
+/// The first token that names no connection.
+pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
+
+/// Connections by token: the birth number, above the 32 bits of the entry's index.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    entries: Slab<(u64, Connection)>,
+    /// Entries that were ever used.
+    entries_max: usize,
+    births: u64,
+}
+
+impl Connections {
+    /// Adds a connection and returns its token.
+    pub(crate) fn insert(&mut self, connection: Connection) -> u64 {
+        let entry = self.entries.vacant_entry();
+        self.entries_max = self.entries_max.max(entry.key() + 1);
+        // There are fewer than 2^32 descriptors, so the index always fits.
+        let token = self.births << 32 | entry.key() as u64;
+        self.births = (self.births + 1) & BIRTH_MASK;
+        entry.insert((token, connection));
+        token
+    }
+
+    /// The connection of `token`, unless it was removed.
+    #[inline]
+    pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
+        let (own, connection) = self.entries.get_mut(index(token))?;
+        if *own == token { Some(connection) } else { None }
+    }
+
+    /// Removes and returns the connection of `token`.
+    pub(crate) fn remove(&mut self, token: u64) -> Option<Connection> {
+        self.get(token)?;
+        self.entries.try_remove(index(token)).map(|(_, connection)| connection)
+    }
+
+    /// The number of entries that were ever used, and the bytes of all.
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
+    }
+
+    /// All connections with their tokens.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
+        self.entries.iter().map(|(_, (token, connection))| (*token, connection))
+    }
+}
+
+fn index(token: u64) -> usize {
+    let [a, b, c, d, ..] = token.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d]) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    fn connection() -> Connection {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        Connection::new(net::Stream::from(OwnedFd::from(ours)), protocol::Speak::Auto, (0, 0))
+    }
+
+    #[test]
+    fn a_token_finds_its_connection_and_no_other() {
+        let mut connections = Connections::default();
+        let tokens: Vec<u64> = (0..3).map(|_| connections.insert(connection())).collect();
+        assert!(
+            tokens.iter().all(|&token| token < TOKEN_OTHER && connections.get(token).is_some())
+        );
+        assert!(connections.remove(tokens[1]).is_some());
+        assert!(connections.remove(tokens[1]).is_none());
+        let again = connections.insert(connection());
+        assert_ne!(again, tokens[1]);
+        assert!(connections.get(tokens[1]).is_none());
+        assert!(connections.get(again).is_some());
+        let mut all: Vec<u64> = connections.iter().map(|(token, _)| token).collect();
+        all.sort_unstable();
+        let mut expected = vec![tokens[0], tokens[2], again];
+        expected.sort_unstable();
+        assert_eq!(all, expected);
+        assert_eq!(connections.entries().0, 3);
+    }
+}
