@@ -25,7 +25,6 @@ pub(super) fn get(
     if let Some(exptime) = get.exptime {
         return shown_by!(get, show => get_and_touch(context, exptime, show, out));
     }
-    let hash = hash.unwrap_or_else(|| context.store.hashed(get.key));
     shown_by!(get, show => look_up(context, hash, show, out));
     After::Continue
 }
@@ -35,10 +34,11 @@ pub(super) fn get(
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
-    hash: Prefetched,
+    hash: Option<Prefetched>,
     show: S,
     out: &mut Out,
 ) -> bool {
+    let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
     let around = |head: &Head<'_>| show.around(&Unlocked(head)).map(around_of);
     let looked = context.store.get_around(show.key(), hash, &mut out.buf, around, |buf, head| {
         match show.head(&Unlocked(head), buf) {

@@ -29,7 +29,6 @@ pub(super) fn get(
     let Some(Looks { value, quiet }) = Looks::of(request) else {
         return get_by_flags(context, request, out);
     };
-    let hash = hash.unwrap_or_else(|| context.store.hashed(request.key));
     let asked = Asked { flags: request.flags, key: request.key, key_binary: false, quiet };
     match look_up(context, hash, write::Get { asked, value, now: context.clock.now }, out) {
         true => After::Continue,
@@ -45,7 +44,6 @@ pub(super) fn get_value(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    let hash = hash.unwrap_or_else(|| context.store.hashed(key));
     let show = GetValue { key, now: context.clock.now };
     match look_up(context, hash, show, out) {
         true => After::Continue,
