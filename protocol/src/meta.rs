@@ -9,10 +9,10 @@ pub mod write;
 
 use crate::KEY_BYTES_MAX;
 use crate::base64::{self, Decoded};
-use crate::command::MetaVerb;
+use crate::command::{MetaVerb, StoreVerb};
 use crate::number;
 use crate::outcome::Refusal;
-use crate::request::Meta;
+use crate::request::{Args, Meta};
 
 /// More tokens than these, command and key included, are refused.
 const TOKENS_MAX: usize = 20;
@@ -41,8 +41,8 @@ pub struct Flags {
     pub remove_value: bool,
     /// `I`: mark stale; let a lower CAS unique store.
     pub stale: bool,
-    /// `M`: the mode's letter.
-    pub mode: Option<u8>,
+    /// `M`: the mode's letter, for `store_verb` and `counts_up` to read.
+    mode: Option<u8>,
     /// `F`: the client's own 32 bits.
     pub client_flags: u32,
     /// `C`: the CAS unique to match.
@@ -131,6 +131,52 @@ impl Flags {
         place.as_ref().map_or(meta.key, Decoded::key)
     }
 
+    /// What `ms` is to do: flag `M` says it, and `C` makes a cas of a set or a replace.
+    ///
+    /// # Errors
+    /// There is no mode of this letter.
+    pub fn store_verb(&self) -> Result<StoreVerb, Refusal> {
+        let verb = match self.mode {
+            None | Some(b'S') => StoreVerb::Set,
+            Some(b'E') => StoreVerb::Add,
+            Some(b'R') => StoreVerb::Replace,
+            Some(b'A') => StoreVerb::Append,
+            Some(b'P') => StoreVerb::Prepend,
+            Some(_) => return Err(Refusal::ModeSet),
+        };
+        let is_cas = self.cas.is_some() && matches!(verb, StoreVerb::Set | StoreVerb::Replace);
+        Ok(if is_cas { StoreVerb::Cas } else { verb })
+    }
+
+    /// True if `ma` adds, false if it subtracts (`M`).
+    ///
+    /// # Errors
+    /// There is no mode of this letter.
+    pub fn counts_up(&self) -> Result<bool, Refusal> {
+        match self.mode {
+            None | Some(b'I' | b'+') => Ok(true),
+            Some(b'D' | b'-') => Ok(false),
+            Some(_) => Err(Refusal::ModeArithmetic),
+        }
+    }
+
+    /// What the flags of `meta` change of its item, in the order in which the item changes.
+    ///
+    /// memcached makes a missing item before it looks at any flag, and stops at an opaque token
+    /// that is too long: of an `N` behind that token only that the item is made counts.
+    pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
+        let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
+        let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
+        let is_made_first = self.vivify.is_some() && !seen().any(|token| token[0] == b'N');
+        let in_order = seen().filter_map(|token| match token[0] {
+            b'T' => self.exptime.map(Change::Touch),
+            b'N' => self.vivify.map(Change::Vivify),
+            b'R' => self.recache.map(Change::Recache),
+            _ => None,
+        });
+        is_made_first.then_some(Change::Vivify(0)).into_iter().chain(in_order)
+    }
+
     fn take(&mut self, letter: u8, text: &[u8], key: &[u8]) -> Result<(), Refusal> {
         match letter {
             b'b' => {
@@ -163,6 +209,48 @@ impl Flags {
         }
         self.locked |= matches!(letter, b'h' | b'l' | b'N' | b'R' | b'T');
         Ok(())
+    }
+}
+
+/// A change of an item that a flag asks for. Times are as sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// `T`: the item gets this exptime.
+    Touch(i64),
+    /// `N`: where there is no item, one is made with this exptime.
+    Vivify(i64),
+    /// `R`: whoever asks first wins if the item expires within this time.
+    Recache(i64),
+}
+
+impl<'a> Meta<'a> {
+    /// An `mg` of `key` whose only flag is `v`.
+    #[must_use]
+    pub fn value_of(key: &'a [u8]) -> Meta<'a> {
+        let flags = Args { text: b"v", count: 1 };
+        Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true }
+    }
+
+    /// Is `v` the only flag of this `mg`, and the key no longer than a key may be?
+    #[inline]
+    #[must_use]
+    pub fn is_of_value(&self) -> bool {
+        self.flags.text == b"v" && self.key.len() <= KEY_BYTES_MAX
+    }
+
+    /// The key that `me` asks for; `place` is where it lies if it was given in base64. As in
+    /// memcached, `b` counts only if another flag follows it.
+    ///
+    /// # Errors
+    /// The key is to be base64, and is not.
+    pub fn debug_key<'k>(&self, place: &'k mut Option<Decoded>) -> Result<&'k [u8], Refusal>
+    where
+        'a: 'k,
+    {
+        if self.flags.count >= 2 && self.flags.token(0) == Some(b"b") {
+            *place = Some(base64::decode(self.key).ok_or(Refusal::BadFormat)?);
+        }
+        Ok(place.as_ref().map_or(self.key, Decoded::key))
     }
 }
 
@@ -272,6 +360,39 @@ mod tests {
         assert_eq!((flags.mode, flags.cas, flags.cas_in), (Some(b'E'), Some(5), Some(u64::MAX)));
         assert_eq!(parse(MetaVerb::Arithmetic, b"M").unwrap().mode, Some(b' '));
         assert_eq!(parse(MetaVerb::Arithmetic, b"M\0").unwrap().mode, None);
+    }
+
+    #[test]
+    fn a_mode_is_a_verb_of_its_command() {
+        let stores = |text: &[u8]| parse(MetaVerb::Set, text).unwrap().store_verb();
+        assert_eq!(stores(b""), Ok(StoreVerb::Set));
+        assert_eq!(stores(b"C1"), Ok(StoreVerb::Cas));
+        assert_eq!(stores(b"ME C1"), Ok(StoreVerb::Add));
+        assert_eq!(stores(b"C1 MReplace"), Ok(StoreVerb::Cas));
+        assert_eq!(stores(b"MP N0"), Ok(StoreVerb::Prepend));
+        assert_eq!(stores(b"MI"), Err(Refusal::ModeSet));
+        let counts = |text: &[u8]| parse(MetaVerb::Arithmetic, text).unwrap().counts_up();
+        assert_eq!([counts(b""), counts(b"M+"), counts(b"M-")], [Ok(true), Ok(true), Ok(false)]);
+        assert_eq!(counts(b"M"), Err(Refusal::ModeArithmetic));
+    }
+
+    #[test]
+    fn changes_stand_in_the_order_of_their_flags() {
+        let changes = |text: &[u8]| {
+            let count = text.split(|&byte| byte == b' ').count();
+            let meta = meta(MetaVerb::Get, Args { text, count });
+            Flags::parse(&meta).unwrap().changes(&meta).collect::<Vec<_>>()
+        };
+        let [touch, vivify, recache] = [Change::Touch(3), Change::Vivify(5), Change::Recache(7)];
+        assert_eq!(changes(b"v T3 Oxx N5 R7"), [touch, vivify, recache]);
+        assert_eq!(changes(b"R7 N5 k T3"), [recache, vivify, touch]);
+        assert_eq!(changes(b"v q"), []);
+        // Behind an opaque token that is too long nothing counts but that an item is made, first.
+        let behind = |flags: &[u8]| [flags, b" O", &[b'x'; 40], b" N5 R7"].concat();
+        assert_eq!(changes(&behind(b"T3")), [Change::Vivify(0), touch]);
+        assert_eq!(changes(&behind(b"v")), [Change::Vivify(0)]);
+        let too_long = [b"N5 O", &[b'x'; 40][..], b" T3"].concat();
+        assert_eq!(changes(&too_long), [vivify]);
     }
 
     #[test]

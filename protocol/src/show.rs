@@ -45,8 +45,12 @@ pub trait Found {
     fn exptime(&self) -> Option<u32> {
         None
     }
-    /// The exptime that the request's flag of this letter has just given it.
-    fn exptime_by(&self, _letter: u8) -> Option<u32> {
+    /// The exptime that the request has given it, as it gives any item that is there.
+    fn touched(&self) -> Option<u32> {
+        None
+    }
+    /// The exptime that the request has made it with.
+    fn vivified(&self) -> Option<u32> {
         None
     }
     /// Seconds since it was last used.

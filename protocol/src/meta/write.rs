@@ -155,7 +155,8 @@ impl Show for Get<'_> {
         let mut exptime = None;
         for token in self.asked.flags.tokens() {
             match token[0] {
-                letter @ (b'T' | b'N') => exptime = found.exptime_by(letter).or(exptime),
+                b'T' => exptime = found.touched().or(exptime),
+                b'N' => exptime = found.vivified().or(exptime),
                 b's' => number_after(out, b" s", found.value_bytes()),
                 b't' => seconds_left(out, exptime.or_else(|| found.exptime())?, self.now),
                 b'c' => number_after(out, b" c", found.cas()),
@@ -199,8 +200,8 @@ impl<'k> GetValue<'k> {
     /// The same as any other `mg`'s.
     #[must_use]
     pub fn in_full(self) -> Get<'k> {
-        let flags = Args { text: b"v", count: 1 };
-        let asked = Asked { flags, key: self.key, key_binary: false, quiet: false };
+        let Meta { flags, key, .. } = Meta::value_of(self.key);
+        let asked = Asked { flags, key, key_binary: false, quiet: false };
         Get { asked, value: true, now: self.now }
     }
 }

@@ -4,8 +4,8 @@
 //! Invariant: a hit and a miss are counted once each, a number made on a miss as neither.
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
-use protocol::meta::Flags;
 use protocol::meta::write::{Asked, Number};
+use protocol::meta::{Change, Flags};
 use protocol::{Delta, Meta, Outcome, Refusal};
 use store::{Counted, Vivify};
 
@@ -79,14 +79,13 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
         Ok(flags) => flags,
         Err(refusal) => return refuse(out, refusal),
     };
-    let incr = match flags.mode {
-        None | Some(b'I' | b'+') => true,
-        Some(b'D' | b'-') => false,
-        Some(_) => return refuse(out, Refusal::ModeArithmetic),
+    let incr = match flags.counts_up() {
+        Ok(incr) => incr,
+        Err(refusal) => return refuse(out, refusal),
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let delta = store::Delta { key, incr, ..delta_of(context, request, &flags) };
+    let delta = delta_of(context, request, &flags, (key, incr));
     let Some(counted) = count(context, &delta) else { return After::Wait };
     let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || counted.is_ok()) {
@@ -107,31 +106,32 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     After::Continue
 }
 
-/// What `ma` asks of the store; the caller puts the key and the direction in.
-fn delta_of(context: &Context, request: &Meta<'_>, flags: &Flags) -> store::Delta<'static> {
-    let realtime = |exptime| context.clock.realtime(exptime);
-    // memcached stops at an opaque token that is too long.
-    let given_up = |letter| flags.opaque_too_long && order(request, letter) > order(request, b'O');
-    let exptime = flags.exptime.filter(|_| !given_up(b'T')).map(realtime);
-    let vivify = flags.vivify.map(|first| {
-        let first = if given_up(b'N') { None } else { Some(realtime(first)) };
-        // The item just made gets whichever of `N` and `T` stands last.
-        let touched = first.is_none() || order(request, b'T') > order(request, b'N');
-        let last = exptime.filter(|_| touched).or(first);
-        Vivify { initial: flags.initial, exptime: last.unwrap_or(0) }
-    });
+/// What `ma` asks of the store.
+fn delta_of<'k>(
+    context: &Context,
+    request: &Meta<'_>,
+    flags: &Flags,
+    (key, incr): (&'k [u8], bool),
+) -> store::Delta<'k> {
+    // An item that is made gets whichever of the exptimes comes last.
+    let (mut exptime, mut last) = (None, 0);
+    for change in flags.changes(request) {
+        match change {
+            Change::Touch(touched) => {
+                last = context.clock.realtime(touched);
+                exptime = Some(last);
+            }
+            Change::Vivify(vivified) => last = context.clock.realtime(vivified),
+            Change::Recache(_) => {}
+        }
+    }
     store::Delta {
-        key: &[],
-        incr: true,
+        key,
+        incr,
         delta: flags.delta,
         cas: flags.cas.unwrap_or(0),
         cas_in: flags.cas_in,
-        vivify,
+        vivify: flags.vivify.map(|_| Vivify { initial: flags.initial, exptime: last }),
         exptime,
     }
-}
-
-/// Where flag `letter` stands among the flags. A flag that is absent compares as before all others.
-fn order(request: &Meta<'_>, letter: u8) -> Option<usize> {
-    request.flags.tokens().position(|token| token[0] == letter)
 }

@@ -95,12 +95,11 @@ impl Found for Locked<'_> {
     fn exptime(&self) -> Option<u32> {
         Some(self.hit.exptime)
     }
-    fn exptime_by(&self, letter: u8) -> Option<u32> {
-        let exptime = match letter {
-            b'N' if self.hit.vivified => self.flags.vivify,
-            b'T' => self.flags.exptime,
-            _ => None,
-        };
+    fn touched(&self) -> Option<u32> {
+        self.flags.exptime.map(|exptime| self.clock.realtime(exptime))
+    }
+    fn vivified(&self) -> Option<u32> {
+        let exptime = self.flags.vivify.filter(|_| self.hit.vivified);
         exptime.map(|exptime| self.clock.realtime(exptime))
     }
     fn idle_seconds(&self) -> Option<u32> {

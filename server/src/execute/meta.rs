@@ -5,15 +5,14 @@
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
 use protocol::meta::write::{self, Asked, GetValue};
-use protocol::meta::{Flags, Looks};
+use protocol::meta::{Change, Flags, Looks};
 use protocol::show::Show;
-use protocol::{KEY_BYTES_MAX, Meta, MetaVerb, Outcome, Refusal, base64};
+use protocol::{Meta, Outcome, Refusal};
 use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
 
 use super::found::Locked;
 use super::get::{append_value, look_up};
 use super::{After, Context, refuse};
-use crate::clock::Clock;
 use crate::out::Out;
 
 /// `mg`.
@@ -23,7 +22,7 @@ pub(super) fn get(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    if request.flags.text == b"v" && request.key.len() <= KEY_BYTES_MAX {
+    if request.is_of_value() {
         return get_value(context, request.key, hash, out);
     }
     let Some(Looks { value, quiet }) = Looks::of(request) else {
@@ -53,9 +52,7 @@ pub(super) fn get_value(
 
 #[cold]
 fn get_value_by_flags(context: &mut Context, show: GetValue<'_>, out: &mut Out) -> After {
-    let Asked { flags, key, .. } = show.in_full().asked;
-    let request = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
-    get_by_flags(context, &request, out)
+    get_by_flags(context, &Meta::value_of(show.key), out)
 }
 
 /// `mg` under the lock: it changes the item, or asks for what is sure only under the lock.
@@ -67,7 +64,15 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     };
     let mut place = None;
     let key = flags.key(request, &mut place);
-    let (steps, count) = steps(request, &flags, &context.clock);
+    let (mut steps, mut count) = ([MetaStep::Touch(0); 3], 0);
+    for (step, change) in steps.iter_mut().zip(flags.changes(request)) {
+        *step = match change {
+            Change::Touch(exptime) => MetaStep::Touch(context.clock.realtime(exptime)),
+            Change::Vivify(exptime) => MetaStep::Vivify(context.clock.realtime(exptime)),
+            Change::Recache(exptime) => MetaStep::Recache(context.clock.realtime(exptime)),
+        };
+        count += 1;
+    }
     // memcached gives up at an opaque that is too long, having done what the flags before it ask.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
@@ -116,42 +121,6 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     After::Continue
 }
 
-/// The flags that change the item, in their order. Of those behind an opaque token that is too long
-/// only `N` counts, and of `N` only that the item is made.
-fn steps(request: &Meta<'_>, flags: &Flags, clock: &Clock) -> ([MetaStep; 3], usize) {
-    let mut steps = [MetaStep::Touch(0); 3];
-    let mut count = 0;
-    if flags.exptime.is_none() && flags.vivify.is_none() && flags.recache.is_none() {
-        return (steps, count);
-    }
-    let mut given_up = false;
-    for token in request.flags.tokens() {
-        let step = match token[0] {
-            // memcached makes the item before it looks at any flag.
-            b'N' if given_up => {
-                steps.rotate_right(1);
-                steps[0] = MetaStep::Vivify(0);
-                count += 1;
-                None
-            }
-            _ if given_up => None,
-            b'O' => {
-                given_up = flags.opaque_too_long;
-                None
-            }
-            b'T' => flags.exptime.map(|exptime| MetaStep::Touch(clock.realtime(exptime))),
-            b'N' => flags.vivify.map(|exptime| MetaStep::Vivify(clock.realtime(exptime))),
-            b'R' => flags.recache.map(|exptime| MetaStep::Recache(clock.realtime(exptime))),
-            _ => None,
-        };
-        if let (Some(step), Some(place)) = (step, steps.get_mut(count)) {
-            *place = step;
-            count += 1;
-        }
-    }
-    (steps, count)
-}
-
 /// `md`.
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
@@ -193,17 +162,13 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
     After::Continue
 }
 
-/// `me`. As in memcached, `b` counts only if another flag follows it.
+/// `me`.
 pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
-    let decoded = if request.flags.count >= 2 && request.flags.token(0) == Some(b"b") {
-        match base64::decode(request.key) {
-            None => return refuse(out, Refusal::BadFormat),
-            decoded => decoded,
-        }
-    } else {
-        None
+    let mut place = None;
+    let key = match request.debug_key(&mut place) {
+        Ok(key) => key,
+        Err(refusal) => return refuse(out, refusal),
     };
-    let key = decoded.as_ref().map_or(request.key, |decoded| decoded.key());
     let wanted =
         MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.counters.meta_cmds.add(1);

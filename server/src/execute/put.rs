@@ -124,12 +124,7 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     let cas = if context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
         verb if cas != 0 && !verb.is_extension() => Verb::Cas,
-        StoreVerb::Set => Verb::Set,
-        StoreVerb::Add => Verb::Add,
-        StoreVerb::Replace => Verb::Replace,
-        StoreVerb::Append => Verb::Append,
-        StoreVerb::Prepend => Verb::Prepend,
-        StoreVerb::Cas => Verb::Cas,
+        verb => verb_of(verb),
     };
     Put {
         verb,
@@ -140,6 +135,19 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
         cas,
         cas_in: None,
         stale: false,
+    }
+}
+
+/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type.
+#[inline]
+fn verb_of(verb: StoreVerb) -> Verb {
+    match verb {
+        StoreVerb::Set => Verb::Set,
+        StoreVerb::Add => Verb::Add,
+        StoreVerb::Replace => Verb::Replace,
+        StoreVerb::Append => Verb::Append,
+        StoreVerb::Prepend => Verb::Prepend,
+        StoreVerb::Cas => Verb::Cas,
     }
 }
 
@@ -248,32 +256,17 @@ fn meta_stored(
 }
 
 fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Put<'k>, Refusal> {
-    let mut exptime = flags.exptime;
-    let mut verb = match (flags.mode, flags.vivify) {
-        (None | Some(b'S'), _) => Verb::Set,
-        (Some(b'E'), _) => Verb::Add,
-        (Some(b'R'), _) => Verb::Replace,
-        (Some(b'A'), None) => Verb::Append,
-        (Some(b'P'), None) => Verb::Prepend,
-        (Some(b'A'), vivify) => {
-            exptime = vivify;
-            Verb::AppendVivify
-        }
-        (Some(b'P'), vivify) => {
-            exptime = vivify;
-            Verb::PrependVivify
-        }
-        (Some(_), _) => return Err(Refusal::ModeSet),
+    let (verb, exptime) = match (verb_of(flags.store_verb()?), flags.vivify) {
+        (Verb::Append, Some(exptime)) => (Verb::AppendVivify, exptime),
+        (Verb::Prepend, Some(exptime)) => (Verb::PrependVivify, exptime),
+        (verb, _) => (verb, flags.exptime.unwrap_or(0)),
     };
-    if flags.cas.is_some() && matches!(verb, Verb::Set | Verb::Replace) {
-        verb = Verb::Cas;
-    }
     Ok(Put {
         verb,
         key,
         key_binary: flags.binary,
         client_flags: flags.client_flags,
-        exptime: context.clock.realtime(exptime.unwrap_or(0)),
+        exptime: context.clock.realtime(exptime),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
         // `E0` means the store's own, here and only here.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
