@@ -1,6 +1,6 @@
 //! Bytes into a `Request`, and what the request came to into bytes: memcached's text protocol
 //! (classic and meta) and its binary protocol. For a load generator the replies' bytes into `Reply`
-//! and `Frame`, the UDP header, and RESP.
+//! and `Frame`, the UDP header and flows, and RESP.
 //!
 //! Where: between the datapath, which brings bytes and takes them away, and the executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
@@ -12,6 +12,7 @@
 pub mod base64;
 pub mod binary;
 pub mod command;
+pub mod flow;
 pub mod form;
 pub mod meta;
 pub mod number;
