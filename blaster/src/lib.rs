@@ -10,6 +10,7 @@
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;
+mod bag;
 pub mod drive;
 pub mod flags;
 pub mod launch;

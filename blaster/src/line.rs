@@ -13,9 +13,11 @@
 use std::io;
 use std::sync::Arc;
 
-use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Outbox, Sent, SentDatagrams, Stream};
+use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sent, Sizes, Stream};
+use protocol::flow;
 use protocol::udp::{self, Header};
 
+use crate::bag::Bag;
 use crate::target::Place;
 
 /// Bytes of requests that may wait for a socket to take them.
@@ -42,9 +44,8 @@ impl Socket {
         match place {
             Place::Tcp(address) => stream(Endpoint::Tcp(*address)),
             Place::Unix(path) => stream(Endpoint::Unix(path.clone())),
-            Place::Udp(address) => {
-                Datagrams::connect(*address).map(|socket| Socket::Udp(socket.into()))
-            }
+            Place::Udp(address) => Datagrams::connect(*address, Sizes::default())
+                .map(|socket| Socket::Udp(socket.into())),
         }
     }
 
@@ -105,31 +106,24 @@ pub enum Outward {
         /// Sent of them.
         done: usize,
     },
-    /// Datagrams, of which the first `done` are sent.
+    /// Datagrams.
     Udp {
         /// The socket.
         socket: Arc<Datagrams>,
         /// Requests.
-        outbox: Outbox,
-        /// Sent of them.
-        done: usize,
-        /// Runs of equally long datagrams are handed over as one.
-        gso: bool,
+        bag: Bag,
     },
 }
 
 impl Outward {
     /// The sending half of a socket.
     #[must_use]
-    pub fn new(socket: &Socket, gso: bool) -> Outward {
+    pub fn new(socket: &Socket) -> Outward {
         match socket {
             Socket::Stream(stream) => {
                 Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
             }
-            Socket::Udp(socket) => {
-                let outbox = Outbox::new();
-                Outward::Udp { socket: Arc::clone(socket), outbox, done: 0, gso }
-            }
+            Socket::Udp(socket) => Outward::Udp { socket: Arc::clone(socket), bag: Bag::default() },
         }
     }
 
@@ -139,8 +133,8 @@ impl Outward {
     pub fn has_room(&self) -> bool {
         match self {
             Outward::Stream { bytes, done, .. } => bytes.len() - done < OUT_BYTES_MAX,
-            Outward::Udp { outbox, .. } => {
-                outbox.len() < OUT_DATAGRAMS_MAX && outbox.total_bytes() < OUT_BYTES_MAX
+            Outward::Udp { bag, .. } => {
+                bag.len() < OUT_DATAGRAMS_MAX && bag.total_bytes() < OUT_BYTES_MAX
             }
         }
     }
@@ -150,9 +144,9 @@ impl Outward {
     pub fn begin(&mut self, number: u16) -> &mut Vec<u8> {
         match self {
             Outward::Stream { bytes, .. } => bytes,
-            Outward::Udp { outbox, .. } => {
-                let bytes = outbox.begin(None);
-                bytes.extend_from_slice(&Header::request(number).bytes());
+            Outward::Udp { bag, .. } => {
+                let bytes = bag.begin(None);
+                bytes.extend_from_slice(&Header::request(number, flow::ANY).bytes());
                 bytes
             }
         }
@@ -164,7 +158,7 @@ impl Outward {
     pub fn total_bytes(&self) -> usize {
         match self {
             Outward::Stream { bytes, .. } => bytes.len(),
-            Outward::Udp { outbox, .. } => outbox.total_bytes(),
+            Outward::Udp { bag, .. } => bag.total_bytes(),
         }
     }
 
@@ -173,19 +167,19 @@ impl Outward {
     pub fn end(&mut self) -> bool {
         match self {
             Outward::Stream { .. } => true,
-            Outward::Udp { outbox, .. } => {
-                let fits = outbox.last_bytes() <= udp::REQUEST_BYTES_MAX;
+            Outward::Udp { bag, .. } => {
+                let fits = bag.end() <= udp::REQUEST_BYTES_MAX;
                 if !fits {
-                    outbox.take_back();
+                    bag.take_back();
                 }
                 fits
             }
         }
     }
 
-    /// Hands over what waits.
+    /// Hands over what waits, datagrams by `outbox`.
     #[inline]
-    pub fn flush(&mut self, calls: &Calls) -> Flushed {
+    pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> Flushed {
         match self {
             Outward::Stream { stream, bytes, done } => {
                 while *done < bytes.len() {
@@ -198,20 +192,12 @@ impl Outward {
                 bytes.clear();
                 *done = 0;
             }
-            Outward::Udp { socket, outbox, done, gso } => {
-                while *done < outbox.len() {
-                    match socket.send(outbox, *done, *gso, calls) {
-                        SentDatagrams::Some(0) => return Flushed::Full,
-                        SentDatagrams::Some(sent) => *done += sent,
-                        // This path does not cut for us: one by one, as without the option.
-                        SentDatagrams::NoGso => *gso = false,
-                        SentDatagrams::TooLarge => return Flushed::TooLarge,
-                        SentDatagrams::Broken => return Flushed::Broken,
-                    }
-                }
-                outbox.clear();
-                *done = 0;
-            }
+            Outward::Udp { socket, bag } => match bag.post(outbox, socket, calls) {
+                None => {}
+                Some(Obstacle::Full) => return Flushed::Full,
+                Some(Obstacle::TooLong) => return Flushed::TooLarge,
+                Some(Obstacle::Refused) => return Flushed::Broken,
+            },
         }
         Flushed::All
     }

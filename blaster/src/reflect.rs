@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use net::{Datagrams, Listener, ReservedPort, Waker};
+use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns};
 
 use crate::flags::{cpus, number, or, time};
 use crate::target::Place;
@@ -214,10 +214,11 @@ fn listen(
             Ok(place.clone())
         }
         Place::Udp(address) => {
+            let columns = u16::try_from(sockets.len()).unwrap_or(u16::MAX);
             let mut at: SocketAddr = *address;
-            let shared = sockets.len() > 1;
-            for own in sockets {
-                let socket = Datagrams::bind(at, shared)?;
+            for (own, socket) in
+                sockets.iter_mut().zip(bind_columns(at, columns, Sizes::default())?)
+            {
                 at = socket.address()?;
                 own.datagrams.push(socket);
             }

@@ -1,33 +1,34 @@
 //! The network: TCP and Unix sockets for servers and clients, UDP, epoll.
 //!
 //! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
-//! connections from its `listener`, reads requests from a `stream` and writes replies to it. `wake`
-//! ends its sleep from another thread, `timer` once a second. A load generator also uses `connect`,
-//! `datagram`, `clock` and `nic`.
+//! connections from its `listener`, reads requests from a `stream` and writes replies to it; `udp`
+//! has both for datagrams. `wake` ends its sleep from another thread, `timer` once a second. A load
+//! generator also uses `connect`, `clock` and `nic`.
 //! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
 //! for a connection is counted in the column's `Calls`.
 
 mod calls;
 mod clock;
 mod connect;
-mod datagram;
 mod epoll;
 mod listener;
 mod nic;
 mod pin;
 mod stream;
 mod timer;
+mod udp;
 mod wake;
 
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
-pub use datagram::{
-    BATCH_MAX, Datagram, Datagrams, Inbox, Outbox, Received, Sender, SentDatagrams,
-};
 pub use epoll::{Epoll, Event, Interest, Timeout};
 pub use listener::{Accepted, Endpoint, Listener, ReservedPort};
 pub use nic::nic_settings;
 pub use pin::{pin_thread, thread_cpus};
 pub use stream::{Got, Sent, Stream};
 pub use timer::SecondTimer;
+pub use udp::{
+    Arrived, BATCH_MAX, Datagram, Datagrams, HEAD_BYTES_MAX, Inbox, Letters, Obstacle, Outbox,
+    Peer, Posted, Received, SLOT_BYTES_MAX, Sizes, Tally, bind_columns, bind_ports,
+};
 pub use wake::Waker;

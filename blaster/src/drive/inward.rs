@@ -15,7 +15,7 @@ mod quick;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::{Calls, Epoll, Event, Got, Inbox, Interest, Timeout};
+use net::{BATCH_MAX, Calls, Epoll, Event, Got, Inbox, Interest, SLOT_BYTES_MAX, Timeout};
 
 use super::pending::{Cause, Entry, Ring, STRUCK, Sent, State};
 use super::score::{Books, Outcome};
@@ -32,8 +32,6 @@ const READ_BYTES: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
 /// Reads of one connection before the others have their turn.
 const READS_MAX: usize = 16;
-/// Longest datagram that is read whole; memcached's are 1,400 bytes.
-const DATAGRAM_BYTES_MAX: usize = 9216;
 /// Most multigets that are spread over several targets at a time: far above any outstanding limit.
 const WHOLES_MAX: usize = 1 << 20;
 
@@ -124,7 +122,7 @@ impl Inward {
             free_wholes: Vec::new(),
             entering: None,
             scratch: vec![0; READ_BYTES],
-            inbox: Some(Inbox::new(DATAGRAM_BYTES_MAX)),
+            inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
             key: Vec::new(),
             ready: Vec::new(),
             unread: Vec::new(),

@@ -11,13 +11,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use net::{Calls, Epoll, Event, Interest, Waker};
+use net::{Calls, Epoll, Event, Interest, Outbox, Waker};
 
 use super::departures::Departures;
 use super::inward::Listen;
 use super::pending::Cause;
 use super::score::Books;
 use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
+use crate::bag::Bag;
 use crate::target::{Ring, Target};
 use crate::wire::{Part, Writer};
 use crate::workload::{Ask, Names, Stream, Verb};
@@ -61,7 +62,8 @@ pub(super) struct Outward {
     writer: Writer,
     names: Names,
     source: Source,
-    gso: bool,
+    /// By which all lines' datagrams are sent.
+    outbox: Outbox,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
     /// Of each target.
@@ -142,7 +144,7 @@ impl Outward {
             writer: Writer::new(drive.speech, drive.names.clone()),
             names: drive.names.clone(),
             source,
-            gso: drive.gso,
+            outbox: Bag::outbox(drive.gso),
             churn_requests: drive.churn_requests,
             ask: Ask::new(),
             picks: Picks::new(),

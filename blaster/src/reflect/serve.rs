@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Sender, Sent, SentDatagrams,
-    Stream, Timeout, Waker,
+    Accepted, BATCH_MAX, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Peer, SLOT_BYTES_MAX,
+    Sent, Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
 use protocol::udp::{self, Header};
@@ -18,14 +18,13 @@ use protocol::udp::{self, Header};
 use super::answer::{Mirror, Value};
 use super::faults::{Fate, Faults, Numbers};
 use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
+use crate::bag::Bag;
 use crate::wire::{Found, Reader, Speech};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 /// Batches of datagrams of one socket before the others have their turn.
 const BATCHES_MAX: usize = 16;
-/// Longest request datagram that is read whole.
-const DATAGRAM_BYTES_MAX: usize = 65_536;
 /// Replies that may be delayed at a time; beyond, they are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
 /// How long a message over UDP is held back for another one to overtake it.
@@ -60,7 +59,7 @@ enum To {
     /// A connection: its number, and which one of that number.
     Stream(u64, u64),
     /// A socket, and who asked.
-    Udp(usize, Sender),
+    Udp(usize, Peer),
 }
 
 struct Thread<'a> {
@@ -74,13 +73,14 @@ struct Thread<'a> {
     delayed: VecDeque<Delayed>,
     value: Value,
     numbers: Numbers,
-    held: Option<(Vec<u8>, Sender, usize, Instant)>,
+    held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
     inbox: Option<Inbox>,
     /// The state that each datagram begins with.
     fresh: Mirror,
     /// Datagram sockets with more than a turn's share.
     full_inboxes: Vec<u64>,
+    bag: Bag,
     outbox: Outbox,
     unread: Vec<u64>,
     events: Vec<Event>,
@@ -120,10 +120,11 @@ pub(super) fn run(
         numbers: Numbers::default(),
         held: None,
         buffer: vec![0; READ_BYTES],
-        inbox: Some(Inbox::new(DATAGRAM_BYTES_MAX)),
+        inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
         fresh: Mirror::default(),
         full_inboxes: Vec::new(),
-        outbox: Outbox::new(),
+        bag: Bag::default(),
+        outbox: Bag::outbox(true),
         unread: Vec::new(),
         events: Vec::new(),
         births: 0,
@@ -350,11 +351,11 @@ impl Thread<'_> {
         for _ in 0..BATCHES_MAX {
             let Some(own) = self.sockets.datagrams.get(socket) else { break };
             let received = own.receive(&mut inbox, &self.calls);
-            for index in 0..received.datagrams {
-                let Some(datagram) = inbox.datagram(index) else { break };
-                let Some((header, bytes)) = Header::read(datagram.bytes) else { continue };
-                if !is_plain || !self.mirror_at_once(header, bytes, datagram.sender) {
-                    self.mirror(socket, header, bytes, datagram.sender);
+            for datagram in inbox.datagrams() {
+                let read = Header::read(datagram.bytes).filter(|(header, _)| header.is_part());
+                let Some((header, bytes)) = read else { continue };
+                if !is_plain || !self.mirror_at_once(header, bytes, datagram.peer) {
+                    self.mirror(socket, header, bytes, datagram.peer);
                 }
             }
             self.post(socket);
@@ -368,25 +369,25 @@ impl Thread<'_> {
     }
 
     /// Answers in one datagram, written where it is sent from; false if it takes more.
-    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Sender) -> bool {
-        let out = self.outbox.begin(Some(*source));
-        let head = Header { id: header.id, number: 0, total: 1 };
+    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
+        let out = self.bag.begin(Some(*source));
+        let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
         let start = out.len();
         out.extend_from_slice(&head.bytes());
         let most = start + udp::ANSWER_BYTES_MAX;
         self.fresh.reset();
         let taken = self.fresh.reflect(bytes, &self.value, most, out);
         let is_whole = taken.is_some_and(|(used, _)| used == bytes.len());
-        let length = out.len() - start;
+        let length = self.bag.end();
         if !is_whole || length > udp::ANSWER_BYTES_MAX || length <= udp::HEADER_BYTES {
-            self.outbox.take_back();
+            self.bag.take_back();
             return taken.is_none() || length <= udp::HEADER_BYTES;
         }
         Counts::add(&self.counts.answers, taken.map_or(0, |(_, answers)| answers));
         true
     }
 
-    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Sender) {
+    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Peer) {
         let mut answer = Vec::new();
         let taken = Mirror::default().reflect(bytes, &self.value, OUT_BYTES_MAX, &mut answer);
         let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
@@ -406,7 +407,7 @@ impl Thread<'_> {
     }
 
     /// A message meets its fate.
-    fn deliver(&mut self, socket: usize, source: Sender, bytes: &[u8]) {
+    fn deliver(&mut self, socket: usize, source: Peer, bytes: &[u8]) {
         let copies = match self.plan.faults.fate(self.numbers.next()) {
             Fate::Dropped => return Counts::add(&self.counts.dropped, 1),
             Fate::Held => {
@@ -433,32 +434,27 @@ impl Thread<'_> {
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // What lies in the outbox already is for the socket whose turn it is.
-            let waiting = std::mem::take(&mut self.outbox);
+            // What lies in the bag already is for the socket whose turn it is.
+            let waiting = std::mem::take(&mut self.bag);
             self.put(source, &held);
             self.post(socket);
-            self.outbox = waiting;
+            self.bag = waiting;
         }
     }
 
     /// Appends a message's datagrams to what is sent next.
-    fn put(&mut self, source: Sender, bytes: &[u8]) {
+    fn put(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
-            self.outbox.begin(Some(source)).extend_from_slice(datagram);
+            self.bag.begin(Some(source)).extend_from_slice(datagram);
+            self.bag.end();
         }
     }
 
     /// Sends them. What the socket does not take is lost, as datagrams are.
     fn post(&mut self, socket: usize) {
         let Some(own) = self.sockets.datagrams.get(socket) else { return };
-        let mut first = 0;
-        while first < self.outbox.len() {
-            match own.send(&self.outbox, first, false, &self.calls) {
-                SentDatagrams::Some(sent @ 1..) => first += sent,
-                _ => break,
-            }
-        }
-        self.outbox.clear();
+        let _ = self.bag.post(&mut self.outbox, own, &self.calls);
+        self.bag.clear();
     }
 }
 
@@ -487,7 +483,7 @@ fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(answer.len() + usize::from(total) * udp::HEADER_BYTES);
     for (number, part) in answer.chunks(each).take(usize::from(total)).enumerate() {
         let number = u16::try_from(number).unwrap_or(u16::MAX);
-        bytes.extend_from_slice(&Header { id, number, total }.bytes());
+        bytes.extend_from_slice(&Header { id, number, total, flow: 0 }.bytes());
         bytes.extend_from_slice(part);
     }
     bytes

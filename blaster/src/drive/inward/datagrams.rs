@@ -6,7 +6,7 @@
 //! lost is a miss: it says nothing of misses either.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
-use protocol::udp::{HEADER_BYTES, Header};
+use protocol::udp::Header;
 
 use super::super::Clock;
 use super::super::pending::{Entry, STRUCK, State};
@@ -138,15 +138,14 @@ impl Inward {
                 is_drained = true;
                 break;
             }
-            for index in 0..received.datagrams {
-                let Some(datagram) = inbox.datagram(index) else { break };
+            for datagram in inbox.datagrams() {
                 books.score.received(datagram.bytes.len());
                 match Header::read(datagram.bytes) {
-                    Some((header, bytes)) if !datagram.is_cut => {
+                    Some((header, bytes)) if header.is_part() => {
                         self.datagram(line, header, bytes, now_ns, books);
                     }
                     // memcached says so, 0 of 0, where a quiet request has no answer.
-                    None if datagram.bytes.len() == HEADER_BYTES => {}
+                    Some((_, [])) => {}
                     _ => books.score.broken(),
                 }
             }
@@ -316,7 +315,7 @@ mod tests {
     fn an_answer_is_put_together_in_any_order_and_a_part_counts_once() {
         let mut assemblies = Assemblies::new();
         let mut add = |id, number, total, bytes: &[u8]| {
-            let part = assemblies.add(Header { id, number, total }, bytes);
+            let part = assemblies.add(Header { id, number, total, flow: 0 }, bytes);
             (part, assemblies.whole.clone())
         };
         assert_eq!(add(7, 2, 3, b"c").0, Part::Kept);

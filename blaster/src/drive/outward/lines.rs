@@ -218,7 +218,7 @@ impl Outward {
     fn up(&mut self, line: u32, socket: Socket, books: &mut Books, hears: &mut impl Listen) {
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
-        own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
+        own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket));
         books.score.connected();
         hears.opened(line, socket, books);
     }
@@ -328,7 +328,7 @@ impl Outward {
             if own.is_full {
                 continue;
             }
-            match out.flush(&self.calls) {
+            match out.flush(&mut self.outbox, &self.calls) {
                 Flushed::All => {}
                 Flushed::Full => {
                     own.is_full = true;

@@ -1,0 +1,170 @@
+//! A bag of datagrams: written one behind the other, and sent together.
+//!
+//! ```text
+//! bytes       | datagram | datagram | ...     back to back: equally long ones are one send
+//! ```
+//!
+//! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines
+//! of a thread share.
+//! Invariant: what is not sent waits, in its order; who fills a bag asks for its lengths, and
+//! bounds it by them.
+
+use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
+
+/// Letters of an outbox that bags are sent by.
+const LETTERS_MAX: usize = 256;
+
+/// Datagrams that wait to be sent.
+#[derive(Debug, Default)]
+pub struct Bag {
+    bytes: Vec<u8>,
+    datagrams: Vec<Outgoing>,
+    /// Peers are large and a client needs none, so they stand apart.
+    peers: Vec<Peer>,
+    /// Datagrams sent.
+    done: usize,
+}
+
+/// Where a datagram's bytes lie.
+#[derive(Debug)]
+struct Outgoing {
+    start: usize,
+    end: usize,
+    /// The index of its receiver in `peers`; none is the connected peer.
+    to: Option<usize>,
+}
+
+impl Bag {
+    /// Room to send bags by. With `runs` equally long datagrams to one peer are one send.
+    #[must_use]
+    pub fn outbox(runs: bool) -> Outbox {
+        Outbox::new(LETTERS_MAX, LETTERS_MAX, runs)
+    }
+
+    /// Begins a datagram to the connected peer, or back `to` a sender. The caller appends its bytes
+    /// to the vector returned, and calls `end`.
+    #[inline]
+    pub fn begin(&mut self, to: Option<Peer>) -> &mut Vec<u8> {
+        let to = to.map(|to| {
+            self.peers.push(to);
+            self.peers.len() - 1
+        });
+        let start = self.bytes.len();
+        self.datagrams.push(Outgoing { start, end: start, to });
+        &mut self.bytes
+    }
+
+    /// The datagram that was begun last is whole: how many bytes it has.
+    #[inline]
+    pub fn end(&mut self) -> usize {
+        let Some(last) = self.datagrams.last_mut() else { return 0 };
+        last.end = self.bytes.len();
+        last.end - last.start
+    }
+
+    /// Removes the datagram that was begun last.
+    pub fn take_back(&mut self) {
+        if let Some(datagram) = self.datagrams.pop() {
+            self.bytes.truncate(datagram.start);
+            self.peers.truncate(datagram.to.unwrap_or(self.peers.len()));
+        }
+    }
+
+    /// The number of datagrams that wait, or did when they were last sent.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// Their bytes.
+    #[inline]
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Removes all datagrams.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.datagrams.clear();
+        self.peers.clear();
+        self.done = 0;
+    }
+
+    /// Sends what waits. What stands in the way of the rest, if anything does.
+    pub fn post(
+        &mut self,
+        outbox: &mut Outbox,
+        socket: &Datagrams,
+        calls: &Calls,
+    ) -> Option<Obstacle> {
+        while self.done < self.datagrams.len() {
+            let mut letters = outbox.open();
+            for datagram in &self.datagrams[self.done..] {
+                let to = datagram.to.and_then(|to| self.peers.get(to));
+                if !letters.add(to, b"", [&self.bytes[datagram.start..datagram.end]]) {
+                    break;
+                }
+            }
+            let posted = letters.post(socket, calls);
+            self.done += posted.sent;
+            if posted.obstacle.is_some() {
+                return posted.obstacle;
+            }
+        }
+        self.clear();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Inbox, SLOT_BYTES_MAX, Sizes};
+
+    #[test]
+    fn what_is_taken_back_is_not_sent_and_the_rest_is_in_its_order() {
+        let server = Datagrams::bind("127.0.0.1:0".parse().unwrap(), Sizes::default()).unwrap();
+        let at = server.address().unwrap();
+        let client = Datagrams::connect(at, Sizes::default()).unwrap();
+        let (mut bag, mut outbox) = (Bag::default(), Bag::outbox(true));
+        let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
+        let mut expected = Vec::new();
+        for number in 0..1000_u16 {
+            bag.begin(None).extend_from_slice(&number.to_be_bytes());
+            assert_eq!(bag.end(), 2);
+            if number % 3 == 0 {
+                bag.take_back();
+            } else {
+                expected.push(number.to_be_bytes().to_vec());
+            }
+        }
+        assert_eq!((bag.len(), bag.total_bytes()), (expected.len(), 2 * expected.len()));
+        assert_eq!(bag.post(&mut outbox, &client, &calls), None);
+        assert!(bag.is_empty());
+        let mut came = Vec::new();
+        while server.receive(&mut inbox, &calls).datagrams > 0 {
+            for datagram in inbox.datagrams() {
+                came.push(datagram.bytes.to_vec());
+                bag.begin(Some(*datagram.peer)).extend_from_slice(datagram.bytes);
+                bag.end();
+            }
+        }
+        assert_eq!(came, expected);
+        bag.begin(None).extend_from_slice(&[0; 70_000]);
+        bag.end();
+        assert_eq!(bag.post(&mut outbox, &server, &calls), Some(Obstacle::TooLong));
+        came.clear();
+        while client.receive(&mut inbox, &calls).datagrams > 0 {
+            came.extend(inbox.datagrams().map(|datagram| datagram.bytes.to_vec()));
+        }
+        assert_eq!(came, expected);
+    }
+}

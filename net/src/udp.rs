@@ -1,0 +1,173 @@
+//! UDP: one system call sends or receives many datagrams.
+//!
+//! ```text
+//! recvmmsg -> Inbox   | slot | slot | ...        a datagram each, or a burst of equally long ones
+//! sendmmsg <- Outbox  | letter | letter | ...    a run of equally long ones is one send
+//! ```
+//!
+//! Where: beside `stream`, for a server's columns, for a load generator and for the test servers it
+//! is checked against. `steer` makes a server's sockets, a `Peer` leads a reply back.
+//! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; what cannot be sent is
+//! told, never kept.
+//! Source: udp(7); memcached's `server_socket` for IPv6 alone on an IPv6 socket.
+#![allow(unsafe_code, reason = "rustix lacks UDP_GRO, IPV6_RECVPKTINFO and SO_MEMINFO")]
+
+mod control;
+mod inbox;
+mod outbox;
+mod peer;
+mod steer;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with, sockopt,
+};
+
+pub use inbox::{Arrived, Datagram, Inbox, Received, SLOT_BYTES_MAX};
+pub use outbox::{HEAD_BYTES_MAX, Letters, Obstacle, Outbox, Posted, Tally};
+pub use peer::Peer;
+pub use steer::{bind_columns, bind_ports};
+
+/// Most slots that one call receives into, and most messages that one call sends.
+pub const BATCH_MAX: usize = 64;
+
+/// Bytes that the kernel is asked to hold for a socket. It gives at most `net.core.rmem_max` and
+/// `net.core.wmem_max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Received and not yet read; 0 for the system's default.
+    pub receive_bytes: usize,
+    /// Sent and not yet gone; 0 for the system's default.
+    pub send_bytes: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes { receive_bytes: 4 << 20, send_bytes: 0 }
+    }
+}
+
+/// A UDP socket. Closed when dropped.
+#[derive(Debug)]
+pub struct Datagrams(OwnedFd);
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Datagrams {
+    /// Makes a socket on a free port that sends to `peer` and receives from `peer` alone.
+    ///
+    /// # Errors
+    /// No route; no descriptor left.
+    pub fn connect(peer: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
+        let fd = udp_socket(peer, sizes)?;
+        connect(&fd, &peer)?;
+        Ok(Datagrams(fd))
+    }
+
+    /// Makes a socket at `address` that receives from everybody; for port 0 the system chooses a
+    /// free one.
+    ///
+    /// # Errors
+    /// The port is taken; the address is not this machine's; no such protocol.
+    pub fn bind(address: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
+        let fd = udp_socket(address, sizes)?;
+        bind(&fd, &address)?;
+        Ok(Datagrams(fd))
+    }
+
+    /// Our own address and port.
+    ///
+    /// # Errors
+    /// None that a correct program sees.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
+    }
+
+    /// The number of datagrams (of bursts, where the kernel has joined some) that were dropped
+    /// because the socket was full, since it was made; it wraps around. Any thread may ask: it
+    /// costs nothing while nobody does.
+    ///
+    /// # Errors
+    /// None that a correct program sees.
+    pub fn dropped(&self) -> io::Result<u32> {
+        /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
+        const DROPS: usize = 8;
+        const VARS: usize = 9;
+        let mut values = [0_u32; VARS];
+        #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
+        let mut bytes = mem::size_of_val(&values) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has as many, and the
+        // length into `bytes`; both are ours and outlive the call.
+        let failed = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                values.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(values[DROPS]) }
+    }
+}
+
+/// A socket for the family of `address`. An address that is everybody's has each datagram tell
+/// which address it was sent to, for the reply to leave from there.
+fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(family, SocketType::DGRAM, flags, None)?;
+    if sizes.receive_bytes > 0 {
+        sockopt::set_socket_recv_buffer_size(&fd, sizes.receive_bytes)?;
+    }
+    if sizes.send_bytes > 0 {
+        sockopt::set_socket_send_buffer_size(&fd, sizes.send_bytes)?;
+    }
+    if address.is_ipv6() {
+        // Without this the socket would take the IPv4 port too, which has its own socket.
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
+            switch_on(&fd, libc::IPPROTO_IP, libc::IP_PKTINFO)?;
+        }
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => {
+            switch_on(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+        }
+        _ => {}
+    }
+    // Linux before 5.0 has none, and hands over each datagram for itself.
+    let _ = switch_on(&fd, libc::SOL_UDP, libc::UDP_GRO);
+    Ok(fd)
+}
+
+fn switch_on(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+    set_option(fd, level, option, &1_i32)
+}
+
+/// Sets an option to a value that the kernel reads as it lies in memory.
+fn set_option<T>(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let bytes = libc::socklen_t::try_from(mem::size_of::<T>()).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads `bytes` bytes of `value`, which has as many and outlives the call. A
+    // `T` that holds a pointer holds it to what outlives the call too, as its maker sees to.
+    let failed = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), bytes)
+    };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,191 @@
+//! The other end of a datagram: who sent it, and which of our addresses was asked.
+//!
+//! Where: from `inbox`, with each datagram, to `outbox`, with each letter that answers one.
+//! Invariant: a letter to a peer leaves from the address that the peer asked, so that a client that
+//! takes answers from there alone gets it, whichever way the route back goes.
+//! Source: ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`; RFC 3542, section 6.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::control::Control;
+
+/// Bytes of a `sockaddr_in6`, the longer of the two.
+pub(super) const ADDRESS_BYTES: usize = 28;
+/// And of a `sockaddr_in`.
+const V4_ADDRESS_BYTES: usize = 16;
+
+/// Who sent a datagram, and which of our addresses it was sent to.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    pub(super) address: Address,
+    pub(super) asked: Asked,
+}
+
+/// A socket address, as the kernel reads and writes it.
+///
+/// ```text
+/// 0        2      4        8         24      28
+/// | family | port | IPv4 |                      the port and addresses are big-endian
+/// | family | port | flow   | IPv6    | scope |
+/// ```
+#[repr(C, align(4))]
+#[derive(Clone, Copy)]
+pub(super) struct Address {
+    pub(super) bytes: [u8; ADDRESS_BYTES],
+    /// Used of them.
+    pub(super) len: libc::socklen_t,
+}
+
+/// The address that a datagram was sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The one to which the socket is bound.
+    Bound,
+    /// Another one: `asked` stands in the datagram, and `ours` is it or, for one of many machines,
+    /// an own one of the interface.
+    V4 {
+        asked: Ipv4Addr,
+        ours: Ipv4Addr,
+        interface: u32,
+    },
+    V6 {
+        asked: Ipv6Addr,
+        interface: u32,
+    },
+}
+
+impl Peer {
+    pub(super) const NONE: Peer =
+        Peer { address: Address { bytes: [0; ADDRESS_BYTES], len: 0 }, asked: Asked::Bound };
+
+    /// The sender's address and port.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        let bytes = &self.address.bytes[..];
+        let (family, rest) = bytes.split_first_chunk::<2>()?;
+        let (port, rest) = rest.split_first_chunk::<2>()?;
+        let (word, rest) = rest.split_first_chunk::<4>()?;
+        let (ip, rest) = rest.split_first_chunk::<16>()?;
+        let port = u16::from_be_bytes(*port);
+        let v6_len = ADDRESS_BYTES;
+        match (i32::from(u16::from_ne_bytes(*family)), self.address.len as usize) {
+            (libc::AF_INET, V4_ADDRESS_BYTES..) => Some((Ipv4Addr::from(*word), port).into()),
+            (libc::AF_INET6, len) if len >= v6_len => {
+                let scope = u32::from_ne_bytes(*rest.first_chunk::<4>()?);
+                let flow = u32::from_be_bytes(*word);
+                let ip = Ipv6Addr::from(*ip);
+                Some(std::net::SocketAddrV6::new(ip, port, flow, scope).into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The address that the datagram was sent to; none if the socket is bound to one, which it is
+    /// then.
+    #[must_use]
+    pub fn asked(&self) -> Option<IpAddr> {
+        match self.asked {
+            Asked::Bound => None,
+            Asked::V4 { asked, .. } => Some(asked.into()),
+            Asked::V6 { asked, .. } => Some(asked.into()),
+        }
+    }
+
+    /// The interface over which the datagram came; 0 where `asked` is none.
+    #[must_use]
+    pub fn interface(&self) -> u32 {
+        match self.asked {
+            Asked::Bound => 0,
+            Asked::V4 { interface, .. } | Asked::V6 { interface, .. } => interface,
+        }
+    }
+
+    /// True if the datagram was sent to many: to a multicast or broadcast address. Sockets bound to
+    /// an address of their own get no such datagram.
+    #[must_use]
+    pub fn is_for_many(&self) -> bool {
+        match self.asked {
+            Asked::Bound => false,
+            Asked::V4 { asked, ours, .. } => asked.is_multicast() || asked != ours,
+            Asked::V6 { asked, .. } => asked.is_multicast(),
+        }
+    }
+
+    /// True if `leave_from` has something to write.
+    pub(super) fn has_source(&self) -> bool {
+        self.asked != Asked::Bound
+    }
+
+    /// Writes what has a letter leave from the address asked, behind the first `bytes` bytes.
+    ///
+    /// It names an interface only where the address means nothing without one: a reply may have
+    /// another way back than the request came.
+    pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
+        match self.asked {
+            Asked::Bound => bytes,
+            Asked::V4 { ours, .. } => {
+                let mut info = [0; 12];
+                info[4..8].copy_from_slice(&ours.octets());
+                control.push(bytes, libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
+            }
+            Asked::V6 { asked, .. } if asked.is_multicast() => bytes,
+            Asked::V6 { asked, interface } => {
+                let mut info = [0; 20];
+                info[..16].copy_from_slice(&asked.octets());
+                if asked.is_unicast_link_local() {
+                    info[16..].copy_from_slice(&interface.to_ne_bytes());
+                }
+                control.push(bytes, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
+            }
+        }
+    }
+}
+
+impl Asked {
+    /// Reads a control message, if it tells the address asked.
+    ///
+    /// ```text
+    /// 0           4      8       12      in_pktinfo: interface, our address, the datagram's
+    /// 0                        16    20  in6_pktinfo: the datagram's, interface
+    /// ```
+    pub(super) fn read(level: i32, kind: i32, value: &[u8]) -> Option<Asked> {
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let (interface, rest) = value.split_first_chunk::<4>()?;
+                let (ours, rest) = rest.split_first_chunk::<4>()?;
+                let asked = rest.first_chunk::<4>()?;
+                let interface = u32::from_ne_bytes(*interface);
+                Some(Asked::V4 { asked: (*asked).into(), ours: (*ours).into(), interface })
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let (asked, rest) = value.split_first_chunk::<16>()?;
+                let interface = u32::from_ne_bytes(*rest.first_chunk::<4>()?);
+                Some(Asked::V6 { asked: (*asked).into(), interface })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Address {
+    fn used(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(self.len as usize)]
+    }
+}
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Peer) -> bool {
+        self.address.used() == other.address.used() && self.asked == other.asked
+    }
+}
+
+impl Eq for Peer {}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Peer")
+            .field("address", &self.address())
+            .field("asked", &self.asked)
+            .finish()
+    }
+}
