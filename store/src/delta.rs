@@ -29,14 +29,12 @@ impl Column {
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let key = self.handle.view().key(delta.key);
         let mut done = None;
-        let changed = self.change(key, None, |_, old, new, digits| match sum(delta, old) {
+        let changed = self.change(key, None, |_, old| match sum(delta, old) {
             Err(answer) => Decision::Answer(answer),
             Ok(now) => {
                 let before = done.filter(|_| plant::is(Fault::NumberNotCompared));
                 let sum = *done.insert(before.unwrap_or(now));
-                *digits = Digits::new(sum.value);
-                *new = counted(delta, old, digits.text().len());
-                Decision::Write
+                Decision::Write(counted(delta, old, Digits::new(sum.value)))
             }
         })?;
         match (changed, done) {
@@ -75,11 +73,17 @@ fn sum(delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
     Ok(Sum { value, exptime: item.exptime(), vivified: false })
 }
 
-fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits_bytes: usize) -> New<'a> {
+fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> New<'a> {
+    let digits_bytes = digits.text().len();
     let cas = NewCas::of(delta.cas_in);
     let Some(old) = old else {
         let exptime = delta.vivify.map_or(0, |vivify| vivify.exptime);
-        return New { value: NewValue::Digits(digits_bytes), exptime, cas, ..New::default() };
+        return New {
+            value: NewValue::Digits(digits, digits_bytes),
+            exptime,
+            cas,
+            ..New::default()
+        };
     };
     let len = old.seen.item.shape().value_bytes as usize;
     // With room for the digits memcached rewrites in place: the item stays what it is. Else it
@@ -87,7 +91,7 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits_bytes: usize
     let in_place = digits_bytes <= len;
     let kept = New::kept(old);
     New {
-        value: NewValue::Digits(len.max(digits_bytes)),
+        value: NewValue::Digits(digits, len.max(digits_bytes)),
         exptime: delta.exptime.unwrap_or(kept.exptime),
         key_binary: in_place && kept.key_binary,
         cas,

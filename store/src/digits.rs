@@ -15,7 +15,7 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    pub(crate) const BLANK: Self = Self { bytes: [0; DIGITS_MAX], start: DIGITS_MAX };
+    const BLANK: Self = Self { bytes: [0; DIGITS_MAX], start: DIGITS_MAX };
 
     pub(crate) fn new(mut value: u64) -> Self {
         let mut digits = Self::BLANK;

@@ -15,7 +15,7 @@ use crate::column::Column;
 use crate::digits::Digits;
 use crate::handle::View;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::index::{At, Found, Locked};
+use crate::index::{At, Locked};
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
@@ -33,13 +33,13 @@ static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
 /// What a verb decides about the item that it is shown.
-pub(crate) enum Decision<R> {
+pub(crate) enum Decision<'a, R> {
     /// Nothing changes; this is the answer.
     Answer(R),
     /// The item goes; this is the answer.
     Delete(R),
-    /// The new item takes its place; the answer is made from the CAS unique it gets.
-    Write,
+    /// This item takes its place; the answer is made from the CAS unique that it gets.
+    Write(New<'a>),
 }
 
 /// How a change ended.
@@ -69,26 +69,33 @@ pub(crate) struct New<'a> {
 /// The value of an item to be written.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum NewValue<'a> {
-    /// What it is.
+    /// That of the old item.
     #[default]
     Keep,
     /// These bytes.
     Bytes(&'a [u8]),
-    /// The digits that the decision has written, then spaces up to a length.
-    Digits(usize),
-    /// Behind what it is, which must be in the log.
+    /// A number's digits, then spaces up to a length.
+    Digits(Digits, usize),
+    /// These bytes behind the old value, which must be in the log.
     Append(&'a [u8]),
-    /// Before what it is.
+    /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// Frames from this one on, and the rest; so many bytes in all.
+    /// The frames of the chain that begins with this one, then these bytes in the log; and the
+    /// length of both.
     Frames(u32, &'a [u8], u32),
 }
 
 /// What a decision is shown: what the key has, if that is live.
 type Shown<'o> = Option<&'o Old<'o, 'o>>;
 
-/// The item that a place is wanted for: its shape and exptime.
-pub(crate) type Wanted = (Shape, u32);
+/// The item that a place is wanted for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    shape: Shape,
+    exptime: u32,
+    /// What the key has, or is likely to have.
+    there: Option<Slot>,
+}
 
 /// Why an attempt with a place came to nothing.
 enum Vain {
@@ -99,11 +106,11 @@ enum Vain {
 }
 
 impl Column {
-    /// Changes what `key` has as `decide` says. It is shown what the key has, if that is live, and
-    /// makes `new` the item to be written, if it wants one. It may be asked several times: what it
-    /// is shown last is what it decides about. Where an item of the old one's shape is written, the
-    /// old one is rewritten in place; otherwise the item gets a place. A verb that knows the shape
-    /// of the item that it will write, whatever there is, says so by `known`.
+    /// Changes what `key` has as `decide` says, which is shown what the key has, if that is live.
+    /// `decide` may be asked several times; the last time counts. Where an item of the old one's
+    /// shape is written, the old one is rewritten in place; otherwise the item gets a place. A verb
+    /// that writes an item of one shape, or none, whatever the key has, says that shape and the
+    /// exptime by `known`.
     ///
     /// # Errors
     /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
@@ -111,17 +118,18 @@ impl Column {
     pub(crate) fn change<'a, R>(
         &mut self,
         key: Key<'_>,
-        known: Option<Wanted>,
-        mut decide: impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
+        known: Option<(Shape, u32)>,
+        mut decide: impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
     ) -> Result<Changed<R>, Refused> {
-        let needs = {
-            let Self { handle, uniques, .. } = self;
-            match attempt(handle.view(), key, known, uniques, &mut decide) {
-                Ok(changed) => return Ok(changed),
-                Err(needs) => needs,
-            }
+        let (view, uniques) = (self.handle.view(), &mut self.uniques);
+        let first = match known {
+            Some(known) => attempt_over(view, key, known, uniques, &mut decide),
+            None => attempt(view, key, uniques, &mut decide),
         };
-        self.change_with_place(key, (known, needs), decide)
+        match first {
+            Ok(changed) => Ok(changed),
+            Err(wanted) => self.change_with_place(key, (wanted, known.is_some()), decide),
+        }
     }
 
     /// As `change`, of an item that needs a place.
@@ -129,25 +137,27 @@ impl Column {
     fn change_with_place<'a, R>(
         &mut self,
         key: Key<'_>,
-        (known, mut needs): (Option<Wanted>, (Wanted, Option<Slot>)),
-        mut decide: impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
+        (mut wanted, is_known): (Wanted, bool),
+        mut decide: impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
     ) -> Result<Changed<R>, Refused> {
         let Self { handle, room, uniques, .. } = self;
         for _ in 0..ATTEMPTS_MAX {
-            let ((shape, exptime), there) = needs;
+            let Wanted { shape, exptime, there } = wanted;
             room.make_line_first(handle, key.hash)?;
             let queue = handle.view().queue_for(key.hash, there);
             let place = room.place(handle, (queue, exptime), shape.extent())?;
-            let to = (place, shape, known.is_some());
+            let to = (place, shape, is_known);
             match write_anew(handle.view(), key, to, uniques, &mut decide) {
                 Ok(changed) => return Ok(changed),
                 Err(Vain::OtherPlace) => {}
                 Err(Vain::NoLine) => room.make_index_room(handle, key.hash)?,
             }
-            needs = match attempt_again(handle.view(), key, known, uniques, &mut decide) {
-                Ok(changed) => return Ok(changed),
-                Err(needs) => needs,
-            };
+            if !is_known {
+                wanted = match attempt_again(handle.view(), key, uniques, &mut decide) {
+                    Ok(changed) => return Ok(changed),
+                    Err(wanted) => wanted,
+                };
+            }
         }
         Err(Refused::Later)
     }
@@ -156,90 +166,82 @@ impl Column {
 /// Does what `decide` says if that needs no place.
 ///
 /// # Errors
-/// The item that needs one, and what the key has, or is likely to.
+/// The item that needs one.
 #[inline(always)]
 fn attempt<'a, R>(
     view: View<'_>,
     key: Key<'_>,
-    known: Option<Wanted>,
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
-) -> Result<Changed<R>, (Wanted, Option<Slot>)> {
-    if let Some(wanted) = known {
-        return attempt_over(view, key, wanted, uniques, decide);
-    }
-    loop {
-        let locked = view.index.lock(key.hash);
-        let old = view.find_locked(&locked, key.bytes);
-        if let Some(dead) = old.filter(|old| old.fate != Fate::Live) {
-            let loc = dead.seen.slot.loc();
-            drop(locked);
-            view.reap(key.hash, loc);
-            continue;
-        }
-        let (mut new, mut digits) = (New::default(), Digits::BLANK);
-        match decide(view, old.as_ref(), &mut new, &mut digits) {
-            Decision::Answer(answer) => return Ok(Changed::Answered(answer)),
+    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
+) -> Result<Changed<R>, Wanted> {
+    let mut gone = None;
+    let (done, locked) = view.look_locked(
+        key,
+        #[inline(always)]
+        |locked, old| match decide(view, old) {
+            Decision::Answer(answer) => Ok(Changed::Answered(answer)),
             Decision::Delete(answer) => {
-                let gone = old.map(|old| (old.at, old.seen));
-                view.delete(locked, gone);
-                return Ok(Changed::Answered(answer));
+                gone = old.map(|old| (old.at, old.seen));
+                Ok(Changed::Answered(answer))
             }
-            Decision::Write => {}
-        }
-        let shape = new.shape(view, key.bytes, old.as_ref());
-        if let Some(old) = old.filter(|old| view.can_rewrite(old, shape))
-            && let Some(written) = write_over(view, uniques, key, (&locked, &old), (&new, &digits))
-        {
-            return Ok(written);
-        }
-        return Err(((shape, new.exptime), old.map(|old| old.seen.slot)));
+            Decision::Write(new) => {
+                let shape = new.shape(view, key.bytes, old);
+                let over = old.filter(|old| view.can_rewrite(old, shape));
+                let written =
+                    over.and_then(|old| write_over(view, uniques, key, locked, old, &new));
+                let there = old.map(|old| old.seen.slot);
+                written.ok_or(Wanted { shape, exptime: new.exptime, there })
+            }
+        },
+    );
+    if let Some(gone) = gone {
+        view.delete(locked, gone);
     }
+    done
 }
 
-/// As `attempt`, where the first one and a place came to nothing.
+/// As `attempt`, where a first one and a place came to nothing.
 #[cold]
 #[inline(never)]
 fn attempt_again<'a, R>(
     view: View<'_>,
     key: Key<'_>,
-    known: Option<Wanted>,
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
-) -> Result<Changed<R>, (Wanted, Option<Slot>)> {
-    attempt(view, key, known, uniques, decide)
+    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
+) -> Result<Changed<R>, Wanted> {
+    attempt(view, key, uniques, decide)
 }
 
-/// As `attempt`, where it is known what will be written: over the old item, if that looks without a
-/// lock as if it could be.
+/// As `attempt`, where the shape and exptime of what will be written are known: only if the old
+/// item looks, without a lock, as if it could be rewritten.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
     key: Key<'_>,
-    wanted: Wanted,
+    (shape, exptime): (Shape, u32),
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
-) -> Result<Changed<R>, (Wanted, Option<Slot>)> {
-    let Some(Found { slot, .. }) = view.index.likely(key.hash) else { return Err((wanted, None)) };
+    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
+) -> Result<Changed<R>, Wanted> {
+    let mut wanted = Wanted { shape, exptime, there: None };
+    let Some(found) = view.index.likely(key.hash) else { return Err(wanted) };
+    wanted.there = Some(found.slot);
     // SAFETY: the slot was read just now.
-    let item = unsafe { view.with_key(slot, key.bytes) };
-    let Some(item) = item.filter(|item| looks_rewritable(slot, item, wanted.0)) else {
-        return Err((wanted, Some(slot)));
+    let item = unsafe { view.with_key(found.slot, key.bytes) };
+    let Some(item) = item.filter(|item| looks_rewritable(found.slot, item, shape)) else {
+        return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
     // What lies there is what it was, see `rewrite`.
-    let Some(at) = locked.find_loc(slot.loc()) else { return Err((wanted, Some(slot))) };
+    let Some(at) = locked.still(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
-    if !view.can_rewrite(&old, wanted.0) {
-        return Err((wanted, Some(slot)));
+    if !view.can_rewrite(&old, shape) {
+        return Err(wanted);
     }
-    let (mut new, mut digits) = (New::default(), Digits::BLANK);
-    match decide(view, Some(&old), &mut new, &mut digits) {
-        Decision::Answer(answer) => return Ok(Changed::Answered(answer)),
-        Decision::Delete(_) => return Err((wanted, Some(slot))),
-        Decision::Write => {}
+    match decide(view, Some(&old)) {
+        Decision::Answer(answer) => Ok(Changed::Answered(answer)),
+        Decision::Delete(_) => Err(wanted),
+        Decision::Write(new) => write_over(view, uniques, key, &locked, &old, &new).ok_or(wanted),
     }
-    write_over(view, uniques, key, (&locked, &old), (&new, &digits)).ok_or((wanted, Some(slot)))
 }
 
 /// Writes a new item over an old one that can be rewritten. `None`: its CAS unique does not fit.
@@ -248,11 +250,12 @@ fn write_over<R>(
     view: View<'_>,
     uniques: &mut Uniques,
     key: Key<'_>,
-    (locked, old): (&Locked<'_>, &Old<'_, '_>),
-    (new, digits): (&New<'_>, &Digits),
+    locked: &Locked<'_>,
+    old: &Old<'_, '_>,
+    new: &New<'_>,
 ) -> Option<Changed<R>> {
     let cas = uniques.unique(view, new.cas, old.seen.cas);
-    let fields = new.fields((key.bytes, digits), Some(old), cas, view.handle.minute);
+    let fields = new.fields(key.bytes, Some(old), cas, view.handle.minute);
     let used = new.is_use && view.is_use(old.seen.slot.loc());
     let change = |slot: Slot| {
         let slot = slot.rewritten(new.keep_bits, new.set_bits);
@@ -273,44 +276,41 @@ fn write_anew<'a, R>(
     key: Key<'_>,
     (place, shape, is_known): (Place, Shape, bool),
     uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>, &mut New<'a>, &mut Digits) -> Decision<R>,
+    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
 ) -> Result<Changed<R>, Vain> {
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
-    let live = old.filter(|old| old.fate == Fate::Live);
-    let (mut new, mut digits) = (New::default(), Digits::BLANK);
-    let decision = decide(view, live.as_ref(), &mut new, &mut digits);
+    let live = old.as_ref().filter(|old| old.fate == Fate::Live);
     // Had everything been flushed since the place was taken, what is linked there would go with it,
     // and with what it replaces, though that may be of after the flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
-    let is_it = matches!(decision, Decision::Write)
-        && (is_known || new.shape(view, key.bytes, live.as_ref()) == shape)
-        && is_current;
-    if !is_it {
-        drop(locked);
-        view.log.void(place);
-        return match decision {
-            Decision::Answer(answer) => Ok(Changed::Answered(answer)),
-            Decision::Delete(_) | Decision::Write => Err(Vain::OtherPlace),
-        };
-    }
-    let cas = uniques.unique(view, new.cas, live.map_or(0, |live| live.seen.cas));
-    let fields = new.fields((key.bytes, &digits), live.as_ref(), cas, view.handle.minute);
-    let kept = live.map_or(0, |live| live.seen.slot.0 & new.keep_bits);
-    let slot = Slot(Slot::new(key.hash, place.loc()).0 | kept | new.set_bits);
-    let old = old.map(|Old { at, seen, .. }| (at, seen));
-    let slot = slot.with_cnt(old.map_or(0, |(_, seen)| seen.slot.cnt()));
-    let written = view.log.write(place, view.layout, shape, &fields);
-    let (exptime, first_frame) = (fields.exptime, fields.first_frame);
-    let linked = view.link(&mut locked, old.map(|(at, _)| at), slot, (written, shape, exptime));
-    drop(locked);
-    let written = match linked {
-        Ok(written) => written,
-        Err(place) => {
+    let fits = |new: &New<'_>| is_known || new.shape(view, key.bytes, live) == shape;
+    let new = match decide(view, live) {
+        Decision::Write(new) if is_current && fits(&new) => new,
+        decision => {
+            drop(locked);
             view.log.void(place);
-            return Err(Vain::NoLine);
+            return match decision {
+                Decision::Answer(answer) => Ok(Changed::Answered(answer)),
+                Decision::Delete(_) | Decision::Write(_) => Err(Vain::OtherPlace),
+            };
         }
     };
+    let cas = uniques.unique(view, new.cas, live.map_or(0, |live| live.seen.cas));
+    let fields = new.fields(key.bytes, live, cas, view.handle.minute);
+    let kept = live.map_or(0, |live| live.seen.slot.0 & new.keep_bits);
+    let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
+    let slot = Slot(Slot::new(key.hash, place.loc()).0 | kept | new.set_bits).with_cnt(cnt);
+    let first_frame = fields.first_frame;
+    let written = view.log.write(place, view.layout, shape, &fields);
+    let old = old.map(|Old { at, seen, .. }| (at, seen));
+    let at = old.map(|(at, _)| at);
+    let linked = view.link(&mut locked, at, slot, (&written, shape, new.exptime));
+    drop(locked);
+    if linked.is_err() {
+        view.log.void(written.take_back());
+        return Err(Vain::NoLine);
+    }
     if let Some((_, Seen { slot, item, .. })) = old {
         match shape.is_chained() && item.first_frame() == Some(first_frame) {
             true => view.dispose_but_frames(slot.loc(), &item),
@@ -323,10 +323,9 @@ fn write_anew<'a, R>(
 }
 
 impl View<'_> {
-    /// Empties the slot of an item, if there is one, and unlocks its group.
+    /// Empties the slot of an item, and unlocks its group.
     #[inline(always)]
-    fn delete(self, mut locked: Locked<'_>, gone: Option<(At<'_>, Seen<'_>)>) {
-        let Some((at, Seen { slot, item, .. })) = gone else { return };
+    fn delete(self, mut locked: Locked<'_>, (at, Seen { slot, item, .. }): (At<'_>, Seen<'_>)) {
         locked.remove(at);
         drop(locked);
         self.unlinked(slot.loc(), &item);
@@ -378,7 +377,7 @@ impl<'a> New<'a> {
         let (value_bytes, framed) = match self.value {
             NewValue::Keep => (old_bytes, old.filter(Shape::is_chained).map(|old| old.log_bytes)),
             NewValue::Bytes(value) => (bytes(value.len()), None),
-            NewValue::Digits(len) => (bytes(len), None),
+            NewValue::Digits(_, len) => (bytes(len), None),
             NewValue::Append(more) | NewValue::Prepend(more) => {
                 (old_bytes + bytes(more.len()), None)
             }
@@ -395,7 +394,7 @@ impl<'a> New<'a> {
     #[inline(always)]
     fn fields<'f>(
         &'f self,
-        (key, digits): (&'f [u8], &'f Digits),
+        key: &'f [u8],
         old: Option<&Old<'f, '_>>,
         cas: u64,
         minute: u16,
@@ -405,7 +404,9 @@ impl<'a> New<'a> {
         let (value, first_frame): ([&[u8]; 2], u32) = match self.value {
             NewValue::Keep => ([old_value(), &[]], item.and_then(Item::first_frame).unwrap_or(0)),
             NewValue::Bytes(value) => ([value, &[]], 0),
-            NewValue::Digits(len) => ([digits.text(), &SPACES[..len - digits.text().len()]], 0),
+            NewValue::Digits(ref digits, len) => {
+                ([digits.text(), &SPACES[..len - digits.text().len()]], 0)
+            }
             NewValue::Append(more) => ([old_value(), more], 0),
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),

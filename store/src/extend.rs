@@ -11,7 +11,7 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
 use crate::handle::View;
-use crate::read::{Fate, Key, Old, Prefetched};
+use crate::read::{Key, Old, Prefetched};
 use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
@@ -126,17 +126,16 @@ impl Column {
         longer: impl Fn(View<'_>, &Old<'_, '_>) -> Option<(NewValue<'a>, u32)>,
     ) -> Result<Result<Stored, Moved>, Refused> {
         let mut value_bytes = 0;
-        let changed = self.change(key, None, |view, old, new, _| {
+        let changed = self.change(key, None, |view, old| {
             let Some(old) = old else { return Decision::Answer(Err(Moved::Gone)) };
             let Some((value, bytes)) = longer(view, old) else {
                 return Decision::Answer(Err(Moved::Changed));
             };
             value_bytes = bytes;
             match extended(view, put, old, (value, bytes)) {
-                Ok(longer) => *new = longer,
-                Err(answer) => return Decision::Answer(Ok(answer)),
+                Ok(longer) => Decision::Write(longer),
+                Err(answer) => Decision::Answer(Ok(answer)),
             }
-            Decision::Write
         })?;
         Ok(match changed {
             Changed::Answered(answer) => answer,
@@ -159,21 +158,17 @@ impl View<'_> {
         put: &Put<'_>,
         more: &[u8],
     ) -> Result<Before, Result<Stored, Moved>> {
-        let locked = self.index.lock(key.hash);
-        let old = self.find_locked(&locked, key.bytes).ok_or(Err(Moved::Gone))?;
-        if old.fate != Fate::Live {
-            let loc = old.seen.slot.loc();
-            drop(locked);
-            self.reap(key.hash, loc);
-            return Err(Err(Moved::Gone));
-        }
-        let item = &old.seen.item;
-        let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
-        let value_bytes = item.value_bytes().0.saturating_add(more_bytes);
-        extended(self, put, &old, (NewValue::Keep, value_bytes)).map_err(Ok)?;
-        let first_frame = item.first_frame();
-        let pinned = first_frame.and_then(|first| self.pin(item, first));
-        Ok(Before { first_frame, pinned, log: old.log_value().to_vec() })
+        let (before, _locked) = self.look_locked(key, |_, old| {
+            let old = old.ok_or(Err(Moved::Gone))?;
+            let item = &old.seen.item;
+            let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
+            let value_bytes = item.value_bytes().0.saturating_add(more_bytes);
+            extended(self, put, old, (NewValue::Keep, value_bytes)).map_err(Ok)?;
+            let first_frame = item.first_frame();
+            let pinned = first_frame.and_then(|first| self.pin(item, first));
+            Ok(Before { first_frame, pinned, log: old.log_value().to_vec() })
+        });
+        before
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) mod slot;
 pub(crate) mod unlink;
 mod width;
 
-pub(crate) use locked::{At, Locked};
+pub(crate) use locked::{At, Full, Locked};
 
 use crate::policy::Remembered;
 use ghost::Ghost;
@@ -399,6 +399,7 @@ impl Index {
     }
 
     /// Locks the group `hash` lives in.
+    #[inline(always)]
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
         let mut rounds = 0;
         loop {
@@ -418,6 +419,7 @@ impl Index {
     }
 
     /// Takes the group's lock if it is free; returns the word without the lock's bit.
+    #[inline(always)]
     fn lock_group(&self, group: usize) -> Option<u64> {
         let word = self.groups.word(group);
         let old = word.load(Ordering::Relaxed); // the exchange decides

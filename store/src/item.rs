@@ -242,6 +242,7 @@ impl<'r> Item<'r> {
     }
 
     /// Sets its exptime; only where it has one, under the group's lock.
+    #[inline]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         debug_assert!(self.shape.has_exp());
         self.store(self.exp_at(), exptime.to_le_bytes());
@@ -255,6 +256,7 @@ impl<'r> Item<'r> {
     }
 
     /// Sets it; under the group's lock.
+    #[inline]
     pub(crate) fn set_minute(&self, minute: u16) {
         self.store(self.fields_at - 2, minute.to_le_bytes());
     }
@@ -267,6 +269,7 @@ impl<'r> Item<'r> {
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
+    #[inline]
     fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
@@ -298,7 +301,7 @@ impl<'r> Item<'r> {
 
     /// Writes other fields over these, all of the same lengths, under the group's lock;
     /// `fields.cas` counts from `cas_base` where it is short.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
         self.set_minute(fields.minute);
         match self.shape.cas() {
@@ -322,15 +325,20 @@ impl<'r> Item<'r> {
                 self.store_value(value);
             }
         } else {
-            let mut both = [0; REWRITTEN_BYTES_MAX];
-            let both = &mut both[..value.len() + more.len()];
-            both[..value.len()].copy_from_slice(value);
-            both[value.len()..].copy_from_slice(more);
-            self.store_value(both);
+            self.store_pieces(value, more);
         }
     }
 
-    #[inline]
+    #[inline(never)]
+    fn store_pieces(&self, value: &[u8], more: &[u8]) {
+        let mut both = [0; REWRITTEN_BYTES_MAX];
+        let both = &mut both[..value.len() + more.len()];
+        both[..value.len()].copy_from_slice(value);
+        both[value.len()..].copy_from_slice(more);
+        self.store_value(both);
+    }
+
+    #[inline(always)]
     fn store_value(&self, value: &[u8]) {
         assert!(
             value.len() == self.shape.log_bytes as usize && self.shape.is_short(),
@@ -430,17 +438,22 @@ pub(crate) unsafe fn write(
         "an item's fields have its shape's lengths"
     );
     let mut at = region.at(loc);
+    let first = shape.first();
+    plain_access(at, 4, true);
+    // SAFETY: an item is larger than the word, of which what is too much is overwritten below.
+    at = unsafe {
+        at.cast::<u32>().write_unaligned(first.word.to_le());
+        at.add(first.bytes as usize)
+    };
     let mut put = |bytes: &[u8]| {
         plain_access(at, bytes.len(), true);
-        // SAFETY: the pieces put below sum up to `shape.extent()`, all of it the caller's; the
-        // sources do not overlap what is not published yet.
+        // SAFETY: the word and the pieces put below sum up to `shape.extent()`, all of it the
+        // caller's; the sources do not overlap what is not published yet.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
             at = at.add(bytes.len());
         }
     };
-    let first = shape.first();
-    put(&first.word.to_le_bytes()[..first.bytes as usize]);
     if let Some(value_bytes) = first.vlen {
         put(&value_bytes.to_le_bytes());
     }
@@ -460,8 +473,11 @@ pub(crate) unsafe fn write(
         put(&fields.first_frame.to_le_bytes());
     }
     put(fields.key);
-    put(fields.value[0]);
-    put(fields.value[1]);
+    let [value, more] = fields.value;
+    put(value);
+    if !more.is_empty() {
+        put(more);
+    }
 }
 
 /// Makes `extent` bytes at `loc` a void record.

@@ -10,7 +10,7 @@
 use crate::cas::NewCas;
 use crate::handle::View;
 use crate::index::slot::{FETCHED, Slot};
-use crate::index::{At, Locked};
+use crate::index::{At, Full, Locked};
 use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::log::{Place, Written};
 use crate::read::Fate;
@@ -67,24 +67,21 @@ impl View<'_> {
     ///
     /// # Errors
     /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
-    /// names the item, whose place is given back.
+    /// names the item.
     pub(crate) fn link<'r>(
         self,
         locked: &mut Locked<'r>,
         old: Option<At<'r>>,
         slot: Slot,
-        (written, shape, exptime): (Written, Shape, u32),
-    ) -> Result<Written, Place> {
+        (written, shape, exptime): (&Written, Shape, u32),
+    ) -> Result<(), Full> {
         let (number, bytes) = (written.place().segment(), written.place().bytes());
         let segment = self.log.segment(number);
         segment.link(bytes, exptime, shape.is_chained());
         match old {
             Some(at) => locked.set(at, slot),
             None => {
-                if locked.insert(slot).is_err() {
-                    segment.unlink(bytes);
-                    return Err(written.take_back());
-                }
+                locked.insert(slot).inspect_err(|_| _ = segment.unlink(bytes))?;
                 self.count_items(1);
                 if let Some(from) = locked.recall() {
                     self.counters().ghost_hits.add(1);
@@ -95,7 +92,7 @@ impl View<'_> {
         let counters = self.counters();
         counters.curr_items.add(1);
         counters.link(self.log.queue_of(number), shape.all_bytes());
-        Ok(written)
+        Ok(())
     }
 
     /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,

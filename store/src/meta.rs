@@ -11,9 +11,10 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
 use crate::handle::View;
+use crate::index::Locked;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::read::{Fate, Key, Seen, Taken};
+use crate::read::{Key, Old, Seen, Taken};
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
 /// What a locked look at an item came to.
@@ -89,11 +90,10 @@ impl Column {
 
     /// Writes the item anew, with room for an exptime.
     fn add_exptime(&mut self, key: Key<'_>) -> Result<(), Refused> {
-        let changed = self.change(key, None, |_, old, new, _| match old {
+        let changed = self.change(key, None, |_, old| match old {
             // The caller's own is set right after.
             Some(old) if !old.seen.item.shape().has_exp() => {
-                *new = New { exptime: EXPTIME_TO_COME, ..New::kept(old) };
-                Decision::Write
+                Decision::Write(New { exptime: EXPTIME_TO_COME, ..New::kept(old) })
             }
             _ => Decision::Answer(()),
         });
@@ -120,12 +120,9 @@ impl Column {
             cas: NewCas::of(get.cas_in),
             ..New::default()
         };
-        let changed = self.change(key, None, |_, old, written, _| match old {
+        let changed = self.change(key, None, |_, old| match old {
             Some(_) => Decision::Answer(()),
-            None => {
-                *written = new;
-                Decision::Write
-            }
+            None => Decision::Write(new),
         })?;
         let Changed::Written { cas } = changed else { return Ok(None) };
         self.handle.view().counters().total_items.add(1);
@@ -158,7 +155,7 @@ impl Column {
             key,
             None,
             #[inline(always)]
-            |_, old, _, _| match old {
+            |_, old| match old {
                 None => Decision::Answer(Deleted::NotFound),
                 Some(old) if cas.is_some_and(|cas| cas != old.seen.cas) => {
                     Decision::Answer(Deleted::Exists)
@@ -189,12 +186,12 @@ impl Column {
     /// Marks stale, or drops the value, with a new CAS unique; in place where the shape stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
-        let changed = self.change(key, None, |_, old, new, _| {
+        let changed = self.change(key, None, |_, old| {
             let Some(old) = old else { return Decision::Answer(Deleted::NotFound) };
             if delete.cas.is_some_and(|cas| cas != old.seen.cas) {
                 return Decision::Answer(Deleted::Exists);
             }
-            *new = New::kept(old);
+            let mut new = New::kept(old);
             if delete.remove_value {
                 new.value = NewValue::Bytes(&[]);
                 new.client_flags = delete.client_flags;
@@ -211,7 +208,7 @@ impl Column {
             if let Some(cas) = delete.cas_in {
                 new.cas = NewCas::Given(cas);
             }
-            Decision::Write
+            Decision::Write(new)
         })?;
         Ok(match changed {
             Changed::Answered(answer) => answer,
@@ -223,15 +220,21 @@ impl Column {
 impl View<'_> {
     /// Takes all steps at once, under the lock.
     fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> Looked {
-        let locked = self.index.lock(key.hash);
-        let Some(old) = self.find_locked(&locked, key.bytes) else { return Looked::Miss };
-        if old.fate != Fate::Live {
-            let loc = old.seen.slot.loc();
-            drop(locked);
-            // By its place: another may have set the key meanwhile.
-            self.reap(key.hash, loc);
-            return Looked::Miss;
-        }
+        self.look_locked(key, |locked, old| match old {
+            Some(old) => self.look_at(locked, old, get, copied),
+            None => Looked::Miss,
+        })
+        .0
+    }
+
+    /// As `look`, of what the key has.
+    fn look_at(
+        self,
+        locked: &Locked<'_>,
+        old: &Old<'_, '_>,
+        get: &MetaGet<'_>,
+        copied: &mut [u8],
+    ) -> Looked {
         let Seen { slot, item, .. } = old.seen;
         let before = item.exptime();
         let (mut exptime, mut won) = (before, false);

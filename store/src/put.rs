@@ -69,18 +69,18 @@ impl Column {
         Prefetched(hash): Prefetched,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
-        let key = Key { bytes: put.key, hash };
         match body {
             Body::Bytes(log) if !extends(put.verb) && log.len() <= self.log_value_bytes_max() => {
-                self.put_bytes(key, put, log)
+                self.put_bytes(put, hash, log)
             }
-            body => self.put_any(key, put, body),
+            body => self.put_any(put, hash, body),
         }
     }
 
     /// Stores bytes that are a whole value of the log's, as nearly all requests do.
     #[inline(never)]
-    fn put_bytes(&mut self, key: Key<'_>, put: &Put<'_>, log: &[u8]) -> Result<Stored, Refused> {
+    fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<Stored, Refused> {
+        let key = Key { bytes: put.key, hash };
         self.admit(put, log.len() as u64)?;
         if put.verb != Verb::Set
             && let Some(answer) = self.refuse_early(key, put)
@@ -88,7 +88,7 @@ impl Column {
             return Ok(answer);
         }
         let value_bytes = u32::try_from(log.len()).unwrap_or(u32::MAX);
-        let done = self.store(key, put, NewValue::Bytes(log), value_bytes);
+        let done = self.store(key, put, || NewValue::Bytes(log), value_bytes);
         if let Err(refused) = done {
             self.drop_refused(put, refused);
         }
@@ -97,17 +97,13 @@ impl Column {
 
     /// Stores what is longer, or extends a value.
     #[inline(never)]
-    fn put_any(
-        &mut self,
-        key: Key<'_>,
-        put: &Put<'_>,
-        mut body: Body<'_>,
-    ) -> Result<Stored, Refused> {
+    fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
+        let key = Key { bytes: put.key, hash };
         self.admit(put, body.bytes())?;
         let done = match body.again() {
             body if extends(put.verb) => self.extend(key, put, body),
             Body::Bytes(log) if log.len() <= self.log_value_bytes_max() => {
-                return self.put_bytes(key, put, log);
+                return self.put_bytes(put, hash, log);
             }
             Body::Bytes(bytes) => Draft::of(&mut self.handle, &mut self.room, &[bytes])
                 .and_then(|mut draft| self.put_draft(key, put, &mut draft)),
@@ -164,7 +160,7 @@ impl Column {
             return Ok(answer);
         }
         let whole = draft.whole();
-        let stored = self.store(key, put, whole.value(), whole.value_bytes)?;
+        let stored = self.store(key, put, || whole.value(), whole.value_bytes)?;
         if matches!(stored, Stored::Stored { .. }) {
             draft.published();
         }
@@ -181,13 +177,14 @@ impl Column {
         Some(answer)
     }
 
-    /// Stores a value if the verb's condition holds.
+    /// Stores a value if the verb's condition holds. What `value` is, a function tells, so that
+    /// each kind of value has code of its own.
     #[inline(always)]
-    fn store(
+    fn store<'a>(
         &mut self,
         key: Key<'_>,
         put: &Put<'_>,
-        value: NewValue<'_>,
+        value: impl Fn() -> NewValue<'a> + Copy,
         value_bytes: u32,
     ) -> Result<Stored, Refused> {
         let new = move || New {
@@ -196,7 +193,7 @@ impl Column {
             client_flags: put.client_flags,
             key_binary: put.key_binary,
             is_use: true,
-            value,
+            value: value(),
             exptime: put.exptime,
             cas: NewCas::of(put.cas_in),
             ..New::default()
@@ -206,19 +203,16 @@ impl Column {
             key,
             Some((shape, put.exptime)),
             #[inline(always)]
-            move |_, old, written, _| {
-                *written = new();
+            move |_, old| {
                 let holds = match put.verb {
                     Verb::Set => Ok(None),
                     _ if plant::is(Fault::ConditionNotAskedAgain) => Ok(None),
                     _ => condition(put, old.map(|old| (old.seen.cas, old.seen.item.exptime()))),
                 };
                 match holds {
-                    Ok(None) => Decision::Write,
+                    Ok(None) => Decision::Write(new()),
                     Ok(Some(exptime)) => {
-                        (written.exptime, written.keep_bits, written.set_bits) =
-                            (exptime, WON, STALE);
-                        Decision::Write
+                        Decision::Write(New { exptime, keep_bits: WON, set_bits: STALE, ..new() })
                     }
                     Err(answer) => Decision::Answer(answer),
                 }

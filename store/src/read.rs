@@ -187,7 +187,7 @@ impl Column {
                 return Some(Hit { client_flags, cas, value_bytes, value });
             }
         }
-        get_anyhow(handle, key, &mut copied[..])
+        get_anyhow(handle, key.bytes, key.hash, &mut copied[..])
     }
 
     /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`: what
@@ -215,19 +215,19 @@ impl Column {
         around: impl FnOnce(&Head<'_>) -> Option<Around>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
     ) -> Looked<'_> {
-        let (view, key) = (self.handle.view(), Key { bytes: key, hash });
+        let view = self.handle.view();
         let Some(found) = view.store.index.likely(hash) else {
             view.sample_lookup(hash);
             return Looked::Miss;
         };
-        let Some(item) = view.shown_at_once(&found, key.bytes) else {
-            return get_found_into(view.handle, key, None, out, &mut head);
+        let Some(item) = view.shown_at_once(&found, key) else {
+            return get_found_into(view.handle, key, hash, None, out, &mut head);
         };
         if item.shape().is_short()
             && let Some(around) = around(&Head { view, item, slot: found.slot })
         {
             let before = out.len();
-            item.append_around(out, &around, key.bytes);
+            item.append_around(out, &around, key);
             // As in `get`.
             if found.is_unchanged() {
                 view.sample_lookup(hash);
@@ -236,7 +236,7 @@ impl Column {
             }
             out.truncate(before);
         }
-        get_found_into(view.handle, key, Some(found), out, &mut head)
+        get_found_into(view.handle, key, hash, Some(found), out, &mut head)
     }
 
     /// As `prefetch`, but brings nothing near.
@@ -273,8 +273,13 @@ const LINE_BYTES: u64 = 64;
 /// As `Column::get`, whatever there is.
 #[cold]
 #[inline(never)]
-fn get_anyhow<'s>(handle: &'s Handle, key: Key<'_>, copied: &'s mut [u8]) -> Option<Hit<'s>> {
-    let view = handle.view();
+fn get_anyhow<'s>(
+    handle: &'s Handle,
+    bytes: &[u8],
+    hash: u64,
+    copied: &'s mut [u8],
+) -> Option<Hit<'s>> {
+    let (view, key) = (handle.view(), Key { bytes, hash });
     let (found, item, (head, taken)) = view.read(key, None, |slot, item| {
         let head = (item.client_flags(), item.value_bytes().0, view.cas_of(slot, &item));
         Some((head, view.take(slot.loc(), &item, copied)?))
@@ -290,12 +295,13 @@ fn get_anyhow<'s>(handle: &'s Handle, key: Key<'_>, copied: &'s mut [u8]) -> Opt
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
-    key: Key<'_>,
+    bytes: &[u8],
+    hash: u64,
     found: Option<Found<'s>>,
     out: &mut Vec<u8>,
     head: &mut impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
 ) -> Looked<'s> {
-    let (view, before) = (handle.view(), out.len());
+    let (view, key, before) = (handle.view(), Key { bytes, hash }, out.len());
     let read = view.read(key, found, |slot, item| {
         out.truncate(before);
         match head(out, &Head { view, item, slot }) {
@@ -437,14 +443,39 @@ impl<'r> View<'r> {
         read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
     }
 
+    /// Shows `look` what has `key` and is live, under the lock of its group, and returns the lock.
+    /// What is dead is unlinked before.
+    #[inline(always)]
+    pub(crate) fn look_locked<T>(
+        self,
+        key: Key<'_>,
+        look: impl FnOnce(&Locked<'r>, Option<&Old<'_, 'r>>) -> T,
+    ) -> (T, Locked<'r>) {
+        loop {
+            let locked = self.store.index.lock(key.hash);
+            let old = self.find_locked(&locked, key.bytes);
+            let Some(dead) = old.as_ref().filter(|old| old.fate != Fate::Live) else {
+                let looked = look(&locked, old.as_ref());
+                return (looked, locked);
+            };
+            // By its place: another may have set the key meanwhile.
+            let loc = dead.seen.slot.loc();
+            drop(locked);
+            self.reap(key.hash, loc);
+        }
+    }
+
     /// What has `key`, dead or live, under its group's lock.
     pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
         let mut found = None;
-        let at = locked.find(|slot| {
-            // SAFETY: the slot was read just now.
-            found = unsafe { self.with_key(slot, key) }.map(|item| (slot, item));
-            found.is_some()
-        })?;
+        let at = locked.find(
+            #[inline(always)]
+            |slot| {
+                // SAFETY: the slot was read just now.
+                found = unsafe { self.with_key(slot, key) }.map(|item| (slot, item));
+                found.is_some()
+            },
+        )?;
         let (slot, item) = found?;
         Some(self.old(locked, at, slot, item))
     }

@@ -69,7 +69,12 @@ impl View<'_> {
             segment.raise_exp(fields.exptime);
         }
         let before = item.exptime();
-        locked.rewrite(old.at, change, || item.rewrite(fields, segment.cas_base()));
+        locked.rewrite(
+            old.at,
+            change,
+            #[inline(always)]
+            || item.rewrite(fields, segment.cas_base()),
+        );
         self.log.changed_exp(old.seen.slot.loc(), before, fields.exptime);
         true
     }

@@ -22,24 +22,15 @@ const TIDY_BITS: u64 = 63 << 35;
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// A slot's place, under the lock.
+/// A slot's word, under the lock.
 #[derive(Clone, Copy)]
-pub(crate) struct At<'i> {
-    word: &'i AtomicU64,
-    /// Its line of the group; none: an overflow line.
-    line: Option<u64>,
-}
+pub(crate) struct At<'i>(&'i AtomicU64);
 
 impl At<'_> {
     /// The slot as it is.
+    #[inline]
     pub(crate) fn slot(&self) -> Slot {
-        Slot(self.word.load(Ordering::Acquire)) // pairs with the Release of `set`
-    }
-
-    /// Its line of the group; none: an overflow line.
-    #[cfg(all(test, loom))]
-    pub(super) fn line(&self) -> Option<u64> {
-        self.line
+        Slot(self.0.load(Ordering::Acquire)) // pairs with the Release of `set`
     }
 }
 
@@ -55,23 +46,34 @@ pub(crate) struct Locked<'i> {
 
 impl<'i> Locked<'i> {
     /// Finds the slot that `is_it` takes for its own.
+    #[inline(always)]
     pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<At<'i>> {
+        let mut found = probe(self.line(self.home), tag(self.hash), &mut is_it);
+        if found.is_none() && self.word & self.spilled_bit() != 0 {
+            found = self.find_elsewhere(is_it);
+        }
+        found.map(|Found { at, .. }| At(at))
+    }
+
+    /// As `find`, where the home line does not have it.
+    #[inline(never)]
+    fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
         let tag = tag(self.hash);
-        if let Some(found) = probe(self.line(self.home), tag, &mut is_it) {
-            return Some(At { word: found.at, line: Some(self.home) });
-        }
-        if self.word & self.spilled_bit() == 0 {
-            return None;
-        }
-        let other = self.address.other(tag);
-        if let Some(found) = probe(self.line(other), tag, &mut is_it) {
-            return Some(At { word: found.at, line: Some(other) });
-        }
-        let found: Found<'i> = self.index.find_overflow(self.word, tag, &mut is_it, || true)?;
-        Some(At { word: found.at, line: None })
+        probe(self.line(self.address.other(tag)), tag, &mut is_it)
+            .or_else(|| self.index.find_overflow(self.word, tag, &mut is_it, || true))
+    }
+
+    /// The slot that was found before the group was locked, if it names the same item still. An
+    /// item is named by one slot, which is in its key's group: no other group's slot, and no slot
+    /// on its way, can be it.
+    #[inline(always)]
+    pub(crate) fn still(&self, found: &Found<'i>) -> Option<At<'i>> {
+        let at = At(found.at);
+        at.slot().names_item_of(found.slot).then_some(at)
     }
 
     /// Finds the slot of the item at `loc`.
+    #[inline(never)]
     pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
         self.find(|slot| slot.loc() == loc)
     }
@@ -81,7 +83,7 @@ impl<'i> Locked<'i> {
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
-        let updated = at.word.fetch_update(Ordering::Release, Ordering::Acquire, change);
+        let updated = at.0.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
@@ -96,16 +98,16 @@ impl<'i> Locked<'i> {
     ) {
         // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
-        let busy = Slot(at.word.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
+        let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
         write();
         // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
-        at.word.store(change(busy).0, Ordering::Release);
+        at.0.store(change(busy).0, Ordering::Release);
     }
 
     /// Puts another item in a slot's place.
     pub(crate) fn set(&self, at: At<'_>, slot: Slot) {
-        at.word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
+        at.0.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
     }
 
     /// Adds a slot whose key is in no other.
@@ -165,7 +167,7 @@ impl<'i> Locked<'i> {
     /// less, where items come and go, than if one removal in four saw to it.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
-        at.word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+        at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
         if self.word & SPILLED == 0 {
             return;
         }
@@ -181,8 +183,8 @@ impl<'i> Locked<'i> {
     /// them.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
-        let hole = match empty.line {
-            None => empty.word,
+        let hole = match self.line_of(empty) {
+            None => empty.0,
             Some(line) => {
                 let Some(word) = self.overflown_to(line) else { return };
                 word
@@ -195,7 +197,7 @@ impl<'i> Locked<'i> {
             // is lost.
             let moved = hole.load(Ordering::Relaxed);
             if moved != 0 {
-                empty.word.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
+                empty.0.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
                 hole.store(0, Ordering::Release);
             }
             let taken = |word: &&AtomicU64| word.load(Ordering::Relaxed) != 0;
@@ -212,6 +214,14 @@ impl<'i> Locked<'i> {
                 overflow.give(first);
             }
         });
+    }
+
+    /// Which line of the group a slot of the hash's tag is in. `None`: an overflow line.
+    pub(super) fn line_of(&self, at: At<'_>) -> Option<u64> {
+        let lines = [self.home, self.address.other(tag(self.hash))];
+        let is_in =
+            |line: &u64| self.line(*line).as_ptr_range().contains(&std::ptr::from_ref(at.0));
+        lines.into_iter().find(is_in)
     }
 
     /// A slot in an overflow line that may stand in `line`, better one that is at home there.

@@ -32,8 +32,10 @@ pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
 /// The last version: an item that has it is not rewritten any more.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
+/// Which item is meant. Never 0, for a tag is not.
+const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
 /// Which bytes are meant, and of which version.
-const NAME_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS) | BUSY | (VER_MAX << VER_AT);
+const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
 /// The bits that go with the item, not with its place.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
@@ -100,6 +102,12 @@ impl Slot {
     #[inline]
     pub(crate) fn ver(self) -> u64 {
         self.0 >> VER_AT
+    }
+
+    /// Do both name the same item?
+    #[inline]
+    pub(crate) fn names_item_of(self, other: Slot) -> bool {
+        (self.0 ^ other.0) & ITEM_MASK == 0
     }
 
     /// Do both name the same bytes, of the same version?

@@ -87,6 +87,23 @@ mod alone {
     }
 
     #[test]
+    fn what_was_found_without_a_lock_is_taken_under_it_while_it_names_the_same_item() {
+        let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
+        // Location 0 too, which an empty slot also has.
+        for loc in [0, 7] {
+            insert(&index, loc).expect("room");
+            let found = index.likely(hash_of(loc)).expect("there");
+            found.bump(|| true);
+            let mut locked = index.lock(hash_of(loc));
+            let at = locked.still(&found).expect("a use changes nothing");
+            locked.remove(at);
+            assert!(locked.still(&found).is_none(), "{loc} has left");
+            locked.set(at, Slot::new(hash_of(loc), loc + 100));
+            assert!(locked.still(&found).is_none(), "another item of the key");
+        }
+    }
+
+    #[test]
     fn it_grows_line_by_line_and_keeps_every_item() {
         let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
         index.grant(4 << 20);

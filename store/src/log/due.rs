@@ -90,10 +90,15 @@ impl Log {
 
     /// The exptime of the item at `loc`, which was `before`, is `exptime` now; 0: never. Under its
     /// group's lock, and `raise_exp` came before.
+    #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
-        if exptime == 0 || (before != 0 && before <= exptime) {
-            return;
+        if exptime != 0 && (before == 0 || before > exptime) {
+            self.shortened_exp(loc, exptime);
         }
+    }
+
+    #[inline(never)]
+    fn shortened_exp(&self, loc: u64, exptime: u32) {
         let segment = self.memory.region.segment_of(loc);
         let there = self.segment(segment);
         there.shorten_exp(exptime);

@@ -342,7 +342,10 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
             thread::spawn(move || item.read())
         };
         item.rewrite();
-        let line = || item.index.lock(hash_of(spilled)).find_loc(spilled).expect("there").line();
+        let line = || {
+            let locked = item.index.lock(hash_of(spilled));
+            locked.line_of(locked.find_loc(spilled).expect("there"))
+        };
         assert_eq!(line(), None);
         let mut locked = item.index.lock(hash_of(gone));
         let at = locked.find_loc(gone).expect("there");
