@@ -11,9 +11,6 @@
 //! half dead costs a byte moved for a byte won, and by far less where the deadest goes first.
 
 use crate::Store;
-use crate::handle::Handle;
-use crate::policy::room::{SLICE_BYTES_MAX, SLICE_BYTES_MIN};
-use crate::room::Room;
 use crate::stats::Counters;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -27,9 +24,6 @@ const SLACK_BYTES: u64 = 3 << 20;
 /// What must be dead of a segment, in percent, to be used again before memory grows.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
 const DEAD_PERCENT_HALF: u64 = 50;
-/// An append pays this many times its size: of what is half dead, that is room for as much and
-/// half as much again.
-const PAY_FACTOR: u32 = 3;
 /// So many bytes of free segments are memory ahead of need, and so many segments.
 const AHEAD_BYTES: u32 = 4 << 20;
 const AHEAD_SEGMENTS_MIN: u32 = 3;
@@ -83,6 +77,17 @@ impl Store {
         }
     }
 
+    /// How much of a segment must be dead, in percent, for it to be used again before a fresh one
+    /// is taken. `None`: a fresh one may be taken.
+    #[inline]
+    pub(crate) fn dead_percent_to_reuse(&self) -> Option<u64> {
+        match self.first() {
+            First::Nothing => None,
+            First::MostlyDead => Some(DEAD_PERCENT_MOSTLY),
+            First::HalfDead => Some(DEAD_PERCENT_HALF),
+        }
+    }
+
     #[inline(never)]
     fn look(&self) -> First {
         let live = self.sum(Counters::bytes_now);
@@ -109,7 +114,7 @@ impl Store {
     }
 
     /// Nothing is worth being moved: a fresh segment may be taken.
-    fn let_grow(&self) {
+    pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, First::Nothing), Ordering::Relaxed);
     }
 
@@ -207,42 +212,5 @@ impl Store {
             self.growth.locked_bytes.store(bytes, Ordering::Relaxed); // as above
         }
         Ok(())
-    }
-}
-
-impl Room {
-    /// Before an append of `bytes`, with enough free segments: if few of them are memory, and not
-    /// enough of what is touched is alive, pays for such to be used again.
-    #[inline]
-    pub(crate) fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
-        if handle.store.memory().segments.warm() <= handle.store.keep()
-            && handle.store.first() != First::Nothing
-        {
-            self.reuse(handle, bytes);
-        }
-    }
-
-    #[inline(never)]
-    fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
-        handle.pass();
-        handle.view().reclaim();
-        let segments = &handle.store.memory().segments;
-        // What waits for other columns will be there.
-        if segments.warm() + segments.limbo() > handle.store.keep() {
-            return;
-        }
-        let dead_percent_min = match handle.store.first() {
-            First::Nothing => return,
-            First::MostlyDead => DEAD_PERCENT_MOSTLY,
-            First::HalfDead => DEAD_PERCENT_HALF,
-        };
-        let budget = bytes.saturating_mul(PAY_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        if self.make_reusable(handle.view(), budget, dead_percent_min) {
-            return;
-        }
-        // Relaxed: a hint; others may be at it.
-        if handle.store.tokens.load(Ordering::Relaxed) == 0 {
-            handle.store.let_grow();
-        }
     }
 }

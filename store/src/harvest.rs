@@ -15,8 +15,7 @@ use crate::index::pass::Marks;
 use crate::index::slot::Slot;
 use crate::link::Reaped;
 use crate::read::Fate;
-use crate::room::Aim;
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
 use memory::segments::{Segment, State};
 use memory::sync::{AtomicU32, Mutex, Ordering};
@@ -141,8 +140,9 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// A claimed segment to be walked. `None`: there is none, or others are at them.
-    pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Aim, Sweep)> {
+    /// A claimed segment, and the walk that is to unlink what is dead in it; without a walk, what
+    /// is alive in it is to be moved. `None`: there is none, or others are at them.
+    pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
         }
@@ -150,13 +150,9 @@ impl Harvest {
         if gathered.stage != Stage::Gathering {
             return None;
         }
-        let (segment, aim) = gathered.pop(view)?;
+        let next = gathered.pop(view);
         self.note_waiting(&gathered);
-        let sweep = match aim {
-            Aim::Sweep => Sweep::begin(view, segment),
-            Aim::Compact | Aim::Evict | Aim::Repack(_) => Sweep::default(),
-        };
-        Some((segment, aim, sweep))
+        next
     }
 
     fn note_waiting(&self, gathered: &Gathered) {
@@ -186,13 +182,13 @@ impl Gathered {
         }
     }
 
-    /// The next to be walked.
-    fn pop(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
+    /// As `Harvest::next`.
+    fn pop(&mut self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if let Some(segment) = self.alive.pop() {
-            return Some((segment, Aim::Compact));
+            return Some((segment, None));
         }
         if let Some(segment) = self.mixed.pop() {
-            return Some((segment, Aim::Sweep));
+            return Some((segment, Some(Sweep::begin(view, segment))));
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
@@ -200,7 +196,7 @@ impl Gathered {
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
-        Some((segment, Aim::Sweep))
+        Some((segment, Some(Sweep::begin(view, segment))))
     }
 
     /// Claims what is due. Once that is all, a pass begins if it pays.
@@ -292,9 +288,4 @@ impl Gathered {
         }
         SLICE_SEGMENTS
     }
-}
-
-/// Is all of a segment dead?
-pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
-    there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

@@ -9,8 +9,7 @@
 
 use crate::column::Column;
 use crate::handle::View;
-use crate::policy::room::{self, SLICE_BYTES_MAX};
-use crate::room::Room;
+use crate::policy::room;
 use crate::stats::Counters;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
@@ -39,7 +38,7 @@ pub(crate) struct Limit {
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
     /// The second in which a column last found that nothing more can go.
-    stuck: AtomicU32,
+    pub(crate) stuck: AtomicU32,
     /// The next segment to be walked for scattered frames.
     pub(crate) repack_at: AtomicU32,
     /// Values copied since the first one was.
@@ -141,7 +140,7 @@ impl Store {
     }
 
     /// The index is contracting, or has memory that it is about to give back.
-    fn index_gives(&self) -> bool {
+    pub(crate) fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
     }
@@ -200,32 +199,5 @@ impl View<'_> {
             // Where the limit was lowered meanwhile, this withholds.
             memory.adjust(self.keep() + 1);
         }
-    }
-}
-
-impl Room {
-    /// A slice of the work to be within the limit. True: there is more to do now.
-    pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
-        let memory = view.memory();
-        if memory.present() == memory.allowed() {
-            return false;
-        }
-        // Fewer than `high` stay free, so that appends pay for more.
-        if !memory.adjust(view.keep() + 1) {
-            return true;
-        }
-        let stuck = &view.limit.stuck;
-        if view.excess() == 0 {
-            return memory.excess() > 0 && view.index_gives();
-        }
-        // What waits for other columns will do.
-        if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
-            return false;
-        }
-        let made = self.make_room(view, SLICE_BYTES_MAX);
-        if !made {
-            stuck.store(view.handle.now, Ordering::Relaxed); // looked for again in another second
-        }
-        made
     }
 }

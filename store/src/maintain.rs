@@ -29,6 +29,6 @@ impl Column {
         if room.make_ahead(view, SLICE_BYTES) {
             return true;
         }
-        room.begin(view, |_, _| view.harvest.next(view)) || flush_walk.walk(view) || contracting
+        room.begin_harvested(view) || flush_walk.walk(view) || contracting
     }
 }

@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::handle::{Handle, View};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::index::{At, Found, Locked};
-use crate::item::{CasWidth, Item};
+use crate::item::Item;
 use crate::verbs::{Appended, Around, Hit, Looked, Value, Wants};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
@@ -354,11 +354,7 @@ impl<'r> View<'r> {
     /// The CAS unique of a slot's item.
     #[inline(always)]
     pub(crate) fn cas_of(self, slot: Slot, item: &Item<'_>) -> u64 {
-        let base = match item.shape().cas() {
-            CasWidth::Short => self.log.segment_of(slot.loc()).cas_base(),
-            CasWidth::None | CasWidth::Long => 0,
-        };
-        item.cas(|| base)
+        item.cas(|| self.log.segment_of(slot.loc()).cas_base())
     }
 
     /// Is the item at `loc` to be seen at this column's time?

@@ -11,7 +11,6 @@ use crate::Store;
 use crate::handle::View;
 use crate::item::Item;
 use crate::link::{Move, Moved};
-use crate::room::{Aim, Drain};
 use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
@@ -39,8 +38,9 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// A segment to walk for items whose frames are scattered.
-    pub(crate) fn claim_to_repack(&self) -> Option<(u32, Aim)> {
+    /// A segment to walk for items whose frames are scattered, and the segment from which on frames
+    /// are.
+    pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
         for _ in 0..LOOKS_MAX {
@@ -57,45 +57,45 @@ impl Store {
             }
             let there = memory.segments.get(segment);
             if there.drainable() && there.change(State::Sealed, State::Draining) {
-                return Some((segment, Aim::Repack(from)));
+                return Some((segment, from));
             }
         }
         None
     }
 }
 
-impl Drain {
+impl View<'_> {
     /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
-    /// Returns the bytes copied.
+    /// The item is written to what the holder of `token` fills. Returns the bytes copied.
     pub(crate) fn repack(
-        &self,
-        view: View<'_>,
+        self,
         (hash, loc): (u64, u64),
         item: &Item<'_>,
         from: u32,
+        token: usize,
     ) -> u32 {
         let (value_bytes, log_bytes) = item.value_bytes();
         let framed_bytes = value_bytes - log_bytes;
         let Some(old) = item.first_frame().filter(|_| framed_bytes <= COPIED_BYTES_MAX) else {
             return 0;
         };
-        let memory = view.memory();
+        let memory = self.memory();
         // SAFETY: both are the item's; that it is linked still is asked next, and only a copy of
         // what is linked is read.
         let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
         let Some(pinned) = pinned else { return 0 };
-        let linked = view.index.find(hash, |slot| slot.loc() == loc).is_some();
+        let linked = self.index.find(hash, |slot| slot.loc() == loc).is_some();
         if !linked || !pinned.is_scattered(from) {
             return 0;
         }
-        let Some(copy) = copied(view.store, &pinned, from) else { return 0 };
-        let (token, segment) = (self.token(), self.segment);
-        let place = |bytes| view.log.reserve_out(token, segment, bytes);
+        let Some(copy) = copied(self.store, &pinned, from) else { return 0 };
+        let segment = memory.region.segment_of(loc);
+        let place = |bytes| self.log.reserve_out(token, segment, bytes);
         let moved = Moved { cnt: None, first_frame: Some(copy) };
-        if view.relocate((hash, loc), item, moved, place) == Move::Moved {
+        if self.relocate((hash, loc), item, moved, place) == Move::Moved {
             memory.release(old);
-            view.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
-            view.counters().compacted_bytes.add(framed_bytes.into());
+            self.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
+            self.counters().compacted_bytes.add(framed_bytes.into());
         } else {
             memory.release(copy);
         }

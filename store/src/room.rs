@@ -9,11 +9,12 @@
 
 mod choice;
 mod drain;
+mod lines;
 mod reclaim;
 mod verdict;
 mod work;
 
-pub(crate) use drain::{Aim, Drain, Slice};
+pub(crate) use drain::Drain;
 
 use crate::Store;
 use crate::handle::{Handle, View};
@@ -35,6 +36,10 @@ const SLICES_MAX: u32 = 16;
 const VAIN_LOOKS_MAX: u32 = 4;
 /// Appends refused without a look after one that found the store full, where nothing is evicted.
 const FULL_APPENDS: u32 = 256;
+
+/// Where memory would grow, an append pays this many times its size: of what is half dead, that is
+/// room for as much and half as much again.
+const REUSE_FACTOR: u32 = 3;
 
 /// What a column keeps to make room by.
 #[derive(Debug)]
@@ -116,6 +121,35 @@ impl Room {
         let budget = budget.clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
         if !self.make_room(handle.view(), budget) {
             self.rest = REST_APPENDS;
+        }
+    }
+
+    /// Before an append of `bytes`, with enough free segments: if few of them are memory, and not
+    /// enough of what is touched is alive, pays for such to be used again.
+    #[inline]
+    fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
+        if handle.store.memory().segments.warm() <= handle.store.keep()
+            && handle.store.dead_percent_to_reuse().is_some()
+        {
+            self.reuse(handle, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
+        pass_and_reclaim(handle);
+        let segments = &handle.store.memory().segments;
+        // What waits for other columns will be there.
+        if segments.warm() + segments.limbo() > handle.store.keep() {
+            return;
+        }
+        let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
+        let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
+        // Relaxed: a hint; others may be at it.
+        if !self.make_reusable(handle.view(), budget, dead_percent)
+            && handle.store.tokens.load(Ordering::Relaxed) == 0
+        {
+            handle.store.let_grow();
         }
     }
 

@@ -12,13 +12,10 @@
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
 
 use crate::handle::View;
-use crate::harvest::is_dead;
 use crate::index::unlink::Unlinked;
 use crate::item::{self, Item, Record};
 use crate::link::Reaped;
-use crate::policy::room::Debt;
 use crate::read::Fate;
-use crate::room::{Drain, Slice};
 use memory::segments::{Segment, State};
 
 /// Items whose lines of the index are brought near together.
@@ -31,8 +28,9 @@ const DEAD_PART: u32 = 8;
 const SPANS: usize = 32;
 
 /// What a walk goes by, and what it has found.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sweep {
+    segment: u32,
     /// Every item should be dead.
     all: bool,
     /// Nothing linked expires before.
@@ -41,34 +39,6 @@ pub(crate) struct Sweep {
     ahead: [u32; SPANS],
     /// The latest exptime of these.
     last: u32,
-}
-
-impl Sweep {
-    /// A record of so many bytes expires later.
-    fn note(&mut self, now: u32, exptime: u32, bytes: u32) {
-        let seconds = exptime.saturating_sub(now).max(1);
-        self.ahead[seconds.ilog2() as usize] += bytes;
-        self.last = self.last.max(exptime);
-    }
-
-    /// The walk ends before it is through: the earliest exptime, which it was to find, is what it
-    /// was.
-    pub(crate) fn give_up(&self, there: &Segment) {
-        there.lower_min_exp(self.from);
-    }
-
-    /// The second in which a part of the segment's bytes worth another walk will have expired, or
-    /// all that ever will. `None`: nothing will.
-    fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
-        let mut bytes = 0;
-        let mut spans = self.ahead.iter().zip(1..);
-        let enough = spans.find(|(more, _)| {
-            bytes += **more;
-            bytes >= segment_bytes / DEAD_PART
-        });
-        let by = |(_, power)| now.saturating_add(2_u32.saturating_pow(power));
-        (self.last != 0).then(|| enough.map_or(self.last, by).min(self.last))
-    }
 }
 
 /// An item of which the index is to be asked.
@@ -100,37 +70,31 @@ impl Sweep {
         let there = view.log.segment(segment);
         there.set_walked(view.handle.now);
         let all = is_dead(view, there, view.handle.now);
-        Self { all, from: there.reset_min_exp(), ..Self::default() }
+        Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
-}
 
-impl Drain {
-    /// Walks on for about `budget` bytes. Returns how many it did.
-    pub(crate) fn sweep_slice(
-        &mut self,
-        view: View<'_>,
-        debt: &mut Debt,
-        budget: u32,
-    ) -> (u32, Slice) {
+    /// Walks on from `at` for about `budget` bytes. Returns how many bytes it has walked and how
+    /// many it has freed.
+    pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
-        let (first, mut looked) = (self.at, 0);
+        let (first, mut looked) = (*at, 0);
         let (mut batch, mut count): ([Option<Asked<'_>>; BATCH], _) = ([None; BATCH], 0);
         let mut gone = Gone::default();
-        while self.at < end && self.at - first < budget {
-            let loc = start + u64::from(self.at);
+        while *at < end && *at - first < budget {
+            let loc = start + u64::from(*at);
             region.prefetch(loc + RECORDS_AHEAD_BYTES);
             // SAFETY: the segment was drainable when it was claimed, so records cover it up to
             // `end`, and `at` steps from one to the next.
             let item = match unsafe { item::record(region, loc, view.layout) } {
                 Record::Void(extent) => {
-                    self.at += extent;
+                    *at += extent;
                     continue;
                 }
                 Record::Item(item) => item,
             };
             looked += 1;
-            self.at += item.extent();
+            *at += item.extent();
             if !self.may_be_dead(view, &item) {
                 continue;
             }
@@ -146,20 +110,19 @@ impl Drain {
                 self.unlink(view, &asked, &mut gone);
             }
         }
-        for at in 0..BATCH {
-            if let Some(asked) = &batch[(count + at) % BATCH] {
+        for next in 0..BATCH {
+            if let Some(asked) = &batch[(count + next) % BATCH] {
                 self.unlink(view, asked, &mut gone);
             }
         }
         self.count_gone(view, &gone);
-        self.freed(debt, gone.bytes);
         view.counters().crawler_items_checked.add(looked);
-        ((self.at - first).max(1), if self.at < end { Slice::Part } else { Slice::Through })
+        ((*at - first).max(1), gone.bytes)
     }
 
     /// Is it worth a look at its slot? What lives on is noted.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
-        if self.sweep.all {
+        if self.all {
             return true;
         }
         match item.exptime() {
@@ -168,7 +131,7 @@ impl Drain {
                 self.note_life(view, item, exptime);
                 false
             }
-            exptime => exptime >= self.sweep.from,
+            exptime => exptime >= self.from,
         }
     }
 
@@ -178,7 +141,9 @@ impl Drain {
             return;
         }
         view.log.segment(self.segment).lower_min_exp(exptime);
-        self.sweep.note(view.handle.now, exptime, item.extent());
+        let seconds = exptime.saturating_sub(view.handle.now).max(1);
+        self.ahead[seconds.ilog2() as usize] += item.extent();
+        self.last = self.last.max(exptime);
     }
 
     /// Unlinks an item if it is dead.
@@ -224,6 +189,30 @@ impl Drain {
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
         // A life cut short behind the walk may have been noted meanwhile.
-        view.log.unclaim(self.segment, self.sweep.due(view.handle.now, segment_bytes));
+        view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
+
+    /// The walk ends before it is through: the earliest exptime, which it was to find, is what it
+    /// was.
+    pub(crate) fn give_up(&self, view: View<'_>) {
+        view.log.segment(self.segment).lower_min_exp(self.from);
+    }
+
+    /// The second in which a part of the segment's bytes worth another walk will have expired, or
+    /// all that ever will. `None`: nothing will.
+    fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
+        let mut bytes = 0;
+        let mut spans = self.ahead.iter().zip(1..);
+        let enough = spans.find(|(more, _)| {
+            bytes += **more;
+            bytes >= segment_bytes / DEAD_PART
+        });
+        let by = |(_, power)| now.saturating_add(2_u32.saturating_pow(power));
+        (self.last != 0).then(|| enough.map_or(self.last, by).min(self.last))
+    }
+}
+
+/// Is all of a segment dead in second `now`?
+pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
+    there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

@@ -6,7 +6,8 @@
 //! has one owner; one to be moved only where there is room for all that is live in it.
 //! Source: cost and benefit, see `policy::room::worth`.
 
-use super::{Aim, Room};
+use super::Room;
+use super::drain::Aim;
 use crate::Store;
 use crate::handle::View;
 use crate::policy::room::{Deadest, either, is_too_dead, worth};
@@ -37,16 +38,16 @@ struct Choice {
 
 impl Room {
     /// Claims the next segment to drain; what it moves goes to what the holder of `token` fills.
-    pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim, Sweep)> {
-        if let Some(gathered) = view.harvest.next(view) {
-            return Some(gathered);
+    pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
+        if let Some(harvested) = harvested(view) {
+            return Some(harvested);
         }
         if view.index.is_passing() {
             return None; // others are making room
         }
         view.log.trim_timed();
-        if let Some((segment, aim)) = view.claim_to_repack() {
-            return Some((segment, aim, Sweep::default()));
+        if let Some((segment, from)) = view.claim_to_repack() {
+            return Some((segment, Aim::Repack(from)));
         }
         let segments = &view.memory().segments;
         let room = |segment| view.has_room_to_move(token, segment);
@@ -58,7 +59,7 @@ impl Room {
             if let Some(segment) = expired
                 && let Some(sweep) = Sweep::claim(view, segment)
             {
-                return Some((segment, Aim::Sweep, sweep));
+                return Some((segment, Aim::Sweep(sweep)));
             }
             let much = is_too_dead(dead_bytes, all_bytes);
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
@@ -72,12 +73,11 @@ impl Room {
                 break;
             }
             if segments.get(segment).change(State::Sealed, State::Draining) {
-                return Some((segment, Aim::Compact, Sweep::default()));
+                return Some((segment, Aim::Compact));
             }
         }
         let Some(policy) = view.config.eviction else {
-            let claimed = self.claim_expired(view);
-            return claimed.map(|(segment, sweep)| (segment, Aim::Sweep, sweep));
+            return self.claim_expired(view);
         };
         let (probation_bytes, main_bytes) = view.live_bytes();
         let [first, then] = either(policy.victim(view.share(), probation_bytes, main_bytes));
@@ -87,7 +87,7 @@ impl Room {
             view.log.seal_all();
             oldest()
         });
-        oldest.map(|segment| (segment, Aim::Evict, Sweep::default()))
+        oldest.map(|segment| (segment, Aim::Evict))
     }
 
     /// As `claim`, only what is dead by `dead_percent` at least.
@@ -96,9 +96,9 @@ impl Room {
         view: View<'_>,
         token: u32,
         dead_percent: u64,
-    ) -> Option<(u32, Aim, Sweep)> {
-        if let Some(gathered) = view.harvest.next(view) {
-            return Some(gathered);
+    ) -> Option<(u32, Aim)> {
+        if let Some(harvested) = harvested(view) {
+            return Some(harvested);
         }
         if view.index.is_passing() {
             return None;
@@ -109,7 +109,7 @@ impl Room {
                 return None;
             }
             if view.log.segment(segment).change(State::Sealed, State::Draining) {
-                return Some((segment, Aim::Compact, Sweep::default()));
+                return Some((segment, Aim::Compact));
             }
         }
         None
@@ -141,14 +141,15 @@ impl Room {
     }
 
     /// A segment with expired items, where nothing may be evicted; each once a second.
-    fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Sweep)> {
+    fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
         view.counters().segment_looks.add(count.min(CANDIDATES_MAX).into());
         (0..count.min(CANDIDATES_MAX)).map(|look| (first + look) % count).find_map(|segment| {
             let there = view.log.segment(segment);
             let expired = there.min_exp() <= view.handle.now && there.walked() != view.handle.now;
-            Some((segment, expired.then(|| Sweep::claim(view, segment))??))
+            let sweep = expired.then(|| Sweep::claim(view, segment))??;
+            Some((segment, Aim::Sweep(sweep)))
         })
     }
 
@@ -181,6 +182,12 @@ impl Room {
         let dead_bytes = dead_bytes * u64::from(count) / u64::from(looks.max(1));
         Choice { best: deadest.best(), dead_bytes, expired }
     }
+}
+
+/// The next of the segments whose time has come.
+pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
+    let (segment, sweep) = view.harvest.next(view)?;
+    Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
 }
 
 /// About how many bytes of a segment's linked items have expired, if its items expire evenly from

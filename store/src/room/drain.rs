@@ -17,14 +17,14 @@ use memory::plant::{self, Fault};
 use memory::sync::{Ordering, fence};
 
 /// What a walk through a segment is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+#[derive(Debug)]
+pub(super) enum Aim {
     /// Move all live items together: no item is lost.
     Compact,
     /// Spare or evict, as the policy says.
     Evict,
     /// Drop the dead, leave the others where they are.
-    Sweep,
+    Sweep(Sweep),
     /// Copy values whose frames lie scattered from this segment on, leave the others.
     Repack(u32),
 }
@@ -33,18 +33,17 @@ pub(crate) enum Aim {
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) segment: u32,
-    pub(crate) at: u32,
+    pub(super) at: u32,
     pub(super) aim: Aim,
     pub(super) token: u32,
     pub(super) freed_bytes: u64,
     /// The mean of all items when it began; 0 where nobody asks.
     pub(super) mean_bytes: u32,
-    pub(crate) sweep: Sweep,
 }
 
 /// How far a slice of a walk came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slice {
+pub(super) enum Slice {
     /// There is more.
     Part,
     /// To the segment's end.
@@ -54,17 +53,19 @@ pub(crate) enum Slice {
 }
 
 impl Drain {
-    pub(crate) fn token(&self) -> usize {
+    pub(super) fn token(&self) -> usize {
         self.token as usize
     }
 
     /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
     pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
-        if self.aim == Aim::Sweep {
-            return self.sweep_slice(view, debt, budget);
-        }
         let memory = view.memory();
         let end = memory.segments.get(self.segment).end();
+        if let Aim::Sweep(sweep) = &mut self.aim {
+            let (done, freed_bytes) = sweep.slice(view, &mut self.at, budget);
+            self.freed(debt, freed_bytes);
+            return (done, if self.at < end { Slice::Part } else { Slice::Through });
+        }
         let mut done = 0;
         while done < budget {
             if self.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
@@ -95,17 +96,18 @@ impl Drain {
     /// The walk is through.
     pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
         match self.aim {
-            Aim::Sweep => self.swept(view),
-            Aim::Repack(_) => {
-                view.log.unclaim(self.segment, view.log.first_due(self.segment));
+            Aim::Sweep(sweep) => sweep.swept(view),
+            Aim::Repack(_) => view.log.unclaim(self.segment, view.log.first_due(self.segment)),
+            // Of either its live bytes may still fall: who unlinked an item counts it a moment
+            // later.
+            Aim::Compact => {
+                view.log.inherit(self.token as usize, self.segment);
+                view.log.retire(self.segment);
             }
-            Aim::Compact | Aim::Evict => {
-                if self.aim == Aim::Compact {
-                    view.log.inherit(self.token(), self.segment);
-                } else if self.freed_bytes == 0 {
+            Aim::Evict => {
+                if self.freed_bytes == 0 {
                     debt.in_vain();
                 }
-                // Its live bytes may still fall: who unlinked an item counts it a moment later.
                 view.log.retire(self.segment);
             }
         }
@@ -115,8 +117,8 @@ impl Drain {
 
     /// The walk cannot go on: the segment is as any other again.
     pub(super) fn stop(self, view: View<'_>) {
-        if self.aim == Aim::Sweep {
-            self.sweep.give_up(view.log.segment(self.segment));
+        if let Aim::Sweep(sweep) = &self.aim {
+            sweep.give_up(view);
         }
         view.log.unclaim(self.segment, view.log.first_due(self.segment));
         if !plant::is(Fault::TokenKept) {
@@ -125,7 +127,7 @@ impl Drain {
     }
 
     /// So many bytes are free.
-    pub(crate) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
+    pub(super) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
         self.freed_bytes += bytes;
         debt.freed(bytes);
     }

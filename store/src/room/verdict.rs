@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
-use super::{Aim, Drain};
+use super::drain::{Aim, Drain};
 use crate::handle::View;
 use crate::index::slot::FETCHED;
 use crate::item::Item;
@@ -30,7 +30,7 @@ impl Drain {
         if let Aim::Repack(from) = self.aim {
             if item.shape().is_chained() {
                 let at = (view.hash.hash(item.key()), loc);
-                self.freed_bytes += u64::from(self.repack(view, at, item, from));
+                self.freed_bytes += u64::from(view.repack(at, item, from, self.token()));
             }
             return true;
         }
@@ -47,7 +47,7 @@ impl Drain {
             return true;
         }
         match self.aim {
-            Aim::Sweep | Aim::Repack(_) => true,
+            Aim::Sweep(_) | Aim::Repack(_) => true,
             Aim::Compact => {
                 let (token, from) = (self.token(), self.segment);
                 let place = |bytes| view.log.reserve_out(token, from, bytes);

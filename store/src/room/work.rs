@@ -6,9 +6,10 @@
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
+use super::choice::harvested;
 use super::drain::{Aim, Drain, Slice};
 use crate::handle::View;
-use crate::sweep::Sweep;
+use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
 impl Room {
@@ -96,40 +97,73 @@ impl Room {
         done
     }
 
+    /// Begins a walk through one of the segments whose time has come. False: as `begin`.
+    pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
+        self.begin(view, |_, _| harvested(view))
+    }
+
     /// Begins a walk through the segment that `claim` gives. False: there is none, or too much else
     /// is under way.
-    pub(crate) fn begin(
+    fn begin(
         &mut self,
         view: View<'_>,
-        claim: impl FnOnce(&mut Self, u32) -> Option<(u32, Aim, Sweep)>,
+        claim: impl FnOnce(&mut Self, u32) -> Option<(u32, Aim)>,
     ) -> bool {
         let Some(token) = view.take_token() else { return false };
-        let Some((segment, aim, sweep)) = claim(self, token) else {
+        let Some((segment, aim)) = claim(self, token) else {
             view.give_token(token);
             return false;
         };
         let counters = view.counters();
+        let mut mean_bytes = 0;
         match aim {
             Aim::Compact => counters.compacted_segments.add(1),
-            Aim::Evict => counters.drained_segments.add(1),
-            Aim::Sweep | Aim::Repack(_) => {}
+            Aim::Evict => {
+                counters.drained_segments.add(1);
+                mean_bytes = view.mean_item_bytes();
+            }
+            Aim::Sweep(_) | Aim::Repack(_) => {}
         }
-        let mean_bytes = if aim == Aim::Evict { view.mean_item_bytes() } else { 0 };
-        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes, sweep });
+        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes });
         true
+    }
+
+    /// A slice of the work to be within the limit. True: there is more to do now.
+    pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
+        let memory = view.memory();
+        if memory.present() == memory.allowed() {
+            return false;
+        }
+        // Fewer than `high` stay free, so that appends pay for more.
+        if !memory.adjust(view.keep() + 1) {
+            return true;
+        }
+        let stuck = &view.limit.stuck;
+        if view.excess() == 0 {
+            return memory.excess() > 0 && view.index_gives();
+        }
+        // What waits for other columns will do.
+        if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
+            return false;
+        }
+        let made = self.make_room(view, SLICE_BYTES_MAX);
+        if !made {
+            stuck.store(view.handle.now, Ordering::Relaxed); // looked for again in another second
+        }
+        made
     }
 
     /// Gives an eviction up where it stands.
     fn stop_evicting(&mut self, view: View<'_>) {
-        if let Some(drain) = self.drain.take_if(|drain| drain.aim == Aim::Evict) {
+        if let Some(drain) = self.drain.take_if(|drain| matches!(drain.aim, Aim::Evict)) {
             drain.stop(view);
         }
     }
 
     /// As `stop_evicting`, where frames brought together make up for what it would free.
     fn stop_for_repack(&mut self, view: View<'_>) {
-        let evicts = self.drain.as_ref().is_some_and(|drain| drain.aim == Aim::Evict);
-        if evicts && view.scattered().is_some() {
+        let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
+        if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {
             self.stop_evicting(view);
         }
     }

@@ -1,0 +1,113 @@
+//! Room in the index: another line for a key that needs one, and fewer lines where there are few
+//! items.
+//!
+//! Where: an append whose key finds no place in the index; background work.
+//! Invariant: a segment goes from the index back to the log only when all columns have passed a
+//! quiescent point since the index read the memory that made up for it.
+//! Source: none.
+
+use super::Room;
+use crate::handle::{Handle, View};
+use crate::index::grow::Step;
+use crate::policy::room::SLICE_BYTES_MAX;
+use crate::verbs::Refused;
+use memory::segments::State;
+
+/// Steps back in one slice of background work.
+const SLICE_STEPS: u32 = 32;
+/// Segments looked at in one slice for one that was granted to the index.
+const LOOKS_MAX: u32 = 256;
+
+impl Room {
+    /// A slice of contraction, in the background. True: there is more.
+    pub(crate) fn contract_index(&mut self, view: View<'_>) -> bool {
+        if view.index.is_passing() {
+            return false;
+        }
+        for _ in 0..SLICE_STEPS {
+            if !view.index.wants_to_shrink() {
+                break;
+            }
+            view.index.prefetch_to_step_back();
+            if view.index.step_back() != Step::Done {
+                break;
+            }
+        }
+        let bytes = view.memory().region.segment_bytes() as usize;
+        let gave = view.index.has_to_spare(bytes) && self.ungrant_index(view);
+        gave || view.index.wants_to_shrink()
+    }
+
+    /// Takes the memory of a segment back from the index, if that can do without.
+    fn ungrant_index(&mut self, view: View<'_>) -> bool {
+        let memory = view.memory();
+        let bytes = memory.region.segment_bytes() as usize;
+        let count = memory.segments.count();
+        let first = self.random.below(count);
+        let mut looks = (0..count.min(LOOKS_MAX)).map(|look| (first + look) % count);
+        let granted = |segment: &u32| {
+            // Who gets true owns it.
+            memory.segments.get(*segment).change(State::Index, State::Limbo)
+        };
+        let mut segment = None;
+        let take = || {
+            segment = looks.find(granted);
+            segment.is_some()
+        };
+        if !view.index.give_back(bytes, &memory.quiescence, take) {
+            return false;
+        }
+        if let Some(segment) = segment {
+            memory.region.admit(segment);
+            memory.segments.give(segment);
+        }
+        true
+    }
+
+    /// Makes memory for another overflow line of the index, which the key of `hash` needs.
+    ///
+    /// # Errors
+    /// There is none to be had, or none yet.
+    pub(crate) fn make_index_room(
+        &mut self,
+        handle: &mut Handle,
+        hash: u64,
+    ) -> Result<(), Refused> {
+        if handle.store.index.has_line() {
+            return Ok(());
+        }
+        if !handle.store.index.has_room() {
+            let refused = self.make_slots(handle.view());
+            self.lacks_line = (refused == Refused::Later).then_some(hash);
+            return Err(refused);
+        }
+        if handle.view().grant_index() {
+            return Ok(());
+        }
+        let made = self.room_for(handle, |view| view.grant_index().then_some(()));
+        self.lacks_line = (made == Err(Refused::Later)).then_some(hash);
+        made
+    }
+
+    /// Has items leave where there is no address space for another overflow line: those that take
+    /// least fill it before they fill the memory. Says what the key that needs one is to be told.
+    #[cold]
+    fn make_slots(&mut self, view: View<'_>) -> Refused {
+        let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
+        if is_made { Refused::Later } else { Refused::NoMemory }
+    }
+
+    /// Before a place is taken for the key of `hash`: if it came to nothing before for want of a
+    /// line, that comes first, or each attempt would leave a void in the log.
+    #[inline]
+    pub(crate) fn make_line_first(
+        &mut self,
+        handle: &mut Handle,
+        hash: u64,
+    ) -> Result<(), Refused> {
+        match self.lacks_line.take_if(|lacks| *lacks == hash) {
+            Some(_) => self.make_index_room(handle, hash),
+            None => Ok(()),
+        }
+    }
+}
