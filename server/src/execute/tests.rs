@@ -362,7 +362,8 @@ fn what_is_not_there_is_refused_as_memcached_refuses_what_is_off() {
         ("lru_crawler metadump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
         ("lru_crawler enable\r\n", "ERROR failed to start lru crawler thread\r\n"),
         ("lru_crawler sleep 1000001\r\n", "CLIENT_ERROR sleep must be one second or less\r\n"),
-        ("extstore item_age 1\r\n", "ERROR\r\n"),
+        ("extstore item_age x\r\n", "ERROR\r\n"),
+        ("extstore item_age 1\r\n", "OK\r\n"),
         ("verbosity\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ]);
 }
