@@ -72,7 +72,7 @@ enum Takes {
 #[derive(Clone, Copy)]
 enum Does {
     /// Changes the settings, given the flag's value or an empty text.
-    Sets(fn(&mut Draft, &str) -> Result<(), Refusal>),
+    Sets(fn(&mut Choices, &str) -> Result<(), Refusal>),
     /// Has no effect here: the value is checked as memcached checks it, and a note says `why`.
     Nothing { check: fn(&str) -> Result<(), Refusal>, why: &'static str },
     /// Is refused, for this reason: the server does not have what the flag promises.
@@ -96,8 +96,8 @@ fn flags() -> impl Iterator<Item = &'static Flag> {
     [listen::FLAGS, lifecycle::FLAGS, limits::FLAGS, other::FLAGS].into_iter().flatten()
 }
 
-/// Settings under construction.
-struct Draft {
+/// What the flags read so far choose.
+struct Choices {
     settings: Settings,
     notes: Vec<String>,
     /// The addresses of `-l`.
@@ -114,8 +114,8 @@ struct Draft {
 /// A flag is unknown, refused, or has a wrong value.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, Refusal> {
     let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
-    let mut draft =
-        Draft { settings, notes: Vec::new(), inter: Vec::new(), pin: true, print: None };
+    let mut choices =
+        Choices { settings, notes: Vec::new(), inter: Vec::new(), pin: true, print: None };
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|error| unknown(&error.to_string()))? {
         let (flag, long) = match argument {
@@ -123,7 +123,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
             lexopt::Arg::Long(long) => (find_long(long)?, true),
             lexopt::Arg::Value(value) => {
                 let value = value.to_string_lossy();
-                draft.notes.push(format!("ignored, not an option: {value}"));
+                choices.notes.push(format!("ignored, not an option: {value}"));
                 continue;
             }
         };
@@ -137,12 +137,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
             }
             Takes::Value(_) => text(flag, parser.value())?,
         };
-        draft.apply(flag, value.trim_start())?;
-        if let Some(text) = draft.print {
+        choices.apply(flag, value.trim_start())?;
+        if let Some(text) = choices.print {
             return Ok(Asked::Print(text));
         }
     }
-    draft.finish(cpus)
+    choices.finish(cpus)
 }
 
 fn find_short(short: char) -> Result<&'static Flag, Refusal> {
@@ -187,7 +187,7 @@ fn named(flag: &Flag) -> String {
     flag.short.map_or_else(|| format!("--{}", flag.long), |short| format!("-{short}"))
 }
 
-impl Draft {
+impl Choices {
     fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Refusal> {
         self.act(&named(flag), flag.does, value)
     }

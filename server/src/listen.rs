@@ -14,7 +14,7 @@ use std::sync::Arc;
 use net::{Endpoint, Listener, ReservedPort};
 use protocol::Speak;
 
-use crate::settings::{Listen, Port, Protocol, Settings};
+use crate::settings::{Listen, Port, Settings};
 
 /// Most listeners of one column, which keeps a bit for each of them in one word.
 pub const LISTENERS_MAX: usize = 62;
@@ -65,7 +65,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
         let listener = Listener::unix(path, settings.unix_mask, settings.backlog)
             .map_err(|error| ListenError::Unix(path.clone(), error))?;
         listeners.endpoints.push(listener.endpoint().clone());
-        let speak = speak(settings.protocol);
+        let speak = settings.protocol;
         let socket = Arc::new(listener);
         for column in &mut listeners.columns {
             column.push(ColumnListener { socket: Arc::clone(&socket), speak, shared: true });
@@ -98,14 +98,6 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-fn speak(protocol: Protocol) -> Speak {
-    match protocol {
-        Protocol::Auto => Speak::Auto,
-        Protocol::Ascii => Speak::Ascii,
-        Protocol::Binary => Speak::Binary,
-    }
-}
-
 /// Opens all addresses of one `-l` entry, with one listener per column for each address.
 fn open_entry(
     listeners: &mut Listeners,
@@ -116,7 +108,7 @@ fn open_entry(
     let mut opened = 0;
     let mut skipped = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses(listen.host.as_deref(), port)? {
-        match open_address(listeners, settings, speak(listen.protocol), address) {
+        match open_address(listeners, settings, listen.protocol, address) {
             Ok(()) => opened += 1,
             Err(error) if may_be_skipped(&error) => skipped = error,
             Err(error) => return Err(error),

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use protocol::Speak;
 use store::policy::Eviction;
 
 /// The memcached version whose behaviour this server has, and which `version` and `stats` report.
@@ -30,17 +31,6 @@ pub enum Port {
     Number(u16),
 }
 
-/// Which protocols a listener speaks (`-B`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// Each connection's first byte decides between the two.
-    Auto,
-    /// Text only.
-    Ascii,
-    /// Binary only.
-    Binary,
-}
-
 /// One address of `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -48,8 +38,8 @@ pub struct Listen {
     pub host: Option<String>,
     /// The port.
     pub port: Port,
-    /// The protocol spoken there.
-    pub protocol: Protocol,
+    /// The protocols spoken there.
+    pub protocol: Speak,
 }
 
 /// All settings of a server.
@@ -87,8 +77,8 @@ pub struct Settings {
     pub cas: bool,
     /// Most connections that wait to be accepted, as for `listen` (`-b`).
     pub backlog: i32,
-    /// The protocol of listeners whose `-l` names none (`-B`).
-    pub protocol: Protocol,
+    /// The protocols of listeners whose `-l` names none (`-B`).
+    pub protocol: Speak,
     /// Largest item: key, value and memcached's 58 bytes (`-I`).
     pub item_bytes_max: usize,
     /// False: `flush_all` is refused (`-F`).
@@ -116,7 +106,7 @@ impl Default for Settings {
     /// processors to what the machine has.
     fn default() -> Self {
         Settings {
-            listen: vec![Listen { host: None, port: Port::Number(PORT), protocol: Protocol::Auto }],
+            listen: vec![Listen { host: None, port: Port::Number(PORT), protocol: Speak::Auto }],
             port: Port::Number(PORT),
             inter: None,
             unix_path: None,
@@ -131,7 +121,7 @@ impl Default for Settings {
             requests_per_event: 20,
             cas: true,
             backlog: 1024,
-            protocol: Protocol::Auto,
+            protocol: Speak::Auto,
             item_bytes_max: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,

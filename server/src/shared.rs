@@ -43,45 +43,48 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys asked for by get, gets, gat, gats.
+    /// Keys that were looked up to be read: by `get`, `gets`, their binary forms, and `mg`. What
+    /// counts as a touch does not count here.
     get_cmds,
-    /// Of these, found.
+    /// Those of them that were found.
     get_hits,
-    /// Of these, not found.
+    /// Those of them that were not found.
     get_misses,
-    /// Values given by storage commands, stored or not (memcached's `set_cmds`).
+    /// Values that came with storage commands, stored or not. A value that the store has no room
+    /// for is not counted.
     set_cmds,
-    /// `flush_all` obeyed.
+    /// `flush_all`, carried out or refused.
     flush_cmds,
-    /// Keys asked for by touch, gat, gats.
+    /// Keys that were looked up to get another exptime: by `touch`, `gat`, `gats`, their binary
+    /// forms, and each `mg` that has flag `T` and finds its key.
     touch_cmds,
-    /// Of these, found.
+    /// Those of them that were found.
     touch_hits,
-    /// Of these, not found.
+    /// Those of them that were not found.
     touch_misses,
-    /// Meta commands.
+    /// `me`. As in memcached, no other meta command is counted here.
     meta_cmds,
-    /// delete that found its key.
+    /// Deletes of a key that was there: `delete`, and `md` that marks nothing stale.
     delete_hits,
-    /// delete that did not.
+    /// Deletes of a key that was not there, and each `md` whose CAS unique was another.
     delete_misses,
-    /// incr that found its key.
+    /// Additions to a number that was there: `incr`, and `ma` that adds.
     incr_hits,
-    /// incr that did not.
+    /// Additions to a number that was not there, and none was made.
     incr_misses,
-    /// decr that found its key.
+    /// Subtractions from a number that was there: `decr`, and `ma` that subtracts.
     decr_hits,
-    /// decr that did not.
+    /// Subtractions from a number that was not there, and none was made.
     decr_misses,
-    /// Values refused by size.
+    /// Values that were refused because the item would be larger than `-I` allows.
     store_too_large,
-    /// Values refused for want of room.
+    /// Values that were refused because the store had no room.
     store_no_memory,
     /// Bytes received from clients.
     bytes_read,
     /// Bytes sent to clients.
     bytes_written,
-    /// Turns ended by `-R` with requests left.
+    /// Turns that ended because `-R` requests were executed, with requests left.
     conn_yields,
     /// Connections accepted.
     total_connections,

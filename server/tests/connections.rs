@@ -14,10 +14,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Protocol};
+use hypostyle::settings::{Listen, Port};
 use inprocess::{
     Client, DEADLINE, allow_files, connect, resident_bytes_of, settings, start, wait_until,
 };
+use protocol::Speak;
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
@@ -107,11 +108,8 @@ fn a_peer_that_has_said_its_last_still_gets_its_replies() {
 #[test]
 fn several_addresses_of_both_families_are_served() {
     let mut settings = settings(2);
-    let listen = |host: &str| Listen {
-        host: Some(host.to_owned()),
-        port: Port::Any,
-        protocol: Protocol::Auto,
-    };
+    let listen =
+        |host: &str| Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto };
     settings.listen = vec![listen("127.0.0.1"), listen("127.0.0.2"), listen("::1")];
     let server = start(settings);
     let addresses = server.addresses();

@@ -138,16 +138,13 @@ mod tests {
     use crate::execute::Context;
     use crate::limits::LISTENER_REST_MS;
     use crate::listen;
-    use crate::settings::{Listen, Port, Protocol, Settings};
+    use crate::settings::{Listen, Port, Settings};
     use crate::shared::Shared;
 
     /// A column with three listeners on loopback.
     fn column() -> Column {
-        let listen = Listen {
-            host: Some("127.0.0.1".to_owned()),
-            port: Port::Any,
-            protocol: Protocol::Auto,
-        };
+        let listen =
+            Listen { host: Some("127.0.0.1".to_owned()), port: Port::Any, protocol: Speak::Auto };
         let settings = Settings { listen: vec![listen; 3], columns: 1, ..Settings::default() };
         let listeners = listen::open(&settings).unwrap().columns.remove(0);
         let store = Store::new(&Config {

@@ -7,7 +7,7 @@
 
 use store::policy::Eviction;
 
-use super::{Does, Draft, Refusal, Takes, number};
+use super::{Choices, Does, Refusal, Takes, number};
 
 /// One option of `-o`.
 pub(super) struct Extended {
@@ -46,8 +46,8 @@ pub(super) const OPTIONS: &[Extended] = &[
         name: "no_pin",
         takes: Takes::Nothing,
         help: &["do not pin threads to processors: for two servers on", "one box"],
-        does: Does::Sets(|draft, _| {
-            draft.pin = false;
+        does: Does::Sets(|choices, _| {
+            choices.pin = false;
             Ok(())
         }),
     },
@@ -55,8 +55,8 @@ pub(super) const OPTIONS: &[Extended] = &[
         name: "maxconns_fast",
         takes: Takes::Nothing,
         help: &["immediately close new connections after limit", "(default: enabled)"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.connections_max_fast = true;
+        does: Does::Sets(|choices, _| {
+            choices.settings.connections_max_fast = true;
             Ok(())
         }),
     },
@@ -64,8 +64,8 @@ pub(super) const OPTIONS: &[Extended] = &[
         name: "no_maxconns_fast",
         takes: Takes::Nothing,
         help: &["leave connections over the limit waiting in the backlog"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.connections_max_fast = false;
+        does: Does::Sets(|choices, _| {
+            choices.settings.connections_max_fast = false;
             Ok(())
         }),
     },
@@ -73,10 +73,10 @@ pub(super) const OPTIONS: &[Extended] = &[
         name: "idle_timeout",
         takes: Takes::Value("<num>"),
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             let wrong = "idle_timeout takes a number of seconds, 0 for none";
             let seconds = number(value, 0..=INT_MAX, wrong)?;
-            draft.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
+            choices.settings.idle_seconds_max = u32::try_from(seconds).unwrap_or(u32::MAX);
             Ok(())
         }),
     },
@@ -84,9 +84,9 @@ pub(super) const OPTIONS: &[Extended] = &[
         name: "eviction",
         takes: Takes::Value("<policy>"),
         help: &EVICTION_HELP,
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             let names = Eviction::ALL.map(|(name, _)| name);
-            draft.settings.eviction = Eviction::named(value).ok_or_else(|| {
+            choices.settings.eviction = Eviction::named(value).ok_or_else(|| {
                 let names = names.join(", ");
                 Refusal::value(format!("eviction must be one of {names} (given: '{value}')"))
             })?;
@@ -212,7 +212,7 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extende
 }
 
 /// Splits the value of `-o` into options and applies them in order.
-pub(super) fn apply(draft: &mut Draft, list: &str) -> Result<(), Refusal> {
+pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), Refusal> {
     for option in list.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -226,7 +226,7 @@ pub(super) fn apply(draft: &mut Draft, list: &str) -> Result<(), Refusal> {
         if value.is_none() && matches!(row.takes, Takes::Value(_)) {
             return Err(Refusal::value(format!("Missing argument for {name}: -o {name}=...")));
         }
-        draft.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
+        choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
     }
     Ok(())
 }

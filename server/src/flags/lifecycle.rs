@@ -12,8 +12,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "daemon",
         takes: Takes::Nothing,
         help: &["run as a daemon"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.daemonize = true;
+        does: Does::Sets(|choices, _| {
+            choices.settings.daemonize = true;
             Ok(())
         }),
     },
@@ -22,8 +22,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "enable-coredumps",
         takes: Takes::Nothing,
         help: &["maximize core file limit"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.core_dumps = true;
+        does: Does::Sets(|choices, _| {
+            choices.settings.core_dumps = true;
             Ok(())
         }),
     },
@@ -32,11 +32,11 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "user",
         takes: Takes::Value("<user>"),
         help: &["assume identity of <username> (only when run as root)"],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             if value.is_empty() {
                 return Err(Refusal::usage("-u takes the name of a user"));
             }
-            draft.settings.user = Some(value.to_owned());
+            choices.settings.user = Some(value.to_owned());
             Ok(())
         }),
     },
@@ -45,8 +45,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "lock-memory",
         takes: Takes::Nothing,
         help: &["lock down all paged memory"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.lock_memory = true;
+        does: Does::Sets(|choices, _| {
+            choices.settings.lock_memory = true;
             Ok(())
         }),
     },
@@ -55,8 +55,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "verbose",
         takes: Takes::Optional,
         help: &["verbose (start, stop and trouble); -vv and -vvv say more"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.verbosity += 1;
+        does: Does::Sets(|choices, _| {
+            choices.settings.verbosity += 1;
             Ok(())
         }),
     },
@@ -65,8 +65,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "help",
         takes: Takes::Nothing,
         help: &["print this help and exit"],
-        does: Does::Sets(|draft, _| {
-            draft.print = Some(help::usage());
+        does: Does::Sets(|choices, _| {
+            choices.print = Some(help::usage());
             Ok(())
         }),
     },
@@ -75,8 +75,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "license",
         takes: Takes::Nothing,
         help: &["print the license and exit"],
-        does: Does::Sets(|draft, _| {
-            draft.print = Some(help::license());
+        does: Does::Sets(|choices, _| {
+            choices.print = Some(help::license());
             Ok(())
         }),
     },
@@ -85,8 +85,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "version",
         takes: Takes::Nothing,
         help: &["print version and exit"],
-        does: Does::Sets(|draft, _| {
-            draft.print = Some(help::version());
+        does: Does::Sets(|choices, _| {
+            choices.print = Some(help::version());
             Ok(())
         }),
     },
@@ -95,11 +95,11 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "pidfile",
         takes: Takes::Value("<file>"),
         help: &["save PID in <file>"],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             if value.is_empty() {
                 return Err(Refusal::usage("-P takes the path of a file"));
             }
-            draft.settings.pid_path = Some(value.into());
+            choices.settings.pid_path = Some(value.into());
             Ok(())
         }),
     },

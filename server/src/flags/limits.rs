@@ -4,7 +4,7 @@
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{COLUMNS_MAX, Does, Draft, Flag, Refusal, Takes, number};
+use super::{COLUMNS_MAX, Choices, Does, Flag, Refusal, Takes, number};
 use crate::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;
@@ -24,8 +24,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-evictions",
         takes: Takes::Nothing,
         help: &["return error on memory exhausted instead of evicting"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.evict = false;
+        does: Does::Sets(|choices, _| {
+            choices.settings.evict = false;
             Ok(())
         }),
     },
@@ -34,10 +34,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "conn-limit",
         takes: Takes::Value("<num>"),
         help: &["max simultaneous connections (default: 1024)"],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             let wrong = "Maximum connections must be greater than 0";
             let connections = number(value, 1..=INT_MAX, wrong)?;
-            draft.settings.connections_max = u32::try_from(connections).unwrap_or(u32::MAX);
+            choices.settings.connections_max = u32::try_from(connections).unwrap_or(u32::MAX);
             Ok(())
         }),
     },
@@ -57,10 +57,10 @@ pub(super) const FLAGS: &[Flag] = &[
             "requests processed per connection to prevent",
             "starvation (default: 20)",
         ],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             let wrong = "Number of requests per event must be greater than 0";
             let requests = number(value, 1..=INT_MAX, wrong)?;
-            draft.settings.requests_per_event = u32::try_from(requests).unwrap_or(u32::MAX);
+            choices.settings.requests_per_event = u32::try_from(requests).unwrap_or(u32::MAX);
             Ok(())
         }),
     },
@@ -69,8 +69,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-cas",
         takes: Takes::Nothing,
         help: &["disable use of CAS"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.cas = false;
+        does: Does::Sets(|choices, _| {
+            choices.settings.cas = false;
             Ok(())
         }),
     },
@@ -89,26 +89,26 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-flush-all",
         takes: Takes::Nothing,
         help: &["disable flush_all command"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.flush_enabled = false;
+        does: Does::Sets(|choices, _| {
+            choices.settings.flush_enabled = false;
             Ok(())
         }),
     },
 ];
 
 /// Sets `-m`, a number of megabytes. An `m` may follow the number, for memcached ignores it.
-fn set_memory(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn set_memory(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
     let wrong = "-m takes a number of megabytes, 1 or greater";
     let megabytes = number(digits, 1..=INT_MAX, wrong)?;
-    draft.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
+    choices.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
     Ok(())
 }
 
-fn set_columns(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn set_columns(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     let columns = number(value, 1..=INT_MAX, "Number of threads must be greater than 0")?;
-    draft.settings.columns = usize::try_from(columns).unwrap_or(usize::MAX);
-    if draft.settings.columns > COLUMNS_MAX {
+    choices.settings.columns = usize::try_from(columns).unwrap_or(usize::MAX);
+    if choices.settings.columns > COLUMNS_MAX {
         return Err(Refusal::value(format!(
             "Number of threads must be at most {COLUMNS_MAX} (given: '{value}')"
         )));
@@ -116,7 +116,7 @@ fn set_columns(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn set_item_bytes(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     let unit = match value.as_bytes().last() {
         Some(b'k' | b'K') => 1 << 10,
         Some(b'm' | b'M') => 1 << 20,
@@ -126,7 +126,7 @@ fn set_item_bytes(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     let wrong = "-I takes a number of bytes, or one with k or m";
     let count = number(digits, 0..=INT_MAX, wrong)?;
     let bytes = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(unit);
-    draft.settings.item_bytes_max = bytes;
+    choices.settings.item_bytes_max = bytes;
     Ok(())
 }
 

@@ -4,8 +4,9 @@
 //! Invariant: without `-s` there is at least one listener.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
-use super::{Does, Draft, Flag, Refusal, Takes, number};
-use crate::settings::{Listen, Port, Protocol};
+use super::{Choices, Does, Flag, Refusal, Takes, number};
+use crate::settings::{Listen, Port};
+use protocol::Speak;
 
 /// Bytes of the longest path of a Unix socket, by `sockaddr_un`.
 const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -44,8 +45,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "unix-mask",
         takes: Takes::Value("<mask>"),
         help: &["access mask for UNIX socket, in octal (default: 700)"],
-        does: Does::Sets(|draft, value| {
-            draft.settings.unix_mask = u32::from_str_radix(value, 8)
+        does: Does::Sets(|choices, value| {
+            choices.settings.unix_mask = u32::from_str_radix(value, 8)
                 .ok()
                 .filter(|mask| *mask <= 0o777)
                 .ok_or_else(|| {
@@ -70,10 +71,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "listen-backlog",
         takes: Takes::Value("<num>"),
         help: &["set the backlog queue limit (default: 1024)"],
-        does: Does::Sets(|draft, value| {
+        does: Does::Sets(|choices, value| {
             let wrong = "Backlog must be a number, 0 or greater";
             let backlog = number(value, 0..=i64::from(i32::MAX), wrong)?;
-            draft.settings.backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+            choices.settings.backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
             Ok(())
         }),
     },
@@ -86,8 +87,8 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-fn set_port(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
-    draft.settings.port = match value.parse::<i64>() {
+fn set_port(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+    choices.settings.port = match value.parse::<i64>() {
         Ok(-1) => Port::Any,
         Ok(0) => Port::Off,
         Ok(port) => match u16::try_from(port) {
@@ -103,7 +104,7 @@ fn set_port(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn set_udp_port(_draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn set_udp_port(_draft: &mut Choices, value: &str) -> Result<(), Refusal> {
     match number(value, 0..=65535, "-U takes a port number")? {
         0 => Ok(()),
         _ => Err(Refusal::usage(
@@ -112,37 +113,37 @@ fn set_udp_port(_draft: &mut Draft, value: &str) -> Result<(), Refusal> {
     }
 }
 
-fn set_unix_path(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn set_unix_path(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     if value.is_empty() || value.len() > UNIX_PATH_BYTES_MAX {
         return Err(Refusal::usage(format!(
             "-s takes a path of 1 to {UNIX_PATH_BYTES_MAX} bytes (given: {})",
             value.len()
         )));
     }
-    draft.settings.unix_path = Some(value.into());
+    choices.settings.unix_path = Some(value.into());
     Ok(())
 }
 
-fn add_address(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
+fn add_address(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     for address in value.split([',', ';']).filter(|address| !address.is_empty()) {
-        if !draft.inter.iter().any(|earlier| earlier == address) {
-            draft.inter.push(address.to_owned());
+        if !choices.inter.iter().any(|earlier| earlier == address) {
+            choices.inter.push(address.to_owned());
         }
     }
-    if draft.inter.is_empty() {
+    if choices.inter.is_empty() {
         return Err(Refusal::usage("-l takes an address, such as 127.0.0.1 or [::1]:11211"));
     }
-    if draft.inter.len() > LISTEN_MAX {
+    if choices.inter.len() > LISTEN_MAX {
         return Err(Refusal::usage(format!("-l takes at most {LISTEN_MAX} addresses")));
     }
     Ok(())
 }
 
-fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
-    draft.settings.protocol = match value {
-        "auto" => Protocol::Auto,
-        "ascii" => Protocol::Ascii,
-        "binary" => Protocol::Binary,
+fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+    choices.settings.protocol = match value {
+        "auto" => Speak::Auto,
+        "ascii" => Speak::Ascii,
+        "binary" => Speak::Binary,
         _ => {
             return Err(Refusal::usage(format!(
                 "Invalid value for binding protocol: {value}\n \
@@ -154,16 +155,16 @@ fn set_protocol(draft: &mut Draft, value: &str) -> Result<(), Refusal> {
 }
 
 /// The TCP listeners that -p, -l and -B together ask for.
-pub(super) fn listeners(draft: &mut Draft) -> Result<Vec<Listen>, Refusal> {
-    if !draft.inter.is_empty() {
-        draft.settings.inter = Some(draft.inter.join(","));
+pub(super) fn listeners(choices: &mut Choices) -> Result<Vec<Listen>, Refusal> {
+    if !choices.inter.is_empty() {
+        choices.settings.inter = Some(choices.inter.join(","));
     }
     let mut listen = Vec::new();
-    for address in std::mem::take(&mut draft.inter) {
-        listen.push(address_of(draft, &address)?);
+    for address in std::mem::take(&mut choices.inter) {
+        listen.push(address_of(choices, &address)?);
     }
-    let (port, protocol) = (draft.settings.port, draft.settings.protocol);
-    if draft.settings.unix_path.is_some() {
+    let (port, protocol) = (choices.settings.port, choices.settings.protocol);
+    if choices.settings.unix_path.is_some() {
         return Ok(Vec::new());
     }
     if port == Port::Off {
@@ -178,7 +179,7 @@ pub(super) fn listeners(draft: &mut Draft) -> Result<Vec<Listen>, Refusal> {
 }
 
 /// Parses one address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
-fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
+fn address_of(choices: &mut Choices, whole: &str) -> Result<Listen, Refusal> {
     for prefix in ["notls", "btls", "mtls"] {
         if whole.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
             return Err(Refusal::usage(format!(
@@ -187,8 +188,8 @@ fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
             )));
         }
     }
-    let (protocol, rest) = protocol_of(draft.settings.protocol, whole)?;
-    let rest = without_tag(draft, rest)?;
+    let (protocol, rest) = protocol_of(choices.settings.protocol, whole)?;
+    let rest = without_tag(choices, rest)?;
     let invalid_port =
         |text: &str| Refusal::usage(format!("Invalid port number: \"{text}\" (in -l {whole})"));
     let (host, port) = if let Some(rest) = rest.strip_prefix('[') {
@@ -211,7 +212,7 @@ fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
         return Err(Refusal::usage(format!("no address in -l {whole} (* stands for all)")));
     }
     let port = match port.map(|text| (text, text.parse::<i64>())) {
-        None => draft.settings.port,
+        None => choices.settings.port,
         Some((_, Ok(0 | -1))) => Port::Any,
         Some((text, Ok(port))) => {
             Port::Number(u16::try_from(port).map_err(|_| invalid_port(text))?)
@@ -223,15 +224,15 @@ fn address_of(draft: &mut Draft, whole: &str) -> Result<Listen, Refusal> {
 }
 
 /// Splits `proto[NAME]:` off an address.
-fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Refusal> {
+fn protocol_of(default: Speak, address: &str) -> Result<(Speak, &str), Refusal> {
     let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
     let (name, rest) = rest
         .split_once(']')
         .ok_or_else(|| Refusal::usage(format!("Invalid protocol spec: \"{address}\"")))?;
     let protocol = match name {
-        "ascii" => Protocol::Ascii,
-        "binary" => Protocol::Binary,
-        "negotiating" | "auto" => Protocol::Auto,
+        "ascii" => Speak::Ascii,
+        "binary" => Speak::Binary,
+        "negotiating" | "auto" => Speak::Auto,
         _ => {
             return Err(Refusal::usage(format!(
                 "-l {address} is refused: there are proto[ascii], proto[binary] and \
@@ -243,7 +244,7 @@ fn protocol_of(default: Protocol, address: &str) -> Result<(Protocol, &str), Ref
 }
 
 /// Removes `tag[NAME]:` or `tag_NAME_:` from an address. Only memcached's proxy uses tags.
-fn without_tag<'a>(draft: &mut Draft, address: &'a str) -> Result<&'a str, Refusal> {
+fn without_tag<'a>(choices: &mut Choices, address: &'a str) -> Result<&'a str, Refusal> {
     let (rest, end) = if let Some(rest) = address.strip_prefix("tag[") {
         (rest, ']')
     } else if let Some(rest) = address.strip_prefix("tag_") {
@@ -259,6 +260,6 @@ fn without_tag<'a>(draft: &mut Draft, address: &'a str) -> Result<&'a str, Refus
             "Listener tags must be between 1 and {TAG_BYTES_MAX} characters: \"{tag}\""
         )));
     }
-    draft.notes.push(format!("has no effect here: the tag '{tag}' of -l (only proxies use it)"));
+    choices.notes.push(format!("has no effect here: the tag '{tag}' of -l (only proxies use it)"));
     Ok(rest.strip_prefix(':').unwrap_or(rest))
 }

@@ -21,8 +21,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-dumping",
         takes: Takes::Nothing,
         help: &["disable stats cachedump and stats detail"],
-        does: Does::Sets(|draft, _| {
-            draft.settings.dump_enabled = false;
+        does: Does::Sets(|choices, _| {
+            choices.settings.dump_enabled = false;
             Ok(())
         }),
     },

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
+use protocol::Speak;
 use store::policy::Eviction;
 
 use super::extended::OPTIONS;
 use super::{Asked, Refusal, flags, parse};
 use crate::cpus::Cpus;
-use crate::settings::{Listen, Port, Protocol, Settings};
+use crate::settings::{Listen, Port, Settings};
 
 const CPUS: usize = 3;
 
@@ -49,7 +50,7 @@ fn without_effect(line: &str) {
 }
 
 fn listen(host: Option<&str>, port: Port) -> Listen {
-    Listen { host: host.map(str::to_owned), port, protocol: Protocol::Auto }
+    Listen { host: host.map(str::to_owned), port, protocol: Speak::Auto }
 }
 
 #[test]
@@ -229,11 +230,11 @@ fn l_listen() {
 #[test]
 fn l_listen_with_prefixes() {
     let ascii = &settings("-l proto[ascii]:127.0.0.1:5,127.0.0.1").listen;
-    assert_eq!(ascii[0].protocol, Protocol::Ascii);
+    assert_eq!(ascii[0].protocol, Speak::Ascii);
     assert_eq!(ascii[0].port, Port::Number(5));
-    assert_eq!(ascii[1].protocol, Protocol::Auto);
+    assert_eq!(ascii[1].protocol, Speak::Auto);
     let auto = &settings("-B ascii -l proto[negotiating]:127.0.0.1").listen;
-    assert_eq!(auto[0].protocol, Protocol::Auto);
+    assert_eq!(auto[0].protocol, Speak::Auto);
     for tag in ["tag_web_:[::1]:5", "tag[web]:[::1]:5", "proto[auto]:tag_web_:[::1]:5"] {
         let (settings, notes) = served(&format!("-l {tag}"));
         assert_eq!(settings.listen, [listen(Some("::1"), Port::Number(5))], "{tag}");
@@ -241,7 +242,7 @@ fn l_listen_with_prefixes() {
     }
     refused("-l tag_muchtoolong_:127.0.0.1", 64, "between 1 and 8 characters");
     let binary = &settings("-l proto[binary]:127.0.0.1").listen;
-    assert_eq!(binary[0].protocol, Protocol::Binary);
+    assert_eq!(binary[0].protocol, Speak::Binary);
     refused("-l proto[proxy]:127.0.0.1", 64, "is refused");
     refused("-l proto[ascii", 64, "Invalid protocol spec");
     for tls in ["notls", "btls", "mtls"] {
@@ -258,9 +259,9 @@ fn b_backlog() {
 
 #[test]
 fn b_protocol() {
-    assert_eq!(settings("-B ascii").listen[0].protocol, Protocol::Ascii);
-    assert_eq!(settings("-B auto").protocol, Protocol::Auto);
-    assert_eq!(settings("-B binary").listen[0].protocol, Protocol::Binary);
+    assert_eq!(settings("-B ascii").listen[0].protocol, Speak::Ascii);
+    assert_eq!(settings("-B auto").protocol, Speak::Auto);
+    assert_eq!(settings("-B binary").listen[0].protocol, Speak::Binary);
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 

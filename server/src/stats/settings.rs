@@ -7,8 +7,10 @@
 
 use std::sync::atomic::Ordering;
 
+use protocol::Speak;
+
 use super::{Rows, stat};
-use crate::settings::{Port, Protocol, Settings};
+use crate::settings::{Port, Settings};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
@@ -65,10 +67,10 @@ fn port_number(port: Port) -> i32 {
     }
 }
 
-fn protocol_name(protocol: Protocol) -> &'static str {
+fn protocol_name(protocol: Speak) -> &'static str {
     match protocol {
-        Protocol::Auto => "auto-negotiate",
-        Protocol::Ascii => "ascii",
-        Protocol::Binary => "binary",
+        Speak::Auto => "auto-negotiate",
+        Speak::Ascii => "ascii",
+        Speak::Binary => "binary",
     }
 }

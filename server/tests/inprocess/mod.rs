@@ -9,7 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Protocol, Settings};
+use hypostyle::settings::{Listen, Port, Settings};
+use protocol::Speak;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
 /// Nothing here takes so long unless it hangs.
@@ -21,7 +22,7 @@ pub(crate) fn settings(columns: usize) -> Settings {
         listen: vec![Listen {
             host: Some("127.0.0.1".to_owned()),
             port: Port::Any,
-            protocol: Protocol::Auto,
+            protocol: Speak::Auto,
         }],
         port: Port::Any,
         columns,
