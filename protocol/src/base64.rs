@@ -2,8 +2,8 @@
 //!
 //! Where: the executor decodes such a key before it looks it up, and encodes it to show it.
 //! Invariant: works in fixed buffers; decoding never yields more than 3/4 of what it is given.
-//! Source: memcached 1.6.45 `base64.c`: bytes outside the alphabet are passed over, the first
-//! padding ends the text.
+//! Source: memcached 1.6.45 `base64.c`: bytes outside the alphabet are skipped, and the first block
+//! with padding ends the text.
 
 use crate::KEY_BYTES_MAX;
 
@@ -68,7 +68,7 @@ pub fn decode(text: &[u8]) -> Option<Decoded> {
     (key.len > 0).then_some(key)
 }
 
-/// Appends the text of `key`.
+/// Appends `key` in base64.
 pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     for block in key.chunks(3) {
         let [a, b, c] = [0, 1, 2].map(|index| block.get(index).copied().unwrap_or(0));
@@ -80,7 +80,7 @@ pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A symbol's six bits; padding counts as zero bits.
+/// The six bits of a symbol; of padding, zeros. `None`: no symbol.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

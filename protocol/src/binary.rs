@@ -24,17 +24,17 @@ pub const MAGIC_REQUEST: u8 = 0x80;
 pub const MAGIC_REPLY: u8 = 0x81;
 /// What stands before the body.
 pub const HEADER_BYTES: usize = 24;
-/// Exptime of an increment that shall not make the number it does not find.
+/// The exptime of an increment or decrement that makes no number where it finds none.
 pub const EXPTIME_NO_CREATE: u32 = u32::MAX;
 /// A frame that claims a longer body ends its connection.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
 
-/// What the answer to a binary request repeats of the request.
+/// The part of a binary request that its answer repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// As sent, quiet forms included.
     pub opcode: u8,
-    /// No answer is wanted to what was to be expected.
+    /// True if the client asked for no reply in the ordinary case (`q`).
     pub quiet: bool,
     /// The client's own 32 bits.
     pub opaque: u32,

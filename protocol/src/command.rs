@@ -35,7 +35,7 @@ pub enum Shape {
     Delete,
     /// A key and a number.
     Delta {
-        /// Upwards.
+        /// True for `incr`, false for `decr`.
         incr: bool,
     },
     /// A key and an exptime.
@@ -50,7 +50,7 @@ pub enum Shape {
     Version,
     /// Words.
     Stats,
-    /// Words. Found by exact name only, as those above.
+    /// Words. As those above, found only where the name begins the line.
     Watch,
     /// Perhaps an exptime. Found after leading spaces too, as those below.
     FlushAll,
@@ -79,7 +79,8 @@ pub enum StoreVerb {
 }
 
 impl StoreVerb {
-    /// It adds to a value that is there, and has no flags and no exptime of its own.
+    /// True if the command extends a value that is there. Its client flags and exptime do not
+    /// count.
     #[must_use]
     pub fn is_extension(self) -> bool {
         matches!(self, StoreVerb::Append | StoreVerb::Prepend)

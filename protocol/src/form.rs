@@ -16,7 +16,7 @@ use crate::text;
 pub enum Form {
     /// A line.
     Text {
-        /// The client wants none.
+        /// True if the client asked for no reply (`noreply`).
         noreply: bool,
     },
     /// A frame.
@@ -38,7 +38,7 @@ pub enum GetForm {
 }
 
 impl GetForm {
-    /// More keys of the same request follow.
+    /// True if more keys of the same request follow.
     #[inline]
     #[must_use]
     pub fn is_continued(self) -> bool {

@@ -1,8 +1,8 @@
 //! The flags of a meta command.
 //!
 //! Where: the executor parses them before it acts, then walks them again to answer in their order.
-//! Invariant: what parses without error has no flag twice and only known flags; which of them mean
-//! something to a command is the command's affair, as in memcached.
+//! Invariant: flags that parse without error are known, and no letter is there twice. A command
+//! ignores flags that mean nothing to it, as in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
 
 pub mod write;
@@ -276,8 +276,8 @@ impl Looks {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`. `None`: `Flags::parse` is to be asked what they are, or what is
-    /// wrong with them.
+    /// Reads the flags of `meta`. `None`: there are other flags, which `Flags::parse` reads or
+    /// refuses.
     #[inline]
     #[must_use]
     pub fn of(meta: &Meta<'_>) -> Option<Looks> {
@@ -298,10 +298,10 @@ impl Looks {
     }
 }
 
-/// More flags are not `Looks`.
+/// Most flags that `Looks` reads.
 const LOOKS_MAX: usize = 10;
 
-/// A letter's place in its case's alphabet.
+/// The bit of a letter by its place in the alphabet, the same for both cases.
 const fn bit(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }

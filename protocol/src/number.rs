@@ -1,7 +1,7 @@
-//! Decimal numbers as memcached reads them, which depends on the field.
+//! Decimal numbers, by the rules that memcached has for each field.
 //!
 //! Where: called for every number on a command line.
-//! Invariant: a number that memcached 1.6.45 refuses is `None`; one it truncates is truncated.
+//! Invariant: a number that memcached 1.6.45 refuses is `None`; one that it truncates is truncated.
 //! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict, whole token)
 //! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`: white space and a sign before the
 //! digits, and only the flags and exptime of storage commands).
@@ -56,9 +56,9 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -sum } else { sum }).ok()
 }
 
-/// `safe_strtoul` into 32 bits: what does not fit 64 bits is refused, the rest is truncated; a
-/// negative number is refused unless it wraps to a small one. `text` starts at the token and
-/// reaches to the end of the line, because C reads on over white space.
+/// A number as `safe_strtoul` reads it, truncated to 32 bits. Refused are a number that does not
+/// fit 64 bits, and a negative one unless it wraps around to less than 2^63. `text` starts at the
+/// token and reaches to the end of the line, because C skips white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -69,7 +69,8 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// `safe_strtol` into 32 bits: what does not fit 64 bits is refused, the rest is truncated.
+/// A number as `safe_strtol` reads it, truncated to 32 bits. A number that does not fit 64 bits is
+/// refused.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;
@@ -85,7 +86,7 @@ pub fn loose_i32(text: &[u8]) -> Option<i32> {
     Some(truncated(magnitude).cast_signed())
 }
 
-/// The low half, as C's assignment to a 32-bit variable.
+/// The low half, which is what C assigns to a 32-bit variable.
 #[expect(clippy::cast_possible_truncation, reason = "memcached truncates")]
 fn truncated(number: u64) -> u32 {
     number as u32

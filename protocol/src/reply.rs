@@ -55,14 +55,14 @@ pub enum Reply<'a> {
     Line(&'a [u8]),
 }
 
-/// What came of looking for a reply.
+/// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// Not all of it is here.
     More,
     /// A reply, and its length in bytes.
     Reply(Reply<'a>, usize),
-    /// No server of this protocol says this.
+    /// Bytes that no server of this protocol sends.
     Broken,
 }
 

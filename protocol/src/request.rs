@@ -181,7 +181,7 @@ pub struct Meta<'a> {
 /// Tokens of a line, set apart by spaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Args<'a> {
-    /// From the first token to the end of the last one memcached would see.
+    /// From the first token to the end of the last one that memcached would see.
     pub text: &'a [u8],
     /// How many tokens are in it.
     pub count: usize,
@@ -203,7 +203,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// The token at `index`, if there are so many.
+    /// The token at `index`; `None` where there are fewer tokens.
     #[must_use]
     pub fn token(&self, index: usize) -> Option<&'a [u8]> {
         self.tokens().nth(index)

@@ -7,14 +7,14 @@
 //!
 //! Where: a load generator writes `Command`s and reads `Reply`s; a test server does the reverse.
 //! Invariant: reading what was written gives it back; any bytes are read without a panic, and
-//! nothing asks for more than the limits below. An array is its head alone: its elements are
-//! replies like any other, so that a long one need not be here at once.
+//! nothing asks for more than the limits below. Of an array only the head is a reply: its elements
+//! are read as replies of their own, so that a long array need not be here at once.
 //! Source: the Redis serialization protocol specification, version 2; for the limits its
 //! `networking.c`.
 
 use crate::reply::number;
 
-/// Longest line: a simple string, an error, a length.
+/// Longest line; simple strings, errors and lengths are lines.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// Longest bulk string (`proto-max-bulk-len`).
 pub const BULK_BYTES_MAX: usize = 512 << 20;
@@ -34,18 +34,18 @@ pub enum Reply<'a> {
     Bulk(&'a [u8]),
     /// `$-1` or `*-1`: no such value.
     Null,
-    /// `*`: so many replies follow.
+    /// `*`: an array. This many replies follow, its elements.
     Array(u32),
 }
 
-/// What came of looking for a reply.
+/// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
     /// Not all of it is here.
     More,
-    /// It, and its length in bytes.
+    /// A reply or a command, and its length in bytes.
     Whole(T, usize),
-    /// Nobody who speaks this protocol says this.
+    /// Bytes that nobody who speaks this protocol sends.
     Broken,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Command<'a> {
         self.words
     }
 
-    /// Never: a command has a name.
+    /// False for every command, since each has a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == 0
@@ -185,7 +185,7 @@ impl<'a> Command<'a> {
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Most lines are a few digits long: a loop is over before a search would have begun.
+    // Most lines are a few digits long, and a loop over them costs less than the call of a search.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };
@@ -203,7 +203,7 @@ fn with_bytes(input: &[u8], head: usize, bytes: usize) -> Decoded<Reply<'_>> {
     }
 }
 
-/// Digits only, up to `most`.
+/// A length in digits, at most `most`.
 #[inline]
 fn length(digits: &[u8], most: usize) -> Option<usize> {
     let length = usize::try_from(crate::number::strict_u32(digits)?).ok()?;

@@ -17,7 +17,7 @@ use crate::request::{Get, Request, Store};
 use crate::step::{Step, with_value};
 use crate::text::quick;
 
-/// So many spaces may stand before the `get` of an endless line.
+/// Most spaces before the `get` of a line whose end does not come.
 const SPACES_MAX: usize = 100;
 
 /// Which protocols a connection may speak.
@@ -34,7 +34,7 @@ pub enum Speak {
 /// A plain request of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Only<'a> {
-    /// `get`, or binary.
+    /// `get`, or a GET of the binary protocol.
     Get(Get<'a>),
     /// `mg` of this key, of 1 to 250 bytes, with flag `v`.
     MetaValue(&'a [u8]),
@@ -69,9 +69,9 @@ enum State {
     Line,
     /// Within a retrieval line, before a key. `found`: a key has been yielded.
     Keys { cas: bool, exptime: Option<i64>, found: bool },
-    /// Within a value nobody wants, its line end included.
+    /// Within a refused value or its line end. `answer` follows them.
     Value { bytes: u64, answer: Answer },
-    /// Within a line nobody wants.
+    /// Within a refused line, whose end `refusal` follows.
     Rest { refusal: Refusal },
     /// At the start of a frame.
     Frame,
@@ -137,7 +137,7 @@ impl Session {
         self.state = State::Value { bytes, answer };
     }
 
-    /// Where the next request starts, behind what ended in `answer`.
+    /// The state behind what was skipped before `answer`: the start of a line or of a frame.
     fn next_request(answer: Answer) -> State {
         match answer.form {
             Form::Text { .. } => State::Line,

@@ -7,12 +7,12 @@
 /// Most bytes.
 const BYTES_MAX: usize = size_of::<u64>();
 
-/// Numbers from here on have more digits than `Short::digits` makes.
+/// The first number that has more digits than `Short::digits` writes.
 const NUMBER_END: u32 = 10_000;
 
-/// Numbers of up to three digits: their digits, the first lowest, and how many above them. Sizes
-/// change from request to request, so that the processor would guess a branch wrong; these it
-/// finds near.
+/// The digits of each number below a thousand, the first digit in the lowest byte, and in the
+/// highest byte how many digits there are. Lengths change from request to request, so the processor
+/// would mispredict branches on them; this table has none.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;
@@ -71,7 +71,7 @@ impl Short {
         if let Some(&digits) = NUMBERS.get(number as usize) {
             return Some(Short::word(u64::from(digits & 0xff_ffff), digits >> 24));
         }
-        // The first digit, and three that the table has above a thousand's, without its zeros.
+        // The first digit, and the three behind it, leading zeros included.
         let (first, rest) = (number / 1000, number % 1000);
         let rest = [rest / 100, rest / 10 % 10, rest % 10]
             .iter()

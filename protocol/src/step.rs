@@ -6,10 +6,10 @@
 
 use crate::request::Request;
 
-/// What came of looking at the input.
+/// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Nothing complete: call again with these bytes and more behind them.
+    /// A request that is not complete: call again with these bytes and more behind them.
     More,
     /// A complete request (a value included), and how many bytes it consumed.
     Request(Request<'a>, usize),
@@ -27,13 +27,13 @@ pub enum Step<'a> {
         /// Length of the line end behind it: 2 in text, 0 in binary.
         end_bytes: u32,
     },
-    /// So many bytes are consumed and need no answer.
+    /// This many bytes are consumed and get no answer.
     Skip(usize),
-    /// Close the connection at once; send nothing of your own.
+    /// Close the connection at once, without a reply.
     Close,
 }
 
-/// A storage command with its value, if that is all here.
+/// A storage command with its value, if the value and its end have arrived.
 #[inline]
 pub(crate) fn with_value<'a>(
     input: &'a [u8],
@@ -57,7 +57,7 @@ pub(crate) fn with_value<'a>(
     Step::Request(request, header_bytes + value.len() + end.len())
 }
 
-/// Is this what must stand behind a value, of the length that `Step::Body` says?
+/// True if `end`, which has the length that `Step::Body` tells, is what must stand behind a value.
 #[inline]
 #[must_use]
 pub fn is_value_end(end: &[u8]) -> bool {

@@ -49,7 +49,7 @@ impl Rows<'_> {
 /// Appends a whole reply.
 type Answer = fn(&Shared, &mut Rows<'_>);
 
-/// The subcommands there are, in the order memcached tries them.
+/// Subcommands that `Form::asks_for` finds, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", |shared, rows| {
         shared.reset();
@@ -63,7 +63,7 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"cachedump", |shared, rows| dump(shared, Refusal::StatsCachedumpOff, rows)),
 ];
 
-/// Those that go by their whole name in either protocol, tried after the others.
+/// Subcommands that need their whole name in either protocol, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
     (b"audit", |shared, rows| {
@@ -111,7 +111,7 @@ pub fn write(shared: &Shared, now: u32, arguments: &[u8], form: Form, out: &mut 
     }
 }
 
-/// A listing of items: forbidden with `-X`, and otherwise not there yet.
+/// `detail` or `cachedump`: `forbidden` with `-X`, and unknown otherwise, for neither exists here.
 fn dump(shared: &Shared, forbidden: Refusal, rows: &mut Rows<'_>) {
     let allowed = shared.settings.dump_enabled;
     rows.say(Outcome::Refused(if allowed { Refusal::StatsUnknown } else { forbidden }));

@@ -20,14 +20,14 @@ pub struct Frame<'a> {
     pub value: &'a [u8],
 }
 
-/// What came of looking for an answer.
+/// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// Not all of it is here.
     More,
     /// An answer, and its length in bytes.
     Frame(Frame<'a>, usize),
-    /// No server of this protocol says this.
+    /// Bytes that no server of this protocol sends.
     Broken,
 }
 

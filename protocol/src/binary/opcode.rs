@@ -43,7 +43,7 @@ pub enum Shape {
     Delete,
     /// Delta, initial value and exptime (20), and a key.
     Delta {
-        /// Upwards.
+        /// True for increment, false for decrement.
         incr: bool,
     },
     /// Perhaps an exptime (4).
@@ -118,7 +118,7 @@ pub const OPCODES: [Opcode; 35] = [
 /// Codes from here on have no row.
 const CODE_END: usize = 0x25;
 
-/// Where each code's row is; past the table for none.
+/// The index of each code's row; for a code without a row an index past the table.
 const ROWS: [u8; CODE_END] = {
     let mut rows = [u8::MAX; CODE_END];
     let mut row: u8 = 0;

@@ -1,8 +1,9 @@
 //! One frame into what it asks for.
 //!
 //! Where: called by the session at the start of each frame.
-//! Invariant: depends on the frame only. Frames whose lengths do not fit their command end the
-//! connection; of frames that are refused, as many bytes are swallowed as memcached swallows.
+//! Invariant: the result depends on the frame alone. A frame whose lengths do not fit its command
+//! ends the connection. Of any other frame that is refused, as many bytes are skipped as memcached
+//! skips.
 //! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
 
 use super::opcode::{self, Shape};
@@ -18,19 +19,21 @@ use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 pub(crate) enum Framed<'a> {
     /// Header, extras and key are not all here.
     More,
-    /// A request, and the bytes it takes.
+    /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command: the bytes before its value, and the value's.
+    /// A storage command without its value; the length of what stands before the value, and the
+    /// value's.
     Value(Request<'a>, usize, u32),
-    /// So many bytes, then so many more to be swallowed, then the answer.
+    /// The first number of bytes is consumed, the second is skipped as they come; then this is
+    /// answered.
     Swallow(usize, u32, Answer),
-    /// So many bytes to be swallowed, then the answer, and no more.
+    /// This many bytes are skipped, then this is answered, and the connection ends.
     Last(usize, Answer),
-    /// No frame.
+    /// No frame begins here: the connection is closed.
     Close,
 }
 
-/// What stands before a frame's value.
+/// What stands before a frame's value, and the length of that.
 struct Head<'a> {
     header: Header,
     extras: &'a [u8],
@@ -60,15 +63,15 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // Extras and key have been taken from the frame already; memcached swallows the whole
-        // body's length of what follows them.
+        // memcached consumes extras and key, which are a part of the body, and then skips as many
+        // bytes as the whole body has.
         let unknown = form.refused(Refusal::UnknownCommand);
         return Framed::Swallow(bytes, header.body_bytes, unknown);
     };
     by_shape(&head, command.shape).unwrap_or(Framed::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
-/// What is wrong with any frame of these lengths.
+/// Why a frame of these lengths is refused, whatever its command. `None`: it is not.
 fn misshapen(header: &Header) -> Option<Refusal> {
     let body_bytes_min = u32::from(header.key_bytes) + u32::from(header.extras_bytes);
     if body_bytes_min > header.body_bytes {
@@ -78,12 +81,12 @@ fn misshapen(header: &Header) -> Option<Refusal> {
     (header.body_bytes > BODY_BYTES_MAX || long_key).then_some(Refusal::BadFormat)
 }
 
-/// None: its lengths are not its command's.
+/// Reads a frame whose command has this shape. `None`: the frame's lengths do not fit the shape.
 fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
     let (key, form) = (head.key, Form::Binary(head.tag));
     let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
-    // Some commands look at the body's length and some do not; what is left of it is then taken
-    // for the next frame.
+    // True if the body ends with the key. Commands that do not look at this leave what is left of
+    // the body to be taken for the next frame, as in memcached.
     let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
     let is_bare = !keyed && extras_bytes == 0 && ends;
     let request = match shape {
@@ -122,14 +125,15 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
 }
 
 impl Head<'_> {
-    /// What of the body is neither extras nor key.
+    /// Length of the body without extras and key.
     fn value_bytes(&self) -> u32 {
         self.header.body_bytes
             - (u32::from(self.header.key_bytes) + u32::from(self.header.extras_bytes))
     }
 }
 
-/// A command that is there only with SASL.
+/// Refuses a command that memcached has only where SASL is built in. A value of `value_bytes` is
+/// skipped first.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
     Framed::Swallow(head.bytes, value_bytes, unknown)
@@ -181,7 +185,7 @@ fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// There are no negative exptimes here.
+/// An exptime of this protocol, which is never negative.
 fn seconds(exptime: u32) -> i64 {
     exptime.into()
 }

@@ -9,7 +9,7 @@ use crate::KEY_BYTES_MAX;
 use crate::form::GetForm;
 use crate::request::Get;
 
-/// The GET at the start of `input`, if it is whole and of the plainest form, and its bytes.
+/// The GET at the start of `input`, if it is whole and of the plainest form, and its length.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (header, rest) = input.split_first_chunk::<HEADER_BYTES>()?;

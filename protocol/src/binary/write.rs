@@ -34,7 +34,8 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // A request that does not have its command's form; the others are of text requests only.
+        // The request does not have its command's form. Of the other refusals none is of a binary
+        // request.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -54,7 +55,7 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends what a request came to: success only where the client did not ask for quiet.
+/// Appends what a request came to. Success is told only if the request is not a quiet one.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {

@@ -61,7 +61,8 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached lets it grow without end, and then it is no command.
+            // memcached waits for the end of such a line however long it grows, and then finds no
+            // command in it.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -134,7 +135,8 @@ fn line_bytes(input: &[u8]) -> Option<usize> {
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
 }
 
-/// Does a `get` or, if so, `gets` stand at the start, behind how many spaces?
+/// The `get` or `gets` at the start of `input`: true for `gets`, and the number of spaces before
+/// it.
 fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
     let cas = match &input[spaces..] {

@@ -10,13 +10,14 @@ use crate::meta::OPAQUE_BYTES_MAX;
 use crate::request::{Meta, Request, Store};
 use crate::short::number;
 
-/// No such line is longer.
+/// Most bytes of such a line.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
-    /// Appends what stands for the `header` of this storage command, which comes before a value of
-    /// `value_bytes`. A frame's header is short, and stands for itself. The flags of an `ms` have
-    /// been parsed without error, and none of them has more to say than an opaque token may have.
+    /// Appends a short form of `header`, which is what came of this storage command before its
+    /// value of `value_bytes` bytes. The header of a frame is short already and is copied. The
+    /// flags of an `ms` must have been parsed without error: then none of them is longer than an
+    /// opaque token may be.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {

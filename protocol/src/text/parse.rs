@@ -17,27 +17,27 @@ use crate::request::{Delete, Delta, Meta, Request, Store};
 /// What a line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed<'a> {
-    /// All of it is on the line.
+    /// A request without a value.
     Request(Request<'a>),
-    /// A value of so many bytes follows.
+    /// A request whose value, of this many bytes, follows the line.
     Value(Request<'a>, u32),
-    /// A value of so many bytes follows and is to be swallowed before the answer is given.
+    /// A value of this many bytes follows the line. It is skipped before the answer is given.
     Swallow(u32, Answer),
-    /// Keys, from this place on the line; all of legal length.
+    /// A retrieval whose keys begin at this byte of the line. None of them is too long.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
-    /// An HTTP request, or the like.
+    /// No command of memcached's, but the beginning of an HTTP request: the connection is closed.
     Close,
 }
 
-/// Shortest line memcached looks at, its line end included.
+/// The shortest line that is looked at, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
-/// The line is no request: the client is told so even if it wants no answer.
+/// Refuses a line. The client is told even if it asked for no reply.
 fn refused<'a>(refusal: Refusal) -> Parsed<'a> {
     Parsed::Request(Request::Answer(Form::LINE.refused(refusal)))
 }
 
-/// As `refused`, unless the client wants no answer.
+/// Refuses a request. The client is told unless its `form` asks for no reply.
 fn refused_to<'a>(form: Form, refusal: Refusal) -> Parsed<'a> {
     Parsed::Request(Request::Answer(form.refused(refusal)))
 }
@@ -122,7 +122,7 @@ fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
         if end - start > KEY_BYTES_MAX {
-            // Only the answer to the first key knows of `noreply`.
+            // As in memcached, `noreply` counts only for the refusal of the first key.
             let form = if start == 0 { form } else { Form::LINE };
             return refused_to(form, Refusal::KeyTooLong);
         }
@@ -131,7 +131,7 @@ fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form
     Parsed::Keys { cas, exptime, keys_at }
 }
 
-/// The value's length, as far as memcached takes it from anybody.
+/// The value's length. `None`: memcached refuses this length whatever its limit is.
 fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     let bytes = number::strict_i32(token?)?;
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
@@ -202,7 +202,7 @@ fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
 
 fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
     let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
-    // `me` is cut like `mg`, and its flags checked like them, though it reads only one.
+    // The flags of `me` are checked as those of `mg` are, although `me` reads only the first.
     let tokens = Tokens::cut_meta(line, first_flag);
     let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
     let flags = tokens.args_from(first_flag);

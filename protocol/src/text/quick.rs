@@ -13,18 +13,18 @@ use crate::form::{Form, GetForm};
 use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
 use crate::step::{Step, with_value};
 
-/// Most digits of a number taken here: it cannot overflow.
+/// Most digits of a number that is read here, so that it cannot overflow.
 const DIGITS_MAX: usize = 9;
 
-/// The first letters of retrievals, as a number.
+/// The first four bytes of retrievals, as a number.
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
-/// Most flags of a meta command taken here, and most bytes of them.
+/// Most flags of a meta command that is read here, and most bytes of these flags.
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
-/// Is it `gets` (and not `get`), and what stands behind the name?
+/// True for `gets` and false for `get`, and what stands behind the name.
 #[inline(always)]
 fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = input.split_first_chunk()?;
@@ -35,7 +35,7 @@ fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// A `get` or `gets` of one key, and its bytes.
+/// A `get` or `gets` of one key, and the length of its line.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (cas, rest) = retrieval(input)?;
@@ -65,12 +65,12 @@ fn is_key(text: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !scan::has_blank(text)
 }
 
-/// Of a `get` or `gets` of any number of keys: is it `gets`, and where does the first key stand?
-/// `None` where the line has not come whole, or has a key that is too long.
+/// For a `get` or `gets` of any number of keys: true if it is `gets`, and the position of the first
+/// key. `None`: the line's end has not come, or a key is too long.
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // From a space to the last one that a key may end at.
+    // Goes on from the last space at which a key that begins here may end.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
@@ -127,7 +127,8 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // Here `noreply` is the key and says that no answer is wanted: the general parser knows.
+    // memcached takes this word for the key and for the request of no reply. The general parser
+    // does.
     if key == b"noreply" {
         return None;
     }
@@ -139,7 +140,7 @@ fn delete(rest: &[u8]) -> Option<Step<'_>> {
 #[inline(always)]
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     match text {
-        // Flags and exptimes nearly always.
+        // Client flags and exptimes nearly always have one digit.
         [b' ', digit @ b'0'..=b'9', rest @ ..] if !rest.first().is_some_and(u8::is_ascii_digit) => {
             (!rest.is_empty()).then_some((u32::from(digit - b'0'), rest))
         }
@@ -163,7 +164,7 @@ fn longer_number(text: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// `[ noreply]\r\n`: is `noreply` there, and what follows the line's end?
+/// `[ noreply]\r\n`: true if `noreply` is there, and what follows the line's end.
 #[inline]
 fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     match text {
@@ -232,7 +233,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
             }
             [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
                 let text = &text[..text.len() - rest.len()];
-                // Longer ones may make the line too long.
+                // With longer flags the line may be too long.
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }

@@ -4,13 +4,13 @@
 //! Invariant: gives what a look at one byte after the other would; a test compares the two.
 //! Source: "Determine if a word has a byte less than n", S. E. Anderson, Bit Twiddling Hacks.
 
-/// Bytes looked at at once.
+/// Bytes that are compared at a time.
 const STEP: usize = 16;
 
-/// Each byte of a word.
+/// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// Where the first byte is that is no higher than a space: nearly always the end of a word.
+/// The position of the first byte that is no higher than a space: nearly always the end of a word.
 #[inline(always)]
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
@@ -21,13 +21,13 @@ pub(crate) fn blank(text: &[u8]) -> Option<usize> {
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
-        // Those before `at` are looked at again.
+        // The last step goes back to be whole: it compares the bytes before `at` once more.
         Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }
 }
 
-/// Is any byte no higher than a space?
+/// True if any byte is no higher than a space.
 #[inline(always)]
 pub(crate) fn has_blank(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<STEP>() else {
@@ -48,7 +48,7 @@ fn step_has_blank(step: &[u8; STEP]) -> bool {
     step.iter().fold(false, |found, &byte| found | (byte <= b' '))
 }
 
-/// The place of the first blank, of which there is one.
+/// The position of the first byte that is no higher than a space. There must be one.
 #[inline(always)]
 fn first(step: &[u8; STEP]) -> usize {
     let (low, high) = step.split_at(STEP / 2);
@@ -58,7 +58,8 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// The high bit of the first byte that is no higher than a space, and perhaps of bytes behind it.
+/// Sets the high bit of the first byte that is no higher than a space, and perhaps that of bytes
+/// behind it.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

@@ -7,10 +7,10 @@
 
 use crate::request::Args;
 
-/// memcached sees no more tokens than these.
+/// Most tokens of a line that memcached sees.
 pub(crate) const TOKENS_MAX: usize = 23;
 
-/// memcached sees no more of a line than this.
+/// Most bytes of a line that memcached sees.
 pub(crate) const SEEN_BYTES_MAX: usize = 65534;
 
 /// A line's tokens.
@@ -21,7 +21,7 @@ pub(crate) struct Tokens<'a> {
     count: usize,
 }
 
-/// Where a line's content ends: before `\r\n` or a bare `\n`.
+/// Length of a line without its end, `\r\n` or a bare `\n`.
 #[inline]
 pub(crate) fn content_end(line: &[u8]) -> usize {
     match line {
@@ -42,7 +42,7 @@ impl<'a> Tokens<'a> {
                 at += 1;
                 continue;
             }
-            // Keys may be long; other tokens are short.
+            // Keys may be long, so their end is searched for; other tokens are short.
             let rest = &line[at..end];
             let length = match tokens.count {
                 1 => memchr::memchr(b' ', rest),
@@ -106,7 +106,7 @@ impl<'a> Tokens<'a> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }
 
-    /// The client wants no answer: the last token says so.
+    /// True if the client asked for no reply: the last token is `noreply`.
     pub(crate) fn noreply(&self) -> bool {
         self.last() == Some(b"noreply")
     }

@@ -105,7 +105,7 @@ fn items(store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
-    // Ours.
+    // Statistics that memcached does not have.
     stat!(rows, "rewritten", store.rewritten);
     stat!(rows, "eviction_age", store.eviction_age());
     stat!(rows, "ghost_hits", store.ghost_hits);

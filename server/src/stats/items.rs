@@ -1,14 +1,15 @@
-//! `stats items` and `stats slabs`: for programs that look there, all items as those of one class.
+//! `stats items` and `stats slabs`: all items as those of one slab class, for programs that read
+//! these statistics.
 //!
 //! Where: `stats::write` calls it.
-//! Invariant: memcached's names; what there is only with size classes or several queues for each is
-//! left out. An empty store has no class, as in memcached.
+//! Invariant: names are memcached's. What exists only with slab classes, or with several queues in
+//! each, is left out. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// The class that `me` names, too.
+/// One statistic of class 1, the class that `me` names.
 macro_rules! class {
     ($rows:expr, $group:literal, $name:literal, $value:expr) => {
         stat!($rows, concat!($group, "1:", $name), $value)

@@ -50,11 +50,11 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// What the system counts.
+/// Memory as the system counts it.
 #[derive(Clone, Copy)]
 struct Resident {
     all_bytes: u64,
-    /// Of files: the program and its libraries.
+    /// Pages that are mapped from files: the program and its libraries.
     program_bytes: u64,
 }
 
