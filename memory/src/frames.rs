@@ -25,7 +25,7 @@ use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
 use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering, fence};
-use crate::words::Words;
+use crate::words::{Words, low};
 use std::io;
 
 /// Bytes of the largest frame, except in segments of more than 64 times as many bytes.
@@ -349,11 +349,6 @@ impl Frames {
             self.set_some(segment);
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-fn low(word: u64) -> u32 {
-    word as u32
 }
 
 #[cfg(all(test, not(loom)))]

@@ -26,6 +26,7 @@ pub use segment::{Opening, Reserved, Segment, State, UNSEALED};
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering, wait_a_little};
+use crate::words::low;
 use std::io;
 use table::Table;
 
@@ -304,11 +305,6 @@ impl Segments {
 /// The upper half of a list's head, its count of changes, after one more change.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::FreeTagKept))) << 32
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-fn low(word: u64) -> u32 {
-    word as u32
 }
 
 #[cfg(all(test, loom))]

@@ -4,6 +4,14 @@
 //! Invariant: a word is zero until first written, and its address never changes; only pages that
 //! were touched take memory.
 
+/// The low half of a word.
+#[inline]
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+pub fn low(word: u64) -> u32 {
+    word as u32
+}
+
 #[cfg(not(loom))]
 pub use mapped::Words;
 #[cfg(loom)]

@@ -47,6 +47,13 @@ impl Column {
         }
     }
 
+    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that
+    /// second is reached (memcached's `settings.oldest_live`); `None` = everything stored so far,
+    /// now. Replaces a flush still pending.
+    pub fn flush(&mut self, oldest_live: Option<u32>) {
+        self.handle.view().flush(oldest_live);
+    }
+
     /// The column's quiescent point, once per loop: lets memory this column may have been reading
     /// be reused.
     pub fn quiesce(&mut self) {

@@ -34,14 +34,6 @@ pub struct Draft {
     copied: Option<Vec<u8>>,
 }
 
-/// A complete value, in frames that its draft owns: full ones, and what they leave over.
-#[derive(Clone, Copy)]
-pub(crate) struct Whole<'d> {
-    first_frame: Option<u32>,
-    rest: &'d [u8],
-    pub(crate) value_bytes: u32,
-}
-
 impl Column {
     /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as
     /// bytes arrive.
@@ -165,12 +157,21 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The complete value. Its last frame, if not full, is taken off the chain: what is in it goes
-    /// into the log.
+    /// The value of the item that is to name the frames.
     ///
     /// # Panics
     /// When bytes are missing.
-    pub(crate) fn whole(&mut self) -> Whole<'_> {
+    pub(crate) fn value(&mut self) -> NewValue<'_> {
+        let value_bytes = self.value_bytes;
+        match self.parts() {
+            (Some(first), rest) => NewValue::Frames(first, rest, value_bytes),
+            (None, rest) => NewValue::Bytes(rest),
+        }
+    }
+
+    /// The complete value: full frames, from the first one on, and what they leave over. The last
+    /// frame, if not full, is taken off the chain: what is in it goes into the log.
+    fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
         let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
         if rest_bytes != 0 && self.rest.is_none() {
@@ -190,15 +191,21 @@ impl Draft {
             },
             None => &[],
         };
-        Whole { first_frame: self.first, rest, value_bytes: self.value_bytes }
+        (self.first, rest)
     }
 
     /// All of it in one piece, to be put together with what it extends: copied once, and its frames
     /// are given back, for they would be lacked. What it counts as arriving bounds the copies.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
-            let memory = Arc::clone(&self.memory);
-            self.copied = Some(self.whole().copy(&memory));
+            let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
+            let (first, rest) = self.parts();
+            // SAFETY: the draft owns the frames and has filled them with so many bytes.
+            let hold = |first| unsafe { Pinned::hold(&memory, first, value_bytes - rest.len()) };
+            let pinned = first.and_then(hold);
+            let mut pieces: Vec<&[u8]> = pinned.iter().flat_map(Pinned::pieces).collect();
+            pieces.push(rest);
+            self.copied = Some(pieces.concat());
             self.give_back();
         }
         self.copied.as_deref().unwrap_or(&[])
@@ -232,26 +239,5 @@ impl Drop for Draft {
         if !plant::is(Fault::InFlightKept) {
             self.memory.frames.count_in_flight(false, self.frames);
         }
-    }
-}
-
-impl<'d> Whole<'d> {
-    /// The value of the item that is to name the frames.
-    pub(crate) fn value(&self) -> NewValue<'d> {
-        match self.first_frame {
-            Some(first) => NewValue::Frames(first, self.rest, self.value_bytes),
-            None => NewValue::Bytes(self.rest),
-        }
-    }
-
-    /// All of it, copied.
-    fn copy(&self, memory: &Arc<Memory>) -> Vec<u8> {
-        let framed = self.value_bytes as usize - self.rest.len();
-        // SAFETY: the draft owns the frames and has filled them with so many bytes.
-        let hold = |first| unsafe { Pinned::hold(memory, first, framed) };
-        let pinned = self.first_frame.and_then(hold);
-        let mut pieces: Vec<&[u8]> = pinned.iter().flat_map(Pinned::pieces).collect();
-        pieces.push(self.rest);
-        pieces.concat()
     }
 }

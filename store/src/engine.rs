@@ -14,12 +14,13 @@ use crate::cas::{NewCas, Uniques};
 use crate::column::Column;
 use crate::digits::Digits;
 use crate::handle::View;
+use crate::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::index::{At, Locked};
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
-use crate::read::{Fate, Key, Old, Seen};
+use crate::read::{Fate, Old, Seen};
 use crate::rewrite::looks_rewritable;
 use crate::verbs::Refused;
 

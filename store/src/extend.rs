@@ -11,7 +11,8 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
 use crate::handle::View;
-use crate::read::{Key, Old, Prefetched};
+use crate::hash::{Key, Prefetched};
+use crate::read::Old;
 use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
@@ -103,13 +104,13 @@ impl Column {
         let mut pieces: Vec<&[u8]> = held.chain([&before.log[..]]).collect();
         pieces.insert(if is_before(put.verb) { 0 } else { pieces.len() }, more);
         let mut draft = Draft::of(&mut self.handle, &mut self.room, &pieces)?;
-        let whole = draft.whole();
+        let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.write_longer(key, put, |_, old| {
             // Held frames are nobody else's: equal frames and rest are an equal value.
             let first_frame = old.seen.item.first_frame();
             let is_same = first_frame == before.first_frame && old.log_value() == before.log;
             let is_same = is_same || plant::is(Fault::ExtensionNotCompared);
-            is_same.then_some((whole.value(), whole.value_bytes))
+            is_same.then_some((value, value_bytes))
         })?;
         if matches!(stored, Ok(Stored::Stored { .. })) {
             draft.published();

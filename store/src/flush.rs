@@ -1,68 +1,17 @@
 //! Flushes: what was stored before one is gone, at once or from a given second on.
 //!
-//! Where: every lookup asks whether what it has found was flushed; flush_all; the clock's tick.
-//! Invariant: one word says all of it, and each change of it is one step: the epoch, what is
-//! pending, and whether there may still be something of an earlier epoch. A segment's epoch is the
-//! word's when it is opened, and nothing is added to a segment of an earlier one.
+//! Where: every lookup asks whether what it has found was flushed; flush_all; the clock's tick;
+//! the background looks for segments of an earlier epoch.
+//! Invariant: what is of an earlier epoch is never seen, whatever the background has got to.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
-//!
-//! ```text
-//!   word, u64:  epoch:32 | flush at:31 | sweeping:1
-//!               flush at: 0 when nothing is flushed that might be seen; a second that no clock
-//!               reaches stands for later ones
-//! ```
 
 use crate::Store;
-use crate::column::Column;
 use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
-use memory::sync::{AtomicU64, Ordering};
 
 /// Segments looked at in one slice for one of before a flush.
 const LOOKS_MAX: u32 = 4096;
-const SWEEPING: u64 = 1;
-const AT_AT: u32 = 1;
-const AT_MAX: u32 = u32::MAX >> AT_AT;
-const AT: u64 = (AT_MAX as u64) << AT_AT;
-const EPOCH_AT: u32 = 32;
-
-/// The word.
-#[derive(Debug, Default)]
-pub(crate) struct Flush(AtomicU64);
-
-impl Flush {
-    #[inline]
-    fn word(&self) -> u64 {
-        self.0.load(Ordering::Acquire) // pairs with the Release in `change`
-    }
-
-    /// The epoch of what is stored now.
-    #[inline]
-    pub(crate) fn epoch(&self) -> u32 {
-        epoch(self.word())
-    }
-
-    /// Might anything that is linked be flushed?
-    #[inline]
-    fn may_hide(&self) -> bool {
-        self.word() & (AT | SWEEPING) != 0
-    }
-
-    /// Is something of an earlier epoch to be looked for?
-    fn is_sweeping(&self) -> bool {
-        self.word() & SWEEPING != 0
-    }
-
-    /// Changes the word where `change` says so. False: it did not.
-    fn change(&self, mut change: impl FnMut(u64) -> Option<u64>) -> bool {
-        if plant::is(Fault::FlushInTwoSteps) {
-            return change(self.word()).map(|word| self.0.store(word, Ordering::Release)).is_some();
-        }
-        // Release pairs with the Acquire in `word`: who sees the epoch sees what was stored before.
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
-    }
-}
 
 /// How far a column has looked for segments of before a flush.
 #[derive(Debug)]
@@ -82,45 +31,34 @@ impl View<'_> {
 
     #[cold]
     fn is_flushed_by(self, loc: u64) -> bool {
-        let word = self.log.flush.word();
-        let at = flush_at(word);
+        let flushed = self.log.flush.now();
         // In the very second everything stored until now is gone (memcached's `oldest_live`).
-        if at != 0 && self.handle.now >= at + u32::from(plant::is(Fault::FlushOneLate)) {
-            return true;
-        }
-        word & SWEEPING != 0 && self.log.segment_of(loc).epoch() != epoch(word)
+        let reached = self.handle.now >= flushed.at() + u32::from(plant::is(Fault::FlushOneLate));
+        (flushed.at() != 0 && reached)
+            || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
     /// At the clock's tick: a delayed flush whose second is over has taken all that was stored
     /// until then. The first column that comes to it does it, and the others find it done: what has
     /// been stored since is not taken.
     pub(crate) fn flush_due(self) {
-        let is_due = |word: u64| flush_at(word) != 0 && self.handle.now > flush_at(word);
-        if self.log.flush.change(|word| is_due(word).then(|| flushed(word))) {
+        let now = self.handle.now;
+        if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
             self.flushed();
         }
     }
-}
 
-impl Column {
-    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that
-    /// second is reached (memcached's `settings.oldest_live`); `None` = everything stored so far,
-    /// now. Replaces a flush still pending.
-    pub fn flush(&mut self, oldest_live: Option<u32>) {
-        let view = self.handle.view();
-        let flush = &view.log.flush;
-        let at = |at: u32| {
-            let at = u64::from(at.min(AT_MAX)) << AT_AT;
-            flush.change(|word| Some((word & !AT) | at))
-        };
+    /// As `Column::flush`.
+    pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
             // A time before the store's first second flushes nothing, but calls a pending flush
             // off.
-            Some(0) => _ = at(0),
-            Some(second) if second >= view.handle.now => _ = at(second),
+            Some(second) if second == 0 || second >= self.handle.now => {
+                self.log.flush.change(|word| Some(word.with_at(second)));
+            }
             _ => {
-                flush.change(|word| Some(flushed(word)));
-                view.flushed();
+                self.log.flush.change(|word| Some(word.next()));
+                self.flushed();
             }
         }
     }
@@ -134,7 +72,7 @@ impl FlushWalk {
 
     /// Looks for segments of before a flush, in the background. True: there is more to do.
     pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
-        if !view.log.flush.is_sweeping() {
+        if !view.log.flush.now().is_sweeping() {
             return false;
         }
         let count = view.memory().segments.count();
@@ -165,33 +103,20 @@ impl Store {
 
     /// Once nothing of an earlier epoch is left, lookups need not compare.
     fn end_sweep(&self) {
-        let swept = self.log.flush.word();
+        let swept = self.log.flush.now();
         let segments = &self.memory().segments;
         let earlier = |segment: u32| {
             let there = segments.get(segment);
             let holds =
                 there.is(State::Open) || there.is(State::Sealed) || there.is(State::Draining);
-            holds && there.epoch() != epoch(swept)
+            holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
             // A flush meanwhile has changed the epoch: what it took is looked for anew.
-            let is_same = |word: u64| epoch(word) == epoch(swept);
-            self.log.flush.change(|word| is_same(word).then_some(word & !SWEEPING));
+            let is_same = |epoch| epoch == swept.epoch();
+            self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }
     }
-}
-
-/// The word once everything until now is flushed; a flush that was pending is done with it.
-fn flushed(word: u64) -> u64 {
-    (u64::from(epoch(word).wrapping_add(1)) << EPOCH_AT) | SWEEPING
-}
-
-fn epoch(word: u64) -> u32 {
-    (word >> EPOCH_AT) as u32
-}
-
-fn flush_at(word: u64) -> u32 {
-    ((word & AT) >> AT_AT) as u32
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -199,7 +124,7 @@ fn flush_at(word: u64) -> u32 {
 mod tests {
     use super::*;
     use crate::Config;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     const ROUNDS: u32 = 40_000;
 
@@ -242,7 +167,7 @@ mod tests {
     fn two_flushes_at_once_are_two() {
         at_once(
             |column, _| column.flush(None),
-            |store, round| assert_eq!(store.log.flush.epoch(), 2 * (round + 1)),
+            |store, round| assert_eq!(store.log.epoch(), 2 * (round + 1)),
         );
     }
 
@@ -255,41 +180,11 @@ mod tests {
                 column.set_now(10 * round + 6);
             },
             |store, round| {
-                let word = store.log.flush.word();
+                let word = store.log.flush.now();
                 // One that came late has put it off anew, until its own clock was there.
-                assert!((round + 1..=2 * (round + 1)).contains(&epoch(word)), "{word:x}");
-                assert_eq!(flush_at(word), 0, "done");
+                assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
+                assert_eq!(word.at(), 0, "done");
             },
         );
-    }
-
-    #[test]
-    fn epochs_come_round() {
-        let last = (u64::from(u32::MAX) << EPOCH_AT) | (7 << AT_AT);
-        assert_eq!((epoch(last), flush_at(last)), (u32::MAX, 7));
-        assert_eq!((epoch(flushed(last)), flush_at(flushed(last))), (0, 0));
-        assert_eq!(flushed(last) & SWEEPING, SWEEPING);
-    }
-}
-
-/// Run with `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
-#[cfg(all(test, loom))]
-mod under_loom {
-    use super::*;
-    use loom::{sync::Arc, thread};
-
-    /// One flushes at once, the other puts a flush off: both are done.
-    #[test]
-    fn two_changes_at_once_are_both_made() {
-        loom::model(|| {
-            let flush = Arc::new(Flush::default());
-            let other = {
-                let flush = Arc::clone(&flush);
-                thread::spawn(move || flush.change(|word| Some(word | (7 << AT_AT))))
-            };
-            assert!(flush.change(|word| Some(flushed(word) | (word & AT))));
-            assert!(other.join().expect("changes"));
-            assert_eq!((flush.epoch(), flush_at(flush.word())), (1, 7));
-        });
     }
 }

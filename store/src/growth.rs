@@ -11,7 +11,6 @@
 //! half dead costs a byte moved for a byte won, and by far less where the deadest goes first.
 
 use crate::Store;
-use crate::stats::Counters;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
@@ -90,7 +89,7 @@ impl Store {
 
     #[inline(never)]
     fn look(&self) -> First {
-        let live = self.sum(Counters::bytes_now);
+        let live = self.sum(|counters| &counters.bytes);
         let touched = self.touched_bytes();
         let within = |percent: u64| touched <= live / 100 * percent + SLACK_BYTES;
         let first = match (within(FREELY_PERCENT), within(HALF_DEAD_PERCENT)) {

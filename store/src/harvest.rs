@@ -17,7 +17,7 @@ use crate::link::Reaped;
 use crate::read::Fate;
 use crate::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
-use memory::segments::{Segment, State};
+use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
 /// Segments gathered at a time, at most.
@@ -169,26 +169,14 @@ impl Gathered {
         self.dead.len() + self.mixed.len() + self.alive.len()
     }
 
-    /// Adds a claimed segment.
-    fn add(&mut self, segment: u32, there: &Segment, is_dead: bool) {
-        if there.is_uncounted() {
-            self.alive.push(segment);
-        } else if is_dead && !there.has_frames() {
-            self.dead.push(segment);
-            self.dead_bytes += u64::from(there.live());
-            self.marks.set(segment, true);
-        } else {
-            self.mixed.push(segment);
-        }
-    }
-
     /// As `Harvest::next`.
     fn pop(&mut self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if let Some(segment) = self.alive.pop() {
             return Some((segment, None));
         }
+        let walked = |segment| Some((segment, Some(Sweep::begin(view, segment))));
         if let Some(segment) = self.mixed.pop() {
-            return Some((segment, Some(Sweep::begin(view, segment))));
+            return walked(segment);
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
@@ -196,7 +184,7 @@ impl Gathered {
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
-        Some((segment, Some(Sweep::begin(view, segment))))
+        walked(segment)
     }
 
     /// Claims what is due. Once that is all, a pass begins if it pays.
@@ -222,7 +210,15 @@ impl Gathered {
         // Whoever is through with it says when it is due again.
         view.log.note_due(segment, u32::MAX);
         self.now = self.now.max(view.handle.now);
-        self.add(segment, there, is_dead(view, there, view.handle.now));
+        if there.is_uncounted() {
+            self.alive.push(segment);
+        } else if is_dead(view, there, view.handle.now) && !there.has_frames() {
+            self.dead.push(segment);
+            self.dead_bytes += u64::from(there.live());
+            self.marks.set(segment, true);
+        } else {
+            self.mixed.push(segment);
+        }
         true
     }
 

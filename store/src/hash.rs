@@ -1,12 +1,65 @@
-//! The hash that places keys in the index.
+//! Keys and their hashes, which place them in the index.
 //!
-//! Where: first step of every operation.
+//! Where: the first step of every operation; a batch has the hashes of its keys made first, and
+//! brings near what their lookups will read.
 //! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a
 //! seed alone would not do: rapidhash's documentation warns of it).
 //! Source: rapidhash v3 "nano", the one for keys of about 48 bytes: longer ones cost little more.
 
+use crate::column::Column;
+use crate::handle::View;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A key and its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Key<'k> {
+    pub(crate) bytes: &'k [u8],
+    pub(crate) hash: u64,
+}
+
+/// The hash of a key, whose line of the index may be on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched(pub(crate) u64);
+
+/// Bytes of a cache line.
+const LINE_BYTES: u64 = 64;
+
+impl Column {
+    /// The hash of `key`.
+    #[inline]
+    #[must_use]
+    pub fn hashed(&self, key: &[u8]) -> Prefetched {
+        Prefetched(self.handle.store.hash.hash(key))
+    }
+
+    /// The hash of `key`, whose line of the index is brought near. The hash is to be given to
+    /// `prefetch_item` after this has been called for the batch's other keys.
+    #[inline]
+    #[must_use]
+    pub fn prefetch(&self, key: &[u8]) -> Prefetched {
+        let hash = self.hashed(key);
+        self.handle.store.index.prefetch(hash.0);
+        hash
+    }
+
+    /// Brings the item near that a lookup of the same key reads next.
+    #[inline]
+    pub fn prefetch_item(&self, key: Prefetched) {
+        let region = &self.handle.store.memory().region;
+        if let Some(found) = self.handle.store.index.likely(key.0) {
+            let loc = found.slot.loc();
+            (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
+        }
+    }
+}
+
+impl View<'_> {
+    #[inline]
+    pub(crate) fn key<'k>(self, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, hash: self.hash.hash(bytes) }
+    }
+}
 
 /// A store's own hash function.
 #[derive(Debug)]

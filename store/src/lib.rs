@@ -50,9 +50,10 @@ pub use column::Column;
 pub use draft::Draft;
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
+pub use hash::Prefetched;
 pub use limit::OutOfBounds;
 pub use memory::frames::Pinned;
-pub use read::{Head, Prefetched};
+pub use read::Head;
 pub use stats::Stats;
 pub use usage::Usage;
 pub use verbs::{
@@ -69,7 +70,7 @@ use limit::Limit;
 use log::Log;
 use memory::frames::Memory;
 use memory::segments::State;
-use memory::sync::{AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
+use memory::sync::{AtomicU64, AtomicUsize, CachePadded, Counter, Mutex, Ordering};
 use mrc::Mrc;
 use policy::{Eviction, Queue, Remembered, Share};
 use room::Drain;
@@ -245,21 +246,21 @@ impl Store {
     /// The mean of a linked item's bytes, frames included; about.
     fn mean_item_bytes(&self) -> u32 {
         let (probation_bytes, main_bytes) = self.live_bytes();
-        let items = self.sum(Counters::items_now).max(1);
+        let items = self.sum(|counters| &counters.curr_items).max(1);
         u32::try_from((probation_bytes + main_bytes) / items).unwrap_or(u32::MAX)
     }
 
     /// A gauge, summed over all columns.
-    fn sum(&self, one: fn(&Counters) -> u64) -> u64 {
-        let add = |sum: u64, counters: &CachePadded<Counters>| sum.wrapping_add(one(counters));
-        whole(self.counters.iter().fold(0, add))
+    fn sum(&self, gauge: fn(&Counters) -> &Counter) -> u64 {
+        let columns = self.counters.iter().map(|counters| gauge(counters).get());
+        whole(columns.fold(0, u64::wrapping_add))
     }
 
     /// Bytes of linked items in probation and in the main queue, frames included; about, while
     /// columns change them.
     fn live_bytes(&self) -> (u64, u64) {
-        let probation = self.sum(Counters::probation_bytes_now);
-        (probation, self.sum(Counters::bytes_now).saturating_sub(probation))
+        let probation = self.sum(|counters| &counters.probation_bytes);
+        (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
     /// Estimated misses per lookup if the memory were of these sizes, in bytes, for the lookups of

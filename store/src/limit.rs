@@ -10,7 +10,6 @@
 use crate::column::Column;
 use crate::handle::View;
 use crate::policy::room;
-use crate::stats::Counters;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
@@ -119,7 +118,7 @@ impl Store {
             return 0;
         }
         // What the index can do without comes before any item.
-        let needs = self.sum(Counters::items_now).saturating_mul(INDEX_BYTES_PER_ITEM);
+        let needs = self.sum(|counters| &counters.curr_items).saturating_mul(INDEX_BYTES_PER_ITEM);
         let needs = usize::try_from(needs).unwrap_or(usize::MAX);
         let gives = match self.index_gives() {
             true => self.memory().segments_of(self.index.granted_bytes().saturating_sub(needs)),

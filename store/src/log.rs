@@ -11,6 +11,7 @@ mod append;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
 mod due;
+mod epoch;
 mod out;
 mod place;
 mod seal;
@@ -19,10 +20,10 @@ mod timed;
 pub(crate) use place::{Place, Written};
 
 use crate::calendar::Calendar;
-use crate::flush::Flush;
 use crate::policy;
 use crate::queue::Queue;
 use append::TIMED_PART;
+use epoch::Flush;
 use memory::frames::Memory;
 use memory::segments::{NONE, Opening, Reserved, Segment};
 use memory::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
@@ -184,7 +185,7 @@ impl Log {
 
     #[inline]
     pub(crate) fn epoch(&self) -> u32 {
-        self.flush.epoch()
+        self.flush.now().epoch()
     }
 
     fn begin(&self, segment: u32, birth: u64) {

@@ -11,10 +11,11 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{ATTEMPTS_MAX, Changed, Decision, New, NewValue};
 use crate::handle::View;
+use crate::hash::Key;
 use crate::index::Locked;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::read::{Key, Old, Seen, Taken};
+use crate::read::{Old, Seen, Taken};
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
 /// What a locked look at an item came to.

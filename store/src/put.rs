@@ -10,8 +10,8 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::engine::{Changed, Decision, New, NewValue};
 use crate::handle::View;
+use crate::hash::{Key, Prefetched};
 use crate::index::slot::{STALE, WON};
-use crate::read::{Key, Prefetched};
 use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use crate::{Draft, Store};
 use memory::plant::{self, Fault};
@@ -102,9 +102,6 @@ impl Column {
         self.admit(put, body.bytes())?;
         let done = match body.again() {
             body if extends(put.verb) => self.extend(key, put, body),
-            Body::Bytes(log) if log.len() <= self.log_value_bytes_max() => {
-                return self.put_bytes(put, hash, log);
-            }
             Body::Bytes(bytes) => Draft::of(&mut self.handle, &mut self.room, &[bytes])
                 .and_then(|mut draft| self.put_draft(key, put, &mut draft)),
             Body::Draft(draft) => self.put_draft(key, put, draft),
@@ -159,8 +156,8 @@ impl Column {
         {
             return Ok(answer);
         }
-        let whole = draft.whole();
-        let stored = self.store(key, put, || whole.value(), whole.value_bytes)?;
+        let (value_bytes, value) = (draft.value_bytes(), draft.value());
+        let stored = self.store(key, put, || value, value_bytes)?;
         if matches!(stored, Stored::Stored { .. }) {
             draft.published();
         }

@@ -15,7 +15,7 @@
 
 use memory::segments::{Segments, State};
 use memory::sync::{AtomicU64, CachePadded, Ordering};
-use memory::words::Words;
+use memory::words::{Words, low};
 use std::io;
 
 /// Nothing here any more.
@@ -234,11 +234,6 @@ impl Queue {
 
 fn entry(position: u64, segment: u32) -> u64 {
     (position << 32) | u64::from(segment)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-fn low(word: u64) -> u32 {
-    word as u32
 }
 
 #[cfg(all(test, not(loom)))]

@@ -12,6 +12,7 @@
 
 use crate::column::Column;
 use crate::handle::{Handle, View};
+use crate::hash::{Key, Prefetched};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::index::{At, Found, Locked};
 use crate::item::Item;
@@ -20,17 +21,6 @@ use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
-
-/// A key and its hash.
-#[derive(Clone, Copy)]
-pub(crate) struct Key<'k> {
-    pub(crate) bytes: &'k [u8],
-    pub(crate) hash: u64,
-}
-
-/// The hash of a key, whose line of the index may be on its way.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetched(pub(crate) u64);
 
 /// Is an item to be seen?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,22 +180,11 @@ impl Column {
         get_anyhow(handle, key.bytes, key.hash, &mut copied[..])
     }
 
-    /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`: what
-    /// `head` appends, which may be called and undone several times, and what that says is to
-    /// follow. Where it calls the lookup off, that counts as none, and the caller asks otherwise.
-    #[inline]
-    pub fn get_into(
-        &mut self,
-        key: &[u8],
-        hash: Prefetched,
-        out: &mut Vec<u8>,
-        head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
-    ) -> Looked<'_> {
-        self.get_around(key, hash, out, |_| None, head)
-    }
-
-    /// As `get_into`, but where the value is short and `around` says what stands around it, the
-    /// whole reply is put together at once.
+    /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`. Where
+    /// the value is short and `around` says what stands around it, the whole reply is put together
+    /// at once. Otherwise what `head` appends goes first, which may be called and undone several
+    /// times, and what `head` says is to follow. Where `head` calls the lookup off, that counts as
+    /// none, and the caller asks otherwise.
     #[inline(always)]
     pub fn get_around(
         &mut self,
@@ -238,37 +217,7 @@ impl Column {
         }
         get_found_into(view.handle, key, hash, Some(found), out, &mut head)
     }
-
-    /// As `prefetch`, but brings nothing near.
-    #[inline]
-    #[must_use]
-    pub fn hashed(&self, key: &[u8]) -> Prefetched {
-        Prefetched(self.handle.store.hash.hash(key))
-    }
-
-    /// Brings what a lookup of `key` reads first near, for batches. To be given to `prefetch_item`
-    /// after the same has been asked for the batch's other keys.
-    #[inline]
-    #[must_use]
-    pub fn prefetch(&self, key: &[u8]) -> Prefetched {
-        let hash = self.handle.store.hash.hash(key);
-        self.handle.store.index.prefetch(hash);
-        Prefetched(hash)
-    }
-
-    /// Brings the item near that a lookup of the same key reads next.
-    #[inline]
-    pub fn prefetch_item(&self, key: Prefetched) {
-        let region = &self.handle.store.memory().region;
-        if let Some(found) = self.handle.store.index.likely(key.0) {
-            let loc = found.slot.loc();
-            (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
-        }
-    }
 }
-
-/// Bytes of a cache line.
-const LINE_BYTES: u64 = 64;
 
 /// As `Column::get`, whatever there is.
 #[cold]
@@ -325,11 +274,6 @@ fn get_found_into<'s>(
 }
 
 impl<'r> View<'r> {
-    #[inline]
-    pub(crate) fn key<'k>(self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.hash.hash(bytes) }
-    }
-
     /// The item at `loc`.
     ///
     /// # Safety

@@ -77,18 +77,6 @@ impl Counters {
         }
     }
 
-    pub(crate) fn items_now(&self) -> u64 {
-        self.curr_items.get()
-    }
-
-    pub(crate) fn bytes_now(&self) -> u64 {
-        self.bytes.get()
-    }
-
-    pub(crate) fn probation_bytes_now(&self) -> u64 {
-        self.probation_bytes.get()
-    }
-
     /// An item was evicted whose segment was opened so many seconds ago.
     pub(crate) fn note_eviction_age(&self, seconds: u32) {
         if self.late_evictions.get() >= LATE_EVICTIONS {

@@ -29,34 +29,43 @@ fn meta<'k>(key: &'k [u8]) -> MetaGet<'k> {
     MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] }
 }
 
+/// A lookup of which nothing is put together at once.
+fn look_up<'s>(
+    column: &'s mut Column,
+    key: &[u8],
+    out: &mut Vec<u8>,
+    head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> Wants,
+) -> Looked<'s> {
+    let hash = column.hashed(key);
+    column.get_around(key, hash, out, |_| None, head)
+}
+
 #[test]
 fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     let mut column = column();
     set(&mut column, &Put::new(Verb::Set, b"key"), b"value");
     let mut out = b"before".to_vec();
-    let hash = column.hashed(b"key");
-    let looked = column.get_into(b"key", hash, &mut out, |out, head| {
+    let looked = look_up(&mut column, b"key", &mut out, |out, head| {
         out.extend_from_slice(b"head");
         if head.value_bytes() == 5 { Wants::CallOff } else { Wants::Value }
     });
     assert!(matches!(looked, Looked::Left), "{looked:?}");
     assert_eq!(out, b"before");
     assert!(!column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
-    let looked = column.get_into(b"key", hash, &mut out, |out, _| {
+    let looked = look_up(&mut column, b"key", &mut out, |out, _| {
         out.extend_from_slice(b" head ");
         Wants::Value
     });
     assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value");
-    let looked = column.get_into(b"key", hash, &mut out, |out, _| {
+    let looked = look_up(&mut column, b"key", &mut out, |out, _| {
         out.extend_from_slice(b" alone");
         Wants::NoValue
     });
     assert!(matches!(looked, Looked::Hit(Appended::Whole)), "{looked:?}");
     assert_eq!(out, b"before head value alone");
     assert!(column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").fetched);
-    let hash = column.hashed(b"none");
-    let looked = column.get_into(b"none", hash, &mut out, |_, _| panic!("there is none"));
+    let looked = look_up(&mut column, b"none", &mut out, |_, _| panic!("there is none"));
     assert!(matches!(looked, Looked::Miss), "{looked:?}");
 }
 
@@ -124,8 +133,7 @@ fn a_head_tells_what_a_locked_look_does() {
         let due = (hit.hit.client_flags, hit.hit.value_bytes, hit.hit.cas, exptime);
         let idle_seconds = hit.idle_seconds;
         let marks = (hit.key_binary, hit.fetched, hit.stale, hit.token_sent);
-        let hash = column.hashed(key);
-        let looked = column.get_into(key, hash, &mut Vec::new(), |_, head| {
+        let looked = look_up(&mut column, key, &mut Vec::new(), |_, head| {
             let told = (head.client_flags(), head.value_bytes(), head.cas(), head.exptime());
             assert_eq!(told, due);
             let told = (head.key_binary(), head.fetched(), head.stale(), head.token_sent());
@@ -141,11 +149,10 @@ fn a_head_tells_what_a_locked_look_does() {
 fn how_long_an_item_lay_idle_is_told_within_its_minute_only() {
     let mut column = column();
     set(&mut column, &Put::new(Verb::Set, b"key"), b"value");
-    let hash = column.hashed(b"key");
     for (now, due) in [(119, true), (120, false), (180, false)] {
         column.set_now(now);
         let locked = column.meta_get(&meta(b"key")).expect("no steps").expect("a hit").idle_seconds;
-        let looked = column.get_into(b"key", hash, &mut Vec::new(), |_, head| {
+        let looked = look_up(&mut column, b"key", &mut Vec::new(), |_, head| {
             assert_eq!(head.idle_seconds(), due.then_some(locked), "at {now}");
             Wants::CallOff
         });

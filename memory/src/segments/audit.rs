@@ -4,8 +4,9 @@
 //! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
-use super::{NONE, Segment, Segments, State, low};
+use super::{NONE, Segment, Segments, State};
 use crate::sync::{AtomicU64, Ordering};
+use crate::words::low;
 
 impl Segment {
     /// What the segment is used for; `None`: its state is not a valid one.

@@ -53,11 +53,6 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// The segment is to be looked at in second `due` at the latest.
-    pub(crate) fn note_due_earlier(&self, segment: u32, due: u32) {
-        self.calendar.note_earlier(&self.memory.segments, segment, due);
-    }
-
     /// Might a segment be due in second `now`? A hint.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
@@ -103,6 +98,7 @@ impl Log {
         let there = self.segment(segment);
         there.shorten_exp(exptime);
         let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
-        self.note_due_earlier(segment, exptime.max(rested));
+        let due = exptime.max(rested);
+        self.calendar.note_earlier(&self.memory.segments, segment, due);
     }
 }

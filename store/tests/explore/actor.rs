@@ -15,8 +15,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use store::{
-    Appended, Around, Body, Column, Deleted, Delta, Draft, Looked, MetaDelete, MetaGet, MetaStep,
-    Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
+    Appended, Around, Body, Column, Deleted, Delta, Draft, Head, Looked, MetaDelete, MetaGet,
+    MetaStep, Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
 };
 
 /// What all columns of a schedule share.
@@ -321,11 +321,14 @@ impl Actor {
                 }
                 return Some(Seen { value: value.into(), flags, cas });
             }
-            Look::Into => self.column.get_into(&name, hash, &mut out, |out, head| {
-                told.set((head.client_flags(), head.cas()));
-                out.push(b'<');
-                Wants::Value
-            }),
+            Look::Into => {
+                let head = |out: &mut Vec<u8>, head: &Head<'_>| {
+                    told.set((head.client_flags(), head.cas()));
+                    out.push(b'<');
+                    Wants::Value
+                };
+                self.column.get_around(&name, hash, &mut out, |_| None, head)
+            }
             Look::Around => self.column.get_around(
                 &name,
                 hash,
