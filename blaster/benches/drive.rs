@@ -14,9 +14,9 @@
 use blaster::drive::{self, Drive, Mode, Pace, Until};
 use blaster::measure::Tally;
 use blaster::reflect::{self, Plan};
-use blaster::target::{self, Family, Place, Ring};
+use blaster::target::{self, Family, Place};
 use blaster::wire::Speech;
-use blaster::workload::{Names, Workload};
+use blaster::workload::Workload;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -148,29 +148,11 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
         outstanding_max: 100_000,
     });
     let drive = Drive {
-        names: Names::new(&workload),
-        workload,
-        seed: 1,
-        thread: 0,
-        threads: 1,
-        first_connection: (0, options.connections),
-        ring: Arc::new(Ring::new(&targets)),
-        targets,
-        speech: options.speech,
         cpu: cpus.get(options.cpu).copied(),
         receive_apart: options.apart.and_then(|cpu| cpus.get(cpu).copied()),
-        pace,
         timeout: Duration::from_secs(10),
-        late_limit: Duration::from_millis(1),
-        churn_requests: None,
-        verify: false,
-        fill_on_miss: false,
         gso: options.gso,
-        spin: false,
-        mode: Mode::Traffic,
-        pulses: None,
-        signs: Arc::default(),
-        until: Until { stop: Arc::default(), deadline: None, requests: None },
+        ..Drive::new(workload, targets, options.speech, pace)
     };
     if options.populate {
         ran(Drive { mode: Mode::Populate, ..drive.clone() })?;

@@ -185,7 +185,7 @@ pub enum Mode {
 }
 
 /// When a thread ends: whichever comes first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Until {
     /// Somebody says so.
     pub stop: Arc<AtomicBool>,
@@ -248,6 +248,42 @@ impl Clock {
 }
 
 impl Drive {
+    /// The plan of one thread that has all the connections, without an end; what is not asked for
+    /// here is at rest.
+    #[must_use]
+    pub fn new(
+        workload: Arc<Workload>,
+        targets: Arc<[Target]>,
+        speech: Speech,
+        pace: Pace,
+    ) -> Drive {
+        Drive {
+            names: Names::new(&workload),
+            workload,
+            seed: 1,
+            thread: 0,
+            threads: 1,
+            first_connection: (0, pace.connections()),
+            ring: Arc::new(Ring::new(&targets)),
+            targets,
+            speech,
+            cpu: None,
+            receive_apart: None,
+            pace,
+            timeout: Duration::from_secs(1),
+            late_limit: Duration::from_millis(1),
+            churn_requests: None,
+            verify: false,
+            fill_on_miss: false,
+            gso: false,
+            spin: false,
+            mode: Mode::Traffic,
+            pulses: None,
+            signs: Arc::default(),
+            until: Until::default(),
+        }
+    }
+
     /// How many tallies it hands over for each epoch: two, if it receives apart.
     #[must_use]
     pub fn reporters(&self) -> usize {

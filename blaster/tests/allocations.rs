@@ -6,12 +6,12 @@
 //! seen.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use blaster::drive::{self, Drive, Mode, Pace, Until};
+use blaster::drive::{self, Drive, Pace, Until};
 use blaster::measure::Tally;
 use blaster::reflect::{self, Plan};
-use blaster::target::{self, Family, Place, Ring};
+use blaster::target::{self, Family, Place};
 use blaster::wire::{SPEECHES, Speech};
-use blaster::workload::{Names, Workload};
+use blaster::workload::Workload;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -56,36 +56,12 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
         Place::Unix(path) => format!("unix:{}", path.display()),
     };
     let targets = Arc::from(vec![target::parse(&name, Family::Any).unwrap()]);
-    Drive {
-        names: Names::new(&workload),
-        workload,
-        seed: 1,
-        thread: 0,
-        threads: 1,
-        first_connection: (0, 1),
-        ring: Arc::new(Ring::new(&targets)),
-        targets,
-        speech,
-        cpu: None,
-        receive_apart: None,
-        pace: Pace::Closed { connections: 2, depth: 8 },
-        // Longer than a loaded machine keeps an answer.
-        timeout: Duration::from_secs(60),
-        late_limit: Duration::from_millis(1),
-        churn_requests: None,
-        verify: false,
-        fill_on_miss: false,
-        gso: false,
-        spin: false,
-        pulses: None,
-        signs: Arc::default(),
-        mode: Mode::Traffic,
-        until: Until {
-            stop: Arc::default(),
-            deadline: Some(Instant::now() + Duration::from_secs(300)),
-            requests: None,
-        },
-    }
+    let until =
+        Until { deadline: Some(Instant::now() + Duration::from_secs(300)), ..Until::default() };
+    let pace = Pace::Closed { connections: 2, depth: 8 };
+    // Longer than a loaded machine keeps an answer.
+    let timeout = Duration::from_secs(60);
+    Drive { timeout, until, ..Drive::new(workload, targets, speech, pace) }
 }
 
 #[test]

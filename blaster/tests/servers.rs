@@ -10,7 +10,7 @@
 
 use blaster::drive::{self, Drive, Mode, Pace, Until};
 use blaster::measure::Tally;
-use blaster::target::{self, Family, Ring, Target};
+use blaster::target::{self, Family, Target};
 use blaster::wire::Speech;
 use blaster::workload::{Names, Verb, Workload};
 use std::ffi::OsStr;
@@ -202,35 +202,14 @@ fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
 }
 
 fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Drive {
-    Drive {
-        workload: Arc::clone(workload),
-        names: Names::new(workload),
-        seed: 1,
-        thread: 0,
-        threads: 1,
-        first_connection: (0, 1),
-        ring: Arc::new(Ring::new(&targets)),
-        targets,
-        speech,
-        cpu: None,
-        receive_apart: None,
-        pace: Pace::Closed { connections: 2, depth: 4 },
-        timeout: PATIENCE,
-        late_limit: Duration::from_millis(1),
-        churn_requests: None,
-        verify: true,
-        fill_on_miss: false,
-        gso: false,
-        spin: false,
-        mode: Mode::Traffic,
-        pulses: None,
-        signs: Arc::default(),
-        until: Until {
-            stop: Arc::default(),
-            deadline: Some(Instant::now() + 3 * PATIENCE),
-            requests: Some(2000),
-        },
-    }
+    let until = Until {
+        stop: Arc::default(),
+        deadline: Some(Instant::now() + 3 * PATIENCE),
+        requests: Some(2000),
+    };
+    let pace = Pace::Closed { connections: 2, depth: 4 };
+    let drive = Drive::new(Arc::clone(workload), targets, speech, pace);
+    Drive { timeout: PATIENCE, verify: true, until, ..drive }
 }
 
 fn run(drive: Drive) -> Tally {

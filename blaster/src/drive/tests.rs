@@ -65,35 +65,14 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
 /// A thread's plan: closed, two connections of eight requests in flight.
 fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
     let targets = targets(places);
-    Drive {
-        workload: Arc::clone(workload),
-        names: Names::new(workload),
-        seed: 1,
-        thread: 0,
-        threads: 1,
-        first_connection: (0, 2),
-        ring: Arc::new(Ring::new(&targets)),
-        targets,
-        speech,
-        cpu: None,
-        receive_apart: None,
-        pace: Pace::Closed { connections: 2, depth: 8 },
-        timeout: PATIENCE,
-        late_limit: Duration::from_millis(1),
-        churn_requests: None,
-        verify: false,
-        fill_on_miss: false,
-        gso: false,
-        spin: false,
-        mode: Mode::Traffic,
-        pulses: None,
-        signs: Arc::default(),
-        until: Until {
-            stop: Arc::default(),
-            deadline: Some(Instant::now() + DEADLINE),
-            requests: Some(3000),
-        },
-    }
+    let until = Until {
+        stop: Arc::default(),
+        deadline: Some(Instant::now() + DEADLINE),
+        requests: Some(3000),
+    };
+    let pace = Pace::Closed { connections: 2, depth: 8 };
+    let drive = Drive::new(Arc::clone(workload), targets, speech, pace);
+    Drive { timeout: PATIENCE, until, ..drive }
 }
 
 /// Runs it, and merges what it handed over.
