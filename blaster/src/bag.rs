@@ -6,8 +6,8 @@
 //!
 //! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines
 //! of a thread share.
-//! Invariant: what is not sent waits, in its order; who fills a bag asks for its lengths, and
-//! bounds it by them.
+//! Invariant: what is not sent waits, in its order but for flows; who fills a bag asks for its
+//! lengths, and bounds it by them.
 
 use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
 
@@ -23,6 +23,10 @@ pub struct Bag {
     peers: Vec<Peer>,
     /// Datagrams sent.
     done: usize,
+    /// Those of one flow are sent together, for a run ends where the flow changes.
+    by_flow: bool,
+    /// There is more than one flow.
+    is_mixed: bool,
 }
 
 /// Where a datagram's bytes lie.
@@ -30,11 +34,19 @@ pub struct Bag {
 struct Outgoing {
     start: usize,
     end: usize,
+    flow: u16,
     /// The index of its receiver in `peers`; none is the connected peer.
     to: Option<usize>,
 }
 
 impl Bag {
+    /// An empty bag. `by_flow`, those of one flow are sent together: it is worth while where runs
+    /// are one send.
+    #[must_use]
+    pub fn new(by_flow: bool) -> Bag {
+        Bag { by_flow, ..Bag::default() }
+    }
+
     /// Room to send bags by. With `runs` equally long datagrams to one peer are one send.
     #[must_use]
     pub fn outbox(runs: bool) -> Outbox {
@@ -44,13 +56,14 @@ impl Bag {
     /// Begins a datagram to the connected peer, or back `to` a sender. The caller appends its bytes
     /// to the vector returned, and calls `end`.
     #[inline]
-    pub fn begin(&mut self, to: Option<Peer>) -> &mut Vec<u8> {
+    pub fn begin(&mut self, to: Option<Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
             self.peers.push(to);
             self.peers.len() - 1
         });
         let start = self.bytes.len();
-        self.datagrams.push(Outgoing { start, end: start, to });
+        self.is_mixed |= self.datagrams.last().is_some_and(|last| last.flow != flow);
+        self.datagrams.push(Outgoing { start, end: start, flow, to });
         &mut self.bytes
     }
 
@@ -95,7 +108,7 @@ impl Bag {
         self.bytes.clear();
         self.datagrams.clear();
         self.peers.clear();
-        self.done = 0;
+        (self.done, self.is_mixed) = (0, false);
     }
 
     /// Sends what waits. What stands in the way of the rest, if anything does.
@@ -105,9 +118,16 @@ impl Bag {
         socket: &Datagrams,
         calls: &Calls,
     ) -> Option<Obstacle> {
+        if self.is_mixed && self.by_flow {
+            self.datagrams[self.done..].sort_unstable_by_key(|one| (one.flow, one.start));
+        }
         while self.done < self.datagrams.len() {
             let mut letters = outbox.open();
+            let mut flow = None;
             for datagram in &self.datagrams[self.done..] {
+                if flow.replace(datagram.flow).is_some_and(|flow| flow != datagram.flow) {
+                    letters.begin_run();
+                }
                 let to = datagram.to.and_then(|to| self.peers.get(to));
                 if !letters.add(to, b"", [&self.bytes[datagram.start..datagram.end]]) {
                     break;
@@ -127,7 +147,8 @@ impl Bag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::{Inbox, SLOT_BYTES_MAX, Sizes};
+    use net::{Inbox, SLOT_BYTES_MAX, Sizes, bind_columns};
+    use protocol::udp::Header;
 
     #[test]
     fn what_is_taken_back_is_not_sent_and_the_rest_is_in_its_order() {
@@ -138,7 +159,7 @@ mod tests {
         let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
         let mut expected = Vec::new();
         for number in 0..1000_u16 {
-            bag.begin(None).extend_from_slice(&number.to_be_bytes());
+            bag.begin(None, 0).extend_from_slice(&number.to_be_bytes());
             assert_eq!(bag.end(), 2);
             if number % 3 == 0 {
                 bag.take_back();
@@ -153,12 +174,12 @@ mod tests {
         while server.receive(&mut inbox, &calls).datagrams > 0 {
             for datagram in inbox.datagrams() {
                 came.push(datagram.bytes.to_vec());
-                bag.begin(Some(*datagram.peer)).extend_from_slice(datagram.bytes);
+                bag.begin(Some(*datagram.peer), 0).extend_from_slice(datagram.bytes);
                 bag.end();
             }
         }
         assert_eq!(came, expected);
-        bag.begin(None).extend_from_slice(&[0; 70_000]);
+        bag.begin(None, 0).extend_from_slice(&[0; 70_000]);
         bag.end();
         assert_eq!(bag.post(&mut outbox, &server, &calls), Some(Obstacle::TooLong));
         came.clear();
@@ -166,5 +187,39 @@ mod tests {
             came.extend(inbox.datagrams().map(|datagram| datagram.bytes.to_vec()));
         }
         assert_eq!(came, expected);
+    }
+
+    #[test]
+    fn those_of_one_flow_are_sent_together_and_a_burst_ends_where_the_flow_changes() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let columns = bind_columns(any, 3, Sizes::default()).unwrap();
+        let client = Datagrams::connect(columns[0].address().unwrap(), Sizes::default()).unwrap();
+        let (calls, mut inbox) = (Calls::default(), Inbox::new(1, SLOT_BYTES_MAX));
+        // Whether they are sent by flow, and how many datagrams a column's first burst has.
+        for (by_flow, first) in [(true, 20), (false, 1)] {
+            let (mut bag, mut outbox) = (Bag::new(by_flow), Bag::outbox(true));
+            for number in 0..60_u16 {
+                let flow = number % 3 + 1;
+                let header = Header::request(number, flow).bytes();
+                bag.begin(None, flow).extend_from_slice(&header);
+                bag.end();
+            }
+            assert_eq!(bag.post(&mut outbox, &client, &calls), None);
+            for (column, socket) in (0..).zip(&columns) {
+                let mut came = Vec::new();
+                while socket.receive(&mut inbox, &calls).datagrams > 0 {
+                    let burst: Vec<Header> = inbox
+                        .datagrams()
+                        .filter_map(|one| Header::read(one.bytes))
+                        .map(|(header, _)| header)
+                        .collect();
+                    assert!(!came.is_empty() || burst.len() == first, "{burst:?}");
+                    came.extend(burst);
+                }
+                let expected: Vec<Header> =
+                    (0..20).map(|nth| Header::request(nth * 3 + column, column + 1)).collect();
+                assert_eq!(came, expected);
+            }
+        }
     }
 }

@@ -31,6 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::measure::Tally;
+use crate::steer::Steering;
 use crate::target::{Place, Ring, Target};
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
@@ -86,6 +87,8 @@ pub struct Drive {
     pub fill_on_miss: bool,
     /// UDP: hand equally long requests over as one.
     pub gso: bool,
+    /// UDP: which of a server's columns has each request.
+    pub steering: Steering,
     /// Looks for answers without sleeping, where it receives itself: a server need not wake it.
     pub spin: bool,
     /// Traffic, or filling the cache.
@@ -276,6 +279,7 @@ impl Drive {
             verify: false,
             fill_on_miss: false,
             gso: false,
+            steering: Steering::default(),
             spin: false,
             mode: Mode::Traffic,
             pulses: None,
@@ -334,6 +338,9 @@ impl Drive {
             return Err(DriveError::Plan(
                 "fewer keys than connections, and each is to have its own",
             ));
+        }
+        if usize::try_from(all).is_ok_and(|all| all < self.steering.ports()) {
+            return Err(DriveError::Plan("fewer connections than columns, each with its port"));
         }
         if self.timeout.is_zero() {
             return Err(DriveError::Plan("a timeout of nothing"));

@@ -24,6 +24,7 @@ pub mod run;
 pub mod search;
 pub mod simulate;
 pub mod size;
+pub mod steer;
 pub mod target;
 pub mod wire;
 mod words;

@@ -14,7 +14,6 @@ use std::io;
 use std::sync::Arc;
 
 use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sent, Sizes, Stream};
-use protocol::flow;
 use protocol::udp::{self, Header};
 
 use crate::bag::Bag;
@@ -116,14 +115,14 @@ pub enum Outward {
 }
 
 impl Outward {
-    /// The sending half of a socket.
+    /// The sending half of a socket. With `gso` datagrams of one flow are sent together.
     #[must_use]
-    pub fn new(socket: &Socket) -> Outward {
+    pub fn new(socket: &Socket, gso: bool) -> Outward {
         match socket {
             Socket::Stream(stream) => {
                 Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
             }
-            Socket::Udp(socket) => Outward::Udp { socket: Arc::clone(socket), bag: Bag::default() },
+            Socket::Udp(socket) => Outward::Udp { socket: Arc::clone(socket), bag: Bag::new(gso) },
         }
     }
 
@@ -139,14 +138,15 @@ impl Outward {
         }
     }
 
-    /// Begins request `number`, whose bytes are to be appended to what is returned.
+    /// Begins request `number`, whose bytes are to be appended to what is returned. Over UDP its
+    /// flow names the column that is to have it.
     #[inline(always)]
-    pub fn begin(&mut self, number: u16) -> &mut Vec<u8> {
+    pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
             Outward::Stream { bytes, .. } => bytes,
             Outward::Udp { bag, .. } => {
-                let bytes = bag.begin(None);
-                bytes.extend_from_slice(&Header::request(number, flow::ANY).bytes());
+                let bytes = bag.begin(None, flow);
+                bytes.extend_from_slice(&Header::request(number, flow).bytes());
                 bytes
             }
         }

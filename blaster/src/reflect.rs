@@ -15,13 +15,12 @@ mod serve;
 mod tests;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns};
+use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
 use crate::flags::{cpus, number, or, time};
 use crate::target::Place;
@@ -70,6 +69,10 @@ pub struct Plan {
     /// UDP: each value of a multiget in a reply of its own, as memcached
     #[arg(long = "apart")]
     pub is_apart: bool,
+    /// UDP: a port for each thread, PORT to PORT + threads - 1; else one for all, where a request's
+    /// flow names its thread
+    #[arg(long = "port-per-thread")]
+    pub has_ports: bool,
 }
 
 /// What a server has done so far.
@@ -85,9 +88,30 @@ pub struct Counts {
     pub reordered: AtomicU64,
     /// Stalls that are over.
     pub stalls: AtomicU64,
+    /// UDP: datagrams that came, of each place by thread.
+    pub reached: Vec<Vec<AtomicU64>>,
+    /// UDP: datagrams whose flow names another thread than the one that they came to.
+    pub misrouted: AtomicU64,
 }
 
 impl Counts {
+    fn new(plan: &Plan, threads: usize) -> Counts {
+        let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
+        let reached = |_| (0..threads).map(|_| AtomicU64::new(0)).collect();
+        let reached = plan.places.iter().filter(is_udp).map(reached).collect();
+        Counts { reached, ..Counts::default() }
+    }
+
+    /// How many datagrams came to each thread, of each place of UDP.
+    #[must_use]
+    pub fn reached(&self) -> Vec<Vec<u64>> {
+        // Relaxed: statistics, as in `add`.
+        let counts = |place: &Vec<AtomicU64>| {
+            place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        };
+        self.reached.iter().map(counts).collect()
+    }
+
     /// Adds to one of the counts. Relaxed: a statistic; it orders nothing and pairs with nothing.
     fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
@@ -164,14 +188,14 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
     sockets.resize_with(threads, Sockets::default);
     let mut running = Running {
         addresses: Vec::new(),
-        counts: Arc::default(),
+        counts: Arc::new(Counts::new(plan, threads)),
         stop: Arc::default(),
         bells: Vec::new(),
         threads: Vec::new(),
         unix: Vec::new(),
     };
     for place in &plan.places {
-        let at = listen(place, &mut sockets, &mut running.unix)?;
+        let at = listen(place, plan.has_ports, &mut sockets, &mut running.unix)?;
         running.addresses.push(at);
     }
     let plan =
@@ -187,7 +211,7 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
             if let Some(cpu) = cpu {
                 net::pin_thread(cpu)?;
             }
-            serve::run(&plan, sockets, &counts, &stop, &bell)
+            serve::run((&plan, thread), sockets, &counts, &stop, &bell)
         })?);
     }
     Ok(running)
@@ -196,6 +220,7 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
 /// A socket for each thread; where that cannot be, one for all.
 fn listen(
     place: &Place,
+    has_ports: bool,
     sockets: &mut [Sockets],
     unix: &mut Vec<Arc<Listener>>,
 ) -> io::Result<Place> {
@@ -215,14 +240,13 @@ fn listen(
         }
         Place::Udp(address) => {
             let columns = u16::try_from(sockets.len()).unwrap_or(u16::MAX);
-            let mut at: SocketAddr = *address;
-            for (own, socket) in
-                sockets.iter_mut().zip(bind_columns(at, columns, Sizes::default())?)
-            {
-                at = socket.address()?;
+            let bind = if has_ports { bind_ports } else { bind_columns };
+            let bound = bind(*address, columns, Sizes::default())?;
+            let first = bound.first().map_or(Ok(*address), Datagrams::address)?;
+            for (own, socket) in sockets.iter_mut().zip(bound) {
                 own.datagrams.push(socket);
             }
-            Ok(Place::Udp(at))
+            Ok(Place::Udp(first))
         }
     }
 }

@@ -181,7 +181,7 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
         return Err(RunError::Unverifiable);
     }
     let (agents, servers) = match plan.agents.is_empty() {
-        true => (None, Servers::find(&plan.targets, plan.family(), plan.speech)?),
+        true => (None, Servers::find(&plan.targets, plan.family(), plan.speech, plan.steered())?),
         false => {
             let (agents, servers) = Agents::gather(plan, &stop)?;
             (Some(agents), servers)

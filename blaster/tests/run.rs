@@ -83,6 +83,33 @@ fn an_open_loop_offers_what_was_asked_for() {
 }
 
 #[test]
+fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
+    let places = vec![Place::Udp("127.0.0.1:0".parse().unwrap())];
+    let plan = reflect::Plan { places, threads: 3, value_bytes: 64, ..Default::default() };
+    let running = reflect::serve(&plan).expect("a port");
+    let [Place::Udp(address)] = running.addresses() else { panic!("no UDP") };
+    let udp = format!("udp://{address}");
+    let words = format!("run -q --keys 1000 -n 3000 -t 2 -c 4 --schedule 1h+1x1h {PATIENCE}");
+    let (steered, out, err) = output(&format!("{words} --steer round-robin --columns 3"), &udp);
+    assert!(steered.status.success(), "{out}{err}");
+    let reached = running.counts().reached().concat();
+    // Two threads, both of keys filled and of requests; one more datagram asks for the version.
+    let (least, most) = (reached.iter().min().unwrap(), reached.iter().max().unwrap());
+    assert!(most - least <= 5 && reached.iter().sum::<u64>() >= 4000, "{reached:?}");
+    assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 0);
+    let (_tcp, tcp) = server();
+    for (flags, target, told) in [
+        ("--steer key --columns 3", tcp.as_str(), "over UDP only (udp://HOST:PORT)"),
+        ("--steer key", &udp, "does not say so over TCP"),
+        ("--steer ports --columns 65535", &udp, "65535 columns have no ports"),
+        ("--steer ports --columns 5", &udp, "fewer connections than columns"),
+    ] {
+        let (refused, out, err) = output(&format!("{words} {flags}"), target);
+        assert!(!refused.status.success() && err.contains(told), "{flags}: {out}{err}");
+    }
+}
+
+#[test]
 fn what_is_asserted_sets_the_exit_status() {
     let (_running, target) = server();
     let run = format!("run -q --no-populate --keys 1000 -n 500 --schedule 1h+1x1h {PATIENCE}");

@@ -71,6 +71,8 @@ pub(super) struct Options {
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
+    /// Answers on one line come in the order of its requests, unless datagrams overtake each other.
+    pub(super) has_order: bool,
 }
 
 /// The receiving half.

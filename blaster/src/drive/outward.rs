@@ -19,6 +19,7 @@ use super::pending::Cause;
 use super::score::Books;
 use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
 use crate::bag::Bag;
+use crate::steer::{Flows, Steering};
 use crate::target::{Ring, Target};
 use crate::wire::{Part, Writer};
 use crate::workload::{Ask, Names, Stream, Verb};
@@ -64,6 +65,11 @@ pub(super) struct Outward {
     source: Source,
     /// By which all lines' datagrams are sent.
     outbox: Outbox,
+    gso: bool,
+    steering: Steering,
+    flows: Flows,
+    /// The number of the first line to each target among those of all threads.
+    first_connection: u32,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
     /// Of each target.
@@ -145,6 +151,10 @@ impl Outward {
             names: drive.names.clone(),
             source,
             outbox: Bag::outbox(drive.gso),
+            gso: drive.gso,
+            steering: drive.steering.clone(),
+            flows: Flows::new(&drive.steering, drive.thread),
+            first_connection: drive.first_connection.0,
             churn_requests: drive.churn_requests,
             ask: Ask::new(),
             picks: Picks::new(),
@@ -223,8 +233,9 @@ impl Outward {
         let cause = Cause::Fill { token };
         let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s, number: 0 };
         let times = (now_ns, now_ns);
-        let sent = self.lines[line as usize].send(part, cause, 1, times, &mut self.writer);
-        let Some((sent, bytes)) = sent else {
+        let own = &mut self.lines[line as usize];
+        let flow = self.flows.next(own.target, key, &self.names, &mut self.key);
+        let Some((sent, bytes)) = own.send(part, flow, cause, 1, times, &mut self.writer) else {
             if token {
                 self.tokens.push((line, 1));
             }
@@ -402,7 +413,8 @@ impl Outward {
                 return Ok(false);
             }
         } else {
-            let target = self.place(self.ask.keys.first().copied().unwrap_or(0));
+            let first = self.ask.keys.first().copied().unwrap_or(0);
+            let target = self.place(first);
             let Some(line) = self.choose(target, hint) else { return Ok(false) };
             let part = Part {
                 verb,
@@ -412,7 +424,8 @@ impl Outward {
                 number: 0,
             };
             let at = &mut self.lines[line as usize];
-            let sent = at.send(part, cause, 1, times, &mut self.writer);
+            let flow = self.flows.next(target, first, &self.names, &mut self.key);
+            let sent = at.send(part, flow, cause, 1, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
             books.score.sent_bytes(bytes);
             hears.sent(line, &sent, &self.ask.keys, books);
@@ -448,15 +461,15 @@ impl Outward {
         }
         let has_all =
             split.iter().zip(&lines).all(|(keys, line)| keys.is_empty() || line.is_some());
-        for (keys, line) in split.iter().zip(&lines) {
-            let (true, Some(line)) = (has_all, *line) else { continue };
+        for (target, (keys, line)) in split.iter().zip(&lines).enumerate() {
+            let (true, Some(line), Some(first)) = (has_all, *line, keys.first()) else { continue };
             let (verb, value_bytes) = (self.ask.verb, self.ask.value_bytes);
             let part = Part { verb, keys, value_bytes, exptime_s: self.ask.exptime_s, number: 0 };
             let count = std::mem::replace(&mut parts, Ok(0)).unwrap_or(u16::MAX);
             let at = &mut self.lines[line as usize];
-            let Some((sent, bytes)) = at.send(part, cause, count, times, &mut self.writer) else {
-                return Err(self.too_large());
-            };
+            let flow = self.flows.next(target, *first, &self.names, &mut self.key);
+            let sent = at.send(part, flow, cause, count, times, &mut self.writer);
+            let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
             books.score.sent_bytes(bytes);
             hears.sent(line, &sent, keys, books);
             self.soil(line);

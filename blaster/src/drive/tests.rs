@@ -5,10 +5,12 @@
 
 use super::*;
 use crate::reflect::{self, Faults, Plan, Running};
+use crate::steer::{STEERS, Steer};
 use crate::target;
 use crate::wire::SPEECHES;
 use crate::workload::Verb;
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -229,6 +231,56 @@ fn datagrams_that_are_dropped_doubled_or_swapped_are_counted() {
         assert_eq!(seen, done, "{}", speech.name());
         assert_eq!((tally.udp.timeouts, get.timeouts, tally.broken), (done.0, done.0, 0));
     }
+}
+
+#[test]
+fn requests_come_to_the_columns_that_they_are_steered_to() {
+    // Few, so that columns have unequal shares.
+    let workload = workload(&[("keys", "7")]);
+    let columns = [NonZeroU16::new(3).unwrap()];
+    let names = Names::new(&workload);
+    let mut keys = [0_u64; 3];
+    for key in 0..workload.keys() {
+        let mut text = Vec::new();
+        names.key(key, &mut text);
+        keys[usize::from(protocol::flow::column(&text, columns[0]))] += 1;
+    }
+    let ways = STEERS.map(|(steer, _)| steer);
+    for (steer, gso, rate) in ways.iter().flat_map(|&steer| {
+        [(steer, false, None), (steer, true, None), (steer, true, Some(50_000.0))]
+    }) {
+        let what = format!("{steer:?}, gso {gso}, rate {rate:?}");
+        let has_ports = steer == Steer::Ports;
+        let running = server(&[udp()], Plan { threads: 3, has_ports, ..plan() });
+        let drive = drive(&workload, running.addresses(), Speech::Text);
+        let connections = 6;
+        let closed = Pace::Closed { connections, depth: 16 };
+        let open = |rate_per_s| Pace::Open { rate_per_s, connections, outstanding_max: 64 };
+        let steering = Steering::new(steer, &columns);
+        let (pace, first_connection) = (rate.map_or(closed, open), (0, connections));
+        let tally = ran(Drive { pace, first_connection, gso, steering, ..drive });
+        assert_all_hit(&tally, 3000, &what);
+        assert_eq!((tally.udp.lost, tally.udp.reordered), (0, 0), "{what}");
+        let counts = running.counts();
+        assert_eq!(counts.misrouted.load(Ordering::Relaxed), 0, "{what}");
+        let reached = counts.reached().concat();
+        assert_eq!(reached.iter().sum::<u64>(), 3000, "{what}");
+        for (reached, keys) in reached.iter().zip(keys) {
+            // Five standard deviations: keys are asked for evenly.
+            let share = keys as f64 / workload.keys() as f64;
+            let off = (*reached as f64 - 3000.0 * share).abs();
+            let most = 5.0 * (3000.0 * share * (1.0 - share)).sqrt();
+            match steer {
+                Steer::RoundRobin => assert_eq!(*reached, 1000, "{what}"),
+                Steer::Key => assert!(off < most, "{what}: {reached} of {share}"),
+                Steer::Ports => assert!(*reached > 0, "{what}"),
+            }
+        }
+    }
+    let running = server(&[udp()], Plan { threads: 3, has_ports: true, ..plan() });
+    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let refused = outcome(Drive { steering: Steering::new(Steer::Ports, &columns), ..drive });
+    assert!(refused.unwrap_err().to_string().contains("fewer connections than columns"));
 }
 
 /// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan: what was

@@ -136,6 +136,7 @@ pub(super) fn run(
         timeout_ns: u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX),
         verify: drive.verify,
         fill: drive.fill_on_miss,
+        has_order: !drive.steering.parts_connections(),
     };
     let lines = outward.lines();
     let inward = Inward::new(options, drive.names.clone(), lines).map_err(DriveError::System)?;

@@ -63,6 +63,18 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
     }
+    let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
+    let places = running.addresses().iter().filter(is_udp);
+    for (place, reached) in places.zip(running.counts().reached()) {
+        let Place::Udp(address) = place else { continue };
+        let reached: Vec<String> = reached.iter().map(u64::to_string).collect();
+        writeln!(out, "udp://{address}: datagrams by thread: {}", reached.join(" "))?;
+    }
+    // Relaxed: a statistic, as in `Counts::add`.
+    match running.counts().misrouted.load(Ordering::Relaxed) {
+        0 => {}
+        misrouted => writeln!(out, "{misrouted} came to another thread than their flow names")?,
+    }
     running.stop()
 }
 
@@ -76,14 +88,15 @@ mod tests {
     #[test]
     fn every_flag_does_what_it_says() {
         let words = "reflect 127.0.0.1:0 udp://127.0.0.1:0 unix:/tmp/x -t 2 --cpus 1,3 --delay 1ms \
-                     --value-bytes 9 --stall 1s,100ms --drop 3 --duplicate 4 --reorder 5 --apart";
+                     --value-bytes 9 --stall 1s,100ms --drop 3 --duplicate 4 --reorder 5 --apart \
+                     --port-per-thread";
         let Verb::Reflect(plan) = asked(words).unwrap() else { panic!("no plan") };
         assert_eq!((plan.places.len(), plan.threads, plan.value_bytes), (3, 2, 9));
         assert_eq!((plan.cpus, plan.delay), (vec![1, 3], Duration::from_millis(1)));
         let stall = (Duration::from_secs(1), Duration::from_millis(100));
         assert_eq!(plan.stall, Some(stall));
         let faults = Faults { drop_every: 3, duplicate_every: 4, reorder_every: 5 };
-        assert!(plan.faults == faults && plan.is_apart);
+        assert!(plan.faults == faults && plan.is_apart && plan.has_ports);
         let Verb::Reflect(plan) = asked("reflect 127.0.0.1:0").unwrap() else { panic!("no plan") };
         assert_eq!((plan.threads, plan.value_bytes, plan.faults), (1, 64, Faults::default()));
         assert!(plan.delay.is_zero() && plan.stall.is_none() && plan.cpus.is_empty());

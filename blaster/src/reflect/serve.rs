@@ -13,6 +13,7 @@ use net::{
     Sent, Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
+use protocol::flow;
 use protocol::udp::{self, Header};
 
 use super::answer::{Mirror, Value};
@@ -64,6 +65,8 @@ enum To {
 
 struct Thread<'a> {
     plan: &'a Plan,
+    /// From 0, as columns are counted.
+    number: usize,
     counts: &'a Counts,
     epoll: Epoll,
     calls: Calls,
@@ -90,7 +93,7 @@ struct Thread<'a> {
 
 /// Serves until `stop`.
 pub(super) fn run(
-    plan: &Plan,
+    (plan, number): (&Plan, usize),
     sockets: Sockets,
     counts: &Counts,
     stop: &AtomicBool,
@@ -109,6 +112,7 @@ pub(super) fn run(
     }
     let mut thread = Thread {
         plan,
+        number,
         counts,
         epoll,
         calls,
@@ -351,13 +355,21 @@ impl Thread<'_> {
         for _ in 0..BATCHES_MAX {
             let Some(own) = self.sockets.datagrams.get(socket) else { break };
             let received = own.receive(&mut inbox, &self.calls);
+            let mut misrouted = 0;
             for datagram in inbox.datagrams() {
                 let read = Header::read(datagram.bytes).filter(|(header, _)| header.is_part());
                 let Some((header, bytes)) = read else { continue };
+                misrouted += u64::from(self.is_misrouted(header.flow));
                 if !is_plain || !self.mirror_at_once(header, bytes, datagram.peer) {
                     self.mirror(socket, header, bytes, datagram.peer);
                 }
             }
+            if let Some(reached) =
+                self.counts.reached.get(socket).and_then(|of| of.get(self.number))
+            {
+                Counts::add(reached, received.datagrams as u64);
+            }
+            Counts::add(&self.counts.misrouted, misrouted);
             self.post(socket);
             if received.is_drained {
                 self.inbox = Some(inbox);
@@ -368,9 +380,16 @@ impl Thread<'_> {
         self.full_inboxes.push(socket as u64);
     }
 
+    /// True if a flow names a thread, and another one than this.
+    fn is_misrouted(&self, flow: u16) -> bool {
+        let threads = 1..=self.plan.threads;
+        let flow = usize::from(flow);
+        !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
+    }
+
     /// Answers in one datagram, written where it is sent from; false if it takes more.
     fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
-        let out = self.bag.begin(Some(*source));
+        let out = self.bag.begin(Some(*source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
         let start = out.len();
         out.extend_from_slice(&head.bytes());
@@ -445,7 +464,7 @@ impl Thread<'_> {
     /// Appends a message's datagrams to what is sent next.
     fn put(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
-            self.bag.begin(Some(source)).extend_from_slice(datagram);
+            self.bag.begin(Some(source), flow::ANY).extend_from_slice(datagram);
             self.bag.end();
         }
     }

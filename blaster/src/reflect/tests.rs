@@ -4,6 +4,8 @@
 
 use super::answer::{Mirror, Value};
 use super::*;
+use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX};
+use protocol::udp::Header;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -75,6 +77,31 @@ fn every_request_is_answered_wherever_it_is_cut() {
             assert_eq!(answers, count, "in pieces of {each}");
         }
     }
+}
+
+#[test]
+fn a_datagram_that_came_to_another_thread_than_its_flow_names_is_counted() {
+    let places = vec![Place::Udp("127.0.0.1:0".parse().unwrap())];
+    let running = serve(&Plan { places, threads: 2, ..Plan::default() }).unwrap();
+    let [Place::Udp(address)] = running.addresses() else { panic!("no UDP") };
+    let client = Datagrams::connect(*address, Sizes::default()).unwrap();
+    // The kernel steers a burst by its first datagram.
+    let (calls, mut outbox) = (Calls::default(), Outbox::new(4, 4, true));
+    let burst = [2, 1, 2, 1]
+        .map(|flow| [&Header::request(flow, flow).bytes()[..], b"version\r\n"].concat());
+    let mut letters = outbox.open();
+    assert!(burst.iter().all(|one| letters.add(None, b"", [&one[..]])));
+    assert_eq!(letters.post(&client, &calls).sent, 4);
+    let mut inbox = Inbox::new(4, SLOT_BYTES_MAX);
+    let (end, mut came) = (std::time::Instant::now() + DEADLINE, 0);
+    while came < 4 {
+        came += client.receive(&mut inbox, &calls).datagrams;
+        assert!(std::time::Instant::now() < end, "{came} answers");
+        std::thread::yield_now();
+    }
+    assert_eq!(running.counts().reached(), [[0, 4]]);
+    assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 2);
+    running.stop().unwrap();
 }
 
 #[test]

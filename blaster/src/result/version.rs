@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::num::NonZeroU16;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -47,6 +48,22 @@ pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
     };
     let answer = answer(target, question)?;
     Ok(Said { version: version(&answer), limit_bytes: limit_bytes(&answer) })
+}
+
+/// How many threads a server at a UDP port has, which it says over TCP at the same one; none if it
+/// says something else.
+///
+/// # Errors
+/// Nobody takes connections there.
+pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
+    let place = match &target.place {
+        Place::Udp(address) => Place::Tcp(*address),
+        other => other.clone(),
+    };
+    let answer = answer(&Target { place, ..target.clone() }, "stats settings\r\n")?;
+    let mut lines = answer.split("\r\n");
+    let threads = lines.find_map(|line| line.strip_prefix("STAT num_threads "));
+    Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
 /// What is answered to a question, `is_whole` or as much as came in time.
@@ -223,6 +240,30 @@ mod tests {
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();
         assert_eq!(ask(&target, false).unwrap_err().kind(), io::ErrorKind::TimedOut);
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_server_at_a_udp_port_says_over_tcp_how_many_threads_it_has() {
+        let rows = [
+            (&b"STAT maxbytes 1\r\nSTAT num_threads 4\r\nSTAT x y\r\nEND\r\n"[..], Some(4)),
+            (b"STAT num_threads_per_udp 4\r\nSTAT num_threads 0\r\nEND\r\n", None),
+            (b"ERROR\r\n", None),
+        ];
+        for (answer, threads) in rows {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let name = format!("udp://{}", listener.local_addr().unwrap());
+            let server = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut question = [0; 16];
+                stream.read_exact(&mut question).unwrap();
+                stream.write_all(answer).unwrap();
+                question
+            });
+            let target = parse(&name, Family::Any).unwrap();
+            assert_eq!(super::threads(&target).unwrap().map(NonZeroU16::get), threads);
+            assert_eq!(&server.join().unwrap(), b"stats settings\r\n");
+            assert!(super::threads(&target).is_err());
+        }
     }
 
     #[test]

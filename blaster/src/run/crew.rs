@@ -13,11 +13,13 @@ use super::{Plan, RunError};
 use crate::drive::pulse::Sight;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
+use crate::steer::Steer;
 use crate::target::Family;
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -42,6 +44,8 @@ pub(crate) struct Task {
     pub(crate) churn_requests: Option<u64>,
     pub(crate) verify: bool,
     pub(crate) gso: bool,
+    /// How requests over UDP are steered, and to how many columns if that was said.
+    pub(crate) steered: Option<(Steer, Option<NonZeroU16>)>,
     pub(crate) spin: bool,
     pub(crate) late: Duration,
     pub(crate) requests: Option<u64>,
@@ -64,6 +68,7 @@ impl Task {
             churn_requests: plan.churn_requests,
             verify: plan.verify,
             gso: plan.gso,
+            steered: plan.steered(),
             spin: plan.spin,
             late: plan.late,
             requests: plan.requests,

@@ -8,6 +8,7 @@ use crate::flags::{Given, NUMBERS, cpus, number, or, time};
 use crate::measure::objective::Objective;
 use crate::measure::schedule::Schedule;
 use crate::search::{Aim, GOALS_MAX};
+use crate::steer::{STEERS, Steer};
 use crate::target::{Family, TARGETS_MAX};
 use crate::wire::{SPEECHES, Speech};
 use crate::words::{meant, written_out};
@@ -15,6 +16,7 @@ use crate::workload::settings::{self, SETTINGS, Setting};
 use crate::workload::{VERBS, Verb, Workload, help, presets};
 use clap::Arg;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -121,6 +123,16 @@ unequally"
     /// Send UDP requests in bursts (UDP_SEGMENT)
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
+    /// Which column of a server has a request over UDP: one after the other, or its key's, by two
+    /// bytes of the UDP header; or each connection's, by its port: PORT to PORT + columns - 1
+    #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
+    #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
+        .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
+    pub steer: Option<Steer>,
+    /// Columns of each server to steer to, if it does not say over TCP how many threads it has
+    #[arg(long, help_heading = DRIVEN, value_name = "N", requires = "steer")]
+    #[arg(value_parser = number(NonZeroU16::MIN..=NonZeroU16::MAX))]
+    pub columns: Option<NonZeroU16>,
     /// Look for answers without sleeping: the server then does not pay for waking kvblaster, as it
     /// does not where that is on another machine
     #[arg(long, help_heading = DRIVEN, conflicts_with = "receive_cpus")]
@@ -376,6 +388,11 @@ impl Plan {
         Ok(())
     }
 
+    /// How requests over UDP are steered, and to how many columns if that was said.
+    pub(crate) fn steered(&self) -> Option<(Steer, Option<NonZeroU16>)> {
+        self.steer.map(|steer| (steer, self.columns))
+    }
+
     /// Which addresses of a name are wanted.
     #[must_use]
     pub fn family(&self) -> Family {
@@ -468,6 +485,10 @@ mod tests {
         assert_eq!((plan.depth, plan.timeout.as_millis(), plan.churn_requests), (3, 20, Some(5)));
         assert_eq!((plan.schedule.reports, plan.requests, plan.gso), (2, Some(9), true));
         assert_eq!((plan.family(), planned("a -w etc -r own").asks_evenly()), (Family::V6, false));
+        let steered = |words: &str| planned(words).steered();
+        let columns = NonZeroU16::new(4);
+        assert_eq!(steered("a --steer key --columns 4"), Some((Steer::Key, columns)));
+        assert_eq!((steered("a --steer ports"), steered("a")), (Some((Steer::Ports, None)), None));
         assert!(plan.quiet && !plan.json && plan.capacity.is_none() && plan.populate);
         let plan = planned("a --late 2ms -a p99<1ms -a hit>90% --server-pid 4,5 -o dir --json");
         assert_eq!((plan.late.as_millis(), plan.asserts.len()), (2, 2));
@@ -524,6 +545,9 @@ mod tests {
             ("a -t", "'--threads <N>'"),
             ("a --schedule soon", "--schedule"),
             ("a --warm 10s --mix set", "--warm"),
+            ("a --steer keys", "a similar value exists: 'key'"),
+            ("a --columns 3", "--steer <HOW>"),
+            ("a --steer key --columns 0", "--columns: a number from 1 to 65535"),
         ];
         refused("run", &rows);
         let rows = [("a -r 3", "'-r'"), ("a -a p99<1ms", "'-a'"), ("a -O p99", "--objective: ")];

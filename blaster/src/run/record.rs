@@ -47,6 +47,12 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     if let Some(requests) = plan.churn_requests {
         manifest.set("churn", requests);
     }
+    if let Some(steer) = plan.steer {
+        manifest.set("steer", steer.name());
+    }
+    if let Some(columns) = plan.columns {
+        manifest.set("columns", columns);
+    }
     if let Some(requests) = plan.requests {
         manifest.set("requests", requests);
     }

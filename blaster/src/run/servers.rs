@@ -4,10 +4,12 @@
 //! to do about it: nothing listens, or the protocol is another.
 
 use crate::result::version::{self, Said};
+use crate::steer::{Steer, Steering};
 use crate::target::{self, Family, Place, Ring, Target, TargetError};
 use crate::wire::Speech;
 use crate::words::size;
 use std::io;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
@@ -24,6 +26,8 @@ pub(crate) struct Servers {
     pub(crate) speech: Speech,
     /// What each says of itself.
     pub(crate) said: Vec<Said>,
+    /// Which of their columns has a request.
+    pub(crate) steering: Steering,
 }
 
 /// Why servers cannot be driven.
@@ -41,6 +45,15 @@ pub enum ServersError {
     /// The protocol has no datagrams.
     #[error("{0}: UDP speaks memcached's protocols, not resp")]
     NoDatagrams(String),
+    /// There is nothing to steer.
+    #[error("{0}: --steer: requests are steered over UDP only (udp://HOST:PORT)")]
+    NotSteered(String),
+    /// How many columns it has is not known.
+    #[error("{0}: how many columns has it? It does not say so over TCP ({1}): give --columns")]
+    NoColumns(String, String),
+    /// Its columns have more ports than there are.
+    #[error("{0}: --steer ports: {1} columns have no ports from that one on")]
+    NoPorts(String, u16),
 }
 
 impl Servers {
@@ -52,6 +65,7 @@ impl Servers {
         names: &[String],
         family: Family,
         asked: Option<Speech>,
+        steer: Option<(Steer, Option<NonZeroU16>)>,
     ) -> Result<Servers, ServersError> {
         let parse = |text: &String| target::parse(text, family);
         let targets: Vec<Target> = names.iter().map(parse).collect::<Result<_, _>>()?;
@@ -61,12 +75,17 @@ impl Servers {
         };
         let said =
             targets.iter().zip(ask(&targets, speech)).map(named).collect::<Result<_, _>>()?;
-        Ok(Servers::known(targets, said, speech))
+        let steering = match steer {
+            Some((how, columns)) => steering(&targets, how, columns)?,
+            None => Steering::default(),
+        };
+        Ok(Servers { steering, ..Servers::known(targets, said, speech) })
     }
 
     /// Those that somebody else has found.
     pub(crate) fn known(targets: Vec<Target>, said: Vec<Said>, speech: Speech) -> Servers {
-        Servers { ring: Arc::new(Ring::new(&targets)), targets: targets.into(), speech, said }
+        let ring = Arc::new(Ring::new(&targets));
+        Servers { ring, targets: targets.into(), speech, said, steering: Steering::default() }
     }
 
     /// The first that may not hold its share of `bytes`, in words.
@@ -121,6 +140,33 @@ impl Servers {
         let names = names.join(", ");
         if more > 0 { format!("{names} and {more} more") } else { names }
     }
+}
+
+/// Steers to as many columns as were asked for, or as each server says it has.
+fn steering(
+    targets: &[Target],
+    how: Steer,
+    asked: Option<NonZeroU16>,
+) -> Result<Steering, ServersError> {
+    let columns = |target: &Target| {
+        let name = || target.name.clone();
+        let Place::Udp(address) = target.place else {
+            return Err(ServersError::NotSteered(name()));
+        };
+        let said = || match version::threads(target) {
+            Ok(Some(columns)) => Ok(columns),
+            Ok(None) => Err(ServersError::NoColumns(name(), "no num_threads".to_owned())),
+            Err(error) => Err(ServersError::NoColumns(name(), error.to_string())),
+        };
+        let columns = asked.map_or_else(said, Ok)?;
+        let has_ports = address.port().checked_add(columns.get() - 1).is_some();
+        match how == Steer::Ports && !has_ports {
+            true => Err(ServersError::NoPorts(name(), columns.get())),
+            false => Ok(columns),
+        }
+    };
+    let columns: Vec<NonZeroU16> = targets.iter().map(columns).collect::<Result<_, _>>()?;
+    Ok(Steering::new(how, &columns))
 }
 
 /// The one protocol of all.

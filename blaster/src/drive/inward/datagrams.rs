@@ -296,6 +296,9 @@ impl Inward {
 
     /// A request was answered: after a later one?
     fn order(&mut self, line: u32, number: u16, books: &mut Books) {
+        if !self.options.has_order {
+            return;
+        }
         let own = &mut self.lines[line as usize];
         // Numbers go round: later is less than half the way ahead.
         let ahead = number.wrapping_sub(own.newest);

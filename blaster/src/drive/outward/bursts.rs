@@ -63,7 +63,8 @@ impl Outward {
             let Some((verb, key)) = stream.pick() else { break };
             let (value_bytes, exptime_s) = if verb.writes() { stream.sizes(key) } else { (0, 0) };
             let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
-            self.writer.write(&part, out.begin(number));
+            let flow = self.flows.next(0, key, &self.names, &mut self.key);
+            self.writer.write(&part, out.begin(number, flow));
             if !out.end() {
                 return Err(DriveError::TooLarge { value_bytes, keys: 1 });
             }

@@ -98,6 +98,7 @@ impl OutLine {
     pub(super) fn send(
         &mut self,
         part: Part<'_>,
+        flow: u16,
         cause: Cause,
         parts: u16,
         (intended_ns, sent_ns): (u64, u64),
@@ -108,7 +109,7 @@ impl OutLine {
         let number = u16::from_be_bytes([high, low]);
         let part = Part { number, ..part };
         let before = out.total_bytes();
-        writer.write(&part, out.begin(number));
+        writer.write(&part, out.begin(number, flow));
         if !out.end() {
             return None;
         }
@@ -197,7 +198,9 @@ impl Outward {
     ) -> io::Result<()> {
         let own = &mut self.lines[line as usize];
         (own.is_full, own.is_leaving, own.sent, own.next) = (false, false, 0, 0);
-        let socket = match Socket::open(&self.targets[own.target].place) {
+        let number = self.first_connection + line % u32::try_from(self.lines_each).unwrap_or(1);
+        let place = self.steering.place(own.target, &self.targets[own.target].place, number);
+        let socket = match Socket::open(&place) {
             Ok(socket) => socket,
             Err(error) => {
                 own.fall(now_ns);
@@ -218,7 +221,7 @@ impl Outward {
     fn up(&mut self, line: u32, socket: Socket, books: &mut Books, hears: &mut impl Listen) {
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
-        own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket));
+        own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
         books.score.connected();
         hears.opened(line, socket, books);
     }

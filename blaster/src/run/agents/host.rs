@@ -193,7 +193,7 @@ impl Agent<'_> {
         if let Some((theirs, _)) = theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
             return Err(format!("not the controller's file: {}", theirs.trim_start_matches("# ")));
         }
-        let servers = Servers::find(&task.targets, task.family, task.speech);
+        let servers = Servers::find(&task.targets, task.family, task.speech, task.steered);
         let servers = servers.map_err(|error| error.to_string())?;
         let found = Found {
             targets: servers.targets.to_vec(),

@@ -117,6 +117,7 @@ impl Threads {
             verify: task.verify,
             fill_on_miss: ground.workload.cache_aside(),
             gso: task.gso,
+            steering: ground.servers.steering.clone(),
             spin: task.spin,
             late_limit: task.late,
             mode,

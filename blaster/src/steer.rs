@@ -1,0 +1,195 @@
+//! Steering: which of a server's columns a request over UDP is for.
+//!
+//! ```text
+//! round-robin   each request to the next column          two bytes of its header name the column
+//! key           each to the column that its key belongs to                    the same two bytes
+//! ports         each connection to the next column       its port is the first and the column
+//! ```
+//!
+//! Where: between the draw of a request, or the opening of a connection, and what is sent.
+//! Invariant: a column that is named exists; whoever is asked for no column sends what clients that
+//! know of none send. A multiget goes whole to the column of its first key: any column can answer
+//! for all, and in as many parts as columns it would be as many requests.
+//! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
+//! hash keys), and 5.2.2 (round robin over flows).
+
+use crate::target::Place;
+use crate::workload::Names;
+use protocol::flow;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+/// How a column is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Steer {
+    /// By request, in turn.
+    RoundRobin,
+    /// By the first key.
+    Key,
+    /// By connection, in turn.
+    Ports,
+}
+
+/// All, as they are named.
+pub const STEERS: [(Steer, &str); 3] =
+    [(Steer::RoundRobin, "round-robin"), (Steer::Key, "key"), (Steer::Ports, "ports")];
+
+impl Steer {
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        STEERS.iter().find(|(steer, _)| *steer == self).map_or("", |(_, name)| name)
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Steer> {
+        STEERS.iter().find(|(_, own)| *own == name).map(|(steer, _)| *steer)
+    }
+}
+
+/// How requests to each target are steered; none are, if it is at rest.
+#[derive(Clone, Debug, Default)]
+pub struct Steering {
+    how: Option<Steer>,
+    /// Of each target.
+    columns: Arc<[NonZeroU16]>,
+}
+
+impl Steering {
+    /// Steers to so many columns of each target.
+    #[must_use]
+    pub fn new(how: Steer, columns: &[NonZeroU16]) -> Steering {
+        Steering { how: Some(how), columns: columns.into() }
+    }
+
+    /// True if requests on one connection go to several columns, so that their answers have no
+    /// order.
+    #[must_use]
+    pub fn parts_connections(&self) -> bool {
+        matches!(self.how, Some(Steer::RoundRobin | Steer::Key))
+            && self.columns.iter().any(|columns| columns.get() > 1)
+    }
+
+    /// The columns that need a connection each.
+    pub(crate) fn ports(&self) -> usize {
+        let most = self.columns.iter().map(|columns| usize::from(columns.get())).max();
+        most.filter(|_| self.how == Some(Steer::Ports)).unwrap_or(0)
+    }
+
+    /// Where connection `number` of all to a target goes: to the port of its column, which the
+    /// target has.
+    #[must_use]
+    pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
+        let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
+            (self.how, place, self.columns.get(target))
+        else {
+            return place.clone();
+        };
+        let column = number % u32::from(columns.get());
+        let mut address = *address;
+        address.set_port(address.port().saturating_add(u16::try_from(column).unwrap_or(0)));
+        Place::Udp(address)
+    }
+}
+
+/// The flows of one thread's requests.
+#[derive(Debug)]
+pub(crate) struct Flows {
+    steering: Steering,
+    /// Of each target: the column whose turn it is.
+    turns: Vec<u16>,
+}
+
+impl Flows {
+    /// Threads begin with one column after the other.
+    pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
+        let first =
+            |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
+        Flows { turns: steering.columns.iter().map(first).collect(), steering: steering.clone() }
+    }
+
+    /// The flow of the next request to a target, whose first key this is; `text` is memory for the
+    /// key.
+    #[inline]
+    pub(crate) fn next(
+        &mut self,
+        target: usize,
+        key: u64,
+        names: &Names,
+        text: &mut Vec<u8>,
+    ) -> u16 {
+        let (Some(how), Some(columns)) = (self.steering.how, self.steering.columns.get(target))
+        else {
+            return flow::ANY;
+        };
+        match how {
+            Steer::Ports => flow::ANY,
+            Steer::RoundRobin => {
+                let turn = &mut self.turns[target];
+                let flow = flow::to_column(*turn);
+                *turn = if *turn + 1 < columns.get() { *turn + 1 } else { 0 };
+                flow
+            }
+            Steer::Key => {
+                text.clear();
+                names.key(key, text);
+                flow::to_column(flow::column(text, *columns))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn each_way_names_the_columns_that_there_are() {
+        let names = Names::new(&Arc::new(Workload::preset("uniform").unwrap()));
+        let columns = [3, 1].map(|columns| NonZeroU16::new(columns).unwrap());
+        let flows = |how: Option<Steer>, target| {
+            let steering = how.map_or(Steering::default(), |how| Steering::new(how, &columns));
+            let (mut flows, mut text) = (Flows::new(&steering, 4), Vec::new());
+            let flows: Vec<u16> =
+                (0..7).map(|key| flows.next(target, key, &names, &mut text)).collect();
+            (flows, steering)
+        };
+        for how in [None, Some(Steer::Ports)] {
+            let (flows, steering) = flows(how, 0);
+            assert_eq!(flows, [0; 7]);
+            assert!(!steering.parts_connections());
+        }
+        let (flows_of_all, steering) = flows(Some(Steer::RoundRobin), 0);
+        assert_eq!(flows_of_all, [2, 3, 1, 2, 3, 1, 2]);
+        assert!(steering.parts_connections() && steering.ports() == 0);
+        assert_eq!(flows(Some(Steer::RoundRobin), 1).0, [1; 7]);
+        let by_key: Vec<u16> = (0..7)
+            .map(|key| {
+                let mut text = Vec::new();
+                names.key(key, &mut text);
+                flow::column(&text, columns[0]) + 1
+            })
+            .collect();
+        assert_eq!(flows(Some(Steer::Key), 0).0, by_key);
+        assert!((1..=3).all(|flow| by_key.contains(&flow)), "{by_key:?}");
+    }
+
+    #[test]
+    fn a_connection_goes_to_the_port_of_its_column() {
+        let columns = [3, 2].map(|columns| NonZeroU16::new(columns).unwrap());
+        let udp = |port| Place::Udp(([127, 0, 0, 1], port).into());
+        let steering = Steering::new(Steer::Ports, &columns);
+        let ports: Vec<Place> = (0..4).map(|nth| steering.place(0, &udp(700), nth)).collect();
+        assert_eq!(ports, [700, 701, 702, 700].map(udp));
+        assert_eq!((steering.place(1, &udp(9), 3), steering.ports()), (udp(10), 3));
+        let tcp = Place::Tcp(([127, 0, 0, 1], 700).into());
+        assert_eq!(steering.place(0, &tcp, 1), tcp);
+        let by_flow = Steering::new(Steer::RoundRobin, &columns);
+        assert_eq!(by_flow.place(0, &udp(700), 1), udp(700));
+        assert!(STEERS.iter().all(|(steer, name)| Steer::named(name) == Some(*steer)));
+        assert!(STEERS.iter().all(|(steer, name)| steer.name() == *name));
+    }
+}
