@@ -13,7 +13,7 @@ use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
-use crate::request::{Get, Request, Store};
+use crate::request::{Get, Meta, Request};
 use crate::step::{Step, with_value};
 use crate::text::quick;
 
@@ -29,30 +29,6 @@ pub enum Speak {
     Ascii,
     /// Binary only.
     Binary,
-}
-
-/// A plain request of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only<'a> {
-    /// `get`, or a GET of the binary protocol.
-    Get(Get<'a>),
-    /// `mg` of this key, of 1 to 250 bytes, with flag `v`.
-    MetaValue(&'a [u8]),
-    /// `set` with its value.
-    Set(Store<'a>),
-}
-
-impl<'a> Only<'a> {
-    /// The key.
-    #[inline(always)]
-    #[must_use]
-    pub fn key(&self) -> &'a [u8] {
-        match self {
-            Only::Get(get) => get.key,
-            Only::MetaValue(key) => key,
-            Only::Set(store) => store.key,
-        }
-    }
 }
 
 /// A connection's parser state.
@@ -113,22 +89,29 @@ impl Session {
         }
     }
 
-    /// A plain request of one key that is all of `input`, as `next` would yield it. `None`: ask
-    /// `next`.
+    /// A plain request of one key that is all of `input`, as `next` would yield it: `get`, `mg`
+    /// with flag `v`, `set` with its value. `None`: ask `next`.
     #[inline(always)]
     #[must_use]
-    pub fn only<'a>(&self, input: &'a [u8]) -> Option<Only<'a>> {
+    pub fn only<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
         match self.state {
             State::Line => quick::only_get(input)
-                .map(Only::Get)
-                .or_else(|| quick::only_meta_get(input).map(Only::MetaValue))
-                .or_else(|| quick::only_set(input).map(Only::Set)),
+                .map(Request::Get)
+                .or_else(|| Some(Request::Meta(Meta::value_of(quick::only_meta_get(input)?))))
+                .or_else(|| quick::only_set(input).map(Request::Store)),
             State::Frame => {
                 let (get, used) = quick_frame(input)?;
-                (used == input.len()).then_some(Only::Get(get))
+                (used == input.len()).then_some(Request::Get(get))
             }
             _ => None,
         }
+    }
+
+    /// Is an answer due that needs no more input? `next` yields it.
+    #[inline]
+    #[must_use]
+    pub fn owes_answer(&self) -> bool {
+        matches!(self.state, State::Value { bytes: 0, .. })
     }
 
     /// Refuses a `Body`: after its `header_bytes` are consumed by the caller, the next `bytes`

@@ -9,6 +9,7 @@
 mod accept;
 mod connections;
 mod timers;
+mod turns;
 
 use std::mem;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use net::{Calls, Epoll, Interest, SecondTimer, Timeout, Waker};
 use protocol::Refusal;
 
 use crate::ahead::PopulatorHandle;
-use crate::connection::{ColumnState, Next, Received};
+use crate::connection::StreamState;
 use crate::execute::Context;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::ColumnListener;
+use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
 pub(crate) use timers::{Timers, coarse_now};
@@ -37,7 +39,8 @@ const TOKEN_TIMER: u64 = u64::MAX;
 pub(crate) struct Column {
     /// The column's index among the server's columns.
     number: usize,
-    state: ColumnState,
+    turn: TurnState,
+    streams: StreamState,
     /// The buffers that turns receive into. All but the first are allocated when several
     /// connections are ready in one loop for the first time.
     buffers: [Vec<u8>; TURNS_AHEAD],
@@ -55,7 +58,7 @@ pub(crate) struct Column {
     /// when the last loop began to have some of them ask again.
     awaiting_room: Vec<u64>,
     awaiting_room_before: usize,
-    /// The next search for stalled connections begins no earlier, by `ColumnState::served_ms`.
+    /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
     relief_due_ms: u64,
     timers: Timers,
     waker: Arc<Waker>,
@@ -90,14 +93,16 @@ impl Column {
         if let Some(second_timer) = &second_timer {
             epoll.add(second_timer, TOKEN_TIMER, Interest::Wake, &parts.calls)?;
         }
-        let state = ColumnState::new(parts.context, parts.calls);
+        let streams = StreamState::new(&parts.context);
+        let turn = TurnState::new(parts.context, parts.calls);
         let mut column = Column {
             number: parts.number,
             buffers: std::array::from_fn(|at| match at {
-                0 => vec![0; state.spares.large_bytes()],
+                0 => vec![0; streams.spares.large_bytes()],
                 _ => Vec::new(),
             }),
-            state,
+            turn,
+            streams,
             epoll,
             listeners: parts.listeners,
             listeners_watched: 0,
@@ -129,31 +134,31 @@ impl Column {
             self.wait()?;
             self.turns();
             self.accept_ready();
-            self.state.context.store.quiesce();
-            self.timers.worked(self.state.context.store.maintain());
-            self.populator.wake_if_wanted(&self.state.context.store);
+            self.turn.context.store.quiesce();
+            self.timers.worked(self.turn.context.store.maintain());
+            self.populator.wake_if_wanted(&self.turn.context.store);
             self.housekeeping();
         }
         let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();
         for token in tokens {
             self.close(token);
         }
-        self.state.context.store.offline();
+        self.turn.context.store.offline();
         Ok(())
     }
 
     /// Waits for events, but not while there is work left, and queues the connections that are
     /// ready.
     fn wait(&mut self) -> std::io::Result<()> {
-        self.timers.watch_arrivals(self.state.arrivals.any(), self.state.now_ms);
+        self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let timeout = self.timeout();
         let blocks = timeout != Timeout::Zero;
         if blocks {
-            self.state.context.store.offline();
+            self.turn.context.store.offline();
         }
-        let events = self.epoll.wait(timeout, &self.state.calls)?;
+        let events = self.epoll.wait(timeout, &self.turn.calls)?;
         if blocks {
-            self.state.context.store.online();
+            self.turn.context.store.online();
         }
         for event in events {
             if event.token >= TOKEN_OTHER {
@@ -173,8 +178,8 @@ impl Column {
                 }
             }
         }
-        let now_ms = self.timers.now(&mut self.state.context);
-        self.state.pass_time(now_ms);
+        let now_ms = self.timers.now(&mut self.turn.context);
+        self.turn.pass_time(now_ms);
         self.retry_for_room();
         Ok(())
     }
@@ -189,7 +194,7 @@ impl Column {
         if !self.queue.is_empty() || goes_on {
             return Timeout::Zero;
         }
-        match self.timers.timeout(self.state.now_ms) {
+        match self.timers.timeout(self.turn.now_ms) {
             Timeout::Zero => Timeout::Zero,
             _ if !self.awaiting_room.is_empty() => Timeout::Exactly(limits::ROOM_RETRY),
             timeout => timeout,
@@ -207,99 +212,17 @@ impl Column {
         }
     }
 
-    /// Gives each connection in the queue one turn. The column receives from up to `TURNS_AHEAD`
-    /// connections before it executes the first one's requests: meanwhile the processor fetches the
-    /// memory that the requests look up.
-    fn turns(&mut self) {
-        let mut queue = mem::take(&mut self.queue);
-        for tokens in queue.chunks(TURNS_AHEAD) {
-            if let [token] = *tokens {
-                let received = self.receive(token, 0);
-                self.finish(token, 0, received);
-            } else {
-                self.turns_together(tokens);
-            }
-        }
-        queue.clear();
-        self.queue = mem::replace(&mut self.queue_next, queue);
-    }
-
-    /// Gives each of at most `TURNS_AHEAD` connections one turn.
-    #[inline(never)]
-    fn turns_together(&mut self, tokens: &[u64]) {
-        let mut received = [Received::Unasked; TURNS_AHEAD];
-        let mut hints = [None; TURNS_AHEAD];
-        for (at, &token) in tokens.iter().enumerate() {
-            if self.buffers[at].is_empty() {
-                self.buffers[at] = vec![0; self.state.spares.large_bytes()];
-            }
-            received[at] = self.receive(token, at);
-            // Not for the last connection: it is executed too soon for a prefetch to help.
-            if let Received::Input(bytes) = received[at]
-                && at + 1 < tokens.len()
-                && let Some(connection) = self.connections.get(token)
-            {
-                hints[at] = connection.hint(&self.state, &self.buffers[at][..bytes]);
-            }
-        }
-        for hint in hints.into_iter().flatten() {
-            self.state.context.store.prefetch_item(hint);
-        }
-        for (at, &token) in tokens.iter().enumerate() {
-            self.finish(token, at, received[at]);
-        }
-    }
-
-    /// The first part of a turn: receives into the buffer `at`.
-    #[inline]
-    fn receive(&mut self, token: u64, at: usize) -> Received {
-        let Some(connection) = self.connections.get(token) else { return Received::Unasked };
-        connection.queued = false;
-        connection.receive(&mut self.state, &mut self.buffers[at])
-    }
-
-    /// The second part of a turn: executes, answers, and does what the connection needs next.
-    #[inline]
-    fn finish(&mut self, token: u64, at: usize, received: Received) {
-        let Some(connection) = self.connections.get(token) else { return };
-        let next = connection.finish(&mut self.state, &mut self.buffers[at], received);
-        match next {
-            Next::Again => {
-                connection.queued = true;
-                self.queue_next.push(token);
-            }
-            Next::AwaitRoom => {
-                connection.queued = true;
-                self.awaiting_room.push(token);
-            }
-            Next::Sleep | Next::AwaitWrite | Next::Close => {}
-        }
-        let awaits_write = next == Next::AwaitWrite;
-        if next == Next::Close {
-            self.close(token);
-        } else if connection.awaits_write != awaits_write {
-            connection.awaits_write = awaits_write;
-            let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // This fails only for a descriptor that is not watched; a stream's is until it closes.
-            let _watched = self.epoll.change(connection.stream(), token, on, &self.state.calls);
-        }
-        self.state.pressed = self.state.is_pressed(2);
-        if self.state.pressed {
-            self.relieve();
-        }
-    }
-
     /// While connections together keep or pin too much, closes the one that has not moved for
     /// longest among those that do.
     #[cold]
     fn relieve(&mut self) {
-        while self.state.is_pressed(2) {
-            let served_ms = self.state.served_ms;
+        while self.streams.is_pressed(2) {
+            let served_ms = self.turn.served_ms;
             // While they hold between half and all of what they may, only stalled connections are
             // closed. To search all connections for those in every turn would cost too much.
-            let over = self.state.is_pressed(1);
+            let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
-            let (keeps, pins) = (self.state.keeps_much(divisor), self.state.pins_much(divisor));
+            let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
             if !over && served_ms < self.relief_due_ms {
                 return;
             }
@@ -315,7 +238,7 @@ impl Column {
                 return;
             }
             if let Some(connection) = self.connections.get(token) {
-                connection.send_refusal(Refusal::NoMemoryRequest, &self.state);
+                connection.send_refusal(Refusal::NoMemoryRequest, &self.turn);
             }
             self.close(token);
         }
@@ -324,30 +247,31 @@ impl Column {
     /// Closes a connection and releases what it holds.
     fn close(&mut self, token: u64) {
         if let Some(mut connection) = self.connections.remove(token) {
-            connection.release(&mut self.state);
+            connection.release(&mut self.streams);
             // Relaxed: a count that orders nothing. Pairs with the addition in `admit`.
-            self.state.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.turn.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Does what is due: to resume listeners, to drop stalled values, to close idle connections.
     fn housekeeping(&mut self) {
-        self.state.follow_memory_limit();
+        self.streams.follow_memory_limit(&self.turn.context);
         self.tell_holding();
-        if self.timers.listeners_rest_is_over(self.state.now_ms) {
+        if self.timers.listeners_rest_is_over(self.turn.now_ms) {
             self.resume_listeners();
         }
-        if self.timers.arrivals_are_due(self.state.now_ms) {
-            self.state.arrivals.drop_stalled(self.state.served_ms);
+        if self.timers.arrivals_are_due(self.turn.now_ms) {
+            self.streams.arrivals.drop_stalled(self.turn.served_ms);
         }
-        if self.timers.second_has_passed(self.state.now_ms) {
+        if self.timers.second_has_passed(self.turn.now_ms) {
             self.close_idle();
         }
     }
 
     /// Publishes what the column holds beside the store, for `stats`.
     fn tell_holding(&self) {
-        let ColumnState { context, spares, arrivals, waiting, out, .. } = &self.state;
+        let TurnState { context, out, .. } = &self.turn;
+        let StreamState { spares, arrivals, waiting, .. } = &self.streams;
         let Some(holding) = context.shared.holding.get(self.number) else { return };
         let (entries, entry_bytes) = self.connections.entries();
         let buffers: usize = self.buffers.iter().map(Vec::len).sum();
@@ -362,12 +286,12 @@ impl Column {
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.
     fn close_idle(&mut self) {
-        let limit_seconds = self.state.context.shared.settings.idle_seconds_max;
+        let limit_seconds = self.turn.context.shared.settings.idle_seconds_max;
         if limit_seconds == 0 {
             return;
         }
         let limit_ms = u64::from(limit_seconds) * 1000;
-        let now_ms = self.state.now_ms;
+        let now_ms = self.turn.now_ms;
         let idle: Vec<u64> = self
             .connections
             .iter()
@@ -375,7 +299,7 @@ impl Column {
             .map(|(token, _)| token)
             .collect();
         for token in idle {
-            self.state.context.counters.idle_kicks.add(1);
+            self.turn.context.counters.idle_kicks.add(1);
             self.close(token);
         }
     }

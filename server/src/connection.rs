@@ -13,20 +13,21 @@ mod input;
 mod output;
 mod spares;
 mod state;
+mod unsent;
 
 use std::mem;
 
 use net::{Got, Stream};
-use protocol::{Refusal, Session, Speak, Step, text};
-use store::Prefetched;
+use protocol::{Refusal, Session, Speak, text};
 
-pub(crate) use state::ColumnState;
+pub(crate) use state::StreamState;
 
-use crate::execute::turn;
+use crate::execute::batch::End;
 use crate::limits::VALUE_READS_MAX;
-use crate::out::Out;
+use crate::turn::TurnState;
 use held::Held;
 use input::Stop;
+use unsent::Unsent;
 
 /// What the column does with a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,26 @@ pub(crate) enum Received {
     Nothing(Next),
 }
 
+/// What a turn executes.
+#[derive(Debug)]
+pub(crate) enum TurnInput {
+    /// So many bytes of the receive buffer.
+    Received { bytes: usize },
+    /// What the connection held.
+    Held(Held),
+}
+
+impl TurnInput {
+    /// Its bytes; `buffer` is the receive buffer.
+    #[inline]
+    pub(crate) fn bytes<'b>(&'b self, buffer: &'b [u8]) -> &'b [u8] {
+        match self {
+            TurnInput::Received { bytes } => &buffer[..*bytes],
+            TurnInput::Held(held) => held.bytes(),
+        }
+    }
+}
+
 /// One client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -62,7 +83,7 @@ pub(crate) struct Connection {
     /// Input not consumed yet.
     held: Held,
     /// Replies the socket did not take.
-    out: Option<Box<Out>>,
+    unsent: Option<Box<Unsent>>,
     /// The large value on its way in, in the column's `Arrivals`.
     arrival: Option<usize>,
     /// `held` may contain whole requests: execute before reading more.
@@ -74,14 +95,14 @@ pub(crate) struct Connection {
     /// Close as soon as the replies are out.
     closing: bool,
     /// The request it is at, or its large value, has waited for room since then, by
-    /// `ColumnState::served_ms`.
+    /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
     /// Watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When it last received, executed or sent something: by `ColumnState::served_ms`, and by
-    /// `ColumnState::now_ms`.
+    /// When it last received, executed or sent something: by `TurnState::served_ms`, and by
+    /// `TurnState::now_ms`.
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
 }
@@ -92,7 +113,7 @@ impl Connection {
             stream,
             session: Session::new(speak),
             held: Held::default(),
-            out: None,
+            unsent: None,
             arrival: None,
             resumable: false,
             readable: false,
@@ -119,19 +140,24 @@ impl Connection {
 
     /// The first part of a turn: one read into `buffer`, if it is to read at all.
     #[inline]
-    pub(crate) fn receive(&mut self, state: &mut ColumnState, buffer: &mut [u8]) -> Received {
-        if self.out.is_some() || self.resumable {
+    pub(crate) fn receive(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        buffer: &mut [u8],
+    ) -> Received {
+        if self.unsent.is_some() || self.resumable {
             return Received::Unasked;
         }
         if !self.readable {
             return Received::Nothing(Next::Sleep);
         }
         if let Some(arrival) = self.arrival
-            && state.arrivals.must_wait(arrival, &mut state.context.store, state.served_ms)
+            && streams.arrivals.must_wait(arrival, &mut turn.context.store, turn.served_ms)
         {
             return Received::Nothing(Next::AwaitRoom);
         }
-        match self.read(state, buffer) {
+        match self.read(turn, streams, buffer) {
             Got::Bytes(bytes) => Received::Input(bytes),
             Got::Empty => {
                 self.readable = false;
@@ -141,21 +167,73 @@ impl Connection {
         }
     }
 
-    /// Between the two parts of a turn, when other connections are received from meanwhile: has
-    /// what the first request of `input` looks up brought near.
-    #[inline]
-    pub(crate) fn hint(&self, state: &ColumnState, input: &[u8]) -> Option<Prefetched> {
-        if self.arrival.is_some() {
-            return None;
-        }
-        let key = match self.session.only(input) {
-            Some(only) => only.key(),
-            None => match self.session.clone().next(input) {
-                Step::Request(request, _) => turn::key(&request)?,
-                _ => return None,
-            },
+    /// True if the turn only executes what was `received` or held: neither do replies wait, nor
+    /// does a large value arrive.
+    pub(crate) fn only_executes(&self, received: Received) -> bool {
+        let has_input = match received {
+            Received::Input(_) => true,
+            Received::Unasked => self.unsent.is_none(),
+            Received::Nothing(_) => false,
         };
-        Some(state.context.store.prefetch(key))
+        has_input && self.arrival.is_none()
+    }
+
+    /// The input that the turn executes.
+    #[inline]
+    pub(crate) fn take_input(&mut self, turn: &TurnState, received: Received) -> TurnInput {
+        if let Received::Input(bytes) = received {
+            return TurnInput::Received { bytes };
+        }
+        self.note_move(turn);
+        TurnInput::Held(mem::take(&mut self.held))
+    }
+
+    /// The parser, as it stands.
+    #[inline]
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The requests in `input` have been executed up to this `end`; goes on there if a large value
+    /// begins there, and sends the replies. What the connection needs next, and how much of the
+    /// input is used.
+    pub(crate) fn end(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        (input, fills_buffer): (&[u8], bool),
+        end: End<'_>,
+    ) -> (Next, usize) {
+        self.session.clone_from(end.session);
+        let (stop, used) = self.go_on(turn, streams, (input, end.at), end.budget, end.stopped);
+        self.stopped(stop, used, turn.served_ms);
+        // The parser never asks for more than the buffer holds; if it did, this would spin.
+        self.closing |= used == 0 && fills_buffer && !self.resumable;
+        (self.send(turn, streams), used)
+    }
+
+    /// Keeps what is not `used` of the turn's input; of what was received, it may keep `buffer`
+    /// and leave another.
+    #[inline]
+    pub(crate) fn keep(
+        &mut self,
+        streams: &mut StreamState,
+        buffer: &mut Vec<u8>,
+        input: TurnInput,
+        used: usize,
+    ) {
+        match input {
+            TurnInput::Received { bytes } if used < bytes && !self.closing => {
+                let waits = !self.resumable || self.waits_since_ms.is_some();
+                let exact = waits || streams.pressed;
+                self.held = Held::keep(buffer, used..bytes, exact, &mut streams.spares);
+            }
+            TurnInput::Received { .. } => {}
+            TurnInput::Held(held) => {
+                let partial = !self.resumable;
+                self.held = held.after(used, partial, self.closing, &mut streams.spares);
+            }
+        }
     }
 
     /// The second part of a turn: the requests in what was received into `buffer` executed, and
@@ -163,82 +241,79 @@ impl Connection {
     #[inline]
     pub(crate) fn finish(
         &mut self,
-        state: &mut ColumnState,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
         buffer: &mut Vec<u8>,
         received: Received,
     ) -> Next {
         match received {
             Received::Nothing(next) => {
                 if next == Next::AwaitRoom {
-                    self.note_move(state); // it is we who do not read
+                    self.note_move(turn); // it is we who do not read
                 }
                 return next;
             }
-            Received::Unasked if self.out.is_some() => return self.send_rest(state),
-            Received::Unasked => {
-                let held = mem::take(&mut self.held);
-                self.note_move(state);
-                let (stop, used) = self.execute(state, held.bytes());
-                self.stopped(stop, used, state.served_ms);
-                self.held = held.after(used, !self.resumable, self.closing, &mut state.spares);
-            }
-            Received::Input(bytes) => {
-                let (stop, used) = self.execute(state, &buffer[..bytes]);
-                self.stopped(stop, used, state.served_ms);
-                // The parser never asks for more than the buffer holds; if it did, this would
-                // spin.
-                self.closing |= used == 0 && bytes == buffer.len() && !self.resumable;
-                if used < bytes && !self.closing {
-                    let waits = !self.resumable || self.waits_since_ms.is_some();
-                    let exact = waits || state.pressed;
-                    self.held = Held::keep(buffer, used..bytes, exact, &mut state.spares);
-                }
-            }
+            Received::Unasked if self.unsent.is_some() => return self.send_rest(turn, streams),
+            Received::Unasked | Received::Input(_) => {}
         }
-        self.send(state)
+        let input = self.take_input(turn, received);
+        let bytes = input.bytes(buffer);
+        let fills_buffer = bytes.len() == buffer.len();
+        let (stop, used) = self.execute(turn, streams, bytes);
+        self.stopped(stop, used, turn.served_ms);
+        self.closing |= used == 0 && fills_buffer && !self.resumable; // as in `end`
+        let next = self.send(turn, streams);
+        self.keep(streams, buffer, input, used);
+        next
     }
 
     /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.
     #[inline]
-    fn read(&mut self, state: &mut ColumnState, buffer: &mut [u8]) -> Got {
+    fn read(&mut self, turn: &mut TurnState, streams: &mut StreamState, buffer: &mut [u8]) -> Got {
         let kept = self.held.bytes().len();
         if kept > 0 {
             buffer[..kept].copy_from_slice(self.held.bytes());
         }
-        let room = state.read_bytes_max(buffer.len() - kept);
+        let room = streams.read_bytes_max(buffer.len() - kept);
         let free = &mut buffer[kept..kept + room];
         let got = match self.arrival {
             None => {
-                let got = self.stream.read(free, &state.calls);
-                self.note_read(state, got, free.len());
+                let got = self.stream.read(free, &turn.calls);
+                self.note_read(turn, got, free.len());
                 got
             }
-            Some(arrival) => self.read_value(state, arrival, free),
+            Some(arrival) => self.read_value(turn, streams, arrival, free),
         };
         let Got::Bytes(bytes) = got else { return got };
         if kept > 0 {
-            mem::take(&mut self.held).release(&mut state.spares);
+            mem::take(&mut self.held).release(&mut streams.spares);
         }
         Got::Bytes(kept + bytes)
     }
 
     /// Reads what a large value still lacks straight into its place, at most `VALUE_READS_MAX`
     /// times; with its last bytes, what follows it into `free`. Says how much is in `free`.
-    fn read_value(&mut self, state: &mut ColumnState, arrival: usize, free: &mut [u8]) -> Got {
+    fn read_value(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        arrival: usize,
+        free: &mut [u8],
+    ) -> Got {
         for reads_left in (0..VALUE_READS_MAX).rev() {
-            let (space, missing) = state.arrivals.space(arrival, &mut state.context.store);
+            let (space, missing) = streams.arrivals.space(arrival, &mut turn.context.store);
             let room = space.len();
             if room == missing {
-                let got = self.stream.read_both(space, free, &state.calls);
-                self.note_read(state, got, room + free.len());
+                let got = self.stream.read_both(space, free, &turn.calls);
+                self.note_read(turn, got, room + free.len());
                 let Got::Bytes(bytes) = got else { return got };
-                state.arrivals.filled(arrival, bytes.min(room), state.served_ms);
+                streams.arrivals.filled(arrival, bytes.min(room), turn.served_ms);
                 return Got::Bytes(bytes.saturating_sub(room));
             }
-            let got = self.stream.read(space, &state.calls);
-            self.note_read(state, got, room);
+            let got = self.stream.read(space, &turn.calls);
+            self.note_read(turn, got, room);
             match got {
-                Got::Bytes(bytes) => state.arrivals.filled(arrival, bytes, state.served_ms),
+                Got::Bytes(bytes) => streams.arrivals.filled(arrival, bytes, turn.served_ms),
                 Got::Empty if reads_left + 1 < VALUE_READS_MAX => {
                     self.readable = false;
                     break;
@@ -246,7 +321,7 @@ impl Connection {
                 _ => return got,
             }
             if !self.readable
-                || state.arrivals.must_wait(arrival, &mut state.context.store, state.served_ms)
+                || streams.arrivals.must_wait(arrival, &mut turn.context.store, turn.served_ms)
             {
                 break;
             }
@@ -256,19 +331,19 @@ impl Connection {
 
     /// A read with `room` bytes of room is done.
     #[inline]
-    fn note_read(&mut self, state: &ColumnState, got: Got, room: usize) {
+    fn note_read(&mut self, turn: &TurnState, got: Got, room: usize) {
         let Got::Bytes(bytes) = got else { return };
         if bytes < room && !self.ended {
             // A short read: the socket is empty, and the next byte will be announced.
             self.readable = false;
         }
-        state.context.counters.bytes_read.add(bytes as u64);
-        self.note_move(state);
+        turn.context.counters.bytes_read.add(bytes as u64);
+        self.note_move(turn);
     }
 
     #[inline]
-    fn note_move(&mut self, state: &ColumnState) {
-        (self.moved_ms, self.active_ms) = (state.served_ms, state.now_ms);
+    fn note_move(&mut self, turn: &TurnState) {
+        (self.moved_ms, self.active_ms) = (turn.served_ms, turn.now_ms);
     }
 
     #[inline]
@@ -283,29 +358,29 @@ impl Connection {
 
     /// Does it keep memory that `limits` bounds: input, a value on its way in, replies?
     pub(crate) fn keeps_memory(&self) -> bool {
-        self.held.capacity() > 0 || self.arrival.is_some() || self.out.is_some()
+        self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }
 
     /// Does it pin values that it is yet to send?
     pub(crate) fn pins_memory(&self) -> bool {
-        self.out.as_ref().is_some_and(|out| out.pinned_bytes() > 0)
+        self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)
     }
 
     /// Gives back everything it borrowed from the column.
-    pub(crate) fn release(&mut self, state: &mut ColumnState) {
-        mem::take(&mut self.held).release(&mut state.spares);
-        if let Some(out) = self.out.take() {
-            state.waiting.remove(&out);
+    pub(crate) fn release(&mut self, streams: &mut StreamState) {
+        mem::take(&mut self.held).release(&mut streams.spares);
+        if let Some(out) = self.unsent.take() {
+            streams.waiting.remove(&out);
         }
         if let Some(arrival) = self.arrival.take() {
-            state.arrivals.remove(arrival);
+            streams.arrivals.remove(arrival);
         }
     }
 
     /// Sends why it is about to be closed, as far as the socket takes it.
-    pub(crate) fn send_refusal(&mut self, refusal: Refusal, state: &ColumnState) {
-        if self.out.is_none() {
-            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &state.calls);
+    pub(crate) fn send_refusal(&mut self, refusal: Refusal, turn: &TurnState) {
+        if self.unsent.is_none() {
+            let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &turn.calls);
         }
     }
 }

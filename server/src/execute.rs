@@ -7,6 +7,7 @@
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
+pub mod batch;
 mod found;
 mod get;
 mod meta;
@@ -77,7 +78,7 @@ pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> A
 }
 
 /// As `execute`; the hash of the request's key may be there already.
-#[inline]
+#[inline(always)]
 pub fn execute_hashed(
     context: &mut Context,
     request: &Request<'_>,

@@ -24,3 +24,4 @@ pub mod run;
 pub mod settings;
 pub mod shared;
 pub mod stats;
+pub mod turn;

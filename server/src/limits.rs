@@ -45,7 +45,7 @@ pub const PIECES_MAX: usize = 256;
 pub const STATS_REQUESTS: u32 = 50;
 
 /// Most keys of multigets that one turn looks up; a command with more keys takes several turns.
-pub const KEYS_TURN_MAX: usize = 2048;
+pub const KEYS_TURN_MAX: u32 = 2048;
 
 /// Bytes of a small spare buffer. Input left over between turns that fits is copied into one.
 pub const SPARE_SMALL_BYTES: usize = 4 << 10;
@@ -142,10 +142,9 @@ pub const STALLED_MS: u64 = 2000;
 /// The pause between two searches for stalled connections to close.
 pub const RELIEF_REST_MS: u64 = 100;
 
-/// Connections from which a column receives before it executes the first one's requests; each has
-/// a receive buffer.
+/// Connections whose requests go through one batch; each has a receive buffer.
 pub const TURNS_AHEAD: usize = 8;
 
-/// Requests of one connection that are parsed before the first one is executed, so that the
-/// processor fetches the memory they look up: about as many as it has line fill buffers.
+/// Requests that are read before the first one is executed, so that the processor fetches the
+/// memory they look up: about as many as it has line fill buffers.
 pub const REQUESTS_AHEAD: usize = 16;

@@ -5,14 +5,17 @@
 //! `measured_batches` alone, and every operation's outcome is checked there.
 
 use std::hint::black_box;
+use std::iter::Enumerate;
+use std::slice::Chunks;
 use std::sync::Arc;
 
 use hypostyle::clock::Clock;
 use hypostyle::execute::Context;
+use hypostyle::execute::batch::{self, End, Input, Inputs};
 use hypostyle::execute::turn::{self, Budget, Stopped};
-use hypostyle::out::Out;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
+use hypostyle::turn::TurnState;
 use protocol::{Session, Speak};
 use store::{
     Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Stored, Verb, Wants,
@@ -38,8 +41,7 @@ const TIGHT_BYTES_MIN: usize = 4 << 20;
 
 /// All that the operations need.
 struct Bench {
-    context: Context,
-    out: Out,
+    turn: TurnState,
     keys: Vec<Key>,
     /// The requests, where an operation is one.
     requests: Batch,
@@ -82,7 +84,7 @@ impl Bench {
             true => requests(op, &keys, &value, options),
             false => Batch::default(),
         };
-        Ok(Bench { context, out: Out::for_column(value_bytes), keys, requests, value })
+        Ok(Bench { turn: TurnState::new(context, Arc::default()), keys, requests, value })
     }
 }
 
@@ -138,8 +140,8 @@ fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
 /// What callgrind counts, and nothing else.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
-    let Bench { context, out, keys, requests, value } = bench;
-    let column = &mut context.store;
+    let Bench { turn, keys, requests, value } = bench;
+    let column = &mut turn.context.store;
     let value_bytes = value.len();
     let batches = keys.chunks(BATCH as usize);
     match op {
@@ -163,7 +165,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             }
             Ok(())
         }
-        Op::GetInto => append_all(batches, column, &mut out.buf, value_bytes),
+        Op::GetInto => append_all(batches, column, &mut turn.out.buf, value_bytes),
         Op::GetMiss => batched(batches, column, true, |column, key| miss(column, key)),
         Op::SetSame | Op::SetNew | Op::SetSameEvicting | Op::SetNewEvicting => {
             batched(batches, column, true, |column, key| set(column, key, value))
@@ -174,7 +176,8 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             true => Ok(()),
             false => fail("a key that was stored is missing".to_owned()),
         }),
-        Op::RequestGetMiss => answer_all(context, requests, (keys.len(), 1), out, None),
+        Op::RequestGetHitBeside => answer_beside(turn, requests, keys.len()),
+        Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None),
         Op::RequestGetHit
         | Op::RequestGetHitAhead
         | Op::RequestSetSame
@@ -189,7 +192,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
         | Op::RequestBinarySetSame => {
             let together = if op.is_ahead() { AHEAD } else { 1 };
             let reply_bytes = Some(requests.reply.len() / keys.len());
-            answer_all(context, requests, (keys.len(), together), out, reply_bytes)
+            answer_all(turn, requests, (keys.len(), together), reply_bytes)
         }
     }
 }
@@ -269,34 +272,76 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
 /// Carries out all requests, so many a turn as arrive `together`; each reply must be as long as
 /// said, and that of a miss shorter than a hit's.
 fn answer_all(
-    context: &mut Context,
+    turn: &mut TurnState,
     requests: &Batch,
     (keys, together): (usize, usize),
-    out: &mut Out,
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
     let mut session = Session::new(Speak::Auto);
     // All are as long.
     let turn_bytes = requests.request.len() / keys * together;
     for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
-        let before = out.buf.len();
+        let before = turn.out.buf.len();
         let mut budget = Budget::new(u32::MAX, usize::MAX);
-        let (stopped, at) = turn::run(context, &mut session, (input, 0), &mut budget, out);
+        let (stopped, at) = turn::run(turn, &mut session, (input, 0), &mut budget);
         if !matches!(stopped, Stopped::Hungry) || at != input.len() {
             return fail(format!("requests that are not carried out: {stopped:?}"));
         }
-        let replies = out.buf.len() - before;
+        let replies = turn.out.buf.len() - before;
         if reply_bytes.is_some_and(|due| due * together != replies)
             || reply_bytes.is_none() && replies > together * MISS_MAX
         {
-            let replies = String::from_utf8_lossy(&out.buf[before..]).into_owned();
+            let replies = String::from_utf8_lossy(&turn.out.buf[before..]).into_owned();
             return fail(format!("replies that cannot be right: {replies:?}"));
         }
         if done % BATCH as usize == 0 {
-            black_box(out.buf.len());
-            out.buf.clear();
-            between_batches(&mut context.store);
+            black_box(turn.out.buf.len());
+            turn.out.buf.clear();
+            between_batches(&mut turn.context.store);
         }
     }
     Ok(())
+}
+
+/// Carries out all requests, `AHEAD` at a time, as if each came by a connection of its own.
+fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
+    let request_bytes = requests.request.len() / keys;
+    for (batch, done) in
+        requests.request.chunks(request_bytes * AHEAD).zip((AHEAD..).step_by(AHEAD))
+    {
+        let mut beside = Beside { requests: batch.chunks(request_bytes).enumerate(), ended: 0 };
+        batch::run(turn, &mut beside);
+        if beside.ended != AHEAD {
+            return fail("requests that are not carried out".to_owned());
+        }
+        if done % BATCH as usize == 0 {
+            if turn.out.buf.len() != requests.reply.len() / keys * BATCH as usize {
+                return fail("replies that cannot be right".to_owned());
+            }
+            turn.out.buf.clear();
+            between_batches(&mut turn.context.store);
+        }
+    }
+    Ok(())
+}
+
+/// Connections that brought a request each.
+struct Beside<'i> {
+    requests: Enumerate<Chunks<'i, u8>>,
+    ended: usize,
+}
+
+impl<'i> Inputs<'i> for Beside<'i> {
+    fn next(&mut self) -> Option<Input<'i>> {
+        let (number, bytes) = self.requests.next()?;
+        Some(Input { number, bytes, at: 0, session: Session::new(Speak::Ascii), first: None })
+    }
+
+    fn begin(&mut self, _: usize, _: &mut TurnState) -> Budget {
+        Budget::new(u32::MAX, usize::MAX)
+    }
+
+    fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState) {
+        self.ended += usize::from(end.stopped == Stopped::Hungry);
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Op {
     RequestGetHit,
     /// Sixteen arrive together.
     RequestGetHitAhead,
+    /// Sixteen arrive together, each by a connection of its own.
+    RequestGetHitBeside,
     RequestGetMiss,
     RequestSetSame,
     RequestSetSameAhead,
@@ -46,7 +48,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 27] = [
+    pub(crate) const ALL: [(&'static str, Op); 28] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -63,6 +65,7 @@ impl Op {
         ("store: delete", Op::Delete),
         ("request: get, hit", Op::RequestGetHit),
         ("request: get, hit, 16 together", Op::RequestGetHitAhead),
+        ("request: get, hit, 16 connections", Op::RequestGetHitBeside),
         ("request: get, miss", Op::RequestGetMiss),
         ("request: set, same size over", Op::RequestSetSame),
         ("request: set, same size over, 16 together", Op::RequestSetSameAhead),
@@ -134,6 +137,7 @@ impl Op {
             self,
             Op::RequestGetHit
                 | Op::RequestGetHitAhead
+                | Op::RequestGetHitBeside
                 | Op::RequestGetMiss
                 | Op::RequestMetaGetHit
                 | Op::RequestMetaGetHitAhead

@@ -25,7 +25,7 @@ impl Column {
             if self.listeners_watched & 1 << at == 0 {
                 let on = if listener.shared { Interest::AcceptShared } else { Interest::Accept };
                 let token = TOKEN_WAKER + 1 + at as u64;
-                self.epoll.add(&*listener.socket, token, on, &self.state.calls)?;
+                self.epoll.add(&*listener.socket, token, on, &self.turn.calls)?;
                 self.listeners_watched |= 1 << at;
             }
         }
@@ -37,7 +37,7 @@ impl Column {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at != 0 {
                 // This fails only for a descriptor that is not watched.
-                let _unwatched = self.epoll.remove(&*listener.socket, &self.state.calls);
+                let _unwatched = self.epoll.remove(&*listener.socket, &self.turn.calls);
             }
         }
         self.listeners_watched = 0;
@@ -55,10 +55,10 @@ impl Column {
     fn accept_from(&mut self, index: usize) {
         for _ in 0..ACCEPTS_MAX {
             let Some(listener) = self.listeners.get(index) else { return };
-            if !self.state.context.shared.settings.connections_max_fast && self.is_at_limit() {
+            if !self.turn.context.shared.settings.connections_max_fast && self.is_at_limit() {
                 return self.rest_listeners();
             }
-            match listener.socket.accept(&self.state.calls) {
+            match listener.socket.accept(&self.turn.calls) {
                 Accepted::Stream(stream) => {
                     let speak = listener.speak;
                     self.admit(stream, speak);
@@ -71,27 +71,27 @@ impl Column {
     }
 
     fn is_at_limit(&self) -> bool {
-        let shared = &self.state.context.shared;
+        let shared = &self.turn.context.shared;
         // Relaxed: a hint; `admit` decides.
         shared.connections.load(Ordering::Relaxed) >= shared.settings.connections_max
     }
 
     fn admit(&mut self, stream: Stream, speak: Speak) {
-        let shared = &self.state.context.shared;
+        let shared = &self.turn.context.shared;
         // Relaxed: a count that orders nothing; the addition itself is what keeps two columns from
         // both admitting the last connection. Pairs with the subtractions here and in `close`.
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
-            self.state.context.counters.rejected_connections.add(1);
+            self.turn.context.counters.rejected_connections.add(1);
             let too_many = text::write::line(Refusal::TooManyConnections);
-            let _gone = stream.write(too_many.as_bytes(), &self.state.calls);
+            let _gone = stream.write(too_many.as_bytes(), &self.turn.calls);
             return;
         }
-        self.state.context.counters.total_connections.add(1);
-        let connection = Connection::new(stream, speak, (self.state.served_ms, self.state.now_ms));
+        self.turn.context.counters.total_connections.add(1);
+        let connection = Connection::new(stream, speak, (self.turn.served_ms, self.turn.now_ms));
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get(token) else { return };
-        let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.state.calls);
+        let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.turn.calls);
         if watched.is_err() {
             self.close(token);
         }
@@ -101,25 +101,25 @@ impl Column {
     fn rest_listeners(&mut self) {
         // If listeners rest already, some may be watched: `resume_listeners` failed at another one.
         self.unwatch_listeners();
-        if !self.timers.rest_listeners(self.state.now_ms) {
+        if !self.timers.rest_listeners(self.turn.now_ms) {
             return;
         }
-        self.state.context.counters.listen_disabled.add(1);
+        self.turn.context.counters.listen_disabled.add(1);
         // Relaxed: only `stats` reads this, and orders nothing by it.
-        self.state.context.shared.accepting.store(false, Ordering::Relaxed);
+        self.turn.context.shared.accepting.store(false, Ordering::Relaxed);
     }
 
     /// Accepts again, unless `-c` is still reached. If the kernel has no memory to watch a
     /// listener, the column tries again later; the listeners before that one accept meanwhile.
     pub(super) fn resume_listeners(&mut self) {
-        let waits = !self.state.context.shared.settings.connections_max_fast && self.is_at_limit();
+        let waits = !self.turn.context.shared.settings.connections_max_fast && self.is_at_limit();
         if waits || self.watch_listeners().is_err() {
-            self.timers.rest_listeners(self.state.now_ms);
+            self.timers.rest_listeners(self.turn.now_ms);
             return;
         }
         self.timers.resume_listeners();
         // Relaxed: as in `rest_listeners`.
-        self.state.context.shared.accepting.store(true, Ordering::Relaxed);
+        self.turn.context.shared.accepting.store(true, Ordering::Relaxed);
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
 
     /// Connects to each listener and returns the number of connections that the column accepts.
     fn accepted(column: &mut Column) -> u64 {
-        let taken = |column: &Column| column.state.context.counters.total_connections.get();
+        let taken = |column: &Column| column.turn.context.counters.total_connections.get();
         let before = taken(column);
         let endpoint =
             |listener: &crate::listen::ColumnListener| listener.socket.endpoint().clone();
@@ -197,8 +197,8 @@ mod tests {
 
     /// Lets the time pass for which listeners rest.
     fn after_rest(column: &mut Column) {
-        column.state.now_ms += LISTENER_REST_MS;
-        assert!(column.timers.listeners_rest_is_over(column.state.now_ms));
+        column.turn.now_ms += LISTENER_REST_MS;
+        assert!(column.timers.listeners_rest_is_over(column.turn.now_ms));
         column.resume_listeners();
     }
 
@@ -213,11 +213,11 @@ mod tests {
         column.epoll.add(&*third, TOKEN_WAKER + 60, Interest::Accept, &calls).unwrap();
         for _ in 0..3 {
             after_rest(&mut column);
-            assert!(!column.state.context.shared.accepting.load(Ordering::Relaxed));
+            assert!(!column.turn.context.shared.accepting.load(Ordering::Relaxed));
         }
         column.epoll.remove(&*third, &calls).unwrap();
         after_rest(&mut column);
-        assert!(column.state.context.shared.accepting.load(Ordering::Relaxed));
+        assert!(column.turn.context.shared.accepting.load(Ordering::Relaxed));
         // Three of them have waited in the backlog since the listeners began to rest.
         assert_eq!(accepted(&mut column), 6);
     }

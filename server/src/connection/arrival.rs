@@ -13,10 +13,10 @@ use protocol::text::head::HEAD_BYTES_MAX;
 use slab::Slab;
 use store::{Column, Draft, Refused};
 
-use super::ColumnState;
-use super::Connection;
+use super::{Connection, StreamState};
 use crate::execute::{self, After};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
+use crate::turn::TurnState;
 
 /// What became of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ struct Arrival {
     end_bytes: u32,
     received_bytes: usize,
     /// When it last completed a step of `ARRIVAL_STEP_BYTES`, or no longer had to wait; by
-    /// `ColumnState::served_ms`.
+    /// `TurnState::served_ms`.
     moved_ms: u64,
     /// Since when it has waited for a frame for its next bytes or, once it is whole, for a place in
     /// the log.
@@ -214,18 +214,19 @@ impl Connection {
     /// From here on, input is the value of the command in `header`, which asks for `request`.
     pub(super) fn expect(
         &mut self,
-        state: &mut ColumnState,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
         (header, request): (&[u8], &Request<'_>),
         value_bytes: u32,
         end_bytes: u32,
     ) {
-        self.arrival = Some(state.arrivals.add(Arrival {
+        self.arrival = Some(streams.arrivals.add(Arrival {
             header: kept(header, request, value_bytes),
-            draft: Some(state.context.store.draft(value_bytes)),
+            draft: Some(turn.context.store.draft(value_bytes)),
             missing_bytes: value_bytes as usize,
             end_bytes,
             received_bytes: 0,
-            moved_ms: state.served_ms,
+            moved_ms: turn.served_ms,
             waits_since_ms: None,
             copied_bytes: 0,
         }));
@@ -235,32 +236,33 @@ impl Connection {
     /// its line end are there. What became of it, and how many bytes it used.
     pub(super) fn arrive(
         &mut self,
-        state: &mut ColumnState,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
         index: usize,
         input: &[u8],
     ) -> (Fill, usize) {
         let mut used = 0;
         while used < input.len() {
-            if state.arrivals.must_wait(index, &mut state.context.store, state.served_ms) {
+            if streams.arrivals.must_wait(index, &mut turn.context.store, turn.served_ms) {
                 return (Fill::Wait, used);
             }
-            let (space, _) = state.arrivals.space(index, &mut state.context.store);
+            let (space, _) = streams.arrivals.space(index, &mut turn.context.store);
             let bytes = space.len().min(input.len() - used);
             if bytes == 0 {
                 break;
             }
             space[..bytes].copy_from_slice(&input[used..used + bytes]);
-            state.arrivals.filled(index, bytes, state.served_ms);
+            streams.arrivals.filled(index, bytes, turn.served_ms);
             used += bytes;
         }
-        let Some(arrival) = state.arrivals.all.get_mut(index) else {
+        let Some(arrival) = streams.arrivals.all.get_mut(index) else {
             return (Fill::Hungry, used);
         };
         let Some(draft) = &mut arrival.draft else {
             let missing = arrival.missing_bytes as u64 + u64::from(arrival.end_bytes);
             self.arrival = None;
-            let header = state.arrivals.remove(index);
-            let answer = execute::give_up(&mut state.context, &header);
+            let header = streams.arrivals.remove(index);
+            let answer = execute::give_up(&mut turn.context, &header);
             self.session.swallow(missing, answer);
             return (Fill::Done(After::Continue), used);
         };
@@ -271,18 +273,18 @@ impl Connection {
             return (Fill::Hungry, used);
         };
         let terminated = is_value_end(end);
-        let ColumnState { context, out, .. } = state;
+        let TurnState { context, out, .. } = turn;
         let after = execute::execute_with_draft(context, &arrival.header, draft, terminated, out);
         if after == After::Wait {
-            arrival.waits_since_ms.get_or_insert(state.served_ms);
+            arrival.waits_since_ms.get_or_insert(turn.served_ms);
             let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
             arrival.copied_bytes += more_bytes;
-            state.arrivals.beside_bytes += more_bytes;
+            streams.arrivals.beside_bytes += more_bytes;
             return (Fill::Wait, used);
         }
         used += end.len();
         self.arrival = None;
-        state.arrivals.remove(index);
+        streams.arrivals.remove(index);
         (Fill::Done(after), used)
     }
 }

@@ -6,12 +6,12 @@
 
 use protocol::Step;
 
-use super::ColumnState;
-use super::Connection;
 use super::arrival::Fill;
-use crate::execute::turn::{self, Stopped};
+use super::{Connection, StreamState};
+use crate::execute::turn::{self, Budget, Stopped};
 use crate::execute::{self, After};
 use crate::limits::ROOM_WAIT_MS_MAX;
+use crate::turn::TurnState;
 
 /// Why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,52 +31,119 @@ impl Connection {
     /// Executes the requests in `input`, appending replies to the turn's output. Why it stopped,
     /// and how many bytes it used.
     #[inline]
-    pub(super) fn execute(&mut self, state: &mut ColumnState, input: &[u8]) -> (Stop, usize) {
+    pub(super) fn execute(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        input: &[u8],
+    ) -> (Stop, usize) {
+        let mut budget = self.budget(turn, streams);
         let mut at = 0;
-        let mut budget = state.budget();
-        let since_ms = self.waits_since_ms.unwrap_or(state.served_ms);
-        state.context.may_wait = state.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
-        if !state.context.may_wait {
+        if self.arrival.is_some() {
+            match self.fill(turn, streams, (input, 0), &mut budget) {
+                (Some(stop), used) => return (stop, used),
+                (None, used) => at = used,
+            }
+        }
+        let (stopped, at) = turn::run(turn, &mut self.session, (input, at), &mut budget);
+        self.go_on(turn, streams, (input, at), &mut budget, stopped)
+    }
+
+    /// How much the turn that begins may do.
+    #[inline]
+    pub(crate) fn budget(&self, turn: &mut TurnState, streams: &StreamState) -> Budget {
+        let mut budget = streams.budget();
+        let since_ms = self.waits_since_ms.unwrap_or(turn.served_ms);
+        turn.context.may_wait = turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
+        if !turn.context.may_wait {
             budget.spend_all_but_one(); // the next has not waited yet
         }
+        budget
+    }
+
+    /// Goes on where execution `stopped`, at byte `at`: at a value that is not all here, it begins
+    /// to take it. Why that stopped, and how many bytes are used.
+    #[inline]
+    pub(super) fn go_on(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        (input, at): (&[u8], usize),
+        budget: &mut Budget,
+        stopped: Stopped,
+    ) -> (Stop, usize) {
+        match stopped {
+            Stopped::Hungry => (Stop::Hungry, at),
+            Stopped::Enough => (Stop::Enough, at),
+            Stopped::Close => (Stop::Close, at),
+            Stopped::Wait => (Stop::Wait, at),
+            Stopped::Body => self.take_body(turn, streams, (input, at), budget),
+        }
+    }
+
+    /// Takes the value of the storage command at byte `at`, if it is too long for the log, and
+    /// executes what is behind it.
+    #[cold]
+    fn take_body(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        (input, mut at): (&[u8], usize),
+        budget: &mut Budget,
+    ) -> (Stop, usize) {
         loop {
-            if let Some(arrival) = self.arrival {
-                let (filled, used) = self.arrive(state, arrival, &input[at..]);
-                at += used;
-                match filled {
-                    Fill::Hungry => return (Stop::Hungry, at),
-                    Fill::Wait => return (Stop::Wait, at),
-                    Fill::Done(After::Close) => return (Stop::Close, at),
-                    Fill::Done(_) => budget.spend_request(),
-                }
-            }
-            let ColumnState { context, out, .. } = state;
-            let (stopped, stopped_at) =
-                turn::run(context, &mut self.session, (input, at), &mut budget, out);
-            at = stopped_at;
-            match stopped {
-                Stopped::Hungry => return (Stop::Hungry, at),
-                Stopped::Enough => return (Stop::Enough, at),
-                Stopped::Close => return (Stop::Close, at),
-                Stopped::Wait => return (Stop::Wait, at),
-                Stopped::Body => {}
-            }
-            match self.session.next(&input[at..]) {
-                Step::Body { request, header_bytes, value_bytes, end_bytes }
-                    if value_bytes as usize > state.log_value_bytes =>
-                {
-                    let header = &input[at..at + header_bytes];
-                    at += header_bytes;
-                    match execute::begin(&mut state.context, &request, value_bytes) {
-                        Ok(()) => self.expect(state, (header, &request), value_bytes, end_bytes),
-                        Err(answer) => {
-                            let bytes = u64::from(value_bytes) + u64::from(end_bytes);
-                            self.session.swallow(bytes, answer);
-                        }
+            let (request, header_bytes, value_bytes, end_bytes) =
+                match self.session.next(&input[at..]) {
+                    Step::Body { request, header_bytes, value_bytes, end_bytes }
+                        if value_bytes as usize > streams.log_value_bytes =>
+                    {
+                        (request, header_bytes, value_bytes, end_bytes)
+                    }
+                    _ => return (Stop::Hungry, at),
+                };
+            let header = &input[at..at + header_bytes];
+            at += header_bytes;
+            match execute::begin(&mut turn.context, &request, value_bytes) {
+                Ok(()) => {
+                    self.expect(turn, streams, (header, &request), value_bytes, end_bytes);
+                    match self.fill(turn, streams, (input, at), budget) {
+                        (Some(stop), at) => return (stop, at),
+                        (None, filled_to) => at = filled_to,
                     }
                 }
-                _ => return (Stop::Hungry, at),
+                Err(answer) => {
+                    let bytes = u64::from(value_bytes) + u64::from(end_bytes);
+                    self.session.swallow(bytes, answer);
+                }
             }
+            let (stopped, stopped_at) = turn::run(turn, &mut self.session, (input, at), budget);
+            if stopped != Stopped::Body {
+                return self.go_on(turn, streams, (input, stopped_at), budget, stopped);
+            }
+            at = stopped_at;
         }
+    }
+
+    /// Moves input from byte `at` on into the value that is arriving. Why the turn stops there, if
+    /// it does; and how many bytes are used.
+    fn fill(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        (input, at): (&[u8], usize),
+        budget: &mut Budget,
+    ) -> (Option<Stop>, usize) {
+        let Some(arrival) = self.arrival else { return (None, at) };
+        let (filled, used) = self.arrive(turn, streams, arrival, &input[at..]);
+        let stop = match filled {
+            Fill::Hungry => Some(Stop::Hungry),
+            Fill::Wait => Some(Stop::Wait),
+            Fill::Done(After::Close) => Some(Stop::Close),
+            Fill::Done(_) => {
+                budget.spend_request();
+                None
+            }
+        };
+        (stop, at + used)
     }
 }

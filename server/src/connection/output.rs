@@ -8,10 +8,11 @@ use std::io::IoSlice;
 
 use net::{Calls, Sent, Stream};
 
-use super::ColumnState;
-use super::{Connection, Next};
+use super::unsent::{Unsent, gather};
+use super::{Connection, Next, StreamState};
 use crate::limits::PIECES_MAX;
-use crate::out::Out;
+use crate::out::{Mark, Out};
+use crate::turn::TurnState;
 
 /// What one write came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,63 +37,69 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    fn add(&mut self, out: &Out) {
-        self.held_bytes += out.held_bytes();
-        self.pinned_bytes += out.pinned_bytes();
+    fn add(&mut self, unsent: &Unsent) {
+        self.held_bytes += unsent.held_bytes();
+        self.pinned_bytes += unsent.pinned_bytes();
     }
 
     /// They wait no longer.
-    pub(crate) fn remove(&mut self, out: &Out) {
-        self.held_bytes -= out.held_bytes();
-        self.pinned_bytes -= out.pinned_bytes();
+    pub(crate) fn remove(&mut self, unsent: &Unsent) {
+        self.held_bytes -= unsent.held_bytes();
+        self.pinned_bytes -= unsent.pinned_bytes();
     }
 }
 
 impl Connection {
     /// Sends the turn's replies, as far as the socket takes them.
     #[inline]
-    pub(super) fn send(&mut self, state: &mut ColumnState) -> Next {
-        if state.out.is_empty() {
+    pub(super) fn send(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
+        if turn.out.is_empty() {
             return self.rest();
         }
-        let (wrote, bytes) = write(&self.stream, &mut state.out, &state.calls);
-        state.context.counters.bytes_written.add(bytes as u64);
+        let (sent, offered) = write(&self.stream, &turn.out, &turn.calls);
+        let all_bytes = turn.out.buf.len() + turn.out.pinned_bytes();
+        let (wrote, bytes) = Wrote::of(sent, offered, all_bytes);
+        turn.context.counters.bytes_written.add(bytes as u64);
         match wrote {
             Wrote::All => {
-                state.out.clear();
+                turn.out.clear();
                 self.rest()
             }
             Wrote::Broken => {
-                state.out.clear();
+                turn.out.clear();
                 Next::Close
             }
             Wrote::Full | Wrote::Some => {
-                let rest = Box::new(state.out.take_rest());
-                state.waiting.add(&rest);
-                self.out = Some(rest);
-                if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
+                let unsent = Box::new(Unsent::rest_of(&mut turn.out, bytes));
+                self.wait_with(unsent, wrote, streams)
             }
         }
     }
 
     /// Sends replies that waited.
-    pub(super) fn send_rest(&mut self, state: &mut ColumnState) -> Next {
-        let Some(mut out) = self.out.take() else { return self.rest() };
-        state.waiting.remove(&out);
-        let (wrote, bytes) = write(&self.stream, &mut out, &state.calls);
-        state.context.counters.bytes_written.add(bytes as u64);
+    pub(super) fn send_rest(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
+        let Some(mut unsent) = self.unsent.take() else { return self.rest() };
+        streams.waiting.remove(&unsent);
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let used = unsent.gather(&mut pieces);
+        let (sent, offered) = write_pieces(&self.stream, &pieces[..used], &turn.calls);
+        let (wrote, bytes) = Wrote::of(sent, offered, unsent.left_bytes());
+        unsent.advance(bytes);
+        turn.context.counters.bytes_written.add(bytes as u64);
         if bytes > 0 {
-            self.note_move(state);
+            self.note_move(turn);
         }
         match wrote {
             Wrote::All => self.rest(),
             Wrote::Broken => Next::Close,
-            Wrote::Full | Wrote::Some => {
-                state.waiting.add(&out);
-                self.out = Some(out);
-                if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
-            }
+            Wrote::Full | Wrote::Some => self.wait_with(unsent, wrote, streams),
         }
+    }
+
+    fn wait_with(&mut self, unsent: Box<Unsent>, wrote: Wrote, streams: &mut StreamState) -> Next {
+        streams.waiting.add(&unsent);
+        self.unsent = Some(unsent);
+        if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
     }
 
     /// What comes next when nothing waits to be sent.
@@ -110,27 +117,31 @@ impl Connection {
     }
 }
 
-/// One write from `out`, and how many bytes it took.
-#[inline]
-fn write(stream: &Stream, out: &mut Out, calls: &Calls) -> (Wrote, usize) {
-    let (sent, offered) = match out.text() {
-        Some(text) => (stream.write(text, calls), text.len()),
-        None => write_pieces(stream, out, calls),
-    };
-    let Sent::Bytes(bytes) = sent else { return (Wrote::Broken, 0) };
-    out.advance(bytes);
-    if bytes < offered {
-        (Wrote::Full, bytes)
-    } else if out.is_empty() {
-        (Wrote::All, bytes)
-    } else {
-        (Wrote::Some, bytes)
+impl Wrote {
+    /// Of `all_bytes` bytes, `offered` were offered to a write that came to `sent`. With how many
+    /// bytes it took.
+    #[inline]
+    fn of(sent: Sent, offered: usize, all_bytes: usize) -> (Wrote, usize) {
+        match sent {
+            Sent::Bytes(bytes) if bytes < offered => (Wrote::Full, bytes),
+            Sent::Bytes(bytes) if bytes < all_bytes => (Wrote::Some, bytes),
+            Sent::Bytes(bytes) => (Wrote::All, bytes),
+            _ => (Wrote::Broken, 0),
+        }
     }
 }
 
-fn write_pieces(stream: &Stream, out: &Out, calls: &Calls) -> (Sent, usize) {
+/// One write of as much of `out` as one write takes, and how many bytes were offered.
+#[inline]
+fn write(stream: &Stream, out: &Out, calls: &Calls) -> (Sent, usize) {
+    if out.pinned_bytes() == 0 {
+        return (stream.write(&out.buf, calls), out.buf.len());
+    }
     let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-    let used = out.gather(&mut pieces);
-    let pieces = &pieces[..used];
+    let used = gather(out.pieces(Mark::default(), out.mark()), &mut pieces);
+    write_pieces(stream, &pieces[..used], calls)
+}
+
+fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>], calls: &Calls) -> (Sent, usize) {
     (stream.write_vectored(pieces, calls), pieces.iter().map(|piece| piece.len()).sum())
 }

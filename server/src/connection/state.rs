@@ -1,13 +1,9 @@
-//! The part of a column that its connections share.
+//! What a column's connections share.
 //!
-//! Where: a column has one, and gives it to each connection for the connection's turn.
+//! Where: a column has one, and lends it to the connection whose turn it is.
 //! Invariant: what connections keep and pin is counted here, so that the bounds hold for all
 //! connections of the column together.
 //! Source: none. `arrival` and `output`, children of `connection` too, share types with this file.
-
-use std::sync::Arc;
-
-use net::Calls;
 
 use super::arrival::Arrivals;
 use super::output::Waiting;
@@ -15,27 +11,17 @@ use super::spares::Spares;
 use crate::execute::Context;
 use crate::execute::turn::Budget;
 use crate::limits;
-use crate::out::Out;
 
-/// The part of a column that the connection whose turn it is may use.
+/// The part of a column that only connections use.
 #[derive(Debug)]
-pub(crate) struct ColumnState {
-    pub(crate) context: Context,
-    /// The replies of this turn.
-    pub(crate) out: Out,
+pub(crate) struct StreamState {
     pub(crate) spares: Spares,
     pub(crate) arrivals: Arrivals,
     pub(crate) waiting: Waiting,
-    pub(crate) calls: Arc<Calls>,
     /// Most requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
     /// Longer values are received into frames, by `arrivals`.
     pub(crate) log_value_bytes: usize,
-    /// Milliseconds since the server started, read once per loop.
-    pub(crate) now_ms: u64,
-    /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
-    /// clock the column measures how long a connection stalls or waits.
-    pub(crate) served_ms: u64,
     /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,
     kept_bytes_max: usize,
@@ -44,35 +30,29 @@ pub(crate) struct ColumnState {
     pub(crate) pressed: bool,
 }
 
-impl ColumnState {
-    pub(crate) fn new(context: Context, calls: Arc<Calls>) -> ColumnState {
+impl StreamState {
+    pub(crate) fn new(context: &Context) -> StreamState {
         let settings = &context.shared.settings;
         let log_value_bytes = context.store.log_value_bytes_max();
-        let receive_bytes = limits::receive_bytes(log_value_bytes);
-        let mut state = ColumnState {
-            out: Out::for_column(log_value_bytes),
-            spares: Spares::new(receive_bytes),
+        let mut streams = StreamState {
+            spares: Spares::new(limits::receive_bytes(log_value_bytes)),
             arrivals: Arrivals::new(settings.evict),
             waiting: Waiting::default(),
-            calls,
             requests_turn_max: settings.requests_per_event.max(1),
             log_value_bytes,
-            now_ms: 0,
-            served_ms: 0,
             memory_bytes: 0,
             kept_bytes_max: 0,
             pinned_bytes_max: 0,
             pressed: false,
-            context,
         };
-        state.follow_memory_limit();
-        state
+        streams.follow_memory_limit(context);
+        streams
     }
 
     /// Derives the bounds anew if the store's memory limit has changed.
-    pub(crate) fn follow_memory_limit(&mut self) {
-        let shared = &self.context.shared;
-        let memory_bytes = self.context.store.memory_bytes();
+    pub(crate) fn follow_memory_limit(&mut self, context: &Context) {
+        let shared = &context.shared;
+        let memory_bytes = context.store.memory_bytes();
         if memory_bytes == self.memory_bytes {
             return;
         }
@@ -81,13 +61,6 @@ impl ColumnState {
         self.kept_bytes_max = limits::kept_bytes_max(memory_bytes, columns);
         self.pinned_bytes_max = limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max);
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
-    }
-
-    /// Sets both clocks for a loop that begins at `now_ms`.
-    #[inline]
-    pub(crate) fn pass_time(&mut self, now_ms: u64) {
-        self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
-        self.now_ms = now_ms;
     }
 
     /// How much one turn may do.

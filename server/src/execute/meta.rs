@@ -16,6 +16,7 @@ use super::{After, Context, refuse};
 use crate::out::Out;
 
 /// `mg`.
+#[inline(always)]
 pub(super) fn get(
     context: &mut Context,
     request: &Meta<'_>,
@@ -25,6 +26,17 @@ pub(super) fn get(
     if request.is_of_value() {
         return get_value(context, request.key, hash, out);
     }
+    get_by_looks(context, request, hash, out)
+}
+
+/// `mg` with any flags.
+#[inline(never)]
+fn get_by_looks(
+    context: &mut Context,
+    request: &Meta<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
     let Some(Looks { value, quiet }) = Looks::of(request) else {
         return get_by_flags(context, request, out);
     };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
 use store::{Config, Store};
 
+use super::batch::{self, End, Input, Inputs};
 use super::turn::{self, Budget, Stopped};
 use super::{After, Context, begin, execute, execute_with_draft};
 use crate::clock::Clock;
@@ -17,12 +18,13 @@ use crate::limits::OUT_BYTES_MAX;
 use crate::out::Out;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::turn::TurnState;
 
 /// When the server of these tests starts.
 const UNIX_SECONDS: i64 = 1_800_000_000;
 
 struct Server {
-    context: Context,
+    turn: TurnState,
     session: Session,
 }
 
@@ -41,7 +43,8 @@ impl Server {
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
         let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
-        Server { context, session: Session::new(Speak::Ascii) }
+        let turn = TurnState::new(context, Arc::default());
+        Server { turn, session: Session::new(Speak::Ascii) }
     }
 
     fn ready() -> Server {
@@ -50,8 +53,8 @@ impl Server {
 
     /// Time passes.
     fn later(&mut self, seconds: u32) {
-        self.context.clock.now += seconds;
-        self.context.store.set_now(self.context.clock.now);
+        self.turn.context.clock.now += seconds;
+        self.turn.context.store.set_now(self.turn.context.clock.now);
     }
 
     /// The reply to `input`, which is whole commands.
@@ -62,7 +65,7 @@ impl Server {
             match self.session.next(&input[at..]) {
                 Step::Request(request, used) => {
                     at += used;
-                    if execute(&mut self.context, &request, &mut out) == After::Close {
+                    if execute(&mut self.turn.context, &request, &mut out) == After::Close {
                         break;
                     }
                 }
@@ -176,7 +179,7 @@ fn flush_all_can_be_forbidden() {
         ("flush_all noreply\r\n", ""),
         ("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n"),
     ]);
-    assert_eq!(server.context.counters.flush_cmds.get(), 3);
+    assert_eq!(server.turn.context.counters.flush_cmds.get(), 3);
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn numbers_count() {
         ("set m 0 0 1\r\nx\r\n", "STORED\r\n"),
         ("incr m 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
     ]);
-    let counters = &server.context.counters;
+    let counters = &server.turn.context.counters;
     assert_eq!((counters.incr_hits.get(), counters.incr_misses.get()), (3, 1));
     assert_eq!(counters.decr_hits.get(), 2);
 }
@@ -325,7 +328,7 @@ fn meta_tells_about_an_item() {
     let reply = server.reply(b"me f\r\n");
     assert!(reply.starts_with(b"ME f exp=-1 la=0 cas="));
     assert!(reply.windows(10).any(|part| part == b"fetch=yes "));
-    assert_eq!(server.context.counters.meta_cmds.get(), 2);
+    assert_eq!(server.turn.context.counters.meta_cmds.get(), 2);
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
             "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         ),
     ]);
-    assert_eq!(server.context.store.memory_bytes(), 64 << 20);
+    assert_eq!(server.turn.context.store.memory_bytes(), 64 << 20);
     for (request, reply, megabytes) in [
         ("cache_memlimit 128\r\n", "OK\r\n", 128),
         ("cache_memlimit 8 5\r\n", "OK\r\n", 8),
@@ -397,7 +400,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);
-        assert_eq!(server.context.store.memory_bytes(), megabytes << 20, "{request:?}");
+        assert_eq!(server.turn.context.store.memory_bytes(), megabytes << 20, "{request:?}");
         let limit = format!("STAT limit_maxbytes {}\r\n", megabytes << 20);
         let stats = String::from_utf8(server.reply(b"stats\r\n")).unwrap();
         assert!(stats.contains(&limit), "{stats}");
@@ -416,27 +419,27 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let Step::Body { request, value_bytes, .. } = server.session.next(header) else {
         panic!("a storage command without its value");
     };
-    assert_eq!(begin(&mut server.context, &request, value_bytes), Ok(()));
-    let mut draft = server.context.store.draft(value_bytes);
+    assert_eq!(begin(&mut server.turn.context, &request, value_bytes), Ok(()));
+    let mut draft = server.turn.context.store.draft(value_bytes);
     let mut rest = &value[..];
     while !rest.is_empty() {
-        let space = draft.space(&mut server.context.store).unwrap();
+        let space = draft.space(&mut server.turn.context.store).unwrap();
         let filled = space.len().min(rest.len()).min(1000);
         space[..filled].copy_from_slice(&rest[..filled]);
         draft.filled(filled);
         rest = &rest[filled..];
     }
     let mut out = Out::default();
-    execute_with_draft(&mut server.context, header, &mut draft, true, &mut out);
+    execute_with_draft(&mut server.turn.context, header, &mut draft, true, &mut out);
     assert_eq!(bytes(&out), b"HD kbig s300000\r\n");
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
 
     // One that runs on is refused, and the old one stays.
-    let mut draft = server.context.store.draft(0);
+    let mut draft = server.turn.context.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
-    execute_with_draft(&mut server.context, header, &mut draft, false, &mut out);
+    execute_with_draft(&mut server.turn.context, header, &mut draft, false, &mut out);
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
@@ -445,13 +448,13 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     else {
         panic!("a storage command without its value");
     };
-    let refused = begin(&mut server.context, &request, value_bytes);
+    let refused = begin(&mut server.turn.context, &request, value_bytes);
     let mut too_large = Vec::new();
     refused.unwrap_err().write(&mut too_large);
     assert_eq!(too_large, b"SERVER_ERROR object too large for cache\r\n");
     server.says(&[("get big\r\n", "END\r\n")]);
-    assert_eq!(server.context.counters.store_too_large.get(), 1);
-    assert_eq!(server.context.counters.set_cmds.get(), 2);
+    assert_eq!(server.turn.context.counters.store_too_large.get(), 1);
+    assert_eq!(server.turn.context.counters.set_cmds.get(), 2);
 }
 
 #[test]
@@ -464,11 +467,87 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
         ("stats\r\n", 100, 2),
     ] {
         let input = request.repeat(40);
-        let (mut budget, mut out) = (Budget::new(requests, OUT_BYTES_MAX), Out::default());
-        let Server { context, session } = &mut server;
-        let (stopped, at) =
-            turn::run(context, session, (input.as_bytes(), 0), &mut budget, &mut out);
+        let mut budget = Budget::new(requests, OUT_BYTES_MAX);
+        let Server { turn, session } = &mut server;
+        let (stopped, at) = turn::run(turn, session, (input.as_bytes(), 0), &mut budget);
+        turn.out.clear();
         assert_eq!(stopped, Stopped::Enough, "{request}");
         assert_eq!(at / request.len(), executed, "{request}");
     }
+}
+
+/// Inputs of a batch whose replies are kept apart, each with its own budget of requests.
+struct Several<'i> {
+    inputs: Vec<(&'i str, Session, u32)>,
+    next: usize,
+    from: usize,
+    ended: Vec<(usize, Stopped, usize, String)>,
+}
+
+impl<'i> Inputs<'i> for Several<'i> {
+    fn next(&mut self) -> Option<Input<'i>> {
+        let (bytes, session, _) = self.inputs.get(self.next)?;
+        let (number, bytes, session) = (self.next, bytes.as_bytes(), session.clone());
+        self.next += 1;
+        Some(Input { number, bytes, at: 0, session, first: None })
+    }
+
+    fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
+        self.from = turn.out.buf.len();
+        Budget::new(self.inputs[number].2, OUT_BYTES_MAX)
+    }
+
+    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState) {
+        let reply = String::from_utf8(turn.out.buf[self.from..].to_vec()).unwrap();
+        self.inputs[number].1 = end.session.clone();
+        self.ended.push((number, end.stopped, end.at, reply));
+    }
+}
+
+#[test]
+fn a_batch_executes_each_input_as_if_it_were_alone() {
+    let mut server = Server::ready();
+    server.says(&[("set k 0 0 1\r\nv\r\n", "STORED\r\n")]);
+    let many = "get k\r\n".repeat(40);
+    let keys = format!("get {}\r\n", "k ".repeat(20));
+    let texts: [(&str, u32); 9] = [
+        ("get k\r\n", 9),
+        ("get k\r\nset k 0 0 1\r\nw\r\nget k\r\nge", 9),
+        (&many, 100),
+        ("", 9),
+        (&many, 17),
+        ("quit\r\nget k\r\n", 9),
+        ("set long 0 0 100000\r\nv", 9),
+        (&keys, 9),
+        ("mg k v\r\nmg k v\r\nget k", 1),
+    ];
+    let session = || Session::new(Speak::Ascii);
+    // Each alone, before the batch changes anything but by the same requests.
+    let mut alone = Vec::new();
+    for (number, (text, requests)) in texts.iter().enumerate() {
+        let (mut own, mut budget) = (session(), Budget::new(*requests, OUT_BYTES_MAX));
+        let input = (text.as_bytes(), 0);
+        let (stopped, at) = turn::run(&mut server.turn, &mut own, input, &mut budget);
+        let reply = String::from_utf8(std::mem::take(&mut server.turn.out.buf)).unwrap();
+        // Where the connection closes does not matter to anybody.
+        let at = if stopped == Stopped::Close { 0 } else { at };
+        alone.push((number, stopped, at, reply));
+    }
+    server.says(&[("set k 0 0 1\r\nv\r\n", "STORED\r\n")]);
+    let inputs = texts.map(|(text, requests)| (text, session(), requests)).to_vec();
+    let mut several = Several { inputs, next: 0, from: 0, ended: Vec::new() };
+    batch::run(&mut server.turn, &mut several);
+    for ended in &mut several.ended {
+        ended.2 = if ended.1 == Stopped::Close { 0 } else { ended.2 };
+    }
+    assert_eq!(several.ended, alone);
+    let stopped: Vec<Stopped> = alone.iter().map(|alone| alone.1).collect();
+    use Stopped::{Body, Close, Enough, Hungry};
+    let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
+    assert_eq!(stopped, expected);
+    assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");
+    // The parsers stand where the inputs stopped: the rest of a value is not taken for a request.
+    let (text, own, _) = &mut several.inputs[8];
+    let rest = &text.as_bytes()[alone[8].2..];
+    assert!(matches!(own.next(rest), Step::Request(..)), "{rest:?}");
 }

@@ -1,27 +1,30 @@
-//! The requests of one turn, executed in their order.
+//! The requests of one input, executed in their order, and what one turn may do.
 //!
 //! Where: between the bytes a connection received and the replies it sends.
 //! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
 //! request must wait, or when the input asks for more; what it did not use is executed next time,
 //! from the same byte on.
-//! Reading ahead changes only when memory is asked for. The requests of a batch are read; then the
-//! index lines of all their keys are prefetched, then their items; then the requests are executed
-//! one by one. So the batch waits for memory about twice, and not twice for each key.
 
-use protocol::{Only, Request, Session, Step, Store};
-use store::Prefetched;
+use protocol::{Request, Session};
 
-use super::put::{self, Arrived};
-use super::{After, Context, execute_hashed, get, meta};
-use crate::limits::{KEYS_TURN_MAX, OUT_BYTES_MAX, REQUESTS_AHEAD, STATS_REQUESTS};
+use super::batch::{self, End, Input, Inputs};
+use super::{After, execute_hashed};
+use crate::limits::{
+    KEYS_TURN_MAX, OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX, PINS_MAX, STATS_REQUESTS,
+};
 use crate::out::Out;
+use crate::turn::TurnState;
 
 /// What a turn may still do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Budget {
     requests: u32,
-    keys: usize,
-    reply_bytes_max: usize,
+    keys: u32,
+    /// It is spent once the replies have so many bytes of text, pin so many values, or pin so many
+    /// bytes.
+    text_end: usize,
+    pins_end: usize,
+    pinned_bytes_end: usize,
 }
 
 /// Why a turn's execution stopped.
@@ -39,31 +42,32 @@ pub enum Stopped {
     Wait,
 }
 
-/// A request that has been read and not executed.
-struct Ahead<'i> {
-    request: Request<'i>,
-    hash: Option<Prefetched>,
-}
-
 impl Budget {
-    /// `requests` requests, and `reply_bytes_max` bytes of replies or, if less, `OUT_BYTES_MAX`.
+    /// A connection's: `requests` requests, and `reply_bytes_max` bytes of replies or, if less,
+    /// `OUT_BYTES_MAX`.
     #[inline]
     #[must_use]
     pub fn new(requests: u32, reply_bytes_max: usize) -> Budget {
-        let reply_bytes_max = reply_bytes_max.min(OUT_BYTES_MAX);
-        Budget { requests, keys: KEYS_TURN_MAX, reply_bytes_max }
+        Budget {
+            requests,
+            keys: KEYS_TURN_MAX,
+            text_end: reply_bytes_max.min(OUT_BYTES_MAX),
+            pins_end: PINS_MAX,
+            pinned_bytes_end: PINNED_BYTES_TURN_MAX,
+        }
+    }
+
+    /// Nothing.
+    pub(crate) fn none() -> Budget {
+        Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
     /// Keys of one retrieval line are one request to `-R`, and `stats` is many.
-    #[inline]
-    fn spend(&mut self, request: &Request<'_>) {
+    #[inline(always)]
+    pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
-            Request::Get(get) if get.form.is_continued() => {
-                self.keys = self.keys.saturating_sub(1);
-            }
-            Request::Stats { .. } => {
-                self.requests = self.requests.saturating_sub(STATS_REQUESTS);
-            }
+            Request::Get(get) if get.form.is_continued() => self.keys -= 1,
+            Request::Stats { .. } => self.requests = self.requests.saturating_sub(STATS_REQUESTS),
             _ => self.spend_request(),
         }
     }
@@ -79,186 +83,95 @@ impl Budget {
         self.requests = self.requests.min(1);
     }
 
-    #[inline]
-    fn is_spent(&self, out: &Out) -> bool {
-        let replied = out.buf.len() >= self.reply_bytes_max || out.is_full();
-        self.requests == 0 || self.keys == 0 || replied
+    /// No request is left to it.
+    pub(super) fn has_no_requests(&self) -> bool {
+        self.requests == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_spent(&self, out: &Out) -> bool {
+        self.requests == 0
+            || self.keys == 0
+            || out.buf.len() >= self.text_end
+            || out.pins.len() >= self.pins_end
+            || out.pinned_bytes() >= self.pinned_bytes_end
     }
 }
 
-/// Executes the requests in `input` from byte `at` on, appending replies to `out`. Why it stopped,
-/// and at which byte.
+/// Executes the requests in `input` from byte `at` on, appending replies to the turn's. Why it
+/// stopped, and at which byte.
 #[inline]
 pub fn run(
-    context: &mut Context,
+    turn: &mut TurnState,
     session: &mut Session,
     (input, at): (&[u8], usize),
     budget: &mut Budget,
-    out: &mut Out,
 ) -> (Stopped, usize) {
-    // A plain request alone: there is nothing to read ahead while its memory comes.
+    // A plain request alone, which is most often all: there is nothing to read ahead.
     if at == 0
         && let Some(only) = session.only(input)
     {
-        let after = match only {
-            Only::Get(request) => get::get(context, &request, None, out),
-            Only::MetaValue(key) => meta::get_value(context, key, None, out),
-            Only::Set(request) => set(context, &request, out),
-        };
-        return match after {
+        return match execute_hashed(&mut turn.context, &only, None, &mut turn.out) {
             After::Wait => (Stopped::Wait, 0),
             _ => (Stopped::Hungry, input.len()),
         };
     }
-    run_any(context, session, (input, at), budget, out)
-}
-
-#[inline(never)]
-fn set(context: &mut Context, request: &Store<'_>, out: &mut Out) -> After {
-    put::store(context, request, None, Arrived::here(request.value, request.terminated), out)
+    run_any(turn, session, (input, at), budget)
 }
 
 #[inline(never)]
 fn run_any(
-    context: &mut Context,
+    turn: &mut TurnState,
     session: &mut Session,
-    (input, mut at): (&[u8], usize),
+    (bytes, at): (&[u8], usize),
     budget: &mut Budget,
-    out: &mut Out,
 ) -> (Stopped, usize) {
-    loop {
-        let (rest, before) = (&input[at..], session.clone());
-        let (first, used) = match session.next_get(rest) {
-            Some((request, used)) => (Request::Get(request), used),
-            None => match session.next(rest) {
-                Step::Request(request, used) => (request, used),
-                Step::Skip(used) => {
-                    at += used;
-                    continue;
-                }
-                Step::More => return (Stopped::Hungry, at),
-                Step::Close => return (Stopped::Close, at),
-                Step::Body { .. } => return (Stopped::Body, at),
-            },
+    let (before, mut behind) = (session.clone(), at);
+    let first = match batch::read_one(bytes, &mut behind, session) {
+        Ok(first) => first,
+        Err(stopped) => return (stopped, behind),
+    };
+    // Nor is there where any other request is alone.
+    if behind == bytes.len() && at == 0 {
+        return match execute_hashed(&mut turn.context, &first, None, &mut turn.out) {
+            After::Close => (Stopped::Close, at),
+            After::Continue | After::Flush => (Stopped::Hungry, behind),
+            After::Wait => {
+                *session = before;
+                (Stopped::Wait, at)
+            }
         };
-        // Nor is there where any other request is alone.
-        if used == input.len() && at == 0 {
-            return match execute_hashed(context, &first, None, out) {
-                After::Close => (Stopped::Close, at),
-                After::Continue | After::Flush => (Stopped::Hungry, input.len()),
-                After::Wait => {
-                    *session = before;
-                    (Stopped::Wait, at)
-                }
-            };
-        }
-        let batch = Batch { before, from: at, input };
-        match batch.run(context, session, (first, used), budget, out) {
-            (None, read_to) => at = read_to,
-            (Some(stopped), stopped_at) => return (stopped, stopped_at),
-        }
     }
+    let first = Some((first, behind, session.clone()));
+    let input = Input { number: 0, bytes, at, session: before, first };
+    let mut alone = Alone { input: Some(input), session, budget, stopped: (Stopped::Hungry, at) };
+    batch::run(turn, &mut alone);
+    alone.stopped
 }
 
-/// Where a batch starts, and the parser as it stood there: to come back to.
-struct Batch<'i> {
-    before: Session,
-    from: usize,
-    input: &'i [u8],
+/// A batch of one input.
+struct Alone<'i, 'b> {
+    input: Option<Input<'i>>,
+    session: &'b mut Session,
+    budget: &'b mut Budget,
+    stopped: (Stopped, usize),
 }
 
-impl<'i> Batch<'i> {
-    /// Reads on behind the `first` request, and executes what was read. Why that was the end of
-    /// the turn, if it was; and where.
-    #[inline(never)]
-    fn run(
-        self,
-        context: &mut Context,
-        session: &mut Session,
-        (first, used): (Request<'i>, usize),
-        budget: &mut Budget,
-        out: &mut Out,
-    ) -> (Option<Stopped>, usize) {
-        let mut ahead: [Option<Ahead<'i>>; REQUESTS_AHEAD] = std::array::from_fn(|_| None);
-        let (mut read, mut at) = (0, self.from + used);
-        let mut next = Some(first);
-        for place in &mut ahead {
-            let Some(request) = next.or_else(|| read_one(session, self.input, &mut at)) else {
-                break;
-            };
-            next = None;
-            let hash = key(&request).map(|key| context.store.prefetch(key));
-            *place = Some(Ahead { request, hash });
-            read += 1;
-        }
-        for hash in ahead[..read].iter().flatten().filter_map(|ahead| ahead.hash) {
-            context.store.prefetch_item(hash);
-        }
-        for (executed, ahead) in ahead[..read].iter().flatten().enumerate() {
-            if budget.is_spent(out) {
-                context.counters.conn_yields.add(u64::from(budget.requests == 0));
-                return (Some(Stopped::Enough), self.rewind(session, executed));
-            }
-            budget.spend(&ahead.request);
-            let after = match &ahead.request {
-                Request::Get(request) => get::get(context, request, ahead.hash, out),
-                request => execute_hashed(context, request, ahead.hash, out),
-            };
-            match after {
-                After::Continue | After::Flush => {}
-                After::Close => return (Some(Stopped::Close), at),
-                After::Wait => return (Some(Stopped::Wait), self.rewind(session, executed)),
-            }
-        }
-        (None, at)
+impl<'i> Inputs<'i> for Alone<'i, '_> {
+    #[inline]
+    fn next(&mut self) -> Option<Input<'i>> {
+        self.input.take()
     }
 
-    /// Sets the parser behind the requests that have been executed, and says where that is.
-    #[cold]
-    fn rewind(self, session: &mut Session, executed: usize) -> usize {
-        let mut at = self.from;
-        *session = self.before;
-        for _ in 0..executed {
-            if read_one(session, self.input, &mut at).is_none() {
-                break;
-            }
-        }
-        at
+    #[inline]
+    fn begin(&mut self, _: usize, _: &mut TurnState) -> Budget {
+        self.budget.clone()
     }
-}
 
-/// The next request from `at` on, if there is a whole one.
-#[inline(always)]
-fn read_one<'i>(session: &mut Session, input: &'i [u8], at: &mut usize) -> Option<Request<'i>> {
-    while *at < input.len() {
-        let rest = &input[*at..];
-        if let Some((request, used)) = session.next_get(rest) {
-            *at += used;
-            return Some(Request::Get(request));
-        }
-        match session.next(rest) {
-            Step::Request(request, used) => {
-                *at += used;
-                return Some(request);
-            }
-            Step::Skip(used) => *at += used,
-            Step::More | Step::Close | Step::Body { .. } => return None,
-        }
-    }
-    None
-}
-
-/// The key that `request` looks up.
-#[inline]
-pub(crate) fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
-    match *request {
-        Request::Get(get) => Some(get.key),
-        Request::Store(store) => Some(store.key),
-        Request::Delete(delete) => Some(delete.key),
-        Request::Touch { key, .. } => Some(key),
-        Request::Delta(delta) => Some(delta.key),
-        // A key in base64 is looked up decoded: then only the prefetch is wasted.
-        Request::Meta(meta) => Some(meta.key),
-        _ => None,
+    #[inline]
+    fn end(&mut self, _: usize, end: End<'_>, _: &mut TurnState) {
+        self.session.clone_from(end.session);
+        self.budget.clone_from(end.budget);
+        self.stopped = (end.stopped, end.at);
     }
 }

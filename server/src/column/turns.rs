@@ -1,0 +1,176 @@
+//! Turns of the connections that are ready.
+//!
+//! Where: once per loop, between the wait for events and the accepting of new connections.
+//! Invariant: a connection in the queue gets one turn in the loop. The requests of up to
+//! `TURNS_AHEAD` connections go through one batch, as if one connection had pipelined them; each
+//! connection's replies are sent before the next one's requests are executed.
+
+use std::mem;
+
+use net::Interest;
+
+use super::Column;
+use super::connections::Connections;
+use crate::connection::{Next, Received, StreamState, TurnInput};
+use crate::execute::batch::{self, End, Input, Inputs};
+use crate::execute::turn::Budget;
+use crate::limits::TURNS_AHEAD;
+use crate::turn::TurnState;
+
+impl Column {
+    /// Gives each connection in the queue one turn.
+    pub(super) fn turns(&mut self) {
+        let mut queue = mem::take(&mut self.queue);
+        for tokens in queue.chunks(TURNS_AHEAD) {
+            if let [token] = *tokens {
+                let received = self.receive(token, 0);
+                self.finish(token, 0, received);
+            } else {
+                self.turns_together(tokens);
+            }
+        }
+        queue.clear();
+        self.queue = mem::replace(&mut self.queue_next, queue);
+    }
+
+    /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, then executes
+    /// and answers what they brought. A connection whose turn does more than that has it alone.
+    #[inline(never)]
+    fn turns_together(&mut self, tokens: &[u64]) {
+        let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
+        for (at, (&token, taken)) in tokens.iter().zip(&mut taken).enumerate() {
+            if self.buffers[at].is_empty() {
+                self.buffers[at] = vec![0; self.streams.spares.large_bytes()];
+            }
+            let received = self.receive(token, at);
+            match self.connections.get(token) {
+                Some(connection) if connection.only_executes(received) => {
+                    *taken = Some(connection.take_input(&self.turn, received));
+                }
+                _ => self.finish(token, at, received),
+            }
+        }
+        let bytes = std::array::from_fn(|at| {
+            taken[at].as_ref().map_or(&[][..], |input| input.bytes(&self.buffers[at]))
+        });
+        let mut together = Together {
+            connections: &mut self.connections,
+            streams: &mut self.streams,
+            tokens,
+            taken: std::array::from_fn(|at| taken[at].is_some()),
+            bytes,
+            buffer_bytes: self.buffers[0].len(),
+            next: 0,
+            ended: [None; TURNS_AHEAD],
+        };
+        batch::run(&mut self.turn, &mut together);
+        let ended = together.ended;
+        for (at, (&token, taken)) in tokens.iter().zip(taken).enumerate() {
+            if let (Some(input), Some((next, used))) = (taken, ended[at])
+                && let Some(connection) = self.connections.get(token)
+            {
+                connection.keep(&mut self.streams, &mut self.buffers[at], input, used);
+                self.follow(token, next);
+            }
+        }
+    }
+
+    /// The first part of a turn: receives into the buffer `at`.
+    #[inline]
+    fn receive(&mut self, token: u64, at: usize) -> Received {
+        let Some(connection) = self.connections.get(token) else {
+            return Received::Nothing(Next::Sleep);
+        };
+        connection.queued = false;
+        connection.receive(&mut self.turn, &mut self.streams, &mut self.buffers[at])
+    }
+
+    /// The second part of a turn: executes, answers, and does what the connection needs next.
+    #[inline]
+    fn finish(&mut self, token: u64, at: usize, received: Received) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let buffer = &mut self.buffers[at];
+        let next = connection.finish(&mut self.turn, &mut self.streams, buffer, received);
+        self.follow(token, next);
+    }
+
+    /// Does what a connection needs after its turn.
+    #[inline]
+    fn follow(&mut self, token: u64, next: Next) {
+        let Some(connection) = self.connections.get(token) else { return };
+        match next {
+            Next::Again => {
+                connection.queued = true;
+                self.queue_next.push(token);
+            }
+            Next::AwaitRoom => {
+                connection.queued = true;
+                self.awaiting_room.push(token);
+            }
+            Next::Sleep | Next::AwaitWrite | Next::Close => {}
+        }
+        let awaits_write = next == Next::AwaitWrite;
+        if next == Next::Close {
+            self.close(token);
+        } else if connection.awaits_write != awaits_write {
+            connection.awaits_write = awaits_write;
+            let on = if awaits_write { Interest::Write } else { Interest::Read };
+            // This fails only for a descriptor that is not watched; a stream's is until it closes.
+            let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
+        }
+        self.streams.pressed = self.streams.is_pressed(2);
+        if self.streams.pressed {
+            self.relieve();
+        }
+    }
+}
+
+/// Connections whose inputs are executed as one batch.
+struct Together<'c, 'i> {
+    connections: &'c mut Connections,
+    streams: &'c mut StreamState,
+    tokens: &'c [u64],
+    /// Who has input, and the bytes.
+    taken: [bool; TURNS_AHEAD],
+    bytes: [&'i [u8]; TURNS_AHEAD],
+    buffer_bytes: usize,
+    /// The connection to be asked next.
+    next: usize,
+    /// What each connection needs next, and how much of its input is used.
+    ended: [Option<(Next, usize)>; TURNS_AHEAD],
+}
+
+impl<'i> Inputs<'i> for Together<'_, 'i> {
+    #[inline]
+    fn next(&mut self) -> Option<Input<'i>> {
+        while let Some(&token) = self.tokens.get(self.next) {
+            let number = self.next;
+            self.next += 1;
+            if self.taken[number]
+                && let Some(connection) = self.connections.get(token)
+            {
+                let session = connection.session().clone();
+                let bytes = self.bytes[number];
+                return Some(Input { number, bytes, at: 0, session, first: None });
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
+        match self.connections.get(self.tokens[number]) {
+            Some(connection) => connection.budget(turn, self.streams),
+            None => Budget::none(),
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState) {
+        let Some(connection) = self.connections.get(self.tokens[number]) else { return };
+        let bytes = self.bytes[number];
+        let input = (bytes, bytes.len() == self.buffer_bytes);
+        self.ended[number] = Some(connection.end(turn, self.streams, input, end));
+        self.streams.pressed = self.streams.is_pressed(2);
+    }
+}

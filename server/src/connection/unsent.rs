@@ -1,0 +1,153 @@
+//! Replies that the socket did not take, and how much of them has gone since.
+//!
+//! Where: `output` makes one from the turn's replies, and the connection keeps it.
+//! Invariant: what has been sent is never walked again; a pinned value keeps its frames until its
+//! last byte is sent.
+
+use std::io::IoSlice;
+use std::mem;
+
+use crate::out::{Mark, Out};
+
+/// Replies that wait for the peer to read.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    replies: Out,
+    /// Bytes of `replies.buf` sent.
+    text_sent: usize,
+}
+
+impl Unsent {
+    /// What is left of `out` when its first `sent_bytes` bytes are sent, in memory of just that
+    /// size. `out` is empty afterwards.
+    pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
+        let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
+        all.advance(sent_bytes);
+        let mut rest = Out::default();
+        rest.buf = all.replies.buf[all.text_sent..].to_vec();
+        rest.pins.reserve_exact(all.replies.pins.len());
+        rest.take_pins(&mut all.replies, all.text_sent);
+        all.replies.clear();
+        *out = all.replies;
+        Unsent { replies: rest, text_sent: 0 }
+    }
+
+    /// Takes away `bytes` bytes that have been sent.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        while let Some((at, value)) = self.replies.pins.first_mut() {
+            let text = bytes.min(*at - self.text_sent);
+            self.text_sent += text;
+            bytes -= text;
+            let body = bytes.min(value.bytes_left());
+            value.advance(body);
+            bytes -= body;
+            if value.bytes_left() > 0 {
+                return;
+            }
+            self.replies.unpin_first();
+        }
+        self.text_sent = (self.text_sent + bytes).min(self.replies.buf.len());
+    }
+
+    /// How much is left.
+    pub(crate) fn left_bytes(&self) -> usize {
+        let values = self.replies.pins.iter().map(|(_, value)| value.bytes_left());
+        self.replies.buf.len() - self.text_sent + values.sum::<usize>()
+    }
+
+    /// The first of what is left, in `pieces`; how many of them are used.
+    pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
+        let from = Mark { text: self.text_sent, pins: 0 };
+        gather(self.replies.pieces(from, self.replies.mark()), pieces)
+    }
+
+    /// Memory it takes beside the values it pins.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.replies.held_bytes()
+    }
+
+    /// Sum of the values it pins.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.replies.pinned_bytes()
+    }
+}
+
+/// As many of `bytes` as there are `pieces` for; how many these are.
+pub(crate) fn gather<'a>(
+    bytes: impl Iterator<Item = &'a [u8]>,
+    pieces: &mut [IoSlice<'a>],
+) -> usize {
+    let filled = pieces.iter_mut().zip(bytes);
+    filled.map(|(piece, bytes)| *piece = IoSlice::new(bytes)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Body, Config, Put, Store, Value, Verb};
+
+    /// A value of `bytes` bytes, pinned, and what of it is not in frames.
+    fn pinned(column: &mut store::Column, key: &[u8], bytes: usize) -> (store::Pinned, Vec<u8>) {
+        let mut draft = column.draft(u32::try_from(bytes).unwrap());
+        let mut byte = 0_u8;
+        while draft.missing_bytes() > 0 {
+            let space = draft.space(column).unwrap();
+            let filled = space.len();
+            for place in space {
+                byte = byte.wrapping_mul(5).wrapping_add(key[0]);
+                *place = byte;
+            }
+            draft.filled(filled);
+        }
+        let put = Put::new(Verb::Set, key);
+        column.put(&put, Body::Draft(&mut draft)).unwrap();
+        match column.get(key).unwrap().value {
+            Value::Frames(pinned, tail) => (pinned, tail.to_vec()),
+            Value::Log(_) => panic!("{bytes} bytes in the log"),
+        }
+    }
+
+    #[test]
+    fn bytes_come_out_in_order_however_they_are_taken() {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: Some(store::policy::Eviction::default()),
+            cas: true,
+            now: 62,
+        };
+        let mut column = Store::new(&config).unwrap().column();
+        let steps = [7, 100, 4096, 65_537, usize::MAX];
+        for (step, first) in
+            steps.into_iter().flat_map(|step| [(step, 0), (step, 1), (step, 90_003)])
+        {
+            let mut out = Out::for_column(1024);
+            let mut expected = Vec::new();
+            for (key, bytes) in [(b"a", 70_000), (b"b", 33_000), (b"c", 200_001)] {
+                let (body, tail) = pinned(&mut column, key, bytes);
+                out.buf.extend_from_slice(key);
+                expected.extend_from_slice(key);
+                expected.extend(body.pieces().flatten());
+                expected.extend_from_slice(&tail);
+                out.pin(body);
+                out.buf.extend_from_slice(&tail);
+            }
+            let mut got: Vec<u8> =
+                out.pieces(Mark::default(), out.mark()).flatten().take(first).copied().collect();
+            let mut unsent = Unsent::rest_of(&mut out, first);
+            assert!(out.is_empty());
+            while unsent.left_bytes() > 0 {
+                let mut pieces = [IoSlice::new(&[]); 5];
+                let used = unsent.gather(&mut pieces);
+                assert!(used > 0);
+                let pieces = pieces[..used].iter().flat_map(|piece| piece.iter());
+                let taken: Vec<u8> = pieces.take(step).copied().collect();
+                got.extend_from_slice(&taken);
+                unsent.advance(taken.len());
+            }
+            assert!(got == expected, "step {step}, {first} bytes first");
+            assert_eq!(unsent.pinned_bytes(), 0);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Requests of several inputs, read ahead together and executed in their order.
+//!
+//! Where: between the bytes that a loop has received, by connections or in datagrams, and the
+//! replies.
+//! Invariant: each input is executed from the byte on at which it stopped last, each request once;
+//! an input ends before the next one begins. Reading ahead changes only when memory is asked for:
+//! the requests of a window are read, and the index lines of their keys prefetched; then their
+//! items; then the requests are executed one by one. So a window waits for memory about twice, and
+//! not twice for each key. What one input pipelined and what several brought makes no difference.
+
+use arrayvec::ArrayVec;
+use protocol::{Request, Session, Step};
+use store::Prefetched;
+
+use super::turn::{Budget, Stopped};
+use super::{After, Context, execute_hashed};
+use crate::limits::REQUESTS_AHEAD;
+use crate::turn::TurnState;
+
+/// Bytes that have come by one connection or in one datagram.
+#[derive(Debug)]
+pub struct Input<'i> {
+    /// The input's number, by which it is named below.
+    pub number: usize,
+    /// All the bytes.
+    pub bytes: &'i [u8],
+    /// Those before this one are executed.
+    pub at: usize,
+    /// The parser, as it stands there.
+    pub session: Session,
+    /// The first request, where it has been read: the byte behind it, and the parser there.
+    pub first: Option<(Request<'i>, usize, Session)>,
+}
+
+/// Where a batch takes its inputs from, and what it does with each of them.
+pub trait Inputs<'i> {
+    /// The next input, while there is one.
+    fn next(&mut self) -> Option<Input<'i>>;
+
+    /// The first request of an input is to be executed. What may be done for the input?
+    fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget;
+
+    /// An input `stopped`: all before its byte `at` is executed, where the parser stands as said.
+    /// The replies are to be sent now, or marked.
+    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState);
+}
+
+/// Where an input stopped.
+#[derive(Debug)]
+pub struct End<'e> {
+    /// Why.
+    pub stopped: Stopped,
+    /// At which byte.
+    pub at: usize,
+    /// The parser as it stands there.
+    pub session: &'e Session,
+    /// What may still be done for the input.
+    pub budget: &'e mut Budget,
+}
+
+/// A request that has been read and not executed.
+struct Ahead<'i> {
+    request: Request<'i>,
+    hash: Option<Prefetched>,
+}
+
+/// An input's requests in a window.
+struct Part<'i> {
+    number: usize,
+    bytes: &'i [u8],
+    /// The byte at which they begin, and the parser as it stood there.
+    from: usize,
+    before: Session,
+    /// Some of the input's were in the window before.
+    goes_on: bool,
+    /// The place in the window behind the last of them.
+    behind: usize,
+    /// Why the input ends behind them, and at which byte; `None` where the window was full.
+    ends: Option<(Stopped, usize)>,
+    /// The parser as it stands behind them.
+    session: Session,
+}
+
+/// What is read ahead at once.
+struct Window<'i> {
+    ahead: ArrayVec<Ahead<'i>, REQUESTS_AHEAD>,
+    parts: ArrayVec<Part<'i>, REQUESTS_AHEAD>,
+}
+
+/// Executes the requests of all `inputs`.
+pub fn run<'i, I: Inputs<'i>>(turn: &mut TurnState, inputs: &mut I) {
+    let mut reading = None;
+    let mut budget = Budget::none();
+    loop {
+        let mut window = Window { ahead: ArrayVec::new(), parts: ArrayVec::new() };
+        window.read(&turn.context, inputs, &mut reading);
+        if window.parts.is_empty() {
+            return;
+        }
+        window.execute(turn, inputs, &mut reading, &mut budget);
+    }
+}
+
+impl<'i> Window<'i> {
+    /// Reads requests until there are enough, or no more; first those of the input that the last
+    /// window was `reading` when it was full.
+    #[inline(always)]
+    fn read<I: Inputs<'i>>(
+        &mut self,
+        context: &Context,
+        inputs: &mut I,
+        reading: &mut Option<Input<'i>>,
+    ) {
+        while !self.ahead.is_full() && !self.parts.is_full() {
+            let goes_on = reading.is_some();
+            let Some(input) = reading.take().or_else(|| inputs.next()) else { break };
+            let Input { number, bytes, at: from, session: before, first } = input;
+            let (mut at, mut session) = match first {
+                Some((request, behind, session)) => {
+                    self.push(context, request);
+                    (behind, session)
+                }
+                None => (from, before.clone()),
+            };
+            let stopped = self.read_input(context, bytes, &mut at, &mut session);
+            let ends = stopped.map(|stopped| (stopped, at));
+            if ends.is_none() {
+                let session = session.clone();
+                *reading = Some(Input { number, bytes, at, session, first: None });
+            }
+            let behind = self.ahead.len();
+            self.parts.push(Part { number, bytes, from, before, goes_on, behind, ends, session });
+        }
+        for hash in self.ahead.iter().filter_map(|ahead| ahead.hash) {
+            context.store.prefetch_item(hash);
+        }
+    }
+
+    /// Reads requests of one input until the window is full. Why the input ends before; `None` if
+    /// it does not.
+    #[inline(always)]
+    fn read_input(
+        &mut self,
+        context: &Context,
+        bytes: &'i [u8],
+        at: &mut usize,
+        session: &mut Session,
+    ) -> Option<Stopped> {
+        loop {
+            if *at == bytes.len() && !session.owes_answer() {
+                return Some(Stopped::Hungry);
+            }
+            if self.ahead.is_full() {
+                return None;
+            }
+            match read_one(bytes, at, session) {
+                Ok(request) => self.push(context, request),
+                Err(stopped) => return Some(stopped),
+            }
+        }
+    }
+
+    /// Adds a request, of which the window has room for one more.
+    #[inline(always)]
+    fn push(&mut self, context: &Context, request: Request<'i>) {
+        let hash = key(&request).map(|key| context.store.prefetch(key));
+        self.ahead.push(Ahead { request, hash });
+    }
+
+    /// Executes what was read. `budget` is that of the input with which the window begins, if the
+    /// last window had some of it, and of the input with which it ends.
+    #[inline(always)]
+    fn execute<I: Inputs<'i>>(
+        &mut self,
+        turn: &mut TurnState,
+        inputs: &mut I,
+        reading: &mut Option<Input<'i>>,
+        budget: &mut Budget,
+    ) {
+        let mut first = 0;
+        for part in &mut self.parts {
+            if !part.goes_on {
+                *budget = inputs.begin(part.number, turn);
+            }
+            let ahead = &self.ahead[first..part.behind];
+            first = part.behind;
+            let (stopped, at) = match (execute_part(ahead, turn, budget), part.ends) {
+                (None, None) => continue,
+                (None, Some(ends)) => ends,
+                (Some((stopped, executed)), ends) => {
+                    if ends.is_none() {
+                        *reading = None;
+                    }
+                    (stopped, part.go_back(executed))
+                }
+            };
+            inputs.end(part.number, End { stopped, at, session: &part.session, budget }, turn);
+        }
+    }
+}
+
+/// Executes an input's requests of a window. Why the input stops at one of them, and how many are
+/// before that one; `None` if it goes on.
+#[inline(always)]
+fn execute_part(
+    ahead: &[Ahead<'_>],
+    turn: &mut TurnState,
+    budget: &mut Budget,
+) -> Option<(Stopped, usize)> {
+    let TurnState { context, out, .. } = turn;
+    for (executed, ahead) in ahead.iter().enumerate() {
+        if budget.is_spent(out) {
+            context.counters.conn_yields.add(u64::from(budget.has_no_requests()));
+            return Some((Stopped::Enough, executed));
+        }
+        budget.spend(&ahead.request);
+        match execute_hashed(context, &ahead.request, ahead.hash, out) {
+            After::Continue | After::Flush => {}
+            After::Close => return Some((Stopped::Close, executed)),
+            After::Wait => return Some((Stopped::Wait, executed)),
+        }
+    }
+    None
+}
+
+impl Part<'_> {
+    /// Sets the parser behind the first `executed` requests. At which byte that is.
+    #[cold]
+    fn go_back(&mut self, executed: usize) -> usize {
+        let mut at = self.from;
+        self.session.clone_from(&self.before);
+        for _ in 0..executed {
+            if read_one(self.bytes, &mut at, &mut self.session).is_err() {
+                break;
+            }
+        }
+        at
+    }
+}
+
+/// The next request from byte `at` on, if there is a whole one; else why not.
+#[inline(always)]
+pub(super) fn read_one<'i>(
+    bytes: &'i [u8],
+    at: &mut usize,
+    session: &mut Session,
+) -> Result<Request<'i>, Stopped> {
+    loop {
+        let rest = &bytes[*at..];
+        if let Some((request, used)) = session.next_get(rest) {
+            *at += used;
+            return Ok(Request::Get(request));
+        }
+        match session.next(rest) {
+            Step::Request(request, used) => {
+                *at += used;
+                return Ok(request);
+            }
+            Step::Skip(used) => *at += used,
+            Step::More => return Err(Stopped::Hungry),
+            Step::Close => return Err(Stopped::Close),
+            Step::Body { .. } => return Err(Stopped::Body),
+        }
+    }
+}
+
+/// The key that `request` looks up.
+#[inline]
+fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
+    match *request {
+        Request::Get(get) => Some(get.key),
+        Request::Store(store) => Some(store.key),
+        Request::Delete(delete) => Some(delete.key),
+        Request::Touch { key, .. } => Some(key),
+        Request::Delta(delta) => Some(delta.key),
+        // A key in base64 is looked up decoded: then only the prefetch is wasted.
+        Request::Meta(meta) => Some(meta.key),
+        _ => None,
+    }
+}

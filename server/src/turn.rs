@@ -1,0 +1,44 @@
+//! What every turn needs, whatever brought its requests: a connection or datagrams.
+//!
+//! Where: a column has one, lent to whoever has its turn.
+//! Invariant: between two turns `out` is empty, and no turn leaves a value pinned there.
+
+use std::sync::Arc;
+
+use net::Calls;
+
+use crate::execute::Context;
+use crate::limits;
+use crate::out::Out;
+
+/// The part of a column that the holder of the turn uses.
+#[derive(Debug)]
+pub struct TurnState {
+    /// What executing needs.
+    pub context: Context,
+    /// The replies of this turn.
+    pub out: Out,
+    /// The column's system calls.
+    pub calls: Arc<Calls>,
+    /// Milliseconds since the server started, read once per loop.
+    pub now_ms: u64,
+    /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
+    /// clock the column measures how long somebody stalls or waits.
+    pub served_ms: u64,
+}
+
+impl TurnState {
+    /// For a column that is yet to serve anybody.
+    #[must_use]
+    pub fn new(context: Context, calls: Arc<Calls>) -> TurnState {
+        let out = Out::for_column(context.store.log_value_bytes_max());
+        TurnState { context, out, calls, now_ms: 0, served_ms: 0 }
+    }
+
+    /// Sets both clocks for a loop that begins at `now_ms`.
+    #[inline]
+    pub(crate) fn pass_time(&mut self, now_ms: u64) {
+        self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
+        self.now_ms = now_ms;
+    }
+}
