@@ -83,7 +83,7 @@ impl Drop for Killed {
     }
 }
 
-/// A process that is nobody's child: killed when the test ends early.
+/// A process that is not this test's child. It is killed if the test ends early.
 struct Detached(Pid);
 
 impl Drop for Detached {
@@ -146,14 +146,14 @@ impl Running {
         kill_process(raw(self.pid()), signal).unwrap();
     }
 
-    /// Everything it said on stderr; it must have ended.
+    /// Everything that the process wrote to stderr. It must have ended.
     fn stderr(&mut self) -> String {
         let mut text = String::new();
         self.child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         text
     }
 
-    /// Stops it by `signal`; returns its exit status and what it said.
+    /// Stops the process by `signal`. Returns its exit status and what it wrote to stderr.
     #[track_caller]
     fn stop(&mut self, signal: Signal) -> (i32, String) {
         self.signal(signal);
@@ -192,7 +192,8 @@ fn is_root() -> bool {
 
 fn skip(why: &str) {
     let test = std::thread::current();
-    // Not captured, as a print would be, and whole among what others print: it is counted.
+    // Written past the capture of prints, and in one piece, because the script of `make test`
+    // counts these lines.
     let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -239,7 +240,7 @@ fn what_it_does_not_have_is_refused_with_a_word() {
     }
 }
 
-/// The same exit status and the same first words as memcached, whichever is at hand.
+/// Exit status and first words are the same as those of the memcached that this machine has.
 #[test]
 fn wrong_values_are_refused_as_memcached_refuses_them() {
     let memcached = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
@@ -255,7 +256,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // A bad port of -l is told before anything starts, so not as a failure of the system.
+        // memcached reports a bad port of -l as a failure of the system; here it is found before
+        // anything starts.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));
@@ -420,7 +422,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     let parent = ended(command);
     assert_eq!(parent.status.code(), Some(0), "{}", text(&parent.stderr));
 
-    // Ready at once: no waiting for files or ports.
+    // When `-d` returns, the server answers: nothing is polled here.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let daemon = Detached(raw(pid));
@@ -619,8 +621,8 @@ fn settings_that_were_given_are_in_force() {
     assert_eq!(columns, 2);
 }
 
-/// Where address space is limited it is not reserved several times over for what the index might
-/// need at the very most.
+/// Where address space is limited, the index does not reserve room for the most segments that it
+/// could ever take.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

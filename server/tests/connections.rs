@@ -67,7 +67,8 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // So long nobody is kept from the CPU between its connection and its request.
+    // More seconds than a loaded machine keeps the client from its processor between connecting and
+    // asking.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
@@ -116,7 +117,7 @@ fn several_addresses_of_both_families_are_served() {
     assert_eq!(addresses.len(), 3);
     for address in addresses {
         assert_ne!(address.port(), 0);
-        // More than one, so that each column is likely to be met.
+        // Several connections, so that each column probably gets one.
         for _ in 0..8 {
             Client::to(address).ask("version\r\n", VERSION);
         }
@@ -137,7 +138,7 @@ fn every_column_gets_connections() {
     server.stop();
 }
 
-/// Ports tried, where each may be another process's by the time it is wanted.
+/// Most ports that are tried: another process may take a free port before the server does.
 const PORTS: usize = 20;
 
 fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
@@ -150,7 +151,7 @@ fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
 fn a_port_that_another_server_has_is_refused() {
     let ours = start(settings(2));
     assert!(start_on(ours.addresses()[0].port()).is_err());
-    // A port that was free a moment ago: if somebody has taken it, another one.
+    // A port that was free a moment ago. If another process has taken it, the next one is tried.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     (0..PORTS).find_map(|_| start_on(free()).ok()).unwrap().stop();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -216,7 +217,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Most memory that an idle connection may take of the server's, beside the kernel's own.
+/// Most memory of the server's process that an idle connection may take.
 const IDLE_BYTES_MAX: usize = 512;
 
 #[test]
@@ -240,7 +241,7 @@ fn ten_thousand_idle_connections_cost_next_to_nothing() {
     assert_eq!(clients[0].stat("curr_connections"), 10_001);
     let each = resident().saturating_sub(before) / 10_000;
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each idle connection");
-    // All still there.
+    // All connections are still served.
     for client in &mut clients {
         client.ask("version\r\n", VERSION);
     }

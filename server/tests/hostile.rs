@@ -18,8 +18,8 @@ use testing::Random;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
-/// What the connections of these tests may take beside `-m`: `limits::kept_bytes_max` of all
-/// columns, their buffers, the program itself.
+/// What a server under these tests may take beside `-m`: `limits::kept_bytes_max` for each column,
+/// the columns' buffers, the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {
@@ -30,7 +30,7 @@ fn resident_bytes(server: &Server) -> usize {
     resident_bytes_of(&server.pid().to_string())
 }
 
-/// A client that behaves well is served: small and large values, in both directions.
+/// Stores and fetches small and large values, and expects the right replies.
 fn check_service(client: &mut Client, round: usize) {
     let small = format!("set small 0 0 6\r\n{round:06}\r\n");
     client.ask(small, "STORED\r\n");
@@ -41,8 +41,7 @@ fn check_service(client: &mut Client, round: usize) {
     client.ask("get large\r\n", hit);
 }
 
-/// Sends as much of `bytes` again and again as the connection takes without its peer reading on;
-/// at most `bytes_max`.
+/// Sends `bytes` again and again until the connection takes no more, or `bytes_max` bytes are sent.
 fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(true).unwrap();
     let (mut sent, mut at) = (0, 0);
@@ -60,7 +59,7 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Bytes that are sometimes nearly requests.
+/// Pieces of requests in random order, some of which nearly are requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"get ",
@@ -91,7 +90,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Frames whose lengths mostly fit, of commands that mostly exist, with bodies of anything.
+/// Frames with random bodies. Most lengths fit the body, and most opcodes exist.
 fn garbage_frames(random: &mut Random) -> Vec<u8> {
     let byte = |random: &mut Random, below| u8::try_from(random.index(below)).unwrap();
     let mut bytes = Vec::new();
@@ -127,7 +126,7 @@ fn garbage_cut_anywhere_harms_nobody_else() {
             rest = later;
         }
         let _gone = bad.0.shutdown(Shutdown::Write);
-        // Answers of any kind, then the end: never silence.
+        // The server may answer anything, but it must close the connection.
         bad.rest();
         if round % 30 == 0 {
             check_service(&mut good, round);
@@ -162,7 +161,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn a_frame_may_come_byte_by_byte() {
-    // A binary answer shows the unique.
+    // Without CAS uniques (`-C`), since a binary answer would show them.
     let server = Server::under_test(&["-t", "1", "-C"]);
     let mut client = connect(&server);
     let (get, set, noop) = (0x00, 0x01, 0x0a);
@@ -187,7 +186,7 @@ fn a_frame_may_come_byte_by_byte() {
     ]) {
         ask_in_two(&server, &mut client, &request, cut, &reply);
     }
-    // One that is refused is read past, and what follows it is carried out.
+    // A value that is refused is skipped, and the next command is carried out.
     let value = "x".repeat(3 * MIB);
     client.send([frame(set, &extras, "huge", &value), frame(noop, b"", "", "")].concat());
     let mut refused = answer(set, b"", "Too large.");
@@ -195,11 +194,11 @@ fn a_frame_may_come_byte_by_byte() {
     client.expect([refused, answer(noop, b"", "")].concat());
 }
 
-/// Asks `request` in two pieces, of which the server sees the first by itself.
+/// Sends `request` in two pieces, so that the server reads the first one alone.
 fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
     let (head, tail) = request.split_at(cut);
     client.send(head);
-    // A reply on another connection: by then the head has been seen.
+    // Once another connection has its reply, the server has read the first piece.
     connect(server).ask("version\r\n", VERSION);
     client.send(tail);
     client.expect(reply);
@@ -237,7 +236,8 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Some send nothing of it, some a good part: 100 MiB altogether, more than `-m`.
+        // Half of them send nothing of their value, the others a part: 100 MiB together, more than
+        // `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -249,7 +249,8 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // One that goes on after its value gave way, or did not, is answered and in step.
+    // A client that goes on is answered, and its next command too, whether or not its value was
+    // dropped.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -270,7 +271,7 @@ fn half_requests_of_thousands_are_bounded() {
     let mut good = connect(&server);
     check_service(&mut good, 0);
     let mut stalled = Vec::new();
-    // 16 KiB each, 64 MiB together.
+    // 4,000 clients send 16 KiB each, 64 MiB together.
     let half = format!("set half 0 0 16384\r\n{}", "h".repeat(16_300));
     for round in 0..4000 {
         let mut client = connect(&server);
@@ -293,9 +294,10 @@ fn padded_headers_of_thousands_are_bounded() {
     check_service(&mut good, 0);
     let (zeros, letters) = ("0".repeat(60_000), "x".repeat(16_000));
     let headers = [
-        // Longer than a line may be: closed.
+        // This line is longer than a line may be: the connection is closed.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // As long as one may be, about: what is beside the point is not kept.
+        // These lines are about as long as a line may be. The server keeps only what it needs of
+        // them.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -327,7 +329,8 @@ fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
     let mut good = connect(&server);
     check_service(&mut good, 0);
-    // More than `-R` allows in a turn, and together more than connections may hold.
+    // Each sends more requests than `-R` allows in a turn; together they are more than connections
+    // may hold.
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
     for client in &mut busy {
@@ -376,19 +379,19 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     for number in 0..200 {
         let byte = char::from(b'a' + number % 26);
         let value = String::from(byte).repeat(bytes);
-        // Each pins another value, and asks for much more than the sockets hold.
+        // Each client pins a value of its own and asks for much more than its socket holds.
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
-        // By then the first get has been carried out, however slow its column is.
+        // Once the first byte has arrived, the first get has been carried out.
         client.0.peek(&mut [0]).unwrap();
         slow.push((client, number, byte));
         check_service(&mut good, usize::from(number));
     }
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // Who reads at last finds the value whole, though its item may be long gone; or, if its
-    // connection had to give way, the end.
+    // A client that reads at last gets the whole value, even if the item was evicted; or the end,
+    // if the server had to close its connection.
     let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
@@ -411,7 +414,8 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
             panic!("value {number} of letter {byte} is torn at {at}: {near}");
         }
     }
-    // Evicted before the first get: the values asked for fifty times were worth more.
+    // A value that was evicted before the first get is missed: values that were asked for fifty
+    // times stayed.
     assert!(missed < 100, "{missed} of 200 values were evicted at once");
     check_service(&mut good, 201);
 }
@@ -424,7 +428,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     for client in [&mut flooding, &mut modest] {
         client.ask("version\r\n", VERSION);
     }
-    // Both send while the server stands still, so that it finds both at once.
+    // Both send while the server is stopped, so that it finds both requests at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the stop", || is_stopped(server.pid()));
@@ -439,13 +443,13 @@ fn a_peer_that_floods_does_not_starve_another() {
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
 }
 
-/// Whether all that a client sent lies in the server's socket.
+/// True if all that a client sent lies in the server's socket.
 fn has_arrived(client: &Client) -> bool {
     let hexadecimal = |address: SocketAddr| format!(":{:04X}", address.port());
     let own = hexadecimal(client.0.local_addr().unwrap());
     let peer = hexadecimal(client.0.peer_addr().unwrap());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // Number, own address, peer's, state, bytes not confirmed and bytes not read.
+    // Columns: number, own address, peer's address, state, and bytes not acknowledged and not read.
     table.lines().any(|line| {
         let cells: Vec<&str> = line.split_whitespace().take(5).collect();
         matches!(cells[..], [_, from, to, _, queues]
@@ -453,7 +457,7 @@ fn has_arrived(client: &Client) -> bool {
     })
 }
 
-/// All threads of a process stand still.
+/// True if all threads of a process are stopped.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().all(|task| {
@@ -462,7 +466,7 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// A number of a `stats` reply that was asked for before.
+/// A number of the reply to a `stats` that has been sent already.
 fn modest_stat(client: &mut Client, name: &str) -> u64 {
     let mut found = None;
     loop {

@@ -16,14 +16,14 @@ use live::Server;
 use rustix::param::page_size;
 
 const MIB: usize = 1 << 20;
-/// Of `/proc/PID/task/TID/stat`, see proc(5): page faults that needed no disk, and the scheduling
-/// policy, of which this one is `SCHED_IDLE`.
+/// Fields of `/proc/PID/task/TID/stat` (proc(5)): the page faults that needed no disk, and the
+/// scheduling policy. Below them the policy `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores `bytes` of values around `value_bytes` long, each under its own key, and waits until the
-/// last of them is there.
+/// Stores values of about `value_bytes` bytes, `bytes` in all, each under a key of its own, and
+/// waits until the last one is stored.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -38,7 +38,7 @@ fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     client.ask(batch + "version\r\n", "VERSION 1.6.45\r\n");
 }
 
-/// What a process may take with such a limit.
+/// Most resident memory of a server whose `-m` is `limit`.
 fn resident_bytes_max(limit: usize) -> usize {
     limit + (limit * 3 / 100).max(8 * MIB)
 }
@@ -58,8 +58,8 @@ fn memory_of(client: &mut Client, name: &str) -> usize {
     }
 }
 
-/// At rest, `stats memory` accounts for all that the process takes, but for so much: threads'
-/// stacks, what the allocator has about it, pages of which a part is used.
+/// At rest, `stats memory` accounts for all resident memory but `LEFT_OVER_BYTES`, for threads'
+/// stacks, the allocator's own data, and pages that are used in part.
 fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
     const LEFT_OVER_BYTES: usize = 2 * MIB;
     let until = Instant::now() + DEADLINE;
@@ -90,7 +90,7 @@ fn every_byte_is_accounted_for() {
     client.ask("flush_all\r\n", "OK\r\n");
     wait_until("all is swept", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // Of values that are no longer than a frame, or they would be received into one.
+    // The values are short enough for the log. Longer ones would be received into frames.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
@@ -102,8 +102,8 @@ fn every_byte_is_accounted_for() {
     wait_until("what they held is told free", || held(&mut client) < before + 400 * 3_000);
 }
 
-/// Items that lie in 4 MiB of lines and a little more, so that a huge page under the rest would
-/// show, and so would words that remember evictions, of which there were none.
+/// The index of these items has a little more than 4 MiB of lines. A huge page under the last lines
+/// would show, and so would words of the ghost, although nothing was evicted.
 #[test]
 fn what_grows_takes_no_more_than_it_uses() {
     const ITEMS: usize = 560_000;
@@ -122,12 +122,12 @@ fn what_grows_takes_no_more_than_it_uses() {
         let [accounted, live, segment, free] =
             ["accounted_bytes", "live_bytes", "segment_bytes", "free_bytes"]
                 .map(|name| memory_of(&mut client, name));
-        // The segment that is appended to has a huge page.
+        // The open segment has huge pages, of which a part is unused.
         let open = live.next_multiple_of(segment) - live;
         let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
         let now = resident();
         said = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
-        // What was taken ahead of need goes back when nothing more comes.
+        // Memory that was taken ahead of need is given back once no more requests come.
         now <= most && free == 0
     };
     let start = Instant::now();
@@ -157,15 +157,15 @@ fn resident_memory_follows_the_limit_down_and_up() {
     assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
 }
 
-/// A line of the process's status that is a size.
+/// The size that a line of the process's status tells.
 fn status_bytes(server: &Server, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// `-k` locks what `-m` says, not what is reserved, and has all of it be memory from the start;
-/// what a lower limit gives back is locked no more.
+/// `-k` makes `-m` bytes resident and locks them from the start, not all address space that is
+/// reserved. Memory that a lower limit gives back is unlocked.
 #[test]
 fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
@@ -191,7 +191,8 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// A thread of the server's. It gives itself its name when it begins.
+/// The directory in /proc of the server's thread of this name. A thread sets its name when it
+/// begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
@@ -210,9 +211,9 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// Gives the thread that takes memory ahead of need an ordinary share of the processors: it stands
-/// back for whatever else this machine does, which would take all of a test's time. False: that is
-/// not allowed.
+/// Gives the thread that takes memory ahead of need the ordinary scheduling policy. By its own
+/// policy it would wait for everything else that this machine does. False: the system does not
+/// allow it.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
     wait_until("it stands back", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
@@ -221,8 +222,8 @@ fn runs_ahead(server: &Server) -> bool {
     given.is_ok_and(|status| status.success())
 }
 
-/// New keys at a pace that the helper keeps up with: the column itself meets few pages for the
-/// first time; and what is ahead of need is little.
+/// New keys are stored at a pace that the thread keeps up with: the column itself touches few pages
+/// first, and little memory is taken ahead.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
@@ -247,7 +248,7 @@ fn a_column_does_not_wait_for_new_memory() {
     store(&mut client, 2 * MIB);
     let (mut looked, mut taken) = (0, 0);
     wait_until("memory was there 128 times", || {
-        // Where the thread had no processor for long, what grows has it begin anew.
+        // If the thread did not run for long, storing more wakes it again.
         let is_there = memory_of(&mut client, "free_bytes") >= MIB;
         let before = faults();
         store(&mut client, MIB / 4);
@@ -266,7 +267,7 @@ fn a_column_does_not_wait_for_new_memory() {
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;
-    // A column that the machine does not run keeps others from using again what is dead.
+    // One column: a second one that does not run would keep dead segments from being reused.
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
     let mut client = Client::to(server.address());
     let value = "v".repeat(18_000);
@@ -293,7 +294,8 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // The last column: bytes that must be in use in the end, so that the bound means something.
+    // The third number is the bytes that must be in use in the end: a nearly empty server would
+    // keep any bound.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]
     {

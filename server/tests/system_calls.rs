@@ -17,7 +17,7 @@ struct Counts {
     others: u64,
 }
 
-/// All columns' calls so far.
+/// The calls that all columns have made so far.
 fn counts(server: &Server) -> Counts {
     let mut sum = Counts { waits: 0, reads: 0, writes: 0, others: 0 };
     for calls in server.calls() {
@@ -29,7 +29,7 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// What `batches` batches of `batch` equal requests cost.
+/// The calls that a server makes for `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
     settings.cas = false; // a binary answer shows the unique
@@ -54,8 +54,8 @@ fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef
     }
 }
 
-/// One read, one write, at most one wait each; a wait more for each second of the clock and for
-/// background work of the store.
+/// Each batch may cost one read, one write and one wait. Further waits are allowed for each second
+/// of the clock and for the store's background work.
 fn check(counts: Counts, batches: u64) {
     assert_eq!((counts.reads, counts.writes, counts.others), (batches, batches, 0), "{counts:?}");
     assert!(counts.waits <= batches + batches / 10 + 10, "{counts:?}");
@@ -86,7 +86,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     let server = start(settings(2));
     let mut client = connect(&server);
     client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    // Another server's life is the time it has to spin in.
+    // If the idle server spun, it would do so while another server is started and asked.
     let busy = start(settings(1));
     let mut other = connect(&busy);
     let before = counts(&server);

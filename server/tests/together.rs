@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-/// What cargo and a test's program print, cut to what counts.
+/// What cargo and a test's program print, without the lines that do not matter here.
 const PASSES: &str = "   Compiling hypostyle v0.1.0
      Running unittests src/lib.rs (target/debug/deps/store-488f838af48fe10b)
 
@@ -56,7 +56,7 @@ SKIPPED two: no peer
 test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.46s
 ";
 
-/// Its process was killed.
+/// A test whose process was killed.
 const DIES: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests
@@ -72,7 +72,8 @@ Done 4100 runs in 21 second(s)
 fuzzing text for 20 s (all it says: target/fuzz-text.log)
 ";
 
-/// Runs commands that print these and end so; what the last line says, and the exit status.
+/// Runs the script with commands that print these texts and end with these statuses. Returns the
+/// script's last line and its exit status.
 fn told(commands: &[(&str, i32)]) -> (String, Option<i32>) {
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/together"));
     for (at, (text, status)) in commands.iter().enumerate() {

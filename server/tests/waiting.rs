@@ -16,15 +16,15 @@ use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use store::Store;
 
-/// Most requests until one waits: the memory is bounded.
+/// Most SETs before one waits: the memory is full by then.
 const SETS_MAX: u32 = 40_000;
-/// More loops of a column than a request waits for anything but memory that does not come.
+/// Loops after which a request that still waits can only be waiting for memory that does not come.
 const LOOPS: usize = 200;
-/// The time at which columns stand still.
+/// The time that columns are shown, which does not advance.
 const NOON_MS: u64 = 3_600_000;
 
-/// A server of one column, of whose memory none comes back while the stall is on, and whose clock
-/// stands still: nothing has waited for too long.
+/// A server of one column. No memory is given back while the stall is on. The clock stands still,
+/// so no request has waited for too long.
 fn stalled() -> (Server, Arc<Store>) {
     let settings = Settings { memory_bytes: 8 << 20, ..settings(1) };
     let server = start(settings);
@@ -38,7 +38,7 @@ fn set(key: u32) -> String {
     format!("set fill{key} 0 0 700\r\n{}\r\n", "v".repeat(700))
 }
 
-/// Is there nothing to read?
+/// True if there is nothing to read.
 fn is_silent(client: &mut Client) -> bool {
     client.0.set_nonblocking(true).unwrap();
     let peeked = client.0.peek(&mut [0]);
@@ -46,18 +46,18 @@ fn is_silent(client: &mut Client) -> bool {
     peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Connections that wait.
+/// The number of connections that wait for room.
 fn awaiting_room(server: &Server) -> u64 {
     server.shared().holding[0].awaiting_room.get()
 }
 
-/// Sets new keys until one waits. Which?
+/// Sets new keys until a SET waits. Returns the number of that SET's key.
 fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
-        // It may wait for a few loops only: for more room to be made than one turn's share, or for
-        // memory that another thread takes ahead, when it gets a processor.
+        // A SET may also wait for a few loops only, until more room is made than one turn makes, or
+        // until the thread that takes memory ahead has run.
         if is_silent(client) {
             wait_until("memory ahead", || !server.shared().store.wants_ahead());
             (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
@@ -75,7 +75,7 @@ fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     let key = fill(&server, &mut waits, &mut other);
-    // What comes behind it waits with it, whatever it is.
+    // Requests behind the one that waits wait with it, whatever they are.
     waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
     waits.send("q".repeat(9000));
     waits.send("\r\nmg quiet s\r\ntouch fill1 900\r\nmn\r\n");
@@ -109,7 +109,7 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     let mut filler = connect(&server);
     let mut clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     let mut other = connect(&server);
-    // All of it but the last byte is here before memory is short.
+    // All of the value but its last byte arrives before memory is short.
     let value = "l".repeat(300_000);
     clients[0].send(format!("set large 0 0 {}\r\n{}", value.len(), &value[1..]));
     let there = fill(&server, &mut filler, &mut other) - 1;
@@ -139,8 +139,9 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     server.stop();
 }
 
-/// It waits for two seconds in which its column was there, however long that column was not; and
-/// what comes behind it waits for as long again, with its key's old value there until then.
+/// A request is refused after two seconds in which its column ran; time in which the column did not
+/// run does not count. The request behind it then waits for two seconds of its own, and its key has
+/// the old value until then.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
@@ -159,7 +160,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     let mut pass = |client: &mut Client, held: &str| {
         let mut looked = 0;
         loop {
-            // The column has had a whole loop at this time.
+            // After these replies the column has run a whole loop at this time.
             (0..2).for_each(|_| looks.ask("mn\r\n", "MN\r\n"));
             if !is_silent(client) {
                 break;
@@ -179,8 +180,8 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     server.stop();
 }
 
-/// Busy clients whose requests together are more than half of what connections may hold: none of
-/// them has stalled, it is the column that was away.
+/// Busy clients' requests are together more than half of what connections may hold. No client has
+/// stalled: the column itself did not run.
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
@@ -200,7 +201,7 @@ fn a_column_that_had_no_processor_closes_nobody() {
     server.stop();
 }
 
-/// One that closes while it waits is forgotten.
+/// A connection that closes while its request waits is forgotten.
 #[test]
 fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
     let (server, store) = stalled();

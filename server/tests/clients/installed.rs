@@ -1,6 +1,7 @@
 //! Runs the clients that `make peers` has installed, each for a limited time.
 //!
-//! Path: client side. Invariant: a client that is not installed counts as skipped, not as passed.
+//! Where: client side.
+//! Invariant: a client that is not installed counts as skipped, not as passed.
 
 use crate::live::skip;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn is_on_path(program: &Path) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// All that a client said.
+/// All that a client printed.
 pub(crate) fn text(output: &Output) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|one| String::from_utf8_lossy(one));
     format!("{}\n{out}{error}", output.status)

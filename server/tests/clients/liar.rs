@@ -1,8 +1,9 @@
 //! A proxy that falsifies replies, which a client has to notice.
 //!
-//! Path: between a client and the server, over TCP. Invariant: except for the planted lie every
-//! reply passes byte for byte, in whatever pieces it arrives. Source: memcached's `protocol.txt`
-//! and `protocol_binary.h`, for where a reply ends.
+//! Where: between a client and the server, over TCP.
+//! Invariant: except for the planted lie every reply passes byte for byte, in whatever pieces it
+//! arrives.
+//! Source: memcached's `protocol.txt` and `protocol_binary.h`, for where a reply ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,8 @@
 //! Runs libmemcached's own programs: memccapable tries each command, memcaslap checks the values
 //! that it reads.
 //!
-//! Path: client side, over TCP. Source: libmemcached 1.1.4, as Debian packages it.
+//! Where: client side, over TCP.
+//! Source: libmemcached 1.1.4, as Debian packages it.
 
 use crate::installed::{Verdict, run, text};
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ const CAPABILITIES: [&str; 54] = [
 /// The two that expect an older wording of an error; memcached 1.6.45 fails them as well.
 const OUTDATED: [&str; 2] = ["ascii delete", "ascii delete noreply"];
 
-/// Passes where exactly those fail that memcached fails.
+/// Passes if exactly those tests fail that memcached 1.6.45 fails too.
 pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let output = run(Command::new("memccapable").args(["-t", "60", "-h", &host, "-p", &port]))?;
@@ -84,8 +85,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Each SET and GET is one; memcaslap makes a tenth of them SETs. As many values of 64 KiB fit a
-/// memory limit of 64 MiB: what was evicted could not be verified.
+/// SETs and GETs that memcaslap sends, a tenth of them SETs. The SETs' values of 64 KiB fit a limit
+/// of 64 MiB, because a value that was evicted could not be verified.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 

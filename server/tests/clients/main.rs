@@ -1,9 +1,9 @@
 //! Runs real clients against the server, in five languages and all three protocols. Each client is
 //! pinned to a version or to a Debian release; if it has its own integration tests, those run.
 //!
-//! Path: client side, over TCP. Invariant: each client fails against a server that lies, so that
-//! passing proves something. The clients' programs are in `tests/clients/`; `make peers` installs
-//! the clients.
+//! Where: client side, over TCP.
+//! Invariant: each client fails against a server that lies, so that passing proves something. The
+//! clients' programs are in `tests/clients/`; `make peers` installs the clients.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,7 +1,8 @@
 //! Random, well-formed frames of the binary protocol.
 //!
-//! Path: none, test data. Invariant: an opaque never looks like a fence's. Source: memcached
-//! 1.6.45 `protocol_binary.h` and `proto_bin.c`.
+//! Where: test data.
+//! Invariant: an opaque never looks like a fence's.
+//! Source: memcached 1.6.45 `protocol_binary.h` and `proto_bin.c`.
 
 use crate::command::{Command, Protocol, Unique};
 use crate::values::{KEYS, Values};
@@ -136,7 +137,7 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
     let key = values.random.index(KEYS.len());
     frame.opaque = u32::try_from(values.random.below(u64::from(FENCE))).unwrap();
     if all && values.random.one_in(20) {
-        // Nobody looks at these.
+        // Fields that no server looks at.
         frame.data_type = values.random.next().to_le_bytes()[0];
         frame.vbucket = u16::try_from(values.random.below(1 << 16)).unwrap();
     }

@@ -1,7 +1,8 @@
 //! A command as it is sent, in any of the three protocols.
 //!
-//! Path: none, test data. Invariant: its bytes depend only on itself and on the CAS uniques that
-//! the server it is sent to has shown, so that the same command can be sent to both.
+//! Where: test data.
+//! Invariant: its bytes depend only on itself and on the CAS uniques that the server it is sent to
+//! has shown, so that the same command can be sent to both.
 
 /// Each protocol has a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,20 +49,20 @@ enum Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     pub(crate) protocol: Protocol,
-    /// What coverage and mutants know it by: `get`, `mg`, `GETQ`.
+    /// The name by which coverage and mutants know it: `get`, `mg`, `GETQ`.
     pub(crate) name: &'static str,
     /// The letters of its meta flags.
     pub(crate) flags: Vec<u8>,
     /// The keys it names.
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
-    /// Whether it changes more than its keys.
+    /// True if it changes more than its keys.
     pub(crate) touches_all: bool,
-    /// Whether its reply holds on to items until it is sent.
+    /// True if its reply refers to items until it is sent.
     pub(crate) fetches: bool,
-    /// Whether it changes a number, in place if it can.
+    /// True if it changes a number, in place if that is possible.
     pub(crate) counts: bool,
-    /// Whether the server closes the connection after it: nothing follows in its batch.
+    /// True if the server closes the connection after it. It is the last of its batch then.
     pub(crate) closes: bool,
     /// Commands of one batch are sent at once, on the connection of their protocol.
     pub(crate) batch: usize,
@@ -94,7 +95,7 @@ impl Command {
         }
     }
 
-    /// Has all that waits sent first.
+    /// Makes the server send all replies that wait before this command.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }
@@ -112,7 +113,7 @@ impl Command {
         self.keys.first().copied().unwrap_or_default()
     }
 
-    /// Whether two commands can have to do with each other.
+    /// True if one of two commands can change the other's reply.
     pub(crate) fn meets(&self, other: &Command) -> bool {
         self.touches_all || self.keys.iter().any(|key| other.keys.contains(key))
     }

@@ -1,6 +1,7 @@
 //! Counts what a run has covered: commands, flags, opcodes, replies and errors.
 //!
-//! Path: none. Invariant: everything counted was sent to both servers and answered alike.
+//! Where: beside the servers.
+//! Invariant: everything counted was sent to both servers and answered alike.
 
 use crate::binary::OPCODES;
 use crate::command::{Command, Protocol};
@@ -9,7 +10,7 @@ use crate::{generator, meta, text};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Each of what a run must reach is reached this often at least.
+/// A run must reach each row of the tables below at least this often.
 const REACHED_MIN: u64 = 2;
 
 /// Codes, errors and marks that well-formed commands are answered, those of meta by command.

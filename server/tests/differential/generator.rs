@@ -1,6 +1,7 @@
 //! Makes batches of commands: a batch is sent on one connection, and all batches use the same keys.
 //!
-//! Path: none, test data. Invariant: memcached has exactly one correct answer to a batch.
+//! Where: test data.
+//! Invariant: memcached has exactly one correct answer to a batch.
 
 use crate::binary::{self, OPCODES};
 use crate::command::{Command, Protocol};

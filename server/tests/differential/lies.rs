@@ -1,7 +1,7 @@
 //! Falsifies a server's replies by one small fault, to show that the test finds it.
 //!
-//! Path: client side. Invariant: each fault is planted only in its own, rare case; all other
-//! replies pass unchanged.
+//! Where: client side.
+//! Invariant: each fault is planted only in its own, rare case; all other replies pass unchanged.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};

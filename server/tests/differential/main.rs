@@ -2,9 +2,11 @@
 //! The commands are of all three protocols, some of them malformed. A sequence whose replies differ
 //! is shrunk to a short one.
 //!
-//! Path: client side, over TCP. Invariant: a difference is reported with its seed and a sequence
-//! that shows it on freshly started servers. Source: memcached's `doc/protocol.txt` and
-//! `protocol_binary.h`; the memcached that `MEMCACHED` names decides.
+//! Where: client side, over TCP.
+//! Invariant: a difference is reported with its seed and a sequence that shows it on freshly
+//! started servers.
+//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; the memcached that `MEMCACHED`
+//! names decides.
 //!
 //! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: another seed, another length.
 //! - `SERVER=path`, `SERVER_FLAGS="…"`: compare that server, started with these further flags.

@@ -1,9 +1,9 @@
 //! Random malformed commands of all three protocols.
 //!
-//! Path: none, test data. Invariant: memcached's answer does not depend on how the bytes happen to
-//! arrive. The bytes that a wrong length swallows end before the next command. A command that makes
-//! memcached drop unsent replies, such as a fetch of an over-long key, follows a command that has
-//! those replies sent.
+//! Where: test data.
+//! Invariant: memcached's answer does not depend on how the bytes happen to arrive. The bytes that
+//! a wrong length swallows end before the next command. A command that makes memcached drop unsent
+//! replies, such as a fetch of an over-long key, follows a command that has those replies sent.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
@@ -21,7 +21,7 @@ use crate::values::{CHOSEN_UNIQUE, TOO_LARGE_BYTES, Values};
 /// Stored under no other key of the test.
 const SCRATCH: &[u8] = b"set scratch 0 0 0\r\n\r\n";
 
-/// Words that are no number, or none that fits, or only just one.
+/// Words that are no number, numbers that do not fit, and numbers that just fit.
 const BAD_WORDS: [&[u8]; 24] = [
     b"",
     b" ",
@@ -49,7 +49,7 @@ const BAD_WORDS: [&[u8]; 24] = [
     b"99999999999999999999",
 ];
 
-/// The last of them end the connection.
+/// The last of these end the connection.
 const LINES: [&[u8]; 36] = [
     b"",
     b" ",
@@ -123,7 +123,8 @@ fn wrong_words(values: &mut Values) -> Command {
     let verb = values.random.share(verbs);
     let mut line = text::line(values, verb);
     if let Some(value) = &mut line.value {
-        // What a wrong length leaves is read as lines; what slips into the length's place is none.
+        // With a wrong length the rest of the value is read as lines. No word that takes the
+        // length's place is a number.
         *value = b"abc".to_vec();
         line.words[1] = Word::Text(b"0".to_vec());
         line.words[2] = Word::Text(values.random.pick(&[&b"0"[..], b"00"]).to_vec());
@@ -159,7 +160,8 @@ fn bad_word(values: &mut Values) -> Word {
     Word::Text(values.random.pick(&BAD_WORDS).to_vec())
 }
 
-/// Longer or shorter than its line says. What is missing is taken from the fence behind it.
+/// A value longer or shorter than its line says. The bytes that it lacks are taken from the fence
+/// behind it.
 fn bad_chunk(values: &mut Values) -> Command {
     let verb = values.random.pick(&["set", "add", "replace", "append", "prepend"]);
     let mut line = text::line(values, verb);
@@ -219,7 +221,7 @@ fn wrong_value(values: &mut Values) -> Command {
     };
     line.value = Some(value);
     let mut command = line.command(&said);
-    // Shorter than said: this line is what it takes.
+    // The value is too short, and this line is what the server takes for the rest of it.
     command.push(b"mn mn mn mn mn mn\r\n");
     command.push(SCRATCH);
     command

@@ -1,8 +1,9 @@
 //! Random, well-formed commands of the meta protocol, each with any of the known flags in any
 //! order, including flags that the command ignores.
 //!
-//! Path: none, test data. Invariant: a command has no flag twice, and no more flags than memcached
-//! takes. Source: memcached 1.6.45 `_meta_flag_preparse` and `doc/protocol.txt`.
+//! Where: test data.
+//! Invariant: a command has no flag twice, and no more flags than memcached takes.
+//! Source: memcached 1.6.45 `_meta_flag_preparse` and `doc/protocol.txt`.
 
 use crate::command::{Command, Protocol, Unique};
 use crate::values::{KEYS, Values};

@@ -1,7 +1,8 @@
 //! One of the two servers compared, with a connection for each protocol.
 //!
-//! Path: client side. Invariant: a batch ends when every command was answered or the connection was
-//! closed; a closed connection is opened again before the next batch.
+//! Where: client side.
+//! Invariant: a batch ends when every command was answered or the connection was closed; a closed
+//! connection is opened again before the next batch.
 
 use crate::command::{Command, Protocol};
 use crate::lies::Liar;

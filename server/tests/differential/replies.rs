@@ -1,8 +1,9 @@
 //! Reads replies and normalises them, so that the replies of two servers can be compared.
 //!
-//! Path: client side. Invariant: a CAS unique is replaced by its number among those of its key;
-//! times are set apart, to be compared with a tolerance; of what a server says of itself only the
-//! form stays. Everything else is compared byte for byte.
+//! Where: client side.
+//! Invariant: a CAS unique is replaced by its number among those of its key; times are set apart,
+//! to be compared with a tolerance; of what a server says of itself only the form stays. Everything
+//! else is compared byte for byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -34,7 +35,7 @@ impl Reply {
     pub(crate) fn is_like(&self, other: &Reply) -> bool {
         // An item long gone has a time that wraps, in memcached and here.
         let near = |(one, two): (&i64, &i64)| (one - two).abs() <= SECONDS_APART_MAX;
-        // Nothing at all is never right, not even from both.
+        // An empty reply is never right, even if both servers send it.
         self.text == other.text
             && !self.text.ends_with(SILENT)
             && self.times.len() == other.times.len()
@@ -234,7 +235,7 @@ fn append_frame(
     let key_bytes = u16::from_be_bytes([header[2], header[3]]);
     reply.kinds.push(format!("{} {status:#04x}", command.name));
     reply.kinds.push(format!("status {status:#04x}"));
-    // A server's own numbers, and how many there are.
+    // Statistics differ between servers in their numbers, and in how many there are.
     if command.name == "STAT" && key_bytes > 0 {
         reply.kinds.truncate(2);
         return;

@@ -1,7 +1,9 @@
 //! Shrinks a sequence of commands whose last reply differs.
 //!
-//! Path: none. Invariant: the sequence returned was run on freshly started servers, whose last
-//! replies differed. Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
+//! Where: beside the servers.
+//! Invariant: the sequence returned was run on freshly started servers, whose last replies
+//! differed.
+//! Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
 use crate::command::Command;

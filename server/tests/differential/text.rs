@@ -1,7 +1,8 @@
 //! Random, well-formed commands of the classic text protocol.
 //!
-//! Path: none, test data. Invariant: a command means the same whenever it is sent. Source:
-//! memcached's `doc/protocol.txt`.
+//! Where: test data.
+//! Invariant: a command means the same whenever it is sent.
+//! Source: memcached's `doc/protocol.txt`.
 
 use crate::command::{Command, Protocol, Unique};
 use crate::meta::base64;

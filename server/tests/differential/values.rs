@@ -1,8 +1,8 @@
 //! Keys, few so that commands meet, and what is stored under them.
 //!
-//! Path: none, test data. Invariant: exptimes, and the times they are compared with, lie so far
-//! apart that a run's length changes no reply; the CAS uniques that clients choose lie above all
-//! that a server gives out.
+//! Where: test data.
+//! Invariant: exptimes, and the times they are compared with, lie so far apart that a run's length
+//! changes no reply; the CAS uniques that clients choose lie above all that a server gives out.
 
 use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,10 +30,11 @@ pub(crate) const TEXT_KEYS: usize = 14;
 const NUMBERS: std::ops::Range<usize> = 7..11;
 const LARGE: std::ops::Range<usize> = 11..14;
 
-/// Over the largest item that either server keeps.
+/// A length above that of the largest item that either server keeps.
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
-/// A server that gives out a unique a nanosecond gets here in 13 days.
+/// CAS uniques of clients begin here. A server that gives out one a nanosecond gets here in 13
+/// days.
 pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 
 pub(crate) struct Values {
@@ -79,7 +80,7 @@ impl Values {
         }
     }
 
-    /// A unique as clients choose it, none among them.
+    /// A CAS unique that a client chooses; sometimes none.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,

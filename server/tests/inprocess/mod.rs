@@ -13,7 +13,7 @@ use hypostyle::settings::{Listen, Port, Settings};
 use protocol::Speak;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-/// Nothing here takes so long unless it hangs.
+/// The longest wait: what takes longer hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Settings for a server on a free loopback port.
@@ -100,7 +100,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends `bytes`; the server may hang up meanwhile. False if it did.
+    /// Sends `bytes`. False if the server has closed the connection meanwhile.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
@@ -145,7 +145,7 @@ impl Client {
         String::from_utf8_lossy(&line).into_owned()
     }
 
-    /// Reads up to the end; a reset is as good.
+    /// Reads up to the end of the stream or its reset.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
@@ -156,7 +156,7 @@ impl Client {
         rest
     }
 
-    /// The server must have nothing more to say, and hang up.
+    /// Expects that the server sends nothing more and closes the connection.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
@@ -183,7 +183,7 @@ fn shown(bytes: &[u8]) -> String {
     cut.escape_ascii().to_string()
 }
 
-/// Lets this process have so many files open. False when the hard limit forbids it.
+/// Raises this process's limit of open files to `files`. False if the hard limit is lower.
 pub(crate) fn allow_files(files: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

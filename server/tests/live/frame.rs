@@ -1,7 +1,9 @@
 //! One frame of the binary protocol, as tests write and read it: a header of 24 bytes and a body.
 //!
-//! Path: client side. Invariant: encoding a frame gives the bytes from which it was read; no field
-//! of a header is assumed to be correct. Source: memcached's `protocol_binary.h`.
+//! Where: client side.
+//! Invariant: encoding a frame gives the bytes from which it was read; no field of a header is
+//! assumed to be correct.
+//! Source: memcached's `protocol_binary.h`.
 //!
 //! ```text
 //! 0      1       2         4        5         6         8         12      16   24
@@ -129,7 +131,7 @@ impl Frame {
     }
 }
 
-/// As a transcript would write it, as far as that can be told.
+/// As a transcript would write it, as far as the frame alone shows that.
 impl Display for Frame {
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
         match OPCODES.iter().find(|(_, opcode)| *opcode == self.opcode) {
@@ -148,7 +150,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// The next frame. When it does not come, what came of it stays readable by `rest`.
+    /// The next frame. If it does not come whole, `rest` has the bytes that came.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

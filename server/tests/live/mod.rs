@@ -1,9 +1,10 @@
 //! A server process for tests that see it from outside: started on a port of its own, spoken to
 //! over TCP, and ended with the test.
 //!
-//! Path: client side; nothing here looks inside the server, so that the same test runs against
-//! memcached. Invariant: dropping a `Server` kills and reaps its process, and no read waits longer
-//! than `PATIENCE`.
+//! Where: client side; nothing here looks inside the server, so that the same test runs against
+//! memcached.
+//! Invariant: dropping a `Server` kills and reaps its process, and no read waits longer than
+//! `PATIENCE`.
 //!
 //! - `SERVER=path`: run the tests against that binary instead of the one just built.
 //! - `MEMCACHED=path`: the memcached to compare with, by default the one on `PATH`.
@@ -124,7 +125,7 @@ impl Server {
         String::from_utf8_lossy(&line).trim().trim_start_matches("VERSION ").to_owned()
     }
 
-    /// Whether the server still runs.
+    /// True if the server still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -271,7 +272,8 @@ impl Wire {
 pub(crate) fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // Not captured, as a print would be, and whole among what others print: it is counted.
+    // Written past the capture of prints, and in one piece, because the script of `make test`
+    // counts these lines.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = io::stderr().write_all(line.as_bytes());
 }

@@ -1,8 +1,9 @@
 //! Replays binary frames: puts the server's CAS uniques into requests, and in replies replaces CAS
 //! uniques by numbers and removes the version.
 //!
-//! Path: between a recording and the wire. Invariant: nothing of a reply but its CAS unique and
-//! the text of VERSION is changed. Source: `../data/oracle/README.md`.
+//! Where: between a recording and the wire.
+//! Invariant: nothing of a reply but its CAS unique and the text of VERSION is changed.
+//! Source: `../data/oracle/README.md`.
 
 use crate::form::{Form, Uniques};
 use crate::live::frame::{Frame, HEADER_BYTES, NOOP, REPLY, REQUEST, VERSION};

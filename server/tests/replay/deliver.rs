@@ -1,8 +1,9 @@
 //! Sends the requests of a recording to a live server and compares each reply.
 //!
-//! Path: client side, over TCP. Invariant: every request is sent, in order, and every difference is
-//! kept; after a connection has ended, the next request opens another. Source:
-//! `../data/oracle/README.md`.
+//! Where: client side, over TCP.
+//! Invariant: every request is sent, in order, and every difference is kept; after a connection has
+//! ended, the next request opens another.
+//! Source: `../data/oracle/README.md`.
 
 use crate::form::Form;
 use crate::live::{SILENCE, Server, Stop, Wire, show};
@@ -110,8 +111,8 @@ impl<F: Form> Replay<F> {
         let mut reply = Vec::new();
         let read = match expected.state {
             State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
-            // After what the request led to no reply is the right one: whatever comes within a
-            // short while is wrong.
+            // After this request no reply is right: a reply that comes within a short while is a
+            // fault.
             State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
                 reply = bytes;
                 Err(self.wire.ends(SILENCE))

@@ -1,8 +1,10 @@
 //! The two forms of exchanges that are replayed, text lines and binary frames, and the names of CAS
 //! uniques, which both use.
 //!
-//! Path: between a recording and the wire. Invariant: a form says what differs between two runs of
-//! one exchange, not which differences are allowed. Source: `../data/oracle/README.md`.
+//! Where: between a recording and the wire.
+//! Invariant: a form says what differs between two runs of one exchange, not which differences are
+//! allowed.
+//! Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
 use crate::recording::Exchange;
@@ -10,7 +12,8 @@ use std::collections::HashMap;
 
 /// How one kind of protocol is replayed.
 pub(crate) trait Form {
-    /// What follows each request; the reply to it is the end of what the request led to.
+    /// A request that follows each recorded one. Its reply marks the end of the recorded request's
+    /// replies.
     fn fence() -> Vec<u8>;
 
     /// Whether a request quotes a CAS unique that an earlier reply showed.

@@ -1,7 +1,9 @@
 //! Replays recorded exchanges with memcached 1.6.45 and compares every reply, byte for byte.
 //!
-//! Path: client side, over TCP. Invariant: every line of a recording is sent, in order, and every
-//! difference is reported; one is enough to fail. Source: `../data/oracle/README.md`.
+//! Where: client side, over TCP.
+//! Invariant: every line of a recording is sent, in order, and every difference is reported; one is
+//! enough to fail.
+//! Source: `../data/oracle/README.md`.
 //!
 //! - `SERVER=path`: replay to that server, for instance memcached itself.
 //! - `RECORDING=path`: replay that recording of text or meta commands too (JSON lines, zstd).

@@ -1,8 +1,10 @@
 //! Loads a recording: zstd-compressed JSON lines, one exchange a line. A file beside the recording
 //! may list further replies that are correct.
 //!
-//! Path: none, test data. Invariant: strings are latin-1, so that each character is one byte on the
-//! wire; a further reply is exact as well. Source: `../data/oracle/README.md`.
+//! Where: test data.
+//! Invariant: strings are latin-1, so that each character is one byte on the wire; a further reply
+//! is exact as well.
+//! Source: `../data/oracle/README.md`.
 
 use crate::binary;
 use crate::live::frame::{Frame, VERSION};
@@ -48,7 +50,7 @@ impl Exchange {
     }
 }
 
-/// What became of the connection.
+/// The state of the connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Ok,

@@ -1,8 +1,9 @@
 //! Replays text and meta commands: puts the server's CAS uniques and times into requests, and
 //! removes CAS uniques, times and the version from replies.
 //!
-//! Path: between a recording and the wire. Invariant: values are never parsed. Source:
-//! `../data/oracle/README.md`.
+//! Where: between a recording and the wire.
+//! Invariant: values are never parsed.
+//! Source: `../data/oracle/README.md`.
 
 use crate::form::{Form, Uniques};
 use crate::live::{Stop, Wire, show};

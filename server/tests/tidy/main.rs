@@ -1,7 +1,9 @@
 //! Tests the rules of `STYLE.md` that a program can check.
 //!
-//! Path: none; reads the tree. Invariant: every rule names the file and line that breaks it, and
-//! for each rule a case below breaks it. Source: TigerBeetle's `tidy.zig`.
+//! Where: no server; it reads the tree.
+//! Invariant: every rule names the file and line that breaks it, and for each rule a case below
+//! breaks it.
+//! Source: TigerBeetle's `tidy.zig`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,6 +1,7 @@
 //! The rules for documents: every link has a target, and the changelog keeps its form.
 //!
-//! Path: none. Source: GitHub's anchors; keepachangelog.com, from which the sections come.
+//! Where: the tree's files.
+//! Source: GitHub's anchors; keepachangelog.com, from which the sections come.
 
 use crate::source::{self, Kind, Source};
 use std::fs;

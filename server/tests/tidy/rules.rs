@@ -1,10 +1,11 @@
 //! The rules for code and for the tree. Each is a function from a file to its faults.
 //!
-//! Path: none. Invariant: no rule for code applies to comments or strings.
+//! Where: the tree's files.
+//! Invariant: no rule for code applies to comments or strings.
 
 use crate::source::{Kind, Source};
 
-/// What is wrong with a file, a line each: `path:line: why`.
+/// The faults of a file, each as `path:line: why`.
 pub(crate) type Rule = fn(&Source) -> Vec<String>;
 
 const FILE_LINES_MAX: usize = 800;
@@ -28,7 +29,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["protocol", "store", "memory"]),
 ];
 
-/// What does I/O; not for the crates that do none.
+/// Names that do I/O. The crates that do none must not use them.
 const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
 const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 

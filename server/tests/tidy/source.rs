@@ -1,6 +1,7 @@
 //! The files of the tree, each as it is and without its comments and strings.
 //!
-//! Path: none. Invariant: a line has the same number in both forms.
+//! Where: the tree's files.
+//! Invariant: a line has the same number in both forms.
 
 use std::fs;
 use std::path::{Path, PathBuf};

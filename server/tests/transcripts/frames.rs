@@ -1,13 +1,15 @@
 //! Binary frames in transcripts: `set key=k flags=7 value=abc`, as requests and as replies.
 //!
-//! Path: none, test data. Invariant: an unknown field fails the test, and so does a byte of a reply
-//! that the line does not describe. Source: the format in `README.md`.
+//! Where: test data.
+//! Invariant: an unknown field fails the test, and so does a byte of a reply that the line does not
+//! describe.
+//! Source: the format in `README.md`.
 
 use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
 use crate::script::{Piece, Values, braces, unescape};
 use std::fmt::{self, Display, Formatter};
 
-/// What one line says of a frame.
+/// The fields of a frame that one line names.
 pub(crate) struct FrameLine {
     text: String,
     opcode: u8,
@@ -53,7 +55,7 @@ fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
     Some(FrameLine { text: text.to_owned(), opcode, fields: fields.collect::<Option<_>>()? })
 }
 
-/// What stands between spaces, but for those within braces.
+/// The words of a line; a space within braces does not end a word.
 fn words(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |one: char| {
@@ -113,7 +115,8 @@ impl FrameLine {
         }
     }
 
-    /// The request's bytes. Whatever its line says of the header stands there, true or not.
+    /// The request's bytes. A field of the header that the line names has the line's number, even
+    /// if it is wrong.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -131,8 +134,8 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// Whether `got` is one of a sequence in which this line stands for a later one: it has a key,
-    /// and not the key of this line.
+    /// True if `got` is a reply before the one of this line in a sequence: it has a key, and
+    /// another key than the line's.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)

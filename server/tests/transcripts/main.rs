@@ -1,8 +1,10 @@
 //! Runs the transcripts beside this file: what a client sends and, byte for byte, what it receives.
 //!
-//! Path: client side, over TCP. Invariant: a transcript lists every byte of the replies, and after
-//! the last one the server sends nothing. Source: each transcript was first run against memcached
-//! 1.6.45; the second test runs them against the memcached at hand. The format is in `README.md`.
+//! Where: client side, over TCP.
+//! Invariant: a transcript lists every byte of the replies, and after the last one the server sends
+//! nothing.
+//! Source: each transcript was first run against memcached 1.6.45; the second test runs them
+//! against the memcached at hand. The format is in `README.md`.
 //!
 //! - `TRANSCRIPT=name`: run only the transcripts whose name contains this.
 
@@ -79,7 +81,8 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some wait in vain: as long as a loaded machine may keep an answer, and all at once.
+    // Some of these scripts wait in vain, for as long as a loaded machine may delay an answer: so
+    // all run at once.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -92,7 +95,7 @@ fn a_wrong_transcript_is_found() {
     });
 }
 
-/// How long is waited.
+/// How long steps wait.
 #[derive(Clone, Copy)]
 struct Times {
     /// For what is sure to come.
@@ -168,7 +171,7 @@ struct Open {
     wire: Wire,
     /// Frames that wait for what is sent next.
     held: Vec<u8>,
-    /// Whether the first bytes sent were a binary frame.
+    /// True if the first bytes sent were a binary frame.
     is_binary: Option<bool>,
 }
 
@@ -274,7 +277,7 @@ impl Play {
         Ok(())
     }
 
-    /// No connection still open may have more to say; each must still answer.
+    /// No open connection may have sent more, and each must still answer.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let is_binary = self.open(name).is_binary == Some(true);

@@ -1,7 +1,8 @@
 //! Parses a transcript into steps.
 //!
-//! Path: none, test data. Invariant: a line that cannot be parsed fails the test. Source: the
-//! format in `README.md`.
+//! Where: test data.
+//! Invariant: a line that cannot be parsed fails the test.
+//! Source: the format in `README.md`.
 
 use crate::frames::{FrameLine, frame_lines};
 use std::collections::HashMap;
@@ -128,7 +129,7 @@ pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// Where the brace opened just before `text` closes.
+/// The position in `text` of the brace that closes the one before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (at, byte) in text.bytes().enumerate() {
@@ -154,8 +155,8 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// `text` so many times, each `#` in it the number of the repetition, from 1; repetitions within
-/// it come first.
+/// Repeats `text`. Each `#` in it becomes the number of the repetition, from 1. Repetitions within
+/// `text` are expanded first.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
@@ -167,7 +168,7 @@ fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// A text whose repetitions hold no others.
+/// Expands repetitions that contain no other repetition.
 fn once(text: &str) -> Option<Vec<u8>> {
     let mut result = Vec::new();
     let mut rest = text;
