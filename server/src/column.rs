@@ -37,8 +37,6 @@ const TOKEN_TIMER: u64 = u64::MAX;
 /// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// The column's index among the server's columns.
-    number: usize,
     turn: TurnState,
     streams: StreamState,
     /// The buffers that turns receive into. All but the first are allocated when several
@@ -71,7 +69,6 @@ pub(crate) struct Column {
 /// The parameters of `Column::new`.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub(crate) number: usize,
     pub(crate) context: Context,
     pub(crate) listeners: Vec<ColumnListener>,
     pub(crate) waker: Arc<Waker>,
@@ -96,7 +93,6 @@ impl Column {
         let streams = StreamState::new(&parts.context);
         let turn = TurnState::new(parts.context, parts.calls);
         let mut column = Column {
-            number: parts.number,
             buffers: std::array::from_fn(|at| match at {
                 0 => vec![0; streams.spares.large_bytes()],
                 _ => Vec::new(),
@@ -272,7 +268,7 @@ impl Column {
     fn tell_holding(&self) {
         let TurnState { context, out, .. } = &self.turn;
         let StreamState { spares, arrivals, waiting, .. } = &self.streams;
-        let Some(holding) = context.shared.holding.get(self.number) else { return };
+        let holding = &context.counters;
         let (entries, entry_bytes) = self.connections.entries();
         let buffers: usize = self.buffers.iter().map(Vec::len).sum();
         holding.connection_structures.set(entries as u64);

@@ -159,7 +159,6 @@ impl Server {
         let shared = &self.shared;
         let counters = shared.columns.get(index).map(Arc::clone).unwrap_or_default();
         let column = Column::new(Parts {
-            number: index,
             context: Context {
                 store: shared.store.column(),
                 counters,

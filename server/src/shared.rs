@@ -15,34 +15,45 @@ use memory::sync::Counter;
 use store::Store;
 
 /// From one list of names, makes a column's counters, their sums over all columns, and the
-/// difference of two sums.
+/// difference of two sums. `stats reset` sets counts to 0; a gauge tells how things are now.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    (
+        counts: $($(#[$doc:meta])* $count:ident),+;
+        gauges: $($(#[$gauge_doc:meta])* $gauge:ident),+;
+    ) => {
         /// One column's counters, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub struct Counters { $($(#[$doc])* pub $name: Counter),+ }
+        pub struct Counters {
+            $($(#[$doc])* pub $count: Counter,)+
+            $($(#[$gauge_doc])* pub $gauge: Counter,)+
+        }
 
         /// Sums of `Counters`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Sums { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Sums {
+            $($(#[$doc])* pub $count: u64,)+
+            $($(#[$gauge_doc])* pub $gauge: u64,)+
+        }
 
         impl Sums {
             /// Adds one column's counters.
             pub fn add(&mut self, column: &Counters) {
-                $(self.$name = self.$name.wrapping_add(column.$name.get());)+
+                $(self.$count = self.$count.wrapping_add(column.$count.get());)+
+                $(self.$gauge = self.$gauge.wrapping_add(column.$gauge.get());)+
             }
 
-            /// The increase since `earlier`.
+            /// The increase of each count since `earlier`, and each gauge as it is.
             #[must_use]
             pub fn since(&self, earlier: &Sums) -> Sums {
-                Sums { $($name: self.$name.wrapping_sub(earlier.$name)),+ }
+                Sums { $($count: self.$count.wrapping_sub(earlier.$count),)+ ..*self }
             }
         }
     };
 }
 
 counters! {
+    counts:
     /// Keys that were looked up to be read: by `get`, `gets`, their binary forms, and `mg`. What
     /// counts as a touch does not count here.
     get_cmds,
@@ -93,40 +104,21 @@ counters! {
     /// Connections closed by `-o idle_timeout`.
     idle_kicks,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
-    listen_disabled,
-}
+    listen_disabled;
 
-/// The memory that one column holds now beside the store, and its connections that wait.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Holding {
+    gauges:
     /// Entries for connections, in use or not.
-    pub connection_structures: Counter,
+    connection_structures,
     /// Bytes of these entries, and of what is kept beside arriving values.
-    pub connection_bytes: Counter,
+    connection_bytes,
     /// Bytes of receive buffers, in use and spare, and of input that connections keep.
-    pub read_buf_bytes: Counter,
+    read_buf_bytes,
     /// Bytes of the spare ones among them.
-    pub read_buf_bytes_free: Counter,
+    read_buf_bytes_free,
     /// Bytes of replies: the column's own buffer, and what connections wait to send.
-    pub response_obj_bytes: Counter,
+    response_obj_bytes,
     /// Connections that wait for room in the store.
-    pub awaiting_room: Counter,
-}
-
-/// Sums of `Holding`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// As in `Holding`.
-    pub connection_structures: u64,
-    /// As in `Holding`.
-    pub connection_bytes: u64,
-    /// As in `Holding`.
-    pub read_buf_bytes: u64,
-    /// As in `Holding`.
-    pub read_buf_bytes_free: u64,
-    /// As in `Holding`.
-    pub response_obj_bytes: u64,
+    awaiting_room;
 }
 
 /// What all columns share.
@@ -138,8 +130,6 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
-    /// What each column holds, in order.
-    pub holding: Vec<Holding>,
     /// Client connections open now in all columns together, compared with `-c`.
     pub connections: AtomicU32,
     /// False while listeners rest.
@@ -168,7 +158,6 @@ impl Shared {
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         Arc::new(Shared {
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
-            holding: (0..settings.columns).map(|_| Holding::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             verbosity: AtomicU32::new(settings.verbosity),
@@ -203,20 +192,6 @@ impl Shared {
             sums.add(column);
         }
         sums
-    }
-
-    /// What all columns together hold now.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        let mut held = Held::default();
-        for column in &self.holding {
-            held.connection_structures += column.connection_structures.get();
-            held.connection_bytes += column.connection_bytes.get();
-            held.read_buf_bytes += column.read_buf_bytes.get();
-            held.read_buf_bytes_free += column.read_buf_bytes_free.get();
-            held.response_obj_bytes += column.response_obj_bytes.get();
-        }
-        held
     }
 
     /// The increase of all counters since the last `stats reset`. Numbers that are not counters

@@ -39,58 +39,37 @@ impl Rows<'_> {
     fn row(&mut self, name: &str, value: Arguments<'_>) {
         self.form.stat(name, value, self.out);
     }
-
-    /// After the last row, or instead of any.
-    fn say(&mut self, outcome: Outcome) {
-        self.form.say(outcome, self.out);
-    }
 }
 
-/// Appends a whole reply.
-type Answer = fn(&Shared, &mut Rows<'_>);
+/// What a subcommand answers.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// Statistics.
+    Rows(fn(&Shared, &mut Rows<'_>)),
+    /// That counts start from 0.
+    Reset,
+    /// With `-X` this refusal. Otherwise that it is unknown: what memcached shows is not here.
+    Dump(Refusal),
+}
 
 /// Subcommands that `Form::asks_for` finds, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
-    (b"reset", |shared, rows| {
-        shared.reset();
-        rows.say(Outcome::StatsReset);
-    }),
-    (b"detail", |shared, rows| dump(shared, Refusal::StatsDetailOff, rows)),
-    (b"settings", |shared, rows| {
-        settings::write(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
-    (b"cachedump", |shared, rows| dump(shared, Refusal::StatsCachedumpOff, rows)),
+    (b"reset", Answer::Reset),
+    (b"detail", Answer::Dump(Refusal::StatsDetailOff)),
+    (b"settings", Answer::Rows(settings::write)),
+    (b"cachedump", Answer::Dump(Refusal::StatsCachedumpOff)),
 ];
 
 /// Subcommands that need their whole name in either protocol, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
-    (b"audit", |shared, rows| {
-        audit::write(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
-    (b"items", |shared, rows| {
-        items::items(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
-    (b"memory", |shared, rows| {
-        memory::write(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
-    (b"mrc", |shared, rows| {
-        mrc::write(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
-    (b"slabs", |shared, rows| {
-        items::slabs(shared, rows);
-        rows.say(Outcome::StatsEnd);
-    }),
+    (b"audit", Answer::Rows(audit::write)),
+    (b"items", Answer::Rows(items::items)),
+    (b"memory", Answer::Rows(memory::write)),
+    (b"mrc", Answer::Rows(mrc::write)),
+    (b"slabs", Answer::Rows(items::slabs)),
     // memcached's answer without `-o track_sizes`.
-    (b"sizes", |_, rows| {
-        stat!(rows, "sizes_status", "disabled");
-        rows.say(Outcome::StatsEnd);
-    }),
+    (b"sizes", Answer::Rows(|_, rows| stat!(rows, "sizes_status", "disabled"))),
 ];
 
 /// Appends the reply to `stats ARGUMENTS` (without the word `stats`; empty for the general ones).
@@ -98,21 +77,27 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
 pub fn write(shared: &Shared, now: u32, arguments: &[u8], form: Form, out: &mut Vec<u8>) {
     let rows = &mut Rows { form, out };
     let mut words = arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let Some(subcommand) = words.next() else {
-        general::write(shared, now, rows);
-        rows.say(Outcome::StatsEnd);
-        return;
+    let outcome = match words.next() {
+        None => {
+            general::write(shared, now, rows);
+            Outcome::StatsEnd
+        }
+        Some(subcommand) => {
+            let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, arguments));
+            let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
+            match found.map(|(_, answer)| *answer) {
+                Some(Answer::Rows(write)) => {
+                    write(shared, rows);
+                    Outcome::StatsEnd
+                }
+                Some(Answer::Reset) => {
+                    shared.reset();
+                    Outcome::StatsReset
+                }
+                Some(Answer::Dump(off)) if !shared.settings.dump_enabled => Outcome::Refused(off),
+                Some(Answer::Dump(_)) | None => Outcome::Refused(Refusal::StatsUnknown),
+            }
+        }
     };
-    let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, arguments));
-    let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
-    match found {
-        Some((_, answer)) => answer(shared, rows),
-        None => rows.say(Outcome::Refused(Refusal::StatsUnknown)),
-    }
-}
-
-/// `detail` or `cachedump`: `forbidden` with `-X`, and unknown otherwise, for neither exists here.
-fn dump(shared: &Shared, forbidden: Refusal, rows: &mut Rows<'_>) {
-    let allowed = shared.settings.dump_enabled;
-    rows.say(Outcome::Refused(if allowed { Refusal::StatsUnknown } else { forbidden }));
+    form.say(outcome, out);
 }

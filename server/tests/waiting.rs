@@ -48,7 +48,7 @@ fn is_silent(client: &mut Client) -> bool {
 
 /// The number of connections that wait for room.
 fn awaiting_room(server: &Server) -> u64 {
-    server.shared().holding[0].awaiting_room.get()
+    server.shared().columns[0].awaiting_room.get()
 }
 
 /// Sets new keys until a SET waits. Returns the number of that SET's key.

@@ -162,7 +162,6 @@ mod tests {
         let populator = crate::ahead::Populator::start(&store, true).unwrap().handle();
         let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
         Column::new(Parts {
-            number: 0,
             context,
             listeners,
             waker: Arc::new(Waker::new().unwrap()),

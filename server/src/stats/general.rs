@@ -46,11 +46,10 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     if shared.settings.connections_max_fast {
         stat!(rows, "rejected_connections", sums.rejected_connections);
     }
-    let held = shared.held();
-    stat!(rows, "connection_structures", held.connection_structures);
-    stat!(rows, "response_obj_bytes", held.response_obj_bytes);
-    stat!(rows, "read_buf_bytes", held.read_buf_bytes);
-    stat!(rows, "read_buf_bytes_free", held.read_buf_bytes_free);
+    stat!(rows, "connection_structures", sums.connection_structures);
+    stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
+    stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
+    stat!(rows, "read_buf_bytes_free", sums.read_buf_bytes_free);
 }
 
 fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {

@@ -13,7 +13,7 @@ use super::{Rows, stat};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let (usage, held) = (shared.store.usage_estimate(), shared.held());
+    let (usage, sums) = (shared.store.usage_estimate(), shared.sums());
     stat!(rows, "limit_maxbytes", shared.store.memory_bytes());
     stat!(rows, "segment_bytes", usage.segment_bytes);
     stat!(rows, "segments_allowed", usage.segments_allowed);
@@ -34,11 +34,11 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "index_bytes", usage.index_bytes);
     stat!(rows, "ghost_bytes", usage.ghost_bytes);
     stat!(rows, "table_bytes", usage.table_bytes);
-    stat!(rows, "connection_bytes", held.connection_bytes);
-    stat!(rows, "read_buf_bytes", held.read_buf_bytes);
-    stat!(rows, "response_obj_bytes", held.response_obj_bytes);
+    stat!(rows, "connection_bytes", sums.connection_bytes);
+    stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
+    stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
     let mut accounted =
-        usage.sum_bytes() + held.connection_bytes + held.read_buf_bytes + held.response_obj_bytes;
+        usage.sum_bytes() + sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
     let resident = Resident::now();
     if let Some(resident) = resident {
         accounted += resident.program_bytes;

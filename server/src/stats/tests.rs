@@ -155,7 +155,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         let put = store::Put::new(store::Verb::Set, &key);
         column.put(&put, store::Body::Bytes(&[1; 5000])).unwrap();
     }
-    shared.holding[1].read_buf_bytes.set(1_000_000);
+    shared.columns[1].read_buf_bytes.set(1_000_000);
     let text = answer(&shared, "memory");
     let number = |name: &str| value(&text, name).unwrap().parse::<u64>().unwrap();
     let parts = [
