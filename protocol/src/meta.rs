@@ -10,6 +10,7 @@ pub mod write;
 use crate::KEY_BYTES_MAX;
 use crate::base64::{self, Decoded};
 use crate::command::{MetaVerb, StoreVerb};
+use crate::form::Form;
 use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Args, Meta};
@@ -224,6 +225,9 @@ pub enum Change {
 }
 
 impl<'a> Meta<'a> {
+    /// How every refusal of a meta command is answered: no flag asks for no reply to it.
+    pub const FORM: Form = Form::LINE;
+
     /// An `mg` of `key` whose only flag is `v`.
     #[must_use]
     pub fn value_of(key: &'a [u8]) -> Meta<'a> {

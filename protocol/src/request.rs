@@ -89,7 +89,7 @@ impl Request<'_> {
         };
         match form {
             Form::Binary(tag) => Some(tag),
-            Form::Text { .. } => None,
+            _ => None,
         }
     }
 }

@@ -181,7 +181,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let (begun, form) = match request {
         Request::Store(store) => (put::begin(context, store, value_bytes), store.form),
-        Request::Meta(meta) => (put::meta_begin(context, meta, value_bytes), Form::LINE),
+        Request::Meta(meta) => (put::meta_begin(context, meta, value_bytes), Meta::FORM),
         _ => return Ok(()),
     };
     begun.map_err(|refusal| form.refused(refusal))
@@ -217,9 +217,9 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
             store.form.refused(put::give_up(context, &store))
         }
         Step::Body { request: Request::Meta(meta), .. } => {
-            Form::LINE.refused(put::meta_give_up(context, &meta))
+            Meta::FORM.refused(put::meta_give_up(context, &meta))
         }
-        _ => Form::LINE.refused(Refusal::NoMemory),
+        _ => Meta::FORM.refused(Refusal::NoMemory),
     }
 }
 
@@ -270,6 +270,6 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
 
 /// Appends why a meta request was not carried out, and goes on.
 fn refuse(out: &mut Out, refusal: Refusal) -> After {
-    Form::LINE.refuse(refusal, &mut out.buf);
+    Meta::FORM.refuse(refusal, &mut out.buf);
     After::Continue
 }

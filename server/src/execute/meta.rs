@@ -13,6 +13,7 @@ use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
 use super::found::Locked;
 use super::get::{append_value, look_up};
 use super::{After, Context, refuse};
+use crate::clock::Clock;
 use crate::out::Out;
 
 /// `mg`.
@@ -58,16 +59,12 @@ pub(super) fn get_value(
     let show = GetValue { key, now: context.clock.now };
     match look_up(context, hash, show, out) {
         true => After::Continue,
-        false => get_value_by_flags(context, show, out),
+        false => get_by_flags(context, &Meta::value_of(key), out),
     }
 }
 
-#[cold]
-fn get_value_by_flags(context: &mut Context, show: GetValue<'_>, out: &mut Out) -> After {
-    get_by_flags(context, &Meta::value_of(show.key), out)
-}
-
 /// `mg` under the lock: it changes the item, or asks for what is sure only under the lock.
+#[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
@@ -78,11 +75,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     let key = flags.key(request, &mut place);
     let (mut steps, mut count) = ([MetaStep::Touch(0); 3], 0);
     for (step, change) in steps.iter_mut().zip(flags.changes(request)) {
-        *step = match change {
-            Change::Touch(exptime) => MetaStep::Touch(context.clock.realtime(exptime)),
-            Change::Vivify(exptime) => MetaStep::Vivify(context.clock.realtime(exptime)),
-            Change::Recache(exptime) => MetaStep::Recache(context.clock.realtime(exptime)),
-        };
+        *step = step_of(change, &context.clock);
         count += 1;
     }
     // memcached gives up at an opaque that is too long, having done what the flags before it ask.
@@ -131,6 +124,15 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
         }
     }
     After::Continue
+}
+
+/// The change that a flag asks for, by the store's clock.
+fn step_of(change: Change, clock: &Clock) -> MetaStep {
+    match change {
+        Change::Touch(exptime) => MetaStep::Touch(clock.realtime(exptime)),
+        Change::Vivify(exptime) => MetaStep::Vivify(clock.realtime(exptime)),
+        Change::Recache(exptime) => MetaStep::Recache(clock.realtime(exptime)),
+    }
 }
 
 /// `md`.

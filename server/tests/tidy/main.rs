@@ -79,6 +79,19 @@ fn nothing_is_left_over() {
 }
 
 #[test]
+fn the_server_looks_into_no_form_and_has_no_words_of_a_protocol() {
+    holds(rules::forms);
+    for text in
+        ["a(Form::LINE);\n", "Form::Binary(tag) =>\n", "GetForm::Text { .. }\n", "b\"END\\r\\n\"\n"]
+    {
+        assert!(finds(rules::forms, "server/src/a.rs", text), "{text}");
+        assert!(!finds(rules::forms, "server/src/a/tests.rs", text), "{text}");
+        assert!(!finds(rules::forms, "protocol/src/a.rs", text), "{text}");
+    }
+    assert!(!finds(rules::forms, "server/src/a.rs", "/// Ends in `\\r\\n`.\n"));
+}
+
+#[test]
 fn unsafe_code_is_kept_in_its_places_and_proved() {
     holds(rules::unsafe_code);
     let proved = "// SAFETY: proved.\nunsafe { a() }\n";

@@ -197,6 +197,24 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     broken
 }
 
+/// What looks into a request's form, or has a protocol's line end, outside of `protocol`.
+pub(crate) fn forms(source: &Source) -> Vec<String> {
+    let mut broken = Vec::new();
+    if !source.path.starts_with("server/src/") || source.is_test() {
+        return broken;
+    }
+    let texts = source.text.lines().map(str::trim_start);
+    for (line, (code, text)) in source.code.lines().zip(texts).enumerate() {
+        if ["Form::", "Tag {", "Tag::"].iter().any(|form| code.contains(form)) {
+            broken.push(at(source, line, "the executor looks into no form: each protocol does"));
+        }
+        if !text.starts_with("//") && text.contains("\\r\\n") {
+            broken.push(at(source, line, "the words of a protocol stand in protocol"));
+        }
+    }
+    broken
+}
+
 pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     let allowed = UNSAFE_PLACES.iter().any(|place| source.path.starts_with(place));
     let texts: Vec<&str> = source.text.lines().collect();

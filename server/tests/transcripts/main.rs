@@ -39,9 +39,7 @@ fn memcached_answers_as_written() {
 
 #[test]
 fn each_command_has_a_transcript() {
-    let files = std::fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
-    let texts = files.filter(|path| path.extension().is_some_and(|ending| ending == "txt"));
-    let texts: String = texts.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let texts = all_texts();
     // `> get k`, or on a connection of its own `a> get k`.
     let requests: Vec<&str> = texts
         .lines()
@@ -53,6 +51,30 @@ fn each_command_has_a_transcript() {
     let names = protocol::command::COMMANDS.iter().map(|command| command.name);
     let without: Vec<&str> = names.filter(|name| !sent(name)).collect();
     assert!(without.is_empty(), "no transcript sends {without:?}");
+}
+
+#[test]
+fn each_binary_command_has_a_transcript() {
+    let texts = all_texts();
+    // `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or on a connection of its own `a>> get`.
+    let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
+    let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
+    let sent: Vec<&str> = requests
+        .filter_map(|request| request.split(' ').find(|word| !word.starts_with('*')))
+        .collect();
+    let is_sent = |code: u8| {
+        let mut names = live::frame::OPCODES.iter().filter(|(_, known)| *known == code);
+        sent.contains(&format!("{code:#04x}").as_str())
+            || names.any(|(name, _)| sent.contains(name))
+    };
+    let rows = protocol::binary::opcode::OPCODES.iter();
+    let without: Vec<&str> = rows.filter(|row| !is_sent(row.code)).map(|row| row.name).collect();
+    assert!(without.is_empty(), "no transcript sends {without:?}");
+}
+
+/// All transcripts, one after the other.
+fn all_texts() -> String {
+    transcripts().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
 #[test]
