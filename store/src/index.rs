@@ -346,7 +346,8 @@ impl Index {
             let address = Width::unpack(width).address(hash);
             let (group, homes) = (self.groups.word(address.group()), address.homes());
             let home = homes.home(tag);
-            // Acquire pairs with the Release stores of `Locked` and `grow`.
+            // Acquire pairs with the Release where a `Locked` is dropped and in
+            // `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
                 // The other places first: who asks has mostly looked at the home line.
@@ -426,7 +427,7 @@ impl Index {
         if old & LOCK != 0 {
             return None;
         }
-        // Acquire pairs with the Release that unlocked it.
+        // Acquire pairs with the Release where a `Locked` is dropped and in `Group::end_moving`.
         let taken = word.compare_exchange(old, old | LOCK, Ordering::Acquire, Ordering::Relaxed);
         taken.ok()
     }
@@ -451,8 +452,8 @@ impl Index {
 /// Has a group's word the version that it had, so that no slot of the group has moved meanwhile?
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
-    // Pairs with the Release fences before slots move: had a probe seen a moved slot, this load
-    // sees the odd version or a later one.
+    // Pairs with the Release fences of `Locked::moving` and `begin_moving`: had a probe seen a
+    // moved slot, this load sees the odd version or a later one.
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
     same || plant::is(Fault::VersionNotCompared)
@@ -466,7 +467,7 @@ fn bump_version(word: u64) -> u64 {
 /// Puts `slot` in an empty place of `line`.
 fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
     for word in line {
-        // Relaxed: changed only under this group's lock.
+        // Relaxed: who stored the slot held this group's lock before.
         if word.load(Ordering::Relaxed) == 0 {
             word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
             return true;

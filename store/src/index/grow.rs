@@ -118,7 +118,7 @@ impl Moving {
             layout.write(plane, line);
         }
         for at in self.chain.drain(..) {
-            // Relaxed: published by the exchange that gives it back.
+            // Relaxed: published by the Release of `Overflow::give`, for the Acquire of `take`.
             index.overflow.slots(at).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             index.overflow.give(at);
         }
@@ -157,7 +157,7 @@ impl Index {
     /// Has it more items than its lines should hold?
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        // Relaxed: sums, and bounds that follow the width.
+        // Relaxed, of what `count` and `publish` store: a sum, and a bound that follows the width.
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
@@ -246,7 +246,7 @@ impl Index {
             (first..planes.lines).for_each(|line| self.lines.prefetch(planes.line(line)));
         }
         if let Some((planes, false)) = ahead(AHEAD_STEPS / 2) {
-            // Relaxed, here and below: hints.
+            // Relaxed, here and below: what to bring near, right or not.
             let word = self.groups.word(planes.group()).load(Ordering::Relaxed);
             let last = planes.lines - 1;
             if must_lay_out(word, last) {
@@ -348,9 +348,9 @@ impl Index {
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // Relaxed: ordered by the fence.
+        // As in `Locked::moving`.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
-        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
+        fence(Ordering::Release);
         Some(group)
     }
 }
@@ -398,7 +398,7 @@ impl Group<'_> {
     fn end_moving(self) {
         let word = bump_version(self.word);
         debug_assert_eq!(word & ODD, 0);
-        // Release pairs with the Acquire of the next lock, and of readers.
+        // Release: as where a `Locked` is dropped.
         self.index.groups.word(self.at).store(word, Ordering::Release);
     }
 }

@@ -65,8 +65,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: changed only under this group's lock, but for what hits count, of which
-            // something may be lost.
+            // Relaxed: who stored the slot held this group's lock before, but for what hits count,
+            // of which something may be lost.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {

@@ -30,7 +30,8 @@ impl At<'_> {
     /// The slot as it is.
     #[inline]
     pub(crate) fn slot(&self) -> Slot {
-        Slot(self.0.load(Ordering::Acquire)) // pairs with the Release of `set`
+        // Acquire pairs with the Release stores of `Locked` that put the slot there.
+        Slot(self.0.load(Ordering::Acquire))
     }
 }
 
@@ -82,7 +83,8 @@ impl<'i> Locked<'i> {
     /// latest.
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
-        // Release pairs with the Acquire of `probe`: who sees the slot sees the item.
+        // Release pairs with the Acquire of `probe`: who sees the slot sees the item. Acquire, as
+        // in `At::slot`.
         let updated = at.0.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
     }
@@ -96,7 +98,8 @@ impl<'i> Locked<'i> {
         change: impl FnOnce(Slot) -> Slot,
         write: impl FnOnce(),
     ) {
-        // Relaxed: ordered by the fence. What hits have counted is kept; from here on none counts.
+        // Relaxed: ordered by the fence, and read by the load in `Found::is_unchanged`. What hits
+        // have counted is kept; from here on none counts.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
@@ -130,12 +133,12 @@ impl<'i> Locked<'i> {
     /// Puts a slot in the place of another one at home there, whose own other line has room.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
-            let there = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
+            // Relaxed, here and below: who stored the slot held this lock before.
+            let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
             }
             let other = self.line(self.address.other(there.tag()));
-            // Relaxed: as above.
             if let Some(empty) = other.iter().find(|word| word.load(Ordering::Relaxed) == 0) {
                 self.moving(|_| {
                     // What a hit has counted since is lost. Release pairs with the Acquire of
@@ -193,8 +196,8 @@ impl<'i> Locked<'i> {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
         self.moving(|locked| {
-            // Relaxed, here and below: changed only under this lock; what a hit has counted since
-            // is lost.
+            // Relaxed, here and below: who stored the slot held this lock before; what a hit has
+            // counted since is lost.
             let moved = hole.load(Ordering::Relaxed);
             if moved != 0 {
                 empty.0.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
@@ -231,7 +234,7 @@ impl<'i> Locked<'i> {
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                let slot = Slot(word.load(Ordering::Relaxed)); // changed only under this lock
+                let slot = Slot(word.load(Ordering::Relaxed)); // as in `fill`
                 if slot.0 == 0 {
                     continue;
                 }
@@ -279,8 +282,10 @@ impl<'i> Locked<'i> {
         }
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
-        group.store(self.word | LOCK, Ordering::Relaxed); // ordered by the fence
-        fence(Ordering::Release); // pairs with the Acquire fence of a validating reader
+        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`.
+        // Who has met a slot that `moves` moved sees this version there, or a later one.
+        group.store(self.word | LOCK, Ordering::Relaxed);
+        fence(Ordering::Release);
         moves(self);
         self.word = bump_version(self.word);
     }
@@ -296,7 +301,8 @@ impl<'i> Locked<'i> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of the next lock, and of readers.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: who takes the
+        // lock next, or meets an even version, sees the slots as they were left.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

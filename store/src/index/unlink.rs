@@ -47,7 +47,7 @@ impl Index {
                 unlinked = Unlinked::Gone(found.slot);
             }
         }
-        // Release pairs with the Acquire of the next lock, and of readers.
+        // Release: as where a `Locked` is dropped.
         self.groups.word(address.group()).store(word, Ordering::Release);
         unlinked
     }

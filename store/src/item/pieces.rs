@@ -5,6 +5,9 @@
 //! byte differ in size: on x86-64 all are of one byte, elsewhere place and length alone decide the
 //! cut into pieces, which are aligned and cover each byte once. So it is under shuttle, where other
 //! threads may go on between two pieces.
+//! The atomics are relaxed: each load may see any of the stores of `copy_in` and `cut::copy_in` to
+//! its piece, and which of them belong together is for the fences to say that stand around the
+//! copies, in `Locked::rewrite` and `Found::is_unchanged`.
 //! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
@@ -204,6 +207,7 @@ mod cut {
     pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
         // SAFETY: the caller's; `to` steps through as many bytes.
         unsafe {
+            // Relaxed, of each piece: pairs with the stores in `copy_in`, see above.
             pieces(from, bytes, |piece| {
                 plain_access(piece.at(), piece.bytes(), false);
                 match piece {
@@ -251,6 +255,7 @@ mod cut {
     pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: the caller's; `from` steps through as many bytes.
         unsafe {
+            // Relaxed, of each piece: pairs with the loads in `copy_out`, see above.
             pieces(to, bytes, |piece| {
                 plain_access(piece.at(), piece.bytes(), true);
                 match piece {
