@@ -95,7 +95,7 @@ impl Requests {
             // Relaxed, as every access to `asked`: a column that sees an old value asks in its next
             // loop, and the store orders its own numbers.
             self.asked.store(false, Ordering::Relaxed);
-            match store.populate_ahead() {
+            match store.populate_one() {
                 Ok(true) => {}
                 Ok(false) => self.sleep(store),
                 Err(error) => {
@@ -113,7 +113,7 @@ impl Requests {
         thread::park_timeout(IDLE);
         // Relaxed: as in `run`.
         let is_asked = self.asked.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
-        if !is_asked && since.elapsed() >= IDLE && store.rest_ahead(seen) {
+        if !is_asked && since.elapsed() >= IDLE && store.give_back_unused(seen) {
             thread::park();
         }
     }
@@ -124,7 +124,7 @@ impl PopulatorHandle {
     #[inline]
     pub(crate) fn wake_if_wanted(&self, store: &store::Column) {
         // Relaxed: as in `run`; `unpark` orders what `park` returns to.
-        if store.wants_ahead()
+        if store.wants_to_populate()
             && !self.requests.asked.load(Ordering::Relaxed)
             && !self.requests.asked.swap(true, Ordering::Relaxed)
         {

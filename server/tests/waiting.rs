@@ -59,7 +59,7 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
         // A SET may also wait for a few loops only, until more room is made than one turn makes, or
         // until the thread that takes memory ahead has run.
         if is_silent(client) {
-            wait_until("memory ahead", || !server.shared().store.wants_ahead());
+            wait_until("memory ahead", || !server.shared().store.wants_to_populate());
             (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         }
         if is_silent(client) {

@@ -184,7 +184,7 @@ impl Store {
         let key = item.key().escape_ascii();
         let there = self.log.segment(segment);
         sums.items += 1;
-        let bytes = item.shape().all_bytes();
+        let bytes = item.all_bytes();
         sums.bytes = sums.bytes.wrapping_add(bytes);
         if self.log.queue_of(segment) == Queue::Probation {
             sums.probation_bytes = sums.probation_bytes.wrapping_add(bytes);

@@ -1,5 +1,5 @@
-//! The calendar: in which second which segments are to be looked at for expired items, so that no
-//! second costs a look at all of them.
+//! The calendar: it says which segments are to be looked at for expired items in a second, so that
+//! nobody looks at all segments every second.
 //!
 //! Where: sealing a segment notes it, and each column's background work asks once a second what is
 //! due.
@@ -33,7 +33,7 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// For so many segments at most.
+    /// A calendar for `segments_max` segments.
     ///
     /// # Errors
     /// The system refuses the address space.

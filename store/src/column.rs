@@ -71,11 +71,11 @@ impl Column {
         self.handle.pass();
     }
 
-    /// As `Store::wants_ahead`.
+    /// As `Store::wants_to_populate`.
     #[inline]
     #[must_use]
-    pub fn wants_ahead(&self) -> bool {
-        self.handle.store.wants_ahead()
+    pub fn wants_to_populate(&self) -> bool {
+        self.handle.store.wants_to_populate()
     }
 }
 

@@ -173,8 +173,8 @@ impl View<'_> {
     }
 }
 
-/// The item whose value is to be one of so many bytes: with flags and exptime as they are, and
-/// otherwise new.
+/// The item that `value` makes of the old one, whose flags and exptime it keeps; `value_bytes` is
+/// the length of its whole value.
 ///
 /// # Errors
 /// The answer, where it may not be stored.

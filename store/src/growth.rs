@@ -1,12 +1,14 @@
-//! When memory that was never touched is taken: not while what is touched already holds enough that
-//! is dead.
+//! Growth of the memory in use: a fresh segment is taken only while little of the touched memory is
+//! dead.
 //!
-//! Where: before an append, where few free segments are memory already; and by a thread that has
-//! segments become memory ahead of need.
-//! Invariant: no item is evicted for it, no append pays more for it than a slice, and none waits:
-//! where what is dead cannot be used again yet, for a column has not passed a quiescent point,
-//! fresh memory is taken. The sums are taken anew when a segment was opened or has become memory,
-//! not per append.
+//! A free segment is *warm* if it is populated, and *fresh* if it has no memory (`Segments`).
+//!
+//! Where: before an append, where few free segments are warm; and a thread that populates segments
+//! ahead of need.
+//! Invariant: no item is evicted to save memory, no append pays more than a slice for it, and none
+//! waits: where dead memory cannot be used again yet, because a column has not passed a quiescent
+//! point, a fresh segment is taken. The sums are made anew when a segment was opened or populated,
+//! not with each append.
 //! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992): what is
 //! half dead costs a byte moved for a byte won, and by far less where the deadest goes first.
 
@@ -14,39 +16,44 @@ use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
-/// Touched memory within this part of the items' bytes, in percent, grows without a look at what
-/// is dead of it; beyond the second only what is not half dead lets it grow.
+/// While the touched memory is less than this part of the items' bytes, in percent, it grows
+/// freely.
 const FREELY_PERCENT: u64 = 125;
+/// While it is less than this part, only segments that are mostly dead are used again before it
+/// grows; from this part on, also those that are half dead.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// And so much more: what is open and half filled, and what is being moved.
+/// Both parts are of this much more: for segments that are open and half filled, and for items that
+/// are being moved.
 const SLACK_BYTES: u64 = 3 << 20;
-/// What must be dead of a segment, in percent, to be used again before memory grows.
+/// The dead part of a segment that is mostly dead, in percent.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
+/// The dead part of a segment that is half dead, in percent.
 const DEAD_PERCENT_HALF: u64 = 50;
-/// So many bytes of free segments are memory ahead of need, and so many segments.
+/// Free segments of this many bytes are to be warm ahead of need.
 const AHEAD_BYTES: u32 = 4 << 20;
+/// At least this many segments are.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
-/// But at most this part of all.
+/// But at most this part of all segments is.
 const AHEAD_PART: u32 = 16;
 
-/// What is to be looked for before memory grows.
+/// Which segments are to be used again before a fresh one is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// Nothing.
+    /// None.
     Nothing = 0,
-    /// Segments that are mostly dead.
+    /// Those that are mostly dead.
     MostlyDead = 1,
-    /// Segments that are half dead.
+    /// Those that are half dead, too.
     HalfDead = 2,
 }
 
-/// What was found the last time.
+/// What the last look found.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// {fresh segments then: 31 | free ones: 31 | `First`: 2}
+    /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at that time.
     found: AtomicU64,
-    /// The same numbers when what was ahead of need went back: nothing is to be ahead as long as
-    /// they hold.
+    /// The same numbers when segments that were warm ahead of need were given back. While they are
+    /// the same, none is to be warm ahead of need.
     rested: AtomicU64,
     /// Bytes of the index that are locked.
     locked_bytes: AtomicUsize,
@@ -55,8 +62,8 @@ pub(crate) struct Growth {
 const FREE_AT: u32 = 2;
 const FRESH_AT: u32 = 33;
 
-/// What is found holds as long as these numbers do: a segment opened changes the one, one that has
-/// become memory the other.
+/// What a look finds holds while these numbers are the same: a segment that is opened changes the
+/// number of free ones, and one that is populated the number of fresh ones.
 fn word(store: &Store, first: First) -> u64 {
     let segments = &store.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
@@ -64,7 +71,7 @@ fn word(store: &Store, first: First) -> u64 {
 }
 
 impl Store {
-    /// What is to be looked for before a fresh segment is taken.
+    /// Which segments are to be used again before a fresh one is taken.
     #[inline]
     fn first(&self) -> First {
         let found = self.growth.found.load(Ordering::Relaxed); // a hint, here and below
@@ -101,8 +108,8 @@ impl Store {
         first
     }
 
-    /// Bytes of memory in use, as whole segments: all but fresh ones and what the index has been
-    /// granted, of which it uses a part.
+    /// Bytes of memory in use: whole segments, but for fresh ones and those granted to the index,
+    /// and what the index uses of those.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -112,23 +119,23 @@ impl Store {
         u64::from(touched) * segment_bytes + self.index.bytes() as u64
     }
 
-    /// Nothing is worth being moved: a fresh segment may be taken.
+    /// No segment is worth being moved: a fresh one may be taken.
     pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, First::Nothing), Ordering::Relaxed);
     }
 
-    /// How many free segments ought to be memory ahead of need.
+    /// How many free segments are to be warm ahead of need.
     fn ahead(&self) -> u32 {
         let memory = self.memory();
         let some = AHEAD_BYTES / memory.region.segment_bytes();
         some.max(AHEAD_SEGMENTS_MIN).min(memory.present() / AHEAD_PART)
     }
 
-    /// Are fewer free segments memory than ought to be ahead of need, where memory may grow? Or is
-    /// any not, where all are to be locked?
+    /// Is a free segment to be populated? Where all memory is locked, each fresh one is; elsewhere
+    /// one is if fewer segments are warm than are to be ahead of need, and memory may grow.
     #[inline]
     #[must_use]
-    pub fn wants_ahead(&self) -> bool {
+    pub fn wants_to_populate(&self) -> bool {
         let memory = self.memory();
         let segments = &memory.segments;
         // Appends pay for room where fewer than `high` are free.
@@ -143,61 +150,62 @@ impl Store {
             && self.first() == First::Nothing
     }
 
-    /// What `rest_ahead` is to be given later: it stays the same while no segment is opened or
-    /// freed.
+    /// What `give_back_unused` is to be given later: a number that stays the same while no segment
+    /// is opened or freed.
     #[must_use]
     pub fn segments_seen(&self) -> u64 {
         word(self, First::Nothing)
     }
 
-    /// Gives back what is memory ahead of need, if no segment was opened or freed since `seen`:
-    /// what does not grow has no use for it. For the thread that calls `populate_ahead`. False:
-    /// some were.
+    /// Gives the memory of warm segments back to the system if no segment was opened or freed since
+    /// `seen`: a store that does not grow has no use for them. For the thread that calls
+    /// `populate_one`. False: a segment was opened or freed.
     #[must_use]
-    pub fn rest_ahead(&self, seen: u64) -> bool {
+    pub fn give_back_unused(&self, seen: u64) -> bool {
         if seen != self.segments_seen() {
             return false;
         }
         let memory = self.memory();
         let warm = memory.segments.warm();
         if warm <= self.ahead() && !memory.region.is_locked() {
-            // No column ever waits for the one that this thread has in hands.
+            // No column ever waits for the segment that this thread has taken.
             let mut left = warm;
             while left > 0 && memory.cool_one(self.high() + 1) {
                 left -= 1;
             }
-            self.growth.rested.store(self.segments_seen(), Ordering::Relaxed); // as `wants_ahead`
+            // Relaxed: read by `wants_to_populate`, as a hint.
+            self.growth.rested.store(self.segments_seen(), Ordering::Relaxed);
         }
         true
     }
 
-    /// Has a free segment become memory ahead of need, so that no append has to wait for the
-    /// system. For a thread that is no column. False: there is none to be.
+    /// Populates a free segment ahead of need, so that no append has to wait for the system. For a
+    /// thread that is no column. False: none is to be populated.
     ///
     /// # Errors
     /// The system has no memory for it.
-    pub fn populate_ahead(&self) -> io::Result<bool> {
+    pub fn populate_one(&self) -> io::Result<bool> {
         if self.memory().region.is_locked() {
             self.lock_index()?;
         }
-        Ok(self.wants_ahead() && self.memory().populate_one(self.high() + 1)?)
+        Ok(self.wants_to_populate() && self.memory().populate_one(self.high() + 1)?)
     }
 
-    /// Has all memory that may be in use become such, and keeps it from being swapped out, whatever
-    /// the limit becomes. Before the columns start.
+    /// Populates all memory that may be in use, and keeps it from being swapped out, whatever the
+    /// limit becomes. To be called before the columns start.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
-            // A part of it locked is no promise kept, and what grows would be refused.
+            // To lock a part keeps no promise, and what is taken later would be refused.
             self.memory().region.lock_no_more();
         }
         locked
     }
 
-    /// Bytes that the index uses, if they are more than are locked, or many fewer.
+    /// Bytes that the index uses, if they differ by a segment or more from those that are locked.
     fn index_to_lock(&self) -> Option<usize> {
         let bytes = self.index.bytes();
         let locked = self.growth.locked_bytes.load(Ordering::Relaxed); // one thread's alone

@@ -1,10 +1,10 @@
-//! Segments whose time has come: claimed together, and rid of what is dead in them at the least
-//! cost, by a pass through the index for many or by a walk through each.
+//! The harvest: it claims the segments in which items have expired or were flushed, and unlinks
+//! those items, by one pass through the index for many segments or by a walk through each.
 //!
-//! Where: background work, and who needs room, before anything is evicted.
-//! Invariant: what is gathered is claimed, and so nobody else's; a segment of which all is dead is
-//! retired only when no slot names it. Whether it is all dead is decided anew for each slot under
-//! its group's lock: a touch has either happened or will find nothing.
+//! Where: background work, and making room, before anything is evicted.
+//! Invariant: a gathered segment is claimed, and so belongs to the harvest alone. A segment whose
+//! items are all dead is retired only when no slot names one of them. Whether an item is dead is
+//! decided anew for each slot under its group's lock: a touch either came before, or finds nothing.
 //! Source: a walk costs by what is dead, a pass by what there is (as with mark-sweep against
 //! reference counts: Bacon, Cheng and Rajan, OOPSLA 2004).
 
@@ -24,10 +24,10 @@ use memory::sync::{AtomicU32, Mutex, Ordering};
 const GATHERED_MAX: u32 = 4096;
 /// Segments claimed in one slice, and retired in one.
 const SLICE_SEGMENTS: u32 = 64;
-/// To unlink one item by itself costs as much as to pass so many lines of the index: `bench store
-/// -- expiry`.
+/// To unlink one item by itself costs as much as to pass this many lines of the index (`bench store
+/// -- expiry`).
 const ITEM_LINES: u64 = 6;
-/// A line passed is paid for as so many bytes of records walked.
+/// To pass a line counts as much work as to walk this many bytes of records.
 const LINE_BYTES: u32 = 8;
 
 /// What is claimed, and how far the pass has come, if one is under way.
@@ -40,18 +40,18 @@ pub(crate) struct Harvest {
 
 #[derive(Debug)]
 struct Gathered {
-    /// All dead.
+    /// Segments whose items are all dead.
     dead: Vec<u32>,
-    /// Some of it dead, or with frames to be given back.
+    /// Segments with some items dead, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Passed, and found to have something alive, which is to be moved. Or left uncounted by an
-    /// earlier pass: only a move of what is alive ends that.
+    /// Segments in which a pass found live items, which are to be moved; and those that an earlier
+    /// pass left uncounted, which only a move of their live items ends.
     alive: Vec<u32>,
     /// Which segments are in `dead`.
     marks: Marks,
-    /// Linked in `dead`.
+    /// Bytes of the items linked in `dead`.
     dead_bytes: u64,
-    /// The second in which these were dead.
+    /// The second in which the items in `dead` were found dead.
     now: u32,
     stage: Stage,
 }
@@ -86,12 +86,12 @@ impl Harvest {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
 
-    /// Does nothing wait to be walked?
+    /// Does no segment wait to be walked?
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
 
-    /// The segments claimed. `None`: somebody is at them.
+    /// The segments claimed. `None`: another column works on them.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;

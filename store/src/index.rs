@@ -66,12 +66,12 @@ const LOAD_PERCENT_BACK: u64 = 65;
 /// Lines are never more than this part of a store's memory, in percent: the smallest item takes 4
 /// bytes of the log, and a slot in lines that are nearly full takes 7.7.
 const LINES_PERCENT: usize = 66;
-/// Overflow lines are a twelfth as many as home lines when a line is about to be added; there is
-/// address space for one to so many home lines.
+/// There is address space for an overflow line to this many home lines. About twelve home lines
+/// have one when the next line is added.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// An overflow chain is looked over for changes again after so many lines: it may have been
-/// unlinked.
+/// A search of an overflow chain asks after each so many lines whether the group is the same: the
+/// chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
 /// The width, and the items that go with it.
@@ -145,8 +145,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Room to grow within `bytes_max`, with a ghost of some evictions; starts with `2^groups_log`
-    /// groups of 8 lines, granted.
+    /// An index that may grow within `bytes_max`, with a ghost of the evictions `remembered`. It
+    /// starts with `2^groups_log` groups of 8 lines, and is granted their memory.
     pub(crate) fn new(
         bytes_max: usize,
         groups_log: u32,
@@ -195,7 +195,7 @@ impl Index {
         self.ghost.lock(groups)
     }
 
-    /// Bytes it uses, and those that the ghost will once something is remembered.
+    /// Bytes that it uses, and that the ghost will use once something is remembered.
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
@@ -286,8 +286,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Readers are sent to the lines of this width from now on, which are to be at least so full.
-    /// Under the locks of the groups that change.
+    /// Readers are sent to the lines of this width from now on. The index contracts when less than
+    /// `least_percent` of them is full. Under the locks of the groups that change.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;

@@ -141,6 +141,12 @@ impl<'r> Item<'r> {
         self.key_at + self.shape.key_bytes + self.shape.log_bytes
     }
 
+    /// Bytes it takes, frames included.
+    #[inline]
+    pub(crate) fn all_bytes(&self) -> u64 {
+        u64::from(self.extent()) + u64::from(self.shape.value_bytes - self.shape.log_bytes)
+    }
+
     /// Length of its value, and of the part of it in the log.
     #[inline]
     pub(crate) fn value_bytes(&self) -> (u32, u32) {
@@ -275,8 +281,8 @@ impl<'r> Item<'r> {
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
 
-    /// Copies the part of the value that is in the log, so long as `to`, though it may be being
-    /// rewritten: the caller finds out.
+    /// Copies the part of the value that is in the log, which is as long as `to`. Another column
+    /// may be rewriting it; the caller finds out afterwards.
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.shape.log_bytes as usize, "all of it");

@@ -77,9 +77,9 @@ use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
-/// What of the memory items get, at rest; the rest are open and free segments.
+/// Items get this part of the memory at rest, in percent; the rest are open and free segments.
 const ITEMS_PERCENT: u64 = 97;
-/// Huge pages under the index from this size on.
+/// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
 /// What a store is made with.
@@ -118,9 +118,9 @@ pub struct Store {
     harvest: Harvest,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
-    /// The policy has new items prove themselves first.
+    /// New items enter the probation queue, unless the ghost knows them.
     has_probation: bool,
-    /// Probation's share of live bytes, an `f64`.
+    /// The part of live bytes that probation ought to have, the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
 }
@@ -181,7 +181,7 @@ impl Store {
         }))
     }
 
-    /// Address space, for more memory than is asked for.
+    /// Reserves address space, for more memory than is asked for.
     fn reserve(config: &Config) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
@@ -243,7 +243,7 @@ impl Store {
         self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
     }
 
-    /// The mean of a linked item's bytes, frames included; about.
+    /// About the mean of the linked items' bytes, frames included.
     fn mean_item_bytes(&self) -> u32 {
         let (probation_bytes, main_bytes) = self.live_bytes();
         let items = self.sum(|counters| &counters.curr_items).max(1);
@@ -263,15 +263,15 @@ impl Store {
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// Estimated misses per lookup if the memory were of these sizes, in bytes, for the lookups of
-    /// late: those of an LRU, from one key in `Store::sampled_one_in`. `None` before there were
-    /// any.
+    /// Estimated misses per lookup, of the latest lookups, if the memory had each of these sizes,
+    /// in bytes. They are those of an LRU, estimated from one key in `Store::sampled_one_in`.
+    /// `None` before the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
     }
 
-    /// One key in so many is looked at for `miss_ratios`.
+    /// How many keys there are for each one that `miss_ratios` is estimated from.
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()

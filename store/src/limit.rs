@@ -1,9 +1,9 @@
 //! The limit of memory, and what follows from it; it may be changed while the store serves.
 //!
 //! Where: `cache_memlimit`; idle moments and appends bring what is in use towards it.
-//! Invariant: nothing stops for it. More memory is there with the next append. Of less, free
-//! segments go first; the others are compacted and drained as ever, in slices, until there are as
-//! few as there may be, or nothing more can go. Segments keep their size.
+//! Invariant: no request waits for a change. A higher limit holds from the next append on. For a
+//! lower one free segments go first; then others are compacted and drained, in slices, until there
+//! are no more than the limit allows, or nothing more can go. Segments keep their size.
 //! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which stops taking more and leaves it to
 //! the page mover to give back.
 
@@ -13,18 +13,18 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// One appender and one drain token for so many segments, at most one a column.
+/// There is an appender and a drain token to this many segments, and at most one a column.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
-/// As many bits as there are in the word of tokens.
+/// The bits of the word that has a bit for each token.
 const TOKENS_MAX: u32 = 64;
-/// Values still arriving may hold this part of the memory, but always room for two of the largest,
-/// up to half.
+/// Values that are arriving may hold this part of the memory. Two of the largest size may arrive in
+/// any case, if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// With fewer segments beside the index there is no telling what to evict.
+/// With fewer segments than this beside the index, no policy can tell what to evict.
 const SEGMENTS_MIN: u32 = 16;
-/// What an item takes of the index, about, or a little more.
+/// An item takes about this many bytes of the index, or fewer.
 const INDEX_BYTES_PER_ITEM: u64 = 11;
-/// The largest item is at most this part of the memory.
+/// The largest item may be this part of the memory.
 const ITEM_PART_MIN: usize = 2;
 
 /// What follows from the limit.
@@ -42,7 +42,8 @@ pub(crate) struct Limit {
     pub(crate) repack_at: AtomicU32,
     /// Values copied since the first one was.
     pub(crate) repacked: AtomicU32,
-    /// Segments that were too many when no value could be; before that, the most there are.
+    /// How many segments were lacking when last no value could be copied; the largest number
+    /// before that.
     pub(crate) in_vain: AtomicU32,
     /// Held by who changes the limit, for all that follows from it; never while another lock is
     /// held.
@@ -98,7 +99,7 @@ impl Store {
         room::keep(self.tokens_max())
     }
 
-    /// Free segments below which every append pays for room.
+    /// With fewer free segments than this, every append pays for room.
     #[inline]
     pub(crate) fn high(&self) -> u32 {
         room::high(self.tokens_max())
@@ -110,8 +111,9 @@ impl Store {
         some.min(memory_bytes / 2)
     }
 
-    /// Segments to be emptied: more than there may be. Where the index alone takes too much, items
-    /// keep a few: they cannot make up for it.
+    /// How many segments are to be emptied because there are more than there may be. Where the
+    /// index alone takes too much, items keep a few segments: to take those would not make up for
+    /// it.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
@@ -152,9 +154,9 @@ impl Column {
         self.handle.store.memory_bytes()
     }
 
-    /// The store is to take so many bytes from now on. More are there at once. Fewer are when items
-    /// have been evicted and others have moved, by and by; without eviction, as far as items were
-    /// deleted or expire.
+    /// Has the store take `memory_bytes` from now on. If that is more than before, it is there at
+    /// once. If it is less, items are evicted and others moved in slices until the store is within
+    /// it; without eviction, only memory of items that are deleted or expire goes.
     ///
     /// # Errors
     /// `OutOfBounds`: nothing was changed.
@@ -191,7 +193,7 @@ impl View<'_> {
         if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
     }
 
-    /// Takes what the limit lets there be more.
+    /// Takes the segments that a higher limit allows.
     pub(crate) fn take_allowed(self) {
         let memory = self.memory();
         if memory.present() < memory.allowed() {

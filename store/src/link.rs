@@ -147,14 +147,14 @@ impl View<'_> {
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
         drop(locked);
-        let (left, old) = (self.memory().region.segment_of(loc), item.shape());
+        let left = self.memory().region.segment_of(loc);
         self.counters().link(self.log.queue_of(to), shape.all_bytes());
-        self.counters().unlink(self.log.queue_of(left), old.all_bytes(), old.extent());
+        self.counters().unlink(self.log.queue_of(left), item.all_bytes(), item.extent());
         match cnt {
             None => self.counters().compacted_bytes.add(shape.extent().into()),
             Some(_) => self.counters().spared_bytes.add(shape.extent().into()),
         }
-        self.log.unlink(loc, item.extent());
+        self.log.unlink(left, item.extent());
         self.log.commit(written);
         Move::Moved
     }
@@ -176,14 +176,13 @@ impl View<'_> {
     /// As `dispose`, but its frames are another item's already, and with them its reference to
     /// them.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
-        let shape = item.shape();
-        let segment = self.memory().region.segment_of(loc);
+        let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;
-        dead.set(dead.get().saturating_add(shape.extent()));
+        dead.set(dead.get().saturating_add(extent));
         let counters = self.counters();
         counters.curr_items.sub(1);
-        counters.unlink(self.log.queue_of(segment), shape.all_bytes(), shape.extent());
-        self.log.unlink(loc, shape.extent());
+        counters.unlink(self.log.queue_of(segment), item.all_bytes(), extent);
+        self.log.unlink(segment, extent);
     }
 
     /// Unlinks a dead item that a lookup came upon.

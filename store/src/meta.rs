@@ -150,6 +150,7 @@ impl Column {
     }
 
     /// Deletes what has `key`, if its CAS unique is `cas`, or whatever it is.
+    #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
         let key = self.handle.view().key(key);
         let changed = self.change(
@@ -274,7 +275,7 @@ impl View<'_> {
             stale: slot.has(STALE),
             token_sent: slot.has(WON),
             won,
-            item_bytes: u32::try_from(item.shape().all_bytes()).unwrap_or(u32::MAX),
+            item_bytes: u32::try_from(item.all_bytes()).unwrap_or(u32::MAX),
         };
         if won {
             locked.update(old.at, |slot| slot.with(WON, true));

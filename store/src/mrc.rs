@@ -4,7 +4,7 @@
 //! Where: told of every lookup, store and delete of a sampled key, one in 64 at most; asked by
 //! statistics.
 //! Invariant: at most `SAMPLES_MAX` keys are kept, so its memory and the work of one call are
-//! bounded; nobody waits for it: who finds it busy is not counted.
+//! bounded. Nobody waits for it: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015: keys are sampled by their hash, a reuse distance among the samples stands for one among
 //! all, and what hot keys the sample has too many or too few of is made up for at the shortest
@@ -15,16 +15,16 @@ mod stack;
 use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Stack, Touched};
 
-/// Keys sampled at first: one in two to this power.
+/// At first one key in two to this power is sampled.
 const RATE_BITS_MIN: u32 = 6;
-/// Keys kept; with more, every second one is given up for good.
+/// Keys kept at most. When there are more, every second one is given up for good.
 const SAMPLES_MAX: usize = 8192;
-/// A distance's bucket: its power of two, and so many parts of that.
+/// Each power of two of distances is cut into two to this power of buckets.
 const PARTS_BITS: u32 = 3;
 /// Distances from 2 to this power on share the last bucket.
 const DISTANCE_BITS_MAX: u32 = 44;
 const BUCKETS: usize = (DISTANCE_BITS_MAX << PARTS_BITS) as usize;
-/// Sampled lookups after which what came before counts half.
+/// After this many sampled lookups, those before them count half.
 const HALF_LIFE: u32 = 1 << 13;
 
 /// The estimate.
@@ -62,14 +62,15 @@ impl Mrc {
         Self { threshold: AtomicU64::new(threshold(RATE_BITS_MIN)), samples: Mutex::new(samples) }
     }
 
-    /// The key of this hash is one to tell of.
+    /// Is the key of this hash sampled?
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
         // Relaxed: who sees an old one tells of a key that is then not taken.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// A lookup at time `now`; `lookups` of any key, this one included, since the last was told.
+    /// Notes a lookup at time `now`. `lookups` counts those of any key since the last one noted,
+    /// this one included.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -77,25 +78,25 @@ impl Mrc {
         });
     }
 
-    /// Stored, as `bytes` that are good until `exptime`; 0 = for ever.
+    /// Notes that `bytes` were stored, which are good until `exptime`; 0 = for ever.
     pub(crate) fn stored(&self, hash: u64, bytes: u32, exptime: u32) {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
 
-    /// Deleted.
+    /// Notes that the key was deleted.
     pub(crate) fn deleted(&self, hash: u64) {
         self.with(hash, |samples| samples.stack.remove(hash));
     }
 
-    /// All are deleted.
+    /// Notes that all keys were deleted.
     pub(crate) fn flushed(&self) {
         if let Ok(mut samples) = self.samples.lock() {
             samples.stack.clear();
         }
     }
 
-    /// Estimated misses per lookup with room for so many bytes of items; none before there were
-    /// lookups.
+    /// Estimated misses per lookup with room for this many bytes of items. `None` before the first
+    /// lookup.
     pub(crate) fn miss_ratios<const N: usize>(&self, bytes: [u64; N]) -> Option<[f64; N]> {
         let samples = self.samples.lock().ok()?;
         if samples.all == 0 {
@@ -113,7 +114,7 @@ impl Mrc {
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// One key in so many is sampled.
+    /// How many keys there are for each one that is sampled.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number to look at.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1

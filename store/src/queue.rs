@@ -18,9 +18,9 @@ use memory::sync::{AtomicU64, CachePadded, Ordering};
 use memory::words::{Words, low};
 use std::io;
 
-/// Nothing here any more.
+/// In an entry: the segment has left.
 const HOLE: u32 = u32::MAX;
-/// A place kept for the segment that a compaction is filling.
+/// In an entry: its place is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
 /// Segments that a search from the old end passes because somebody is at them. Holes are not
 /// counted: there may be many behind one such segment, and no more than the ring has entries.
@@ -28,26 +28,26 @@ const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
-/// Pages behind the old end are given back where the ring has so many entries for each segment that
-/// there is, and more: it is made for as many as there may ever be.
+/// The ring is made for as many segments as there may ever be. Its pages behind the old end are
+/// given back only if it has at least this many entries for each segment that there is now.
 const SPARE_FACTOR: usize = 16;
-/// And where it has so many pages at least.
+/// They are given back only if the ring has at least this many pages.
 const SPARE_PAGES: u64 = 4;
-/// More positions than a queue ever comes to.
+/// No queue ever comes to a position of more bits.
 const POSITION_BITS: u32 = 48;
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// 0 where nothing was written yet.
+    /// The entries; 0 where none was written yet.
     ring: Words,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
 }
 
 impl Queue {
-    /// For so many segments at most; each queue of a log has a `number` of its own, so that no
-    /// ticket of one is a position in another.
+    /// A queue for `segments_max` segments at most. Each queue of a log has a `number` of its own,
+    /// so that no ticket of one is a position in another.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -62,7 +62,7 @@ impl Queue {
         })
     }
 
-    /// Bytes of memory it takes while there are so many segments.
+    /// Bytes of memory that it takes while there are `segments`.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         // Relaxed: numbers to look at.
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
@@ -74,7 +74,7 @@ impl Queue {
         usize::try_from(written).unwrap_or(usize::MAX).min(self.ring.len()) * 8
     }
 
-    /// Puts a segment at the young end. Its state becomes `Sealed` after this.
+    /// Puts a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
         // A longer span is squeezed; a ring is a quarter longer still.
@@ -159,8 +159,8 @@ impl Queue {
         self.advance(segments);
     }
 
-    /// Puts `segment` in a kept place, or at the young end if that was lost. Its state becomes
-    /// `Sealed` after this.
+    /// Puts `segment` in a kept place, or at the young end if that place was lost. The caller sets
+    /// its state to `Sealed` afterwards.
     pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
         segments.get(segment).set_ticket(position);
         if !self.change(position, HELD, segment) {

@@ -58,7 +58,7 @@ macro_rules! counters {
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
-    /// An item of so many bytes is linked in `queue`.
+    /// An item of `bytes` is linked in `queue`.
     #[inline]
     pub(crate) fn link(&self, queue: Queue, bytes: u64) {
         self.bytes.add(bytes);
@@ -67,7 +67,7 @@ impl Counters {
         }
     }
 
-    /// An item of so many bytes in `queue`, `log_bytes` of them in the log, is linked no more.
+    /// An item of `bytes` in `queue`, `log_bytes` of them in the log, is linked no more.
     #[inline]
     pub(crate) fn unlink(&self, queue: Queue, bytes: u64, log_bytes: u32) {
         self.bytes.sub(bytes);
@@ -77,7 +77,7 @@ impl Counters {
         }
     }
 
-    /// An item was evicted whose segment was opened so many seconds ago.
+    /// An item was evicted whose segment was opened `seconds` ago.
     pub(crate) fn note_eviction_age(&self, seconds: u32) {
         if self.late_evictions.get() >= LATE_EVICTIONS {
             self.late_evictions.sub(LATE_EVICTIONS / 2);

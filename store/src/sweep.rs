@@ -175,13 +175,13 @@ impl Sweep {
             view.memory().release(frame);
         }
         gone.extent += item.extent();
-        gone.bytes += item.shape().all_bytes();
+        gone.bytes += item.all_bytes();
     }
 
     fn count_gone(&self, view: View<'_>, gone: &Gone) {
         if gone.items.count(view) > 0 {
             view.counters().unlink(view.log.queue_of(self.segment), gone.bytes, gone.extent);
-            view.log.unlink(view.memory().region.start(self.segment), gone.extent);
+            view.log.unlink(self.segment, gone.extent);
         }
     }
 

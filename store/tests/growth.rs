@@ -159,7 +159,7 @@ fn grow(helped: bool) -> u64 {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
             for () in asked {
-                while store.populate_ahead().expect("memory") {}
+                while store.populate_one().expect("memory") {}
                 done.send(()).expect("the test waits");
             }
         })
@@ -170,7 +170,7 @@ fn grow(helped: bool) -> u64 {
     for first in (2000..32_000).step_by(SLICE as usize) {
         (first..first + SLICE).for_each(|key| set(&mut column, key, 1000, 0));
         column.maintain();
-        if helped && store.wants_ahead() {
+        if helped && store.wants_to_populate() {
             ask.send(()).expect("the other thread runs");
             is_done.recv().expect("it answers");
         }
@@ -196,11 +196,11 @@ fn an_append_does_not_wait_for_memory_that_is_ahead_of_need() {
 fn an_empty_store_takes_nothing_ahead_of_need() {
     for memory_mb in [8, 64, 1024] {
         let (store, mut column) = make(memory_mb, Some(Eviction::default()));
-        while store.populate_ahead().expect("memory") {}
+        while store.populate_one().expect("memory") {}
         let usage = store.usage();
         assert!(usage.log_bytes() <= 5 << 20, "{usage:?}");
         (0..10_000).for_each(|key| set(&mut column, key % 10, 1000, 0));
-        while store.populate_ahead().expect("memory") {}
+        while store.populate_one().expect("memory") {}
         // Three of the largest segments are open or ahead, at least.
         let usage = store.usage();
         assert!(usage.log_bytes() <= 8 << 20, "{usage:?}");
@@ -211,18 +211,18 @@ fn an_empty_store_takes_nothing_ahead_of_need() {
 fn what_is_ahead_goes_back_when_nothing_grows_and_comes_again_when_something_does() {
     let (store, mut column) = make(1024, Some(Eviction::default()));
     (0..1000).for_each(|key| set(&mut column, key, 10_000, 0));
-    while store.populate_ahead().expect("memory") {}
+    while store.populate_one().expect("memory") {}
     let (seen, before) = (store.segments_seen(), store.usage());
     assert!(before.free_bytes > 0, "{before:?}");
     (1000..1400).for_each(|key| set(&mut column, key, 10_000, 0));
-    assert!(!store.rest_ahead(seen), "it grows");
-    while store.populate_ahead().expect("memory") {}
-    assert!(store.rest_ahead(store.segments_seen()));
+    assert!(!store.give_back_unused(seen), "it grows");
+    while store.populate_one().expect("memory") {}
+    assert!(store.give_back_unused(store.segments_seen()));
     let after = store.usage();
     assert!(after.free_bytes == 0 && after.live_bytes > before.live_bytes, "{after:?}");
-    assert!(!store.wants_ahead() && !store.populate_ahead().expect("memory"), "it rests");
+    assert!(!store.wants_to_populate() && !store.populate_one().expect("memory"), "it rests");
     (1400..1800).for_each(|key| set(&mut column, key, 10_000, 0));
-    assert!(store.wants_ahead() && store.populate_ahead().expect("memory"), "it grows again");
+    assert!(store.wants_to_populate() && store.populate_one().expect("memory"), "it grows again");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn nothing_is_taken_ahead_that_makes_an_append_pay() {
     let (store, mut column) = make(8, Some(Eviction::default()));
     for key in 0..20_000 {
         set(&mut column, key, 1000, 0);
-        while store.populate_ahead().expect("memory") {}
+        while store.populate_one().expect("memory") {}
         if store.stats().evictions > 0 {
             break;
         }

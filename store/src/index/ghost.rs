@@ -57,7 +57,7 @@ struct Tags {
 }
 
 impl Ghost {
-    /// For at most so many groups.
+    /// A ghost for at most `groups`.
     pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
         let (wanted, probation_tags) = match remembered {
             Remembered::None => (false, TAGS),
@@ -74,17 +74,17 @@ impl Ghost {
         self.words.as_ref()
     }
 
-    /// Bytes it takes for so many groups once something is remembered.
+    /// Bytes that it takes for `groups` once something is remembered.
     pub(super) fn bytes(&self, groups: u64) -> usize {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
-    /// Keeps the words of so many groups from being swapped out.
+    /// Keeps the words of the first `groups` from being swapped out.
     pub(super) fn lock(&self, groups: u64) -> io::Result<()> {
         self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
     }
 
-    /// Bytes it takes for so many groups now.
+    /// Bytes that it takes for `groups` now.
     pub(super) fn touched_bytes(&self, groups: u64) -> usize {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
     }

@@ -21,11 +21,11 @@ use memory::words::Words;
 const STEP_LINES_MAX: usize = 18;
 /// A new group's word, and its part of the ghost.
 const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// How many steps ahead of a step back its lines are brought near.
+/// The lines of a step back are brought near this many steps before it.
 const AHEAD_STEPS: u64 = 8;
-/// From so many bytes of lines on, huge pages are asked for under all that is to come. Before, one
-/// that is used in part would be much of all memory in use: each is asked for once its lines are
-/// there, and the system puts it together in its own time.
+/// From this many bytes of lines on, huge pages are asked for under all lines to come. With fewer,
+/// a huge page that is used in part would be much of all memory in use: so each is asked for when
+/// all of its lines are in use, and the system puts it together in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -43,15 +43,16 @@ pub(crate) enum Step {
 /// Held by who moves many slots.
 #[derive(Debug)]
 pub(super) struct Moving {
-    /// Slots that are yet to find a place, of each half.
+    /// The slots of each half that are yet to find a place.
     rest: [Vec<u64>; 2],
     /// The overflow lines they came from.
     chain: Vec<u64>,
     /// The widest it has been since memory was given back.
     pub(super) widest: Width,
-    /// What is beyond this width is read by nobody once all columns have passed the epoch.
+    /// An epoch, and a width: once all columns have passed the epoch, nobody reads beyond the
+    /// width.
     left: Option<(u64, Width)>,
-    /// Bytes of lines under which huge pages were asked for; `None`: there are to be none.
+    /// Bytes of lines under which huge pages were asked for; `None`: none are wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
@@ -125,7 +126,7 @@ impl Moving {
     }
 }
 
-/// Under how many bytes of lines there are to be huge pages when there are so many.
+/// Under how many bytes of lines there are to be huge pages when `line_bytes` are in use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -161,7 +162,7 @@ impl Index {
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// Has it so few that they would fit in fewer lines, and many more?
+    /// Has it so few items that fewer lines would hold many more?
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as above.
@@ -296,13 +297,13 @@ impl Index {
         Step::Done
     }
 
-    /// Was it granted so much more than it uses that it can do without `lump` bytes?
+    /// Can it do without `lump` bytes of what it was granted?
     pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// What it uses once memory beyond `width` was given back, which is done in whole huge pages,
-    /// or the system would fill them again.
+    /// Bytes that it uses once memory beyond `width` is given back. That is done in whole huge
+    /// pages, because the system would fill the rest of one again.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
@@ -310,7 +311,7 @@ impl Index {
     }
 
     /// Gives memory beyond its width back to the system. True: it can do without `lump` bytes of
-    /// what it was granted; if the caller could `take` them, it has so much less.
+    /// what it was granted, and is granted those bytes less if the caller could `take` them.
     pub(crate) fn give_back(
         &self,
         lump: usize,

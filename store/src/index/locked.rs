@@ -14,8 +14,8 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// One in so many removals, by these bits of the hash, lays its group out anew if something is not
-/// at home: then about as much is as if it had just grown.
+/// A removal whose hash has none of these bits, one in 64, lays its group out anew if a slot is not
+/// at home. About as many slots are at home then as if the group had just grown.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// No memory for another overflow line.

@@ -16,7 +16,8 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// Lines kept for slots that must not be lost: this part of all, and as many at most.
+/// This part of all lines, but no more than the second number, is kept for slots that must not be
+/// lost.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// A line's number, in a link or a group's word.
@@ -33,7 +34,7 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    /// Room for so many lines.
+    /// Address space for `lines`.
     pub(super) fn new(lines: usize) -> io::Result<Self> {
         let lines = Words::new(lines.max(2) * 8)?;
         Ok(Self { lines, cut: AtomicUsize::new(1), free: AtomicU64::new(0) })

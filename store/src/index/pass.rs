@@ -91,8 +91,8 @@ impl Index {
         self.width().total_lines()
     }
 
-    /// Goes on with a pass from `group`, for about so many lines: empties the slots that name what
-    /// is in dead segments, and of which `is_dead` confirms it under the group's lock.
+    /// Goes on with a pass from `group` for about `lines_max` lines: empties the slots that name an
+    /// item in a dead segment if `is_dead`, asked under the group's lock, confirms it.
     pub(crate) fn pass(
         &self,
         mut group: u64,

@@ -15,7 +15,7 @@ pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
 const MOST: usize = 15;
 
-/// Tags are told apart by so many bits where a line is looked up for them.
+/// All tags are cut into this many parts, and a part has its home in one line.
 const PARTS: usize = 256;
 /// Which line a part of all tags is at home in, of 8 lines, of 9, ... of 15. With a line more,
 /// only what is at home in that one moves.
@@ -129,7 +129,7 @@ impl Address {
     }
 }
 
-/// Where tags are at home in a group of so many lines, and where else they may stand.
+/// The lines of a group in which a tag is at home, and may stand otherwise.
 #[derive(Clone, Copy)]
 pub(super) struct Homes {
     row: &'static [u8; PARTS],

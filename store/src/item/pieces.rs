@@ -26,7 +26,7 @@ pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 mod whole {
     use std::arch::asm;
 
-    /// One load and one store of a register, at two addresses, each so many bytes further.
+    /// One load and one store of a register, each `$more` bytes behind its address.
     macro_rules! step {
         ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr, $more:literal) => {
             asm!(
@@ -43,7 +43,7 @@ mod whole {
     /// A load into a register, of a little-endian number.
     macro_rules! load {
         ($name:ident, $number:ty, $move:literal) => {
-            /// What `copy` would copy of so many bytes.
+            /// The bytes that `copy` would copy from there.
             ///
             /// # Safety
             /// As `copy`, for `from`.

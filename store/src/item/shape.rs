@@ -117,7 +117,7 @@ impl Shape {
         Self { has_cas: cas != CasWidth::None, ..self.with(CAS8, cas == CasWidth::Long) }
     }
 
-    /// With only so much of the value in the log.
+    /// With only `log_bytes` of the value in the log.
     #[inline]
     pub(crate) fn in_frames(self, log_bytes: u32) -> Self {
         Self { log_bytes, ..self.with(CHAINED, true) }

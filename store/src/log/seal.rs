@@ -55,9 +55,8 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// The item of `bytes` at `loc` is unlinked.
-    pub(crate) fn unlink(&self, loc: u64, bytes: u32) {
-        let segment = self.memory.region.segment_of(loc);
+    /// An item of `bytes` in `segment` is unlinked.
+    pub(crate) fn unlink(&self, segment: u32, bytes: u32) {
         if self.segment(segment).unlink(bytes) {
             self.retire_if_dead(segment);
         }

@@ -24,7 +24,7 @@ const FIRST_PART: u32 = SINGLE_SECONDS - 1;
 const OCTAVE: u64 = 1 << 16;
 const PARTS: [u64; 2] = [82_570, 104_032];
 
-/// The class of a life of so many seconds.
+/// The class of a life of `seconds`.
 pub(super) fn class_of(seconds: u32) -> u32 {
     if seconds < SINGLE_SECONDS {
         return seconds.max(1) - 1;

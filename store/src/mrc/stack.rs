@@ -6,8 +6,8 @@
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
-//! It is packed, for in a small store it is much of the memory: 16 bytes a
-//! place, 2 for where a key's place is, and a sum for each block.
+//! It is packed, because it is much of a small store's memory: 16 bytes a place, 2 for where a
+//! key's place is, and a sum for each block.
 
 /// Places in a block: their bytes are added up one by one.
 const BLOCK: usize = 16;
@@ -23,9 +23,9 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(super) enum Touched {
     /// Not there, or no longer good.
     New,
-    /// There; other keys of so many bytes were used since, itself included.
+    /// There.
     Reused {
-        /// Among the sampled keys.
+        /// Bytes of the sampled keys that were used since, itself included.
         bytes_between: u64,
     },
 }

@@ -6,9 +6,9 @@
 
 use super::{Pressure, Queue};
 
-/// A slice of work is at least and at most so many bytes of records.
+/// A slice of work is at least this many bytes of records.
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
-/// See `SLICE_BYTES_MIN`.
+/// A slice of work is at most this many bytes of records.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 /// A segment of which less than this is dead, in percent, is not worth compacting. Segments are
 /// compacted when more than `DEAD_PERCENT_MAX` of all bytes is dead, so the segment with most dead
@@ -16,7 +16,7 @@ pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place, while others look.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
-/// So often an item is rewritten in place before it is appended anew.
+/// An item is rewritten in place this many times before it is appended anew.
 pub const VERSION_MAX: u8 = 7;
 
 /// An append pays this many times its size, and up to ten times more as free segments run out.
@@ -24,21 +24,21 @@ const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all segments is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// What is dead of a segment is counted in so many parts of it, to tell what is worth most.
+/// The dead part of a segment is counted in units of this part of the segment.
 const WORTH_PARTS: u64 = 1 << 10;
-/// More bytes spared than freed, as a part of all memory, from which on a policy must let go.
+/// A policy must let go when it has spared more bytes than it freed, by this part of all memory.
 const DEBT_PART: u64 = 16;
-/// What is freed pays for so many times as much spared.
+/// A byte that is freed makes up for this many that were spared.
 const DEBT_PAID: u64 = 3;
 
-/// Free segments that only drains may take, with so many drains at a time.
+/// Free segments that only drains may take, of which there are `drains` at a time.
 #[inline]
 #[must_use]
 pub fn keep(drains: u32) -> u32 {
     drains + 1
 }
 
-/// Free segments below which every append pays for room, with so many drains at a time.
+/// With fewer free segments every append pays for room; `drains` is how many there are at a time.
 #[inline]
 #[must_use]
 pub fn high(drains: u32) -> u32 {
@@ -52,7 +52,7 @@ pub fn pay_factor(free: u32, high: u32) -> u32 {
     PAY_FACTOR + PAY_FACTOR_MORE * (high - free) / high
 }
 
-/// Is so much dead that compaction comes before eviction?
+/// Is enough of `all_bytes` dead for compaction to come before eviction?
 #[inline]
 #[must_use]
 pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {

@@ -14,15 +14,16 @@ use crate::policy::room::{Deadest, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// A segment is walked for expired items first when this part of it may be such.
+/// A segment is walked for expired items first when this part of its bytes may have expired.
 const EXPIRED_PART: u64 = 8;
 /// An item's key and fields, and a little more.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Segments looked at to choose one to compact; in larger stores, at random, until so many of them
-/// could be.
+/// One look at segments, for one to compact, is at this many at most.
 const CANDIDATES_MAX: u32 = 1024;
+/// A store of more segments is looked at in random places, until this many of those seen could be
+/// compacted.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Choices of a segment to compact that others may take first.
+/// Another column may claim the segment chosen first; this is how often a choice is made.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
 /// What a look at the sealed segments has found.

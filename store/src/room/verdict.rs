@@ -38,7 +38,7 @@ impl Drain {
         let Some(found) = view.index.find(hash, |slot| slot.loc() == loc) else {
             return true;
         };
-        let bytes = item.shape().all_bytes();
+        let bytes = item.all_bytes();
         // What the lock says counts: alive again, or all along, it is judged as what is alive.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
@@ -72,7 +72,7 @@ impl Drain {
         }
     }
 
-    /// Asks the policy about an item of so many bytes.
+    /// Asks the policy about an item of `bytes` bytes with the counter `cnt`.
     fn judge(&self, view: View<'_>, debt: &Debt, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = view.config.eviction else { return Verdict::Spare(0) };
         let item = policy::Drained {

@@ -21,7 +21,7 @@ impl Room {
     }
 
     /// As `make_room`, where free segments are enough: only what is dead goes, and only segments
-    /// are moved of which so much is.
+    /// of which `dead_percent` is dead are moved.
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
