@@ -9,7 +9,7 @@
 //!   byte 0      1        2          4        5         6          8       12       16    24
 //!        magic | opcode | key len:2 | extras | data type | status:2 | body:4 | opaque:4 | cas:8
 //!        then extras, key, value: body bytes in all; numbers big-endian. A request has the
-//!        virtual bucket, which nobody looks at, where an answer has its status.
+//!        virtual bucket, which is ignored, where an answer has its status.
 //! ```
 
 pub mod frame;
@@ -51,7 +51,7 @@ pub struct Header {
     pub key_bytes: u16,
     /// Length of the extras.
     pub extras_bytes: u8,
-    /// 0, and nobody looks at it.
+    /// 0; a request's is ignored.
     pub data_type: u8,
     /// An answer's status; a request's virtual bucket.
     pub status: u16,

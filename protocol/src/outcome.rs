@@ -81,7 +81,7 @@ pub enum Refusal {
     FlagArithmetic,
     /// There are too many meta flags.
     FlagsTooLong,
-    /// A meta flag's number is none.
+    /// What stands for a meta flag's number is no number.
     FlagToken,
     /// The key of a request with meta flag `b` is not base64.
     KeyEncoding,
@@ -91,9 +91,9 @@ pub enum Refusal {
     ModeSet,
     /// `ma` has no mode of this letter (`M`).
     ModeArithmetic,
-    /// The number that `ma` starts with is none (`J`).
+    /// What `ma` is to start with (`J`) is no number.
     BadInitial,
-    /// The number that `ma` counts by is none (`D`).
+    /// What `ma` is to count by (`D`) is no number.
     BadMetaDelta,
     /// `shutdown` is switched off.
     ShutdownOff,

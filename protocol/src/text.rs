@@ -13,13 +13,12 @@ mod scan;
 pub(crate) mod tokens;
 pub mod write;
 
-/// A `get` or `gets` line that has no end after so many bytes is answered key by key as it
+/// A `get` or `gets` line that has no end within this many bytes is answered key by key as it
 /// arrives. Any other line that is longer closes the connection, whether or not its end has come.
 /// (memcached's read buffer, which grows for those two only.)
 pub const LINE_BYTES_MAX: usize = 16384;
 
-/// A line that is no `get` or `gets` and whose end is not here after so many bytes closes the
-/// connection.
+/// Any other line that has no end within this many bytes closes the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Length of the line end behind a value.

@@ -31,7 +31,7 @@ use crate::shared::{Counters, Shared};
 use crate::stats;
 use put::Arrived;
 
-/// Higher levels of `verbosity` are taken for this one.
+/// The highest level of `verbosity`; a higher number counts as this.
 const VERBOSITY_MAX: u32 = 2;
 
 /// What executing needs: one per column.
@@ -173,8 +173,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// May the value of this storage command come? Asked before any value that goes elsewhere than into
-/// the connection's buffer.
+/// Asks whether the value of this storage command may come. To be called before a value is received
+/// elsewhere than into the connection's buffer.
 ///
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
@@ -187,9 +187,9 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
     begun.map_err(|refusal| form.refused(refusal))
 }
 
-/// Carries out the storage command of `header` (all before its value, kept by the connection) with
-/// a value that has arrived in `draft`, and was followed by its end or was not. Where it must wait,
-/// the draft is to be given again.
+/// Carries out the storage command of `header`, which is all that came before the value. The value
+/// has arrived in `draft`; `terminated` is true if its line end followed it. After `After::Wait`
+/// the same draft is to be given again.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
@@ -197,7 +197,7 @@ pub fn execute_with_draft(
     terminated: bool,
     out: &mut Out,
 ) -> After {
-    // It was a storage command's when it came, and is read the same way again.
+    // `header` was read as a storage command's when it came, and is read the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
         match request {
@@ -209,8 +209,9 @@ pub fn execute_with_draft(
     After::Continue
 }
 
-/// What the client is told where the store had no room left while the value of `header`'s command
-/// came in; the rest of the value is skipped first. A refused set leaves no old value behind.
+/// The answer to the storage command of `header` where the store has no room left for a value that
+/// is still coming. The caller skips the rest of the value first. A refused set leaves no old value
+/// behind.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(Speak::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {

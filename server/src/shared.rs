@@ -107,7 +107,7 @@ counters! {
     listen_disabled;
 
     gauges:
-    /// Entries for connections, in use or not.
+    /// Entries for connections that were ever used.
     connection_structures,
     /// Bytes of these entries, and of what is kept beside arriving values.
     connection_bytes,

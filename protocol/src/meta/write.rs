@@ -13,7 +13,7 @@ use crate::request::{Args, Meta};
 use crate::short::{Short, number, number_after};
 use crate::show::{Found, Show, Surround};
 
-/// The slab class that `me` names. Here there are none; memcached numbers them from 1.
+/// The slab class that `me` names: memcached's first, since there are no classes here.
 const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
 
 /// What `ma` came to.

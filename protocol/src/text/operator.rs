@@ -70,7 +70,7 @@ pub(crate) fn request<'a>(operator: Operator, args: Args<'_>, form: Form) -> Req
     Request::Answer(form.refused(refusal))
 }
 
-/// `watch`: nobody may.
+/// `watch`, which is refused to every client.
 pub(crate) fn watch<'a>(args: Args<'_>) -> Request<'a> {
     let known = args.tokens().all(|token| WATCHABLE.iter().any(|name| name.starts_with(token)));
     let refusal = if known { Refusal::WatchOff } else { Refusal::UnknownCommand };

@@ -1,4 +1,4 @@
-//! What operators change of a running server: `flush_all` and `cache_memlimit`.
+//! Operators' commands that change a running server: `flush_all` and `cache_memlimit`.
 //!
 //! Where: called by `execute`.
 //! Invariant: an item that is stored in a later second than the one flushed stays. Of the memory

@@ -1,9 +1,9 @@
-//! `stats audit`, of debug builds: is everything in the store where it should be?
+//! `stats audit`, of debug builds: the faults that a check of the whole store finds.
 //!
 //! Where: `stats::write` calls it; memcached has no such thing, and neither have release builds.
-//! Invariant: where no column works and no value is on its way in or out, what it tells are faults.
-//! While they work it may tell what is none, so who asks waits until traffic has stopped, and asks
-//! again.
+//! Invariant: while no column works and no value is on its way in or out, every fault that is told
+//! is one. During traffic the check may tell of faults that are none: the caller waits until
+//! traffic has stopped and asks again.
 //! Source: `store::Store::audit`.
 
 use super::{Rows, stat};

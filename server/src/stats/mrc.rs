@@ -1,8 +1,7 @@
-//! `stats mrc`: what more memory, or less, would do.
+//! `stats mrc`: the miss ratios that other sizes of memory would have.
 //!
 //! Where: `stats::write` calls it; memcached has no such thing.
-//! Invariant: the sizes are those that `-m` would be given; where nothing has been looked up there
-//! is no estimate.
+//! Invariant: each size is a value of `-m`. Before the first lookup there is no estimate.
 //! Source: `store::Store::miss_ratios`.
 
 use super::{Rows, stat};
