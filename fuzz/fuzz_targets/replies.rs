@@ -18,15 +18,15 @@ use protocol::{resp, udp};
 
 fuzz_target!(|data: &[u8]| {
     let mut at = 0;
-    while let Decoded::Reply(reply, used) = Reply::decode(&data[at..]) {
+    while let Decoded::Whole(reply, used) = Reply::decode(&data[at..]) {
         assert!(used > 0 && used <= data.len() - at);
         let mut bytes = Vec::new();
         encode::reply(&reply, &mut bytes);
-        assert_eq!(Reply::decode(&bytes), Decoded::Reply(reply, bytes.len()));
+        assert_eq!(Reply::decode(&bytes), Decoded::Whole(reply, bytes.len()));
         at += used;
     }
     at = 0;
-    while let frame::Decoded::Frame(_, used) = Frame::decode(&data[at..]) {
+    while let frame::Decoded::Whole(_, used) = Frame::decode(&data[at..]) {
         assert!(used > 0 && used <= data.len() - at);
         at += used;
     }

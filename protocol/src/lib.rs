@@ -12,6 +12,7 @@
 pub mod base64;
 pub mod binary;
 pub mod command;
+mod decoded;
 pub mod flow;
 pub mod form;
 pub mod meta;

@@ -6,6 +6,7 @@
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
+pub use crate::decoded::Decoded;
 use crate::number;
 use crate::request::Args;
 pub use crate::short::number;
@@ -55,21 +56,10 @@ pub enum Reply<'a> {
     Line(&'a [u8]),
 }
 
-/// What the input begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
-    /// Not all of it is here.
-    More,
-    /// A reply, and its length in bytes.
-    Reply(Reply<'a>, usize),
-    /// Bytes that no server of this protocol sends.
-    Broken,
-}
-
 impl<'a> Reply<'a> {
     /// Reads the reply at the start of `input`.
     #[must_use]
-    pub fn decode(input: &'a [u8]) -> Decoded<'a> {
+    pub fn decode(input: &'a [u8]) -> Decoded<Reply<'a>> {
         let Some(end) = memchr::memchr(b'\n', input) else {
             return if input.len() > LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
         };
@@ -82,7 +72,7 @@ impl<'a> Reply<'a> {
             return meta_value(text, rest, end + 1);
         }
         match one_line(line) {
-            Some(reply) => Decoded::Reply(reply, end + 1),
+            Some(reply) => Decoded::Whole(reply, end + 1),
             None => Decoded::Broken,
         }
     }
@@ -123,7 +113,7 @@ fn one_line(line: &[u8]) -> Option<Reply<'_>> {
 }
 
 /// `KEY FLAGS BYTES[ CAS]`, then the value.
-fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<'a> {
+fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<Reply<'a>> {
     let mut tokens = text.split(|&byte| byte == b' ');
     let key = tokens.next().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
     let client_flags = tokens.next().and_then(number::strict_u32);
@@ -141,7 +131,7 @@ fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decod
 }
 
 /// `BYTES[ FLAGS]`, then the value.
-fn meta_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<'a> {
+fn meta_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<Reply<'a>> {
     let end = memchr::memchr(b' ', text).unwrap_or(text.len());
     let Some(value_bytes) = number::strict_u32(&text[..end]).filter(|_| end > 0) else {
         return Decoded::Broken;
@@ -155,10 +145,10 @@ fn with_value<'a>(
     rest: &'a [u8],
     value_bytes: u32,
     line_bytes: usize,
-) -> Decoded<'a> {
+) -> Decoded<Reply<'a>> {
     match rest.split_at_checked(value_bytes as usize) {
         Some((value, [b'\r', b'\n', ..])) => {
-            Decoded::Reply(reply(value), line_bytes + value.len() + 2)
+            Decoded::Whole(reply(value), line_bytes + value.len() + 2)
         }
         Some((_, [] | [b'\r'])) | None => Decoded::More,
         Some(_) => Decoded::Broken,
@@ -172,7 +162,7 @@ mod tests {
     #[test]
     fn lines_are_told_by_their_first_words() {
         let one = |line: &'static [u8]| match Reply::decode(line) {
-            Decoded::Reply(reply, bytes) if bytes == line.len() => Some(reply),
+            Decoded::Whole(reply, bytes) if bytes == line.len() => Some(reply),
             _ => None,
         };
         assert_eq!(one(b"STORED\r\n"), Some(Reply::Line(b"STORED")));
@@ -189,7 +179,7 @@ mod tests {
             assert_eq!(Reply::decode(&text[..cut]), Decoded::More);
         }
         let value = Reply::Value { key: b"k", client_flags: 5, cas: Some(9), value: b"abc" };
-        assert_eq!(Reply::decode(text), Decoded::Reply(value, text.len()));
+        assert_eq!(Reply::decode(text), Decoded::Whole(value, text.len()));
         assert_eq!(Reply::decode(b"VALUE k 5 3 9\r\nabcd\r\n"), Decoded::Broken);
         assert_eq!(Reply::decode(b"VALUE k 5\r\n"), Decoded::Broken);
     }

@@ -12,6 +12,7 @@
 //! Source: the Redis serialization protocol specification, version 2; for the limits its
 //! `networking.c`.
 
+pub use crate::decoded::Decoded;
 use crate::reply::number;
 
 /// Longest line; simple strings, errors and lengths are lines.
@@ -36,17 +37,6 @@ pub enum Reply<'a> {
     Null,
     /// `*`: an array. This many replies follow, its elements.
     Array(u32),
-}
-
-/// What the input begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<T> {
-    /// Not all of it is here.
-    More,
-    /// A reply or a command, and its length in bytes.
-    Whole(T, usize),
-    /// Bytes that nobody who speaks this protocol sends.
-    Broken,
 }
 
 /// Appends a command's head; `words` bulk strings must follow.

@@ -175,7 +175,7 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = MAGIC_REPLY;
         }
-        if let Decoded::Frame(_, used) = Frame::decode(&bytes) {
+        if let Decoded::Whole(_, used) = Frame::decode(&bytes) {
             prop_assert!(used <= bytes.len());
         }
     }
@@ -185,7 +185,7 @@ proptest! {
 fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     prop_assert_eq!(Frame::decode(&bytes[..bytes.len() / 2]), Decoded::More);
     match Frame::decode(bytes) {
-        Decoded::Frame(frame, used) if used == bytes.len() => Ok(frame),
+        Decoded::Whole(frame, used) if used == bytes.len() => Ok(frame),
         other => Err(TestCaseError::fail(format!("{other:?}"))),
     }
 }

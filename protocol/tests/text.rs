@@ -161,7 +161,7 @@ proptest! {
         ] {
             let mut bytes = Vec::new();
             encode::reply(&reply, &mut bytes);
-            prop_assert_eq!(Reply::decode(&bytes), Decoded::Reply(reply, bytes.len()));
+            prop_assert_eq!(Reply::decode(&bytes), Decoded::Whole(reply, bytes.len()));
             let cut = bytes.len() / 2;
             prop_assert_eq!(Reply::decode(&bytes[..cut]), Decoded::More);
         }
@@ -169,7 +169,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_some_reply_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Decoded::Reply(_, used) = Reply::decode(&bytes) {
+        if let Decoded::Whole(_, used) = Reply::decode(&bytes) {
             prop_assert!(used <= bytes.len());
         }
     }

@@ -82,7 +82,7 @@ fn header(opcode: u8, tag: Tag) -> Header {
 #[inline]
 pub(super) fn read(input: &[u8]) -> Found<'_> {
     let (frame, used) = match Frame::decode(input) {
-        Decoded::Frame(frame, used) => (frame, used),
+        Decoded::Whole(frame, used) => (frame, used),
         Decoded::More => return Found::More,
         Decoded::Broken => return Found::Broken,
     };

@@ -62,7 +62,7 @@ pub(super) fn write(
 #[inline]
 pub(super) fn read(input: &[u8]) -> Found<'_> {
     let (reply, used) = match Reply::decode(input) {
-        Decoded::Reply(reply, used) => (reply, used),
+        Decoded::Whole(reply, used) => (reply, used),
         Decoded::More => return Found::More,
         Decoded::Broken => return Found::Broken,
     };

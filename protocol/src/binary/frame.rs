@@ -5,6 +5,8 @@
 //! most `BODY_BYTES_MAX`.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
+pub use crate::decoded::Decoded;
+
 use super::{BODY_BYTES_MAX, HEADER_BYTES, Header, MAGIC_REPLY};
 
 /// One answer.
@@ -20,21 +22,10 @@ pub struct Frame<'a> {
     pub value: &'a [u8],
 }
 
-/// What the input begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
-    /// Not all of it is here.
-    More,
-    /// An answer, and its length in bytes.
-    Frame(Frame<'a>, usize),
-    /// Bytes that no server of this protocol sends.
-    Broken,
-}
-
 impl<'a> Frame<'a> {
     /// Reads the answer at the start of `input`.
     #[must_use]
-    pub fn decode(input: &'a [u8]) -> Decoded<'a> {
+    pub fn decode(input: &'a [u8]) -> Decoded<Frame<'a>> {
         let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Decoded::More };
         let header = Header::from_bytes(header);
         let (key_bytes, extras_bytes) = (header.key_bytes.into(), header.extras_bytes.into());
@@ -48,6 +39,6 @@ impl<'a> Frame<'a> {
         };
         let (extras, rest) = body.split_at(extras_bytes);
         let (key, value) = rest.split_at(key_bytes);
-        Decoded::Frame(Frame { header, extras, key, value }, HEADER_BYTES + body_bytes)
+        Decoded::Whole(Frame { header, extras, key, value }, HEADER_BYTES + body_bytes)
     }
 }
