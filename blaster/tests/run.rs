@@ -110,6 +110,18 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
 }
 
 #[test]
+fn what_is_printed_as_json_ends_its_last_line() {
+    let (_running, target) = server();
+    let run = format!("run -q --json --keys 1000 -n 500 --schedule 1h+1x1h {PATIENCE}");
+    let mut size =
+        kvblaster("size -q --json -w uniform --keys 1000 -r 1000 --span 1s", "--memory=1");
+    for command in [&mut kvblaster(&run, &target), &mut size] {
+        let out = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(out.starts_with('{') && out.ends_with("}\n"), "{out}");
+    }
+}
+
+#[test]
 fn what_is_asserted_sets_the_exit_status() {
     let (_running, target) = server();
     let run = format!("run -q --no-populate --keys 1000 -n 500 --schedule 1h+1x1h {PATIENCE}");

@@ -122,7 +122,9 @@ impl Sizing {
         let objective = goal.objective.to_string();
         let answer = Answer { rate_per_s, objective, memory, driven, left_out, said };
         let text = match self.plan.json {
-            true => serde_json::to_string_pretty(&answer).map_err(|error| error.to_string())?,
+            true => {
+                serde_json::to_string_pretty(&answer).map_err(|error| error.to_string())? + "\n"
+            }
             false => text(&question.workload, &answer),
         };
         Ok((text, is_well))
