@@ -15,6 +15,7 @@ use net::{
 use protocol::binary::MAGIC_REPLY;
 use protocol::flow;
 use protocol::udp::{self, Header};
+use slab::Slab;
 
 use super::answer::{Mirror, Value};
 use super::faults::{Fate, Faults, Numbers};
@@ -71,8 +72,7 @@ struct Thread<'a> {
     epoll: Epoll,
     calls: Calls,
     sockets: Sockets,
-    connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
+    connections: Slab<Connection>,
     delayed: VecDeque<Delayed>,
     value: Value,
     numbers: Numbers,
@@ -117,8 +117,7 @@ pub(super) fn run(
         epoll,
         calls,
         sockets,
-        connections: Vec::new(),
-        free: Vec::new(),
+        connections: Slab::new(),
         delayed: VecDeque::new(),
         value: Value::new(plan.value_bytes),
         numbers: Numbers::default(),
@@ -200,18 +199,15 @@ impl Thread<'_> {
             return;
         };
         let Accepted::Stream(stream) = listener.accept(&self.calls) else { return };
-        let at = self.free.pop().unwrap_or(self.connections.len());
-        if at == self.connections.len() {
-            self.connections.push(None);
-        }
+        let entry = self.connections.vacant_entry();
         let first =
             FIRST + self.sockets.listeners.len() as u64 + self.sockets.datagrams.len() as u64;
-        let token = first + at as u64;
+        let token = first + entry.key() as u64;
         if self.epoll.add(&stream, token, Interest::Read, &self.calls).is_err() {
-            return self.free.push(at);
+            return;
         }
         self.births += 1;
-        self.connections[at] = Some(Connection {
+        entry.insert(Connection {
             birth: self.births,
             stream,
             mirror: Mirror::default(),
@@ -226,15 +222,14 @@ impl Thread<'_> {
     /// A connection's turn: what it waits to write, then one read and what it asks for.
     fn connection(&mut self, number: u64, is_writable: bool) {
         let Ok(at) = usize::try_from(number) else { return };
-        let Some(mut own) = self.connections.get_mut(at).and_then(Option::take) else { return };
-        if is_writable {
-            own.is_full = false;
+        let mut connections = std::mem::take(&mut self.connections);
+        if let Some(own) = connections.get_mut(at) {
+            own.is_full &= !is_writable;
+            if !self.serve(number, own) {
+                connections.remove(at);
+            }
         }
-        if self.serve(number, &mut own) {
-            self.connections[at] = Some(own);
-        } else {
-            self.free.push(at);
-        }
+        self.connections = connections;
     }
 
     /// False: the connection is over.
@@ -327,15 +322,15 @@ impl Thread<'_> {
             match to {
                 To::Stream(number, birth) => {
                     let Ok(at) = usize::try_from(number) else { continue };
-                    let own = self.connections.get_mut(at);
-                    let own = own.and_then(|own| own.take_if(|own| own.birth == birth));
-                    let Some(mut own) = own else { continue };
-                    own.out.extend_from_slice(&bytes);
-                    if self.flush(number, &mut own) {
-                        self.connections[at] = Some(own);
-                    } else {
-                        self.free.push(at);
+                    let mut connections = std::mem::take(&mut self.connections);
+                    let own = connections.get_mut(at).filter(|own| own.birth == birth);
+                    if let Some(own) = own {
+                        own.out.extend_from_slice(&bytes);
+                        if !self.flush(number, own) {
+                            connections.remove(at);
+                        }
                     }
+                    self.connections = connections;
                 }
                 To::Udp(socket, source) => {
                     self.deliver(socket, source, &bytes);
