@@ -12,11 +12,12 @@ use blaster::target::Place;
 use blaster::workload::Verb;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 /// Longer than a loaded machine takes for anything.
@@ -174,12 +175,8 @@ impl Pids {
         let ends = Instant::now() + PATIENCE;
         for nth in 0..self.0.len() {
             let pid = self.get(nth);
-            // One that nobody has waited for yet is over too.
-            let lives = || {
-                let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-                stat.is_ok_and(|stat| !stat.contains(") Z "))
-            };
-            while lives() {
+            let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
+            while is_alive(pid) {
                 assert!(Instant::now() < ends, "agent {nth} lives");
                 std::thread::yield_now();
             }
@@ -367,12 +364,4 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
         part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
     };
     assert!(done.agents.iter().all(|part| !nics(part).contains(&"to-b".to_owned())));
-}
-
-/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
-fn skip(reason: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
-    let test = std::thread::current();
-    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -9,9 +9,11 @@
 use blaster::drive::{self, Drive, Pace, Until};
 use blaster::measure::Tally;
 use blaster::reflect::{self, Plan};
+use blaster::steer::{Steer, Steering};
 use blaster::target::{self, Family, Place};
 use blaster::wire::{SPEECHES, Speech};
 use blaster::workload::Workload;
+use std::num::NonZeroU16;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -83,6 +85,11 @@ fn driving_does_not_allocate_per_request() {
                 let what = format!("{} over {place:?}, {pace:?}, {apart:?}", speech.name());
                 let drive = Drive { pace, receive_apart: apart, ..closed.clone() };
                 does_not_allocate(&drive, &format!("{what}, {settings:?}"));
+            }
+            if matches!(place, Place::Udp(_)) {
+                let steering = Steering::new(Steer::Key, &[NonZeroU16::MAX]);
+                let steered = Drive { steering, gso: true, ..closed };
+                does_not_allocate(&steered, &format!("{}, steered, {settings:?}", speech.name()));
             }
         }
     }

@@ -13,9 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 /// Rounds of few requests.
@@ -80,12 +81,6 @@ fn a_server_that_cannot_start_is_told_and_the_others_go() {
     assert!(err.contains("ended before it answered") && err.contains("is cursed"), "{err}");
 }
 
-/// Is there a process, other than a dead one whose parent has not looked?
-fn is_there(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
 fn start(words: &str, cpus: &[usize]) -> Server {
     launch::start(&launch::shell(words), cpus).expect("a server")
 }
@@ -122,14 +117,6 @@ fn a_server_whose_port_another_one_has_is_told() {
         let told = format!("process {} answers on 127.0.0.1:{}", std::process::id(), port.trim());
         assert!(why.contains(&told), "{why}");
     });
-}
-
-/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
-fn skip(reason: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
-    let test = std::thread::current();
-    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 #[test]
@@ -207,7 +194,7 @@ fn a_server_stands_still_goes_on_and_goes_with_its_owner() {
     }
     let pid = server.pid();
     drop(server);
-    assert!(!is_there(pid) && !Path::new(&path).exists());
+    assert!(!is_alive(pid) && !Path::new(&path).exists());
 }
 
 /// The process that has a word to itself on its command line, once `kvblaster` has started it.
@@ -240,7 +227,7 @@ fn no_server_outlives_a_kvblaster_that_is_killed() {
     let pids = delays.each_ref().map(|delay| process_of(delay, &mut kvblaster));
     kvblaster.kill().unwrap();
     kvblaster.wait().unwrap();
-    while pids.iter().any(|pid| is_there(*pid)) {
+    while pids.iter().any(|pid| is_alive(*pid)) {
         std::thread::yield_now();
     }
 }

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use testing::skip;
 
 const KEYS: usize = 10_000;
 /// What `ketama.py` exits with where there is no libmemcached.
@@ -123,7 +124,8 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut child) = started else {
-        return skip("no python3 to ask libmemcached with (make peers)");
+        skip("no python3 to ask libmemcached with (make peers)");
+        return None;
     };
     let mut input = child.stdin.take().unwrap();
     // On a thread of its own: the answers come while keys are still being written.
@@ -131,21 +133,12 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let output = child.wait_with_output().unwrap();
     let written = writer.join().unwrap();
     if output.status.code() == Some(NO_LIBRARY) {
-        return skip("libmemcached is not installed (make peers)");
+        skip("libmemcached is not installed (make peers)");
+        return None;
     }
     assert!(output.status.success() && written.is_ok(), "{:?}", output.status);
     let said = String::from_utf8(output.stdout).unwrap();
     Some(said.lines().map(|line| line.parse().unwrap()).collect())
-}
-
-/// Says what is missing; in CI nothing may be.
-fn skip<T>(why: &str) -> Option<T> {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {why}");
-    let test = std::thread::current();
-    // Not captured, as a print would be, and whole among what others print: it is counted.
-    let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    None
 }
 
 /// The first forty, and the sum of all.

@@ -12,9 +12,9 @@ use blaster::measure::{Interval, Tally, Times};
 use blaster::result::manifest::Manifest;
 use blaster::result::{RunResult, SCHEMA};
 use blaster::workload::Verb;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testing::skip;
 
 /// Where Debian's libhdrhistogram-java puts it.
 const JAR: &str = "/usr/share/java/hdrhistogram.jar";
@@ -34,12 +34,7 @@ fn is_installed() -> bool {
     if has_java && Path::new(JAR).exists() {
         return true;
     }
-    assert!(std::env::var_os("CI").is_none(), "no Java, or no {JAR} (make peers)");
-    let test = std::thread::current();
-    // Not captured, as a print would be, and whole among what others print: it is counted.
-    let name = test.name().unwrap_or_default();
-    let line = format!("SKIPPED {name}: no Java, or no {JAR} (make peers)\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    skip(&format!("no Java, or no {JAR} (make peers)"));
     false
 }
 

@@ -1,10 +1,12 @@
-//! What tests and benches of several crates need: numbers drawn from a seed, and an allocator that
-//! counts.
+//! What tests and benches of several crates need: numbers drawn from a seed, an allocator that
+//! counts, and what is around a test.
 //!
 //! Where: beside every path; a dev-dependency, in nothing that is shipped.
 //! Invariant: nothing here knows another crate of the tree.
 
 pub mod allocations;
+mod around;
 pub mod random;
 
+pub use around::{is_alive, skip};
 pub use random::Random;

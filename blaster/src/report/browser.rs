@@ -10,9 +10,9 @@ use crate::measure::check::Severity;
 use crate::result::sample;
 use crate::workload::Verb;
 use serde_json::Value;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testing::skip;
 
 /// The longest that the browser may take, in seconds.
 const BROWSER_SECONDS_MAX: &str = "120";
@@ -44,12 +44,7 @@ fn browser() -> Option<PathBuf> {
 /// What the probe says of a page at each width; none without a browser.
 fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
-        let why = "no Chromium to look at the page with (make peers)";
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-        let test = std::thread::current();
-        // Not captured, as a print would be, and whole among what others print: it is counted.
-        let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        skip("no Chromium to look at the page with (make peers)");
         return None;
     };
     let folder = std::env::temp_dir().join(format!("kvblaster-{name}-{}", std::process::id()));
