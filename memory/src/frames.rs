@@ -92,21 +92,13 @@ impl Memory {
         self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
     }
 
-    /// Appends the chain at `next` to a chain that is not published yet and whose last frame is
-    /// `frame`. The caller's reference to `next` becomes that frame's.
+    /// Has the chain at `next` follow `frame` in a chain that is not published yet; `NONE`: `frame`
+    /// is its last one. The caller's reference to `next` becomes that of `frame`, and what followed
+    /// `frame` before becomes a chain of its own again, to which the caller has the reference.
+    ///
+    /// Only the link of the frame's word changes, and its references stay: a reader that has the
+    /// frame's number from a former item may hold a reference for a moment.
     pub fn chain(&self, frame: u32, next: u32) {
-        self.link(frame, next);
-    }
-
-    /// Ends a chain that is not published yet at `last`. The frames behind `last` become a chain of
-    /// their own again, to which the caller has the reference.
-    pub fn unchain(&self, last: u32) {
-        self.link(last, NONE);
-    }
-
-    /// Changes the link of a frame's word and leaves the references: a reader that has the frame's
-    /// number from a former item may hold a reference for a moment.
-    fn link(&self, frame: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: only the chain's builder follows links until the chain is published with
         // Release.

@@ -70,19 +70,16 @@ impl Memory {
                     self.segments.restore(allowed, admit) || self.segments.add(allowed, admit)
                 }
                 std::cmp::Ordering::Equal => false,
-                std::cmp::Ordering::Greater => self.withhold(keep),
+                std::cmp::Ordering::Greater => {
+                    let withheld = self.take_without_memory(keep);
+                    withheld.map(|segment| self.segments.withhold(segment)).is_some()
+                }
             };
             if !changed {
                 return true;
             }
         }
         self.present() == self.allowed()
-    }
-
-    fn withhold(&self, keep: u32) -> bool {
-        let Some(segment) = self.take_without_memory(keep) else { return false };
-        self.segments.withhold(segment);
-        true
     }
 
     /// Takes a free segment, if more than `keep` are free, and gives its memory back to the system.

@@ -104,13 +104,8 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> 
 /// sign, digits, and then the end or a space.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let mut rest = value.trim_ascii_start();
-    // trim_ascii_start leaves vertical tabs, which C's isspace takes.
-    while let Some((first, more)) = rest.split_first()
-        && space(first)
-    {
-        rest = more;
-    }
+    let start = value.iter().position(|byte| !space(byte)).unwrap_or(value.len());
+    let rest = &value[start..];
     let (negative, digits) = match rest.split_first() {
         Some((b'-', digits)) => (true, digits),
         Some((b'+', digits)) => (false, digits),

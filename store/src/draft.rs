@@ -13,6 +13,7 @@ use crate::room::Room;
 use crate::verbs::Refused;
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
+use memory::segments::NONE;
 use std::sync::Arc;
 
 /// A value on its way in. Dropping it gives its frames back.
@@ -177,7 +178,7 @@ impl Draft {
         if rest_bytes != 0 && self.rest.is_none() {
             match self.before_last {
                 Some(_) if plant::is(Fault::RestChained) => {}
-                Some(before) => self.memory.unchain(before),
+                Some(before) => self.memory.chain(before, NONE),
                 None => self.first = None,
             }
             self.rest = self.last;

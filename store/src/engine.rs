@@ -16,7 +16,7 @@ use crate::digits::Digits;
 use crate::handle::View;
 use crate::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
-use crate::index::{At, Locked};
+use crate::index::{At, Full, Locked};
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
@@ -98,14 +98,6 @@ struct Wanted {
     there: Option<Slot>,
 }
 
-/// Why an attempt with a place came to nothing.
-enum Vain {
-    /// The place is not the right one any more.
-    OtherPlace,
-    /// The index has no line for another slot.
-    NoLine,
-}
-
 impl Column {
     /// Changes what `key` has as `decide` says, which is shown what the key has, if that is live.
     /// `decide` may be asked several times; the last time counts. Where an item of the old one's
@@ -122,45 +114,42 @@ impl Column {
         known: Option<(Shape, u32)>,
         mut decide: impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
     ) -> Result<Changed<R>, Refused> {
-        let (view, uniques) = (self.handle.view(), &mut self.uniques);
-        let first = match known {
-            Some(known) => attempt_over(view, key, known, uniques, &mut decide),
-            None => attempt(view, key, uniques, &mut decide),
-        };
-        match first {
-            Ok(changed) => Ok(changed),
-            Err(wanted) => self.change_with_place(key, (wanted, known.is_some()), decide),
+        for _ in 0..ATTEMPTS_MAX {
+            let (view, uniques) = (self.handle.view(), &mut self.uniques);
+            let changed = match known {
+                Some(known) => attempt_over(view, key, known, uniques, &mut decide),
+                None => attempt(view, key, uniques, &mut decide),
+            };
+            let changed = match changed {
+                Ok(changed) => Some(changed),
+                Err(wanted) => {
+                    self.change_with_place(key, (wanted, known.is_some()), &mut decide)?
+                }
+            };
+            if let Some(changed) = changed {
+                return Ok(changed);
+            }
         }
+        Err(Refused::Later)
     }
 
-    /// As `change`, of an item that needs a place.
+    /// As `change`, of an item that needs a place. `None`: the place that was taken is not the
+    /// right one any more, or the index lacked a line, and has one now.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
         key: Key<'_>,
-        (mut wanted, is_known): (Wanted, bool),
-        mut decide: impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-    ) -> Result<Changed<R>, Refused> {
+        (Wanted { shape, exptime, there }, is_known): (Wanted, bool),
+        decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
+    ) -> Result<Option<Changed<R>>, Refused> {
         let Self { handle, room, uniques, .. } = self;
-        for _ in 0..ATTEMPTS_MAX {
-            let Wanted { shape, exptime, there } = wanted;
-            room.make_line_first(handle, key.hash)?;
-            let queue = handle.view().queue_for(key.hash, there);
-            let place = room.place(handle, (queue, exptime), shape.extent())?;
-            let to = (place, shape, is_known);
-            match write_anew(handle.view(), key, to, uniques, &mut decide) {
-                Ok(changed) => return Ok(changed),
-                Err(Vain::OtherPlace) => {}
-                Err(Vain::NoLine) => room.make_index_room(handle, key.hash)?,
-            }
-            if !is_known {
-                wanted = match attempt_again(handle.view(), key, uniques, &mut decide) {
-                    Ok(changed) => return Ok(changed),
-                    Err(wanted) => wanted,
-                };
-            }
+        room.make_line_first(handle, key.hash)?;
+        let queue = handle.view().queue_for(key.hash, there);
+        let place = room.place(handle, (queue, exptime), shape.extent())?;
+        match write_anew(handle.view(), key, (place, shape, is_known), uniques, decide) {
+            Ok(changed) => Ok(changed),
+            Err(Full) => room.make_index_room(handle, key.hash).map(|()| None),
         }
-        Err(Refused::Later)
     }
 }
 
@@ -199,18 +188,6 @@ fn attempt<'a, R>(
         view.delete(locked, gone);
     }
     done
-}
-
-/// As `attempt`, where a first one and a place came to nothing.
-#[cold]
-#[inline(never)]
-fn attempt_again<'a, R>(
-    view: View<'_>,
-    key: Key<'_>,
-    uniques: &mut Uniques,
-    decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-) -> Result<Changed<R>, Wanted> {
-    attempt(view, key, uniques, decide)
 }
 
 /// As `attempt`, where the shape and exptime of what will be written are known: only if the old
@@ -267,10 +244,12 @@ fn write_over<R>(
     is_written.then_some(Changed::Written { cas })
 }
 
-/// Does what `decide` says with a place of an item of `shape`.
+/// Does what `decide` says with a place of an item of `shape`. `None`: the item to be written needs
+/// another place.
 ///
 /// # Errors
-/// Nothing was changed, and the place is void.
+/// The index has no line for another slot. Then, as with `None`, nothing was changed, and the place
+/// is void.
 #[inline(always)]
 fn write_anew<'a, R>(
     view: View<'_>,
@@ -278,7 +257,7 @@ fn write_anew<'a, R>(
     (place, shape, is_known): (Place, Shape, bool),
     uniques: &mut Uniques,
     decide: &mut impl FnMut(View<'_>, Shown<'_>) -> Decision<'a, R>,
-) -> Result<Changed<R>, Vain> {
+) -> Result<Option<Changed<R>>, Full> {
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
@@ -291,10 +270,10 @@ fn write_anew<'a, R>(
         decision => {
             drop(locked);
             view.log.void(place);
-            return match decision {
-                Decision::Answer(answer) => Ok(Changed::Answered(answer)),
-                Decision::Delete(_) | Decision::Write(_) => Err(Vain::OtherPlace),
-            };
+            return Ok(match decision {
+                Decision::Answer(answer) => Some(Changed::Answered(answer)),
+                Decision::Delete(_) | Decision::Write(_) => None,
+            });
         }
     };
     let cas = uniques.unique(view, new.cas, live.map_or(0, |live| live.seen.cas));
@@ -308,9 +287,9 @@ fn write_anew<'a, R>(
     let at = old.map(|(at, _)| at);
     let linked = view.link(&mut locked, at, slot, (&written, shape, new.exptime));
     drop(locked);
-    if linked.is_err() {
+    if let Err(full) = linked {
         view.log.void(written.take_back());
-        return Err(Vain::NoLine);
+        return Err(full);
     }
     if let Some((_, Seen { slot, item, .. })) = old {
         match shape.is_chained() && item.first_frame() == Some(first_frame) {
@@ -320,7 +299,7 @@ fn write_anew<'a, R>(
     }
     view.log.commit(written);
     view.settle_index();
-    Ok(Changed::Written { cas })
+    Ok(Some(Changed::Written { cas }))
 }
 
 impl View<'_> {

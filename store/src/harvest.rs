@@ -104,7 +104,7 @@ impl Harvest {
     /// Gathers what is due, and goes on with the pass that is under way. Returns how much work that
     /// was, of a `budget`, both in bytes of records; 0: there is none, or others are at it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
-        if !view.index.is_passing() && !view.log.may_be_due(view.handle.now) {
+        if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
         }
         let Ok(mut gathered) = self.gathered.try_lock() else { return 0 };

@@ -220,18 +220,15 @@ impl Store {
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
         stats.dead_bytes = whole(stats.dead_bytes.wrapping_add(self.log.dead_bytes()));
-        stats.probation_percent = self.share_percent();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
+        let percent = (self.share().0 * 100.0).round() as u64;
+        stats.probation_percent = percent;
         stats
     }
 
     /// What probation ought to have of all live bytes.
     fn share(&self) -> Share {
         Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
-    fn share_percent(&self) -> u64 {
-        (self.share().0 * 100.0).round() as u64
     }
 
     /// A key is stored again that is remembered to have left queue `from`. Of two columns that do

@@ -74,7 +74,7 @@ pub(crate) struct Log {
     lanes: [Lane; 2],
     /// The youngest part of a queue, in percent.
     window_percent: u32,
-    calendar: Calendar,
+    pub(crate) calendar: Calendar,
     /// What lies in segments of earlier epochs is gone.
     pub(crate) flush: CachePadded<Flush>,
     /// Bytes of voids, less all bytes of retired segments: with those of the items that columns

@@ -118,82 +118,27 @@ mod cut {
     use memory::sync::plain_access;
     use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-    /// A piece of a value that is rewritten, as large as its place allows.
-    #[derive(Clone, Copy)]
-    pub(super) enum Piece<'p> {
-        One(&'p AtomicU8),
-        Two(&'p AtomicU16),
-        Four(&'p AtomicU32),
-        Eight(&'p AtomicU64),
-    }
-
-    impl Piece<'_> {
-        #[inline(always)]
-        pub(super) fn bytes(self) -> usize {
-            match self {
-                Self::One(_) => 1,
-                Self::Two(_) => 2,
-                Self::Four(_) => 4,
-                Self::Eight(_) => 8,
-            }
-        }
-
-        #[inline(always)]
-        pub(super) fn at(self) -> *const u8 {
-            match self {
-                Self::One(at) => at.as_ptr(),
-                Self::Two(at) => at.as_ptr().cast(),
-                Self::Four(at) => at.as_ptr().cast(),
-                Self::Eight(at) => at.as_ptr().cast(),
-            }
-        }
-    }
-
-    /// Calls `each` with the pieces of `bytes` bytes from `at`, in order.
-    ///
-    /// # Safety
-    /// The bytes may be read and written by atomics of these sizes for as long as `each` has them.
+    /// Calls `each` with the places and lengths of the pieces of `bytes` bytes from `at`, in order:
+    /// each as long as its place allows, up to eight bytes, and aligned to its length.
     #[inline(always)]
-    pub(super) unsafe fn pieces<'p>(at: *const u8, bytes: usize, mut each: impl FnMut(Piece<'p>)) {
+    pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
         // Up to a multiple of eight. Where less is left than a step takes, `at` is aligned to that
         // step already, and the steps down at the end are smaller.
-        //
-        // SAFETY: each piece lies within the bytes, and is aligned: by the bits of `at` tested, and
-        // at the end because smaller pieces follow larger ones.
-        unsafe {
-            if at.addr() & 1 != 0 && left >= 1 {
-                each(Piece::One(AtomicU8::from_ptr(at)));
-                (at, left) = (at.add(1), left - 1);
+        for step in [1, 2, 4] {
+            if at.addr() & step != 0 && left >= step {
+                each(at, step);
+                (at, left) = (at.wrapping_add(step), left - step);
             }
-            if at.addr() & 2 != 0 && left >= 2 {
-                each(Piece::Two(AtomicU16::from_ptr(at.cast())));
-                (at, left) = (at.add(2), left - 2);
-            }
-            if at.addr() & 4 != 0 && left >= 4 {
-                each(Piece::Four(AtomicU32::from_ptr(at.cast())));
-                (at, left) = (at.add(4), left - 4);
-            }
-            while left >= 32 {
-                for word in 0..4 {
-                    each(Piece::Eight(AtomicU64::from_ptr(at.add(8 * word).cast())));
-                }
-                (at, left) = (at.add(32), left - 32);
-            }
-            while left >= 8 {
-                each(Piece::Eight(AtomicU64::from_ptr(at.cast())));
-                (at, left) = (at.add(8), left - 8);
-            }
-            if left & 4 != 0 {
-                each(Piece::Four(AtomicU32::from_ptr(at.cast())));
-                at = at.add(4);
-            }
-            if left & 2 != 0 {
-                each(Piece::Two(AtomicU16::from_ptr(at.cast())));
-                at = at.add(2);
-            }
-            if left & 1 != 0 {
-                each(Piece::One(AtomicU8::from_ptr(at)));
+        }
+        while left >= 8 {
+            each(at, 8);
+            (at, left) = (at.wrapping_add(8), left - 8);
+        }
+        for step in [4, 2, 1] {
+            if left & step != 0 {
+                each(at, step);
+                at = at.wrapping_add(step);
             }
         }
     }
@@ -205,26 +150,28 @@ mod cut {
     /// caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's; `to` steps through as many bytes.
-        unsafe {
-            // Relaxed, of each piece: pairs with the stores in `copy_in`, see above.
-            pieces(from, bytes, |piece| {
-                plain_access(piece.at(), piece.bytes(), false);
+        // Relaxed, of each piece: pairs with the stores in `copy_in`, see above.
+        let relaxed = Ordering::Relaxed;
+        pieces(from, bytes, |from, piece| {
+            plain_access(from, piece, false);
+            // SAFETY: the caller's, for a piece lies within the bytes and is aligned; `to` steps
+            // through as many bytes.
+            unsafe {
                 match piece {
-                    Piece::One(from) => to.write(from.load(Ordering::Relaxed)),
-                    Piece::Two(from) => {
-                        to.cast::<u16>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
-                    Piece::Four(from) => {
-                        to.cast::<u32>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
-                    Piece::Eight(from) => {
-                        to.cast::<u64>().write_unaligned(from.load(Ordering::Relaxed));
-                    }
+                    1 => to.write(AtomicU8::from_ptr(from).load(relaxed)),
+                    2 => to
+                        .cast::<u16>()
+                        .write_unaligned(AtomicU16::from_ptr(from.cast()).load(relaxed)),
+                    4 => to
+                        .cast::<u32>()
+                        .write_unaligned(AtomicU32::from_ptr(from.cast()).load(relaxed)),
+                    _ => to
+                        .cast::<u64>()
+                        .write_unaligned(AtomicU64::from_ptr(from.cast()).load(relaxed)),
                 }
-                to = to.add(piece.bytes());
-            });
-        }
+                to = to.add(piece);
+            }
+        });
     }
 
     /// A little-endian number, copied by `copy_out`.
@@ -253,26 +200,30 @@ mod cut {
     /// caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's; `from` steps through as many bytes.
-        unsafe {
-            // Relaxed, of each piece: pairs with the loads in `copy_out`, see above.
-            pieces(to, bytes, |piece| {
-                plain_access(piece.at(), piece.bytes(), true);
+        // Relaxed, of each piece: pairs with the loads in `copy_out`, see above.
+        let relaxed = Ordering::Relaxed;
+        pieces(to, bytes, |to, piece| {
+            plain_access(to, piece, true);
+            // SAFETY: as in `copy_out`, with `from` and `to` the other way round.
+            unsafe {
                 match piece {
-                    Piece::One(to) => to.store(from.read(), Ordering::Relaxed),
-                    Piece::Two(to) => {
-                        to.store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
+                    1 => AtomicU8::from_ptr(to).store(from.read(), relaxed),
+                    2 => {
+                        let half = from.cast::<u16>().read_unaligned();
+                        AtomicU16::from_ptr(to.cast()).store(half, relaxed);
                     }
-                    Piece::Four(to) => {
-                        to.store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
+                    4 => {
+                        let half = from.cast::<u32>().read_unaligned();
+                        AtomicU32::from_ptr(to.cast()).store(half, relaxed);
                     }
-                    Piece::Eight(to) => {
-                        to.store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed);
+                    _ => {
+                        let word = from.cast::<u64>().read_unaligned();
+                        AtomicU64::from_ptr(to.cast()).store(word, relaxed);
                     }
                 }
-                from = from.add(piece.bytes());
-            });
-        }
+                from = from.add(piece);
+            }
+        });
     }
 }
 
@@ -328,15 +279,11 @@ mod tests {
         for (offset, len) in (0..8).flat_map(|offset| (0..100).map(move |len| (offset, len))) {
             let mut next = start.wrapping_add(offset);
             let end = next.wrapping_add(len);
-            // SAFETY: within `memory`, of which nothing is read or written.
-            unsafe {
-                pieces(next, len, |piece| {
-                    let at = piece.at();
-                    assert_eq!(at, next, "{len} bytes at {offset}");
-                    assert_eq!(at.addr() % piece.bytes(), 0, "{len} bytes at {offset}");
-                    next = next.wrapping_add(piece.bytes());
-                });
-            }
+            pieces(next, len, |at, piece| {
+                assert_eq!(at.cast_const(), next, "{len} bytes at {offset}");
+                assert_eq!(at.addr() % piece, 0, "{len} bytes at {offset}");
+                next = next.wrapping_add(piece);
+            });
             assert_eq!(next, end, "{len} bytes at {offset}");
         }
     }

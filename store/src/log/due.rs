@@ -53,12 +53,6 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// Might a segment be due in second `now`? A hint.
-    #[inline]
-    pub(crate) fn may_be_due(&self, now: u32) -> bool {
-        self.calendar.may_be_due(now)
-    }
-
     /// A segment to be walked in second `now`; it is due until it is claimed or noted anew.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
