@@ -34,7 +34,7 @@ pub use form::{Answer, Form, GetForm};
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
 pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Store};
-pub use session::{Session, Speak};
+pub use session::{Session, Speak, refusal_of};
 pub use short::Short;
 pub use step::Step;
 pub use text::LINE_BYTES_MAX;

@@ -65,6 +65,10 @@ pub enum Refusal {
     UnknownCommand,
     /// As many connections are open as `-c` allows.
     TooManyConnections,
+    /// The reply would be longer than one over UDP may be.
+    ReplyTooLong,
+    /// A request in several datagrams is longer than one may be.
+    MessageTooLong,
     /// `flush_all` is switched off (`-F`).
     FlushOff,
     /// There are no such statistics.

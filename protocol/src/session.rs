@@ -10,7 +10,7 @@ mod text;
 
 use crate::binary::parse::{Framed, parse as parse_frame};
 use crate::binary::quick::get as quick_frame;
-use crate::binary::{HEADER_BYTES, MAGIC_REQUEST};
+use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
 use crate::request::{Get, Meta, Request};
@@ -65,6 +65,23 @@ impl Session {
             Speak::Binary => State::Frame,
         };
         Session { state }
+    }
+
+    /// Of a message, which has all of its requests, and whose first byte is there.
+    #[must_use]
+    pub fn of_message(speak: Speak, message: &[u8]) -> Session {
+        let is_binary = match speak {
+            Speak::Auto => message.first() == Some(&MAGIC_REQUEST),
+            Speak::Ascii => false,
+            Speak::Binary => true,
+        };
+        Session { state: if is_binary { State::Frame } else { State::Line } }
+    }
+
+    /// Nothing of a request is consumed that does not end here.
+    #[must_use]
+    pub fn is_between_requests(&self) -> bool {
+        matches!(self.state, State::Start | State::Line | State::Frame)
     }
 
     /// Looks at `input`: everything received and not yet consumed.
@@ -202,4 +219,17 @@ impl Session {
             }
         }
     }
+}
+
+/// The answer that says of a whole `message` why it is not answered, in the form of its first
+/// request.
+#[must_use]
+pub fn refusal_of(message: &[u8], refusal: Refusal) -> Answer {
+    let form = match message.first_chunk::<HEADER_BYTES>().map(Header::from_bytes) {
+        Some(Header { magic: MAGIC_REQUEST, opcode, opaque, .. }) => {
+            Form::Binary(Tag { opcode, quiet: false, opaque })
+        }
+        _ => Form::LINE,
+    };
+    form.refused(refusal)
 }

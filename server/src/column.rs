@@ -20,6 +20,7 @@ use protocol::Refusal;
 
 use crate::ahead::PopulatorHandle;
 use crate::connection::StreamState;
+use crate::datagram::{self, Datagrams};
 use crate::execute::Context;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::ColumnListener;
@@ -30,6 +31,9 @@ pub(crate) use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The tokens of its listeners follow.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
+
+/// The token of the first of the column's UDP sockets, behind those of all listeners.
+const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
 
 /// The token of the timer that wakes the column once a second, larger than any listener's.
 const TOKEN_TIMER: u64 = u64::MAX;
@@ -44,6 +48,7 @@ pub(crate) struct Column {
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
+    datagrams: Datagrams,
     /// One bit for each listener: the epoll watches it.
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
@@ -71,6 +76,7 @@ pub(crate) struct Column {
 pub(crate) struct Parts {
     pub(crate) context: Context,
     pub(crate) listeners: Vec<ColumnListener>,
+    pub(crate) datagrams: Datagrams,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
@@ -101,6 +107,7 @@ impl Column {
             streams,
             epoll,
             listeners: parts.listeners,
+            datagrams: parts.datagrams,
             listeners_watched: 0,
             listeners_ready: 0,
             connections: Connections::default(),
@@ -116,6 +123,10 @@ impl Column {
             stopping: parts.stopping,
         };
         column.watch_listeners()?;
+        for (at, socket) in column.datagrams.sockets().iter().enumerate() {
+            let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
+            column.epoll.add(&*socket.socket, token, Interest::Read, calls)?;
+        }
         Ok(column)
     }
 
@@ -129,6 +140,7 @@ impl Column {
         while !self.stopping.load(Ordering::Acquire) {
             self.wait()?;
             self.turns();
+            self.datagram_turns();
             self.accept_ready();
             self.turn.context.store.quiesce();
             self.timers.worked(self.turn.context.store.maintain());
@@ -162,6 +174,8 @@ impl Column {
                     self.waker.clear();
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
+                } else if event.token >= TOKEN_DATAGRAMS {
+                    self.datagrams.note_input(event.token - TOKEN_DATAGRAMS);
                 } else {
                     self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }
@@ -187,12 +201,14 @@ impl Column {
         // If a connection that asked again found room, the next one may find room as well.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
-        if !self.queue.is_empty() || goes_on {
+        let datagrams = self.datagrams.next();
+        if !self.queue.is_empty() || goes_on || datagrams == datagram::Next::Again {
             return Timeout::Zero;
         }
+        let awaits_room = !self.awaiting_room.is_empty() || datagrams == datagram::Next::AwaitRoom;
         match self.timers.timeout(self.turn.now_ms) {
             Timeout::Zero => Timeout::Zero,
-            _ if !self.awaiting_room.is_empty() => Timeout::Exactly(limits::ROOM_RETRY),
+            _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
             timeout => timeout,
         }
     }
@@ -205,6 +221,17 @@ impl Column {
         if self.awaiting_room_before > 0 {
             let woken = self.awaiting_room_before.min(limits::ROOM_RETRIES_MAX);
             self.queue.extend(self.awaiting_room.drain(..woken));
+        }
+    }
+
+    /// Gives the datagrams that have come their turns.
+    fn datagram_turns(&mut self) {
+        for _ in 0..limits::DATAGRAM_TURNS_MAX {
+            match self.datagrams.next() {
+                datagram::Next::Sleep => return,
+                datagram::Next::Again => self.datagrams.turn(&mut self.turn),
+                datagram::Next::AwaitRoom => return self.datagrams.turn(&mut self.turn),
+            }
         }
     }
 
@@ -274,7 +301,9 @@ impl Column {
         holding.connection_structures.set(entries as u64);
         holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
         let spare = spares.spare_bytes();
-        holding.read_buf_bytes.set((buffers + spare + spares.held_bytes()) as u64);
+        holding
+            .read_buf_bytes
+            .set((buffers + spare + spares.held_bytes() + self.datagrams.held_bytes()) as u64);
         holding.read_buf_bytes_free.set(spare as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
         holding.awaiting_room.set(self.awaiting_room.len() as u64);

@@ -8,6 +8,7 @@
 
 mod arithmetic;
 pub mod batch;
+pub mod budget;
 mod found;
 mod get;
 mod meta;

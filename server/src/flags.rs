@@ -102,6 +102,8 @@ struct Choices {
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
+    /// `-p` was given.
+    has_port: bool,
     /// False after `-o no_pin`.
     pin: bool,
     /// What the first of -h, -V and -i prints; that flag ends the parsing.
@@ -114,8 +116,14 @@ struct Choices {
 /// A flag is unknown, refused, or has a wrong value.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, Refusal> {
     let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
-    let mut choices =
-        Choices { settings, notes: Vec::new(), inter: Vec::new(), pin: true, print: None };
+    let mut choices = Choices {
+        settings,
+        notes: Vec::new(),
+        inter: Vec::new(),
+        has_port: false,
+        pin: true,
+        print: None,
+    };
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|error| unknown(&error.to_string()))? {
         let (flag, long) = match argument {
@@ -211,7 +219,7 @@ impl Choices {
     /// Completes the settings by what depends on several flags.
     fn finish(mut self, cpus: &Cpus) -> Result<Asked, Refusal> {
         limits::check_item_bytes(&self.settings)?;
-        self.settings.listen = listen::listeners(&mut self)?;
+        listen::set_listeners(&mut self)?;
         if self.pin {
             self.settings.cpus = cpus.to_pin().to_vec();
         }

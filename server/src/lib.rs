@@ -1,14 +1,15 @@
 //! The server: columns over one store, the command line, statistics.
 //!
 //! Where: composes `net`, `protocol` and `store`. `run` starts the server, `listen` opens its
-//! listeners. A request passes `column`, the loop; `connection`, which receives it; `execute`; and
-//! `out`, which sends the reply.
+//! listeners. A request passes `column`, the loop; `connection` or `datagram`, which
+//! receives it; `execute`; and `out`, where the reply waits to be sent.
 //! Invariant: one thread receives, executes and answers a request. Nothing on that path allocates,
 //! blocks or logs.
 
 mod ahead;
 mod column;
 mod connection;
+mod datagram;
 
 pub mod clock;
 pub mod cpus;

@@ -148,3 +148,47 @@ pub const TURNS_AHEAD: usize = 8;
 /// Requests that are read before the first one is executed, so that the processor fetches the
 /// memory they look up: about as many as it has line fill buffers.
 pub const REQUESTS_AHEAD: usize = 16;
+
+/// Most bytes of a request that comes in several datagrams.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Most datagrams that one request may come in.
+pub const PARTS_MAX: usize = 128;
+
+/// Requests that a column puts together at once.
+pub const ASSEMBLIES_MAX: usize = 32;
+
+/// Of these, from one address: who begins requests and ends none takes no more from the others.
+pub const ASSEMBLIES_OF_ONE_MAX: usize = 8;
+
+/// How long a request waits for its other datagrams.
+pub const PARTS_WAIT_MS_MAX: u64 = 1000;
+
+/// Datagrams, or bursts of them, that a column receives at once; each has `SLOT_BYTES_MAX` bytes.
+pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
+
+/// Most turns of a column's datagrams in one loop, while more keep coming.
+pub const DATAGRAM_TURNS_MAX: usize = 4;
+
+/// Bytes of messages that one turn of a column's datagrams executes, before others have a turn.
+/// Each message counts for `MESSAGE_COST_BYTES` more, for there may be many small ones.
+pub const MESSAGES_TURN_BYTES: usize = 256 << 10;
+
+/// See `MESSAGES_TURN_BYTES`.
+pub const MESSAGE_COST_BYTES: usize = 64;
+
+/// How long a datagram waits for room in the store before its request is refused: less than a
+/// request of a connection, for those behind it wait as well.
+pub const DATAGRAM_WAIT_MS_MAX: u64 = 50;
+
+/// Most answers that are made before they are sent.
+pub const ANSWERS_MAX: usize = 256;
+
+/// Most datagrams that are handed to the system at once, and most pieces of all of them.
+pub const LETTERS_MAX: usize = 256;
+
+/// See `LETTERS_MAX`. A datagram has few pieces: text, and of a large value one frame or two.
+pub const LETTER_PIECES_MAX: usize = 1024;
+
+/// Bytes of the kernel's buffers of a UDP socket, as far as it allows: a burst must fit.
+pub const UDP_BUFFER_BYTES: usize = 4 << 20;

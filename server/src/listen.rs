@@ -11,13 +11,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use net::{Endpoint, Listener, ReservedPort};
+use net::{Endpoint, Listener, ReservedPort, Sizes};
 use protocol::Speak;
+use protocol::udp::ANSWER_BYTES_MAX;
 
+use crate::datagram::ColumnSocket;
+use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
 /// Most listeners of one column, which keeps a bit for each of them in one word.
 pub const LISTENERS_MAX: usize = 62;
+
+/// The least that an interface carries, by IPv4 (RFC 791).
+const MTU_MIN: usize = 576;
+
+/// Bytes of the headers of IPv6 and UDP, which are longer than those of IPv4.
+const HEADERS_BYTES: usize = 48;
 
 /// A listener as one column sees it.
 #[derive(Clone, Debug)]
@@ -33,6 +42,10 @@ pub(crate) struct ColumnListener {
 pub(crate) struct Listeners {
     /// The listeners of each column.
     pub(crate) columns: Vec<Vec<ColumnListener>>,
+    /// The UDP sockets of each column.
+    pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
+    /// The UDP addresses and ports; where each column has a port, all of them.
+    pub(crate) datagram_addresses: Vec<SocketAddr>,
     /// The addresses listened on; port 0 is replaced by the port that the system chose.
     pub(crate) endpoints: Vec<Endpoint>,
 }
@@ -46,6 +59,9 @@ pub enum ListenError {
     /// An address of `-l`.
     #[error("failed to listen on one of interface(s) {0}: {1}")]
     Interface(String, io::Error),
+    /// The port of `-U`.
+    #[error("failed to listen on UDP port {0}: {1}")]
+    Udp(u16, io::Error),
     /// The path of `-s`.
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
@@ -59,8 +75,12 @@ pub enum ListenError {
 /// # Errors
 /// No address of an entry can be opened, or one fails for another reason than being in use.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
-    let mut listeners =
-        Listeners { columns: vec![Vec::new(); settings.columns], endpoints: Vec::new() };
+    let mut listeners = Listeners {
+        columns: vec![Vec::new(); settings.columns],
+        datagrams: vec![Vec::new(); settings.columns],
+        datagram_addresses: Vec::new(),
+        endpoints: Vec::new(),
+    };
     if let Some(path) = &settings.unix_path {
         let listener = Listener::unix(path, settings.unix_mask, settings.backlog)
             .map_err(|error| ListenError::Unix(path.clone(), error))?;
@@ -74,9 +94,22 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     }
     for listen in &settings.listen {
         let Some(port) = number(listen.port) else { continue };
-        open_entry(&mut listeners, settings, listen, port)
-            .map_err(|error| named(settings, port, error))?;
+        open_entry(listen, port, |address| {
+            open_address(&mut listeners, settings, listen.protocol, address)
+        })
+        .map_err(|error| named(settings, port, error))?;
         if listeners.endpoints.len() > LISTENERS_MAX {
+            return Err(ListenError::TooMany);
+        }
+    }
+    let datagram_bytes_max = datagram_bytes_max();
+    for listen in &settings.datagrams {
+        let Some(port) = number(listen.port) else { continue };
+        open_entry(listen, port, |address| {
+            open_datagrams(&mut listeners, settings, (listen.protocol, datagram_bytes_max), address)
+        })
+        .map_err(|error| ListenError::Udp(port, error))?;
+        if listeners.datagrams.iter().any(|sockets| sockets.len() > LISTENERS_MAX) {
             return Err(ListenError::TooMany);
         }
     }
@@ -98,17 +131,16 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-/// Opens all addresses of one `-l` entry, with one listener per column for each address.
+/// Opens all addresses of one `-l` entry.
 fn open_entry(
-    listeners: &mut Listeners,
-    settings: &Settings,
     listen: &Listen,
     port: u16,
+    mut open: impl FnMut(SocketAddr) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut opened = 0;
     let mut skipped = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses(listen.host.as_deref(), port)? {
-        match open_address(listeners, settings, listen.protocol, address) {
+        match open(address) {
             Ok(()) => opened += 1,
             Err(error) if may_be_skipped(&error) => skipped = error,
             Err(error) => return Err(error),
@@ -145,4 +177,39 @@ fn open_address(
     }
     listeners.endpoints.push(Endpoint::Tcp(hold.address()));
     Ok(())
+}
+
+/// Opens a UDP socket per column, all at one port or each at its own.
+fn open_datagrams(
+    listeners: &mut Listeners,
+    settings: &Settings,
+    (speak, datagram_bytes_max): (Speak, usize),
+    address: SocketAddr,
+) -> io::Result<()> {
+    let columns = u16::try_from(settings.columns).map_err(io::Error::other)?;
+    let sizes = Sizes { receive_bytes: UDP_BUFFER_BYTES, send_bytes: UDP_BUFFER_BYTES };
+    let sockets = match settings.udp_port_per_column {
+        true => net::bind_ports(address, columns, sizes)?,
+        false => net::bind_columns(address, columns, sizes)?,
+    };
+    for (column, socket) in listeners.datagrams.iter_mut().zip(sockets) {
+        let address = socket.address()?;
+        if listeners.datagram_addresses.last() != Some(&address) {
+            listeners.datagram_addresses.push(address);
+        }
+        column.push(ColumnSocket { socket: Arc::new(socket), speak, datagram_bytes_max });
+    }
+    Ok(())
+}
+
+/// The most bytes that a datagram carries: memcached's 1,400, and fewer where an interface of this
+/// machine takes fewer.
+fn datagram_bytes_max() -> usize {
+    let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mtus = interfaces.filter_map(|interface| {
+        let mtu = std::fs::read_to_string(interface.path().join("mtu")).ok()?;
+        mtu.trim().parse::<usize>().ok()
+    });
+    let least = mtus.min().unwrap_or(usize::MAX).max(MTU_MIN);
+    (least - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -71,7 +71,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
 
     let pid_path = settings.pid_path.clone();
     let server = start(settings, user)?;
-    if let Err(text) = port_file::write(&server.addresses()) {
+    if let Err(text) = port_file::write(&server.addresses(), server.datagram_addresses()) {
         tell(&text);
     }
     let pid_file = pid_path.as_deref().and_then(PidFile::write);
@@ -140,6 +140,9 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let server = bound.start().map_err(not_started)?;
     for address in server.addresses() {
         log::info!("server listening on {address}");
+    }
+    for address in server.datagram_addresses() {
+        log::info!("server listening on {address} (udp)");
     }
     Ok(server)
 }

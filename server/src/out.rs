@@ -63,7 +63,7 @@ impl Out {
     }
 
     /// The bytes between two places, in order, without empty pieces.
-    pub fn pieces(&self, from: Mark, to: Mark) -> impl Iterator<Item = &[u8]> {
+    pub fn pieces(&self, from: Mark, to: Mark) -> impl Iterator<Item = &[u8]> + Clone {
         let pins = self.pins.get(from.pins..to.pins).unwrap_or_default();
         let starts = std::iter::once(from.text).chain(pins.iter().map(|(at, _)| *at));
         let ends = pins.iter().map(|(at, _)| *at).chain(std::iter::once(to.text));
@@ -77,6 +77,22 @@ impl Out {
                 std::iter::once(text).chain(value)
             })
             .filter(|piece| !piece.is_empty())
+    }
+
+    /// Sum of the bytes between two places.
+    #[inline]
+    #[must_use]
+    pub fn bytes_between(&self, from: Mark, to: Mark) -> usize {
+        let pins = self.pins.get(from.pins..to.pins).unwrap_or_default();
+        (to.text - from.text) + pins.iter().map(|(_, value)| value.bytes_left()).sum::<usize>()
+    }
+
+    /// Takes back all behind a place.
+    pub fn truncate(&mut self, to: Mark) {
+        self.buf.truncate(to.text);
+        for (_, value) in self.pins.drain(to.pins..) {
+            self.pinned_bytes -= value.bytes();
+        }
     }
 
     /// Drops the first pin: its value is sent.

@@ -14,28 +14,29 @@ use std::path::PathBuf;
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
-/// Writes the ports of `addresses`, one line each, to the file that the environment variable names.
+/// Writes the ports of the `tcp` and `udp` addresses, one line each, to the file that the
+/// environment variable names.
 /// Does nothing if it names none.
 ///
 /// # Errors
 /// The file cannot be written; the text says which file and why.
-pub fn write(addresses: &[SocketAddr]) -> Result<(), String> {
+pub fn write(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<(), String> {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(());
     };
     let mut beside: OsString = path.clone();
     beside.push(".lck");
     let (beside, path) = (PathBuf::from(beside), PathBuf::from(path));
-    fs::write(&beside, lines(addresses))
+    fs::write(&beside, lines("TCP", tcp) + &lines("UDP", udp))
         .and_then(|()| fs::rename(&beside, &path))
         .map_err(|error| format!("Failed to open \"{}\": {error}", beside.display()))
 }
 
-fn lines(addresses: &[SocketAddr]) -> String {
+fn lines(transport: &str, addresses: &[SocketAddr]) -> String {
     let mut text = String::new();
     for address in addresses {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
-        let _ = writeln!(text, "TCP {family}: {}", address.port());
+        let _ = writeln!(text, "{transport} {family}: {}", address.port());
     }
     text
 }
@@ -47,6 +48,7 @@ mod tests {
     #[test]
     fn lines_are_memcacheds() {
         let addresses = ["0.0.0.0:4711".parse().unwrap(), "[::]:4712".parse().unwrap()];
-        assert_eq!(lines(&addresses), "TCP INET: 4711\nTCP INET6: 4712\n");
+        assert_eq!(lines("TCP", &addresses), "TCP INET: 4711\nTCP INET6: 4712\n");
+        assert_eq!(lines("UDP", &addresses[..1]), "UDP INET: 4711\n");
     }
 }

@@ -18,6 +18,7 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::clock::{Clock, START};
 use crate::column::{Column, Parts, Timers, coarse_now};
+use crate::datagram::{Datagrams, Guard};
 use crate::execute::Context;
 use crate::listen::{self, ColumnListener, ListenError, Listeners};
 use crate::process;
@@ -51,6 +52,7 @@ pub struct Bound {
 pub struct Server {
     shared: Arc<Shared>,
     endpoints: Vec<Endpoint>,
+    datagram_addresses: Vec<SocketAddr>,
     listeners: Vec<ColumnListener>,
     columns: Vec<RunningColumn>,
     populator: Populator,
@@ -108,15 +110,23 @@ impl Bound {
             populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
             endpoints: listeners.endpoints,
+            datagram_addresses: listeners.datagram_addresses.clone(),
             listeners: listeners.columns.iter().flatten().cloned().collect(),
             columns: Vec::with_capacity(settings.columns),
             stopping: Arc::default(),
         };
-        for (index, listeners) in listeners.columns.into_iter().enumerate() {
+        let guard = Guard::new(
+            listeners.datagram_addresses.iter().map(SocketAddr::port).collect(),
+            settings.udp_allow.clone(),
+        );
+        let sockets = listeners.columns.into_iter().zip(listeners.datagrams);
+        for (index, (listeners, datagrams)) in sockets.enumerate() {
+            let reply_bytes_max = settings.udp_reply_bytes_max;
+            let datagrams = Datagrams::new(datagrams, guard.clone(), reply_bytes_max);
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections.
             let timers = Timers::new(start, index == 0 || settings.idle_seconds_max > 0);
-            if let Err(error) = server.start_column(index, listeners, clock, timers) {
+            if let Err(error) = server.start_column(index, (listeners, datagrams), clock, timers) {
                 server.stop();
                 return Err(error.into());
             }
@@ -150,7 +160,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        listeners: Vec<ColumnListener>,
+        (listeners, datagrams): (Vec<ColumnListener>, Datagrams),
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {
@@ -167,6 +177,7 @@ impl Server {
                 may_wait: true,
             },
             listeners,
+            datagrams,
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&self.stopping),
             calls: Arc::clone(&calls),
@@ -197,6 +208,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.endpoints)
+    }
+
+    /// The UDP addresses; where each column has a port of its own, all of them.
+    #[must_use]
+    pub fn datagram_addresses(&self) -> &[SocketAddr] {
+        &self.datagram_addresses
     }
 
     /// What the columns share: store, counters, settings.

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use protocol::Speak;
 use store::policy::Eviction;
 
@@ -51,6 +52,16 @@ pub struct Settings {
     pub port: Port,
     /// `-l` as given, for `stats settings`.
     pub inter: Option<String>,
+    /// UDP sockets (`-U`); empty: none.
+    pub datagrams: Vec<Listen>,
+    /// `-U` as given, for `stats settings`.
+    pub udp_port: Port,
+    /// Each column has a UDP port of its own, one behind the other (`-o udp_port_per_column`).
+    pub udp_port_per_column: bool,
+    /// The networks that may ask over UDP; none: all (`-o udp_allow`).
+    pub udp_allow: Vec<IpNet>,
+    /// The most bytes of one reply over UDP (`-o udp_reply_max`).
+    pub udp_reply_bytes_max: usize,
     /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
@@ -109,6 +120,11 @@ impl Default for Settings {
             listen: vec![Listen { host: None, port: Port::Number(PORT), protocol: Speak::Auto }],
             port: Port::Number(PORT),
             inter: None,
+            datagrams: Vec::new(),
+            udp_port: Port::Off,
+            udp_port_per_column: false,
+            udp_allow: Vec::new(),
+            udp_reply_bytes_max: 1 << 20,
             unix_path: None,
             unix_mask: 0o700,
             memory_bytes: 64 << 20,

@@ -103,6 +103,24 @@ counters! {
     rejected_connections,
     /// Connections closed by `-o idle_timeout`.
     idle_kicks,
+    /// Datagrams received.
+    udp_received,
+    /// Datagrams sent.
+    udp_sent,
+    /// Datagrams made and not sent, for the system did not take them.
+    udp_unsent,
+    /// Datagrams dropped: without a whole frame, or parts that contradict each other.
+    udp_dropped_frame,
+    /// Datagrams dropped: from whom an answer would loop, or sent to many.
+    udp_dropped_sender,
+    /// Datagrams dropped: from a network that `-o udp_allow` leaves out.
+    udp_dropped_network,
+    /// Datagrams dropped: longer than one may be, or parts of a request longer than one may be.
+    udp_dropped_length,
+    /// Messages dropped: without all of a request.
+    udp_dropped_incomplete,
+    /// Replies over `-o udp_reply_max`, refused.
+    udp_replies_too_long,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled;
 

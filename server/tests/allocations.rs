@@ -6,11 +6,20 @@
 
 mod inprocess;
 
+use std::net::UdpSocket;
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port};
 use inprocess::{Client, answer, connect, frame, settings, start};
+use protocol::Speak;
+use protocol::udp::Header;
 use testing::allocations::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// Messages that are sent before their answers are read.
+const BURST: u16 = 8;
 
 /// How many requests of each kind are sent.
 const REQUESTS: usize = 10_000;
@@ -28,6 +37,8 @@ fn a_column_does_not_allocate_per_request() {
     allocations::leave_this_thread_out();
     let mut settings = settings(2);
     settings.cas = false; // a binary answer shows the unique
+    let host = Some("127.0.0.1".to_owned());
+    settings.datagrams = vec![Listen { host, port: Port::Any, protocol: Speak::Auto }];
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
     let value = "v".repeat(500);
@@ -50,6 +61,7 @@ fn a_column_does_not_allocate_per_request() {
     for (request, reply) in lines {
         does_not_allocate(&mut text, request.as_bytes(), reply.as_bytes());
     }
+    let text_set = set.clone();
     let (get, getq, set, noop, delta) = (0x00, 0x09, 0x01, 0x0a, 0x05);
     let quiet_miss = [frame(getq, b"", "miss", ""), frame(noop, b"", "", "")].concat();
     let frames = [
@@ -61,7 +73,45 @@ fn a_column_does_not_allocate_per_request() {
     for (request, reply) in &frames {
         does_not_allocate(&mut binary, request, reply);
     }
+    let messages = [
+        ("get hit\r\n", hit.as_str()),
+        ("get hit miss hit\r\n", &many),
+        (&text_set, "STORED\r\n"),
+        ("mg hit s t\r\n", "HD s500 t-1\r\n"),
+    ];
+    for (request, reply) in messages {
+        messages_do_not_allocate(&server, request.as_bytes(), reply.as_bytes(), 1);
+        messages_do_not_allocate(&server, request.as_bytes(), reply.as_bytes(), 3);
+    }
     server.stop();
+}
+
+/// Sends `request` in so many `parts`, by bursts, as often as it takes to see an allocation.
+fn messages_do_not_allocate(server: &Server, request: &[u8], reply: &[u8], parts: u16) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(server.datagram_addresses()[0]).unwrap();
+    socket.set_read_timeout(Some(inprocess::DEADLINE)).unwrap();
+    let part_bytes = request.len().div_ceil(parts.into());
+    let burst = |first: u16| {
+        for id in first..first + BURST {
+            for (number, part) in (0..).zip(request.chunks(part_bytes)) {
+                let total = u16::try_from(request.len().div_ceil(part_bytes)).unwrap();
+                let header = Header { id, number, total, flow: 0 };
+                socket.send(&[&header.bytes()[..], part].concat()).unwrap();
+            }
+        }
+        let mut answer = [0; 2000];
+        for _ in 0..BURST {
+            let bytes = socket.recv(&mut answer).unwrap();
+            assert_eq!(Header::read(&answer[..bytes]).unwrap().1, reply);
+        }
+    };
+    (0..100).for_each(|at| burst(at * BURST));
+    let before = allocations::count();
+    (100..600).for_each(|at| burst(at * BURST));
+    let allocations = allocations::count() - before;
+    let shown = request[..request.len().min(40)].escape_ascii();
+    assert_eq!(allocations, 0, "{shown} in {parts} datagrams: allocations in 500 bursts");
 }
 
 fn does_not_allocate(client: &mut Client, request: &[u8], reply: &[u8]) {

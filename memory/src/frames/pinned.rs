@@ -37,7 +37,7 @@ impl Pinned {
     }
 
     /// The bytes from the read position on, in order, each frame's as one piece.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let frame_bytes = self.memory.frames.frame_bytes as usize;
         let (mut frame, mut left) = (self.at, self.bytes_left());
         let mut from = self.passed % frame_bytes;

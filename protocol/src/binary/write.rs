@@ -26,6 +26,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         | Refusal::StatsDetailOff
         | Refusal::StatsCachedumpOff => (0x01, "Not found"),
         Refusal::Exists => (0x02, "Data exists for key."),
+        Refusal::ReplyTooLong => (0x03, "Reply is longer than udp_reply_max"),
         Refusal::TooLarge => (0x03, "Too large."),
         Refusal::NotStored => (0x05, "Not stored."),
         Refusal::NonNumeric => (0x06, "Non-numeric server-side value for incr or decr"),

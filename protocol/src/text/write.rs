@@ -59,6 +59,10 @@ pub fn line(refusal: Refusal) -> &'static str {
         Refusal::BadFormat | Refusal::KeyTooLong => "CLIENT_ERROR bad command line format\r\n",
         Refusal::UnknownCommand | Refusal::StatsUnknown => "ERROR\r\n",
         Refusal::TooManyConnections => "ERROR Too many open connections\r\n",
+        Refusal::ReplyTooLong => "SERVER_ERROR reply is longer than udp_reply_max\r\n",
+        Refusal::MessageTooLong => {
+            "SERVER_ERROR request is longer than 65536 bytes or 128 datagrams\r\n"
+        }
         Refusal::FlushOff => "CLIENT_ERROR flush_all not allowed\r\n",
         Refusal::StatsDetailOff => "CLIENT_ERROR stats detail not allowed\r\n",
         Refusal::StatsCachedumpOff => "CLIENT_ERROR stats cachedump not allowed\r\n",

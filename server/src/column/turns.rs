@@ -13,7 +13,7 @@ use super::Column;
 use super::connections::Connections;
 use crate::connection::{Next, Received, StreamState, TurnInput};
 use crate::execute::batch::{self, End, Input, Inputs};
-use crate::execute::turn::Budget;
+use crate::execute::budget::Budget;
 use crate::limits::TURNS_AHEAD;
 use crate::turn::TurnState;
 

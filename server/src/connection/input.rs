@@ -8,7 +8,8 @@ use protocol::Step;
 
 use super::arrival::Fill;
 use super::{Connection, StreamState};
-use crate::execute::turn::{self, Budget, Stopped};
+use crate::execute::budget::{Budget, Stopped};
+use crate::execute::turn;
 use crate::execute::{self, After};
 use crate::limits::ROOM_WAIT_MS_MAX;
 use crate::turn::TurnState;
@@ -37,8 +38,14 @@ impl Connection {
         streams: &mut StreamState,
         input: &[u8],
     ) -> (Stop, usize) {
-        let mut budget = self.budget(turn, streams);
         let mut at = 0;
+        self.set_may_wait(turn);
+        if self.arrival.is_none()
+            && let Some(done) = turn::run_only(turn, &self.session, input)
+        {
+            return if done { (Stop::Hungry, input.len()) } else { (Stop::Wait, 0) };
+        }
+        let mut budget = self.budget(turn, streams);
         if self.arrival.is_some() {
             match self.fill(turn, streams, (input, 0), &mut budget) {
                 (Some(stop), used) => return (stop, used),
@@ -49,12 +56,19 @@ impl Connection {
         self.go_on(turn, streams, (input, at), &mut budget, stopped)
     }
 
+    /// Says whether the next request may wait for room: not when it has waited long enough.
+    #[inline]
+    fn set_may_wait(&self, turn: &mut TurnState) {
+        turn.context.may_wait = self
+            .waits_since_ms
+            .is_none_or(|since_ms| turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX);
+    }
+
     /// How much the turn that begins may do.
     #[inline]
     pub(crate) fn budget(&self, turn: &mut TurnState, streams: &StreamState) -> Budget {
         let mut budget = streams.budget();
-        let since_ms = self.waits_since_ms.unwrap_or(turn.served_ms);
-        turn.context.may_wait = turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX;
+        self.set_may_wait(turn);
         if !turn.context.may_wait {
             budget.spend_all_but_one(); // the next has not waited yet
         }

@@ -9,7 +9,7 @@ use super::arrival::Arrivals;
 use super::output::Waiting;
 use super::spares::Spares;
 use crate::execute::Context;
-use crate::execute::turn::Budget;
+use crate::execute::budget::Budget;
 use crate::limits;
 
 /// The part of a column that only connections use.

@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
 use store::Prefetched;
 
-use super::turn::{Budget, Stopped};
+use super::budget::{Budget, Stopped};
 use super::{After, Context, execute_hashed};
 use crate::limits::REQUESTS_AHEAD;
 use crate::turn::TurnState;

@@ -11,7 +11,8 @@ use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
 use store::{Config, Store};
 
 use super::batch::{self, End, Input, Inputs};
-use super::turn::{self, Budget, Stopped};
+use super::budget::{Budget, Stopped};
+use super::turn;
 use super::{After, Context, begin, execute, execute_with_draft};
 use crate::clock::Clock;
 use crate::limits::OUT_BYTES_MAX;

@@ -5,6 +5,9 @@
 //! refused.
 //! Source: memcached 1.6.45 `main` (`subopts_tokens`), `storage_read_config`; getsubopt(3).
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use store::policy::Eviction;
 
 use super::{Choices, Does, Refusal, Takes, number};
@@ -29,6 +32,8 @@ const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
     }
     lines
 };
+
+const UDP_ALLOW: &str = "udp_allow";
 
 const SLABS: &str = "memory is a log, without slab classes";
 const LRU: &str = "the log is the queue, without LRU segments";
@@ -90,6 +95,42 @@ pub(super) const OPTIONS: &[Extended] = &[
                 let names = names.join(", ");
                 Refusal::value(format!("eviction must be one of {names} (given: '{value}')"))
             })?;
+            Ok(())
+        }),
+    },
+    Extended {
+        name: UDP_ALLOW,
+        takes: Takes::Value("<networks>"),
+        help: &[
+            "networks that are answered over UDP, such as",
+            "10.0.0.0/8,2001:db8::/32 (default: all)",
+        ],
+        does: Does::Sets(|choices, value| {
+            let network = network(value).ok_or_else(|| {
+                let wrong = "udp_allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
+                Refusal::value(format!("{wrong} (given: '{value}')"))
+            })?;
+            choices.settings.udp_allow.push(network);
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "udp_reply_max",
+        takes: Takes::Value("<bytes>"),
+        help: &["most bytes of one reply over UDP (default: 1048576)"],
+        does: Does::Sets(|choices, value| {
+            let wrong = "udp_reply_max takes 2048 to 67108864 bytes";
+            let bytes = number(value, 2048..=64 << 20, wrong)?;
+            choices.settings.udp_reply_bytes_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "udp_port_per_column",
+        takes: Takes::Nothing,
+        help: &["each thread has a UDP port of its own: -U and those", "behind it"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.udp_port_per_column = true;
             Ok(())
         }),
     },
@@ -213,8 +254,11 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extende
 
 /// Splits the value of `-o` into options and applies them in order.
 pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), Refusal> {
+    let mut before = "";
     for option in list.split(',').filter(|option| !option.is_empty()) {
+        // A list of networks has commas as well.
         let (name, value) = match option.split_once('=') {
+            None if before == UDP_ALLOW && network(option).is_some() => (UDP_ALLOW, Some(option)),
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
@@ -227,8 +271,14 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), Refusal> {
             return Err(Refusal::value(format!("Missing argument for {name}: -o {name}=...")));
         }
         choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
+        before = row.name;
     }
     Ok(())
+}
+
+/// A network, or the network of one address.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
 }
 
 fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), Refusal> {

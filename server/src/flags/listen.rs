@@ -1,7 +1,7 @@
 //! Flags that say where to listen, and with which protocol: -p -U -s -a -l -b -B.
 //!
-//! Where: rows of `flags`; `listeners` turns -p, -l and -B into a list once all are read.
-//! Invariant: without `-s` there is at least one listener.
+//! Where: rows of `flags`; `set_listeners` makes lists of -p, -U, -l and -B once all are read.
+//! Invariant: a server that has nothing to listen on serves nobody, as memcached, and is told so.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
 use super::{Choices, Does, Flag, Refusal, Takes, number};
@@ -30,7 +30,10 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('U'),
         long: "udp-port",
         takes: Takes::Value("<num>"),
-        help: &["UDP port to listen on (default: 0, off; the only one", "there is so far)"],
+        help: &[
+            "UDP port to listen on (default: 0, off; -1 is any free",
+            "port); without -p, TCP listens on the same port",
+        ],
         does: Does::Sets(set_udp_port),
     },
     Flag {
@@ -88,28 +91,28 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 fn set_port(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
-    choices.settings.port = match value.parse::<i64>() {
-        Ok(-1) => Port::Any,
-        Ok(0) => Port::Off,
-        Ok(port) => match u16::try_from(port) {
-            Ok(port) => Port::Number(port),
-            Err(_) => return Err(Refusal::usage(format!("ERROR: Invalid port number {port}."))),
-        },
-        Err(_) => {
-            return Err(Refusal::usage(format!(
-                "ERROR: Invalid port number {value}. -p takes 1 to 65535, 0 for none, -1 for any."
-            )));
-        }
-    };
+    choices.settings.port = port(value, "-p")?;
+    choices.has_port = true;
     Ok(())
 }
 
-fn set_udp_port(_draft: &mut Choices, value: &str) -> Result<(), Refusal> {
-    match number(value, 0..=65535, "-U takes a port number")? {
-        0 => Ok(()),
-        _ => Err(Refusal::usage(
-            "-U is refused: this version has no UDP. Use -U 0, or leave it out.",
-        )),
+fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+    choices.settings.udp_port = port(value, "-U")?;
+    Ok(())
+}
+
+/// The port that `flag` names.
+fn port(value: &str, flag: &str) -> Result<Port, Refusal> {
+    match value.parse::<i64>() {
+        Ok(-1) => Ok(Port::Any),
+        Ok(0) => Ok(Port::Off),
+        Ok(port) => match u16::try_from(port) {
+            Ok(port) => Ok(Port::Number(port)),
+            Err(_) => Err(Refusal::usage(format!("ERROR: Invalid port number {port}."))),
+        },
+        Err(_) => Err(Refusal::usage(format!(
+            "ERROR: Invalid port number {value}. {flag} takes 1 to 65535, 0 for none, -1 for any."
+        ))),
     }
 }
 
@@ -154,32 +157,63 @@ fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The TCP listeners that -p, -l and -B together ask for.
-pub(super) fn listeners(choices: &mut Choices) -> Result<Vec<Listen>, Refusal> {
+/// Sets what -p, -U, -l, -s and -B together ask for.
+pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), Refusal> {
     if !choices.inter.is_empty() {
         choices.settings.inter = Some(choices.inter.join(","));
     }
-    let mut listen = Vec::new();
+    let mut addresses = Vec::new();
     for address in std::mem::take(&mut choices.inter) {
-        listen.push(address_of(choices, &address)?);
+        addresses.push(address_of(choices, &address)?);
     }
-    let (port, protocol) = (choices.settings.port, choices.settings.protocol);
-    if choices.settings.unix_path.is_some() {
-        return Ok(Vec::new());
+    if addresses.is_empty() {
+        addresses.push(Address { host: None, port: None, protocol: choices.settings.protocol });
     }
-    if port == Port::Off {
-        return Err(Refusal::usage(
-            "-p 0 leaves nothing to listen on: add -s <file>, or give a port",
-        ));
+    let settings = &mut choices.settings;
+    if settings.unix_path.is_some() {
+        settings.listen = Vec::new();
+        return match settings.udp_port {
+            Port::Off => Ok(()),
+            _ => Err(Refusal::usage("-U is refused: -s disables network support")),
+        };
     }
-    if listen.is_empty() {
-        listen.push(Listen { host: None, port, protocol });
+    if settings.udp_port != Port::Off {
+        settings.datagrams = listeners(&addresses, settings.udp_port);
+        if !choices.has_port {
+            settings.port = settings.udp_port;
+        }
     }
-    Ok(listen)
+    settings.listen = match settings.port {
+        Port::Off => Vec::new(),
+        port => listeners(&addresses, port),
+    };
+    if settings.listen.is_empty() && settings.datagrams.is_empty() {
+        let nothing = "WARNING: -p 0 leaves nothing to listen on: add -s <file> or -U <num>";
+        choices.notes.push(nothing.to_owned());
+    }
+    Ok(())
+}
+
+/// An address of `-l`, or that of all interfaces.
+struct Address {
+    host: Option<String>,
+    /// `None`: that of -p or -U.
+    port: Option<Port>,
+    protocol: Speak,
+}
+
+/// Listeners at all `addresses`, at `port` where an address names none.
+fn listeners(addresses: &[Address], port: Port) -> Vec<Listen> {
+    let listener = |address: &Address| Listen {
+        host: address.host.clone(),
+        port: address.port.unwrap_or(port),
+        protocol: address.protocol,
+    };
+    addresses.iter().map(listener).collect()
 }
 
 /// Parses one address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
-fn address_of(choices: &mut Choices, whole: &str) -> Result<Listen, Refusal> {
+fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, Refusal> {
     for prefix in ["notls", "btls", "mtls"] {
         if whole.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
             return Err(Refusal::usage(format!(
@@ -212,15 +246,15 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Listen, Refusal> {
         return Err(Refusal::usage(format!("no address in -l {whole} (* stands for all)")));
     }
     let port = match port.map(|text| (text, text.parse::<i64>())) {
-        None => choices.settings.port,
-        Some((_, Ok(0 | -1))) => Port::Any,
+        None => None,
+        Some((_, Ok(0 | -1))) => Some(Port::Any),
         Some((text, Ok(port))) => {
-            Port::Number(u16::try_from(port).map_err(|_| invalid_port(text))?)
+            Some(Port::Number(u16::try_from(port).map_err(|_| invalid_port(text))?))
         }
         Some((text, Err(_))) => return Err(invalid_port(text)),
     };
     let host = (host != "*").then(|| host.to_owned());
-    Ok(Listen { host, port, protocol })
+    Ok(Address { host, port, protocol })
 }
 
 /// Splits `proto[NAME]:` off an address.

@@ -172,15 +172,45 @@ fn p_port() {
     refused("-p 65536", 64, "ERROR: Invalid port number 65536.");
     refused("-p -2", 64, "Invalid port number");
     refused("-p http", 64, "Invalid port number http");
-    refused("-p 0", 64, "-p 0 leaves nothing to listen on");
+    let (nowhere, notes) = served("-p 0");
+    assert_eq!(nowhere.listen, []);
+    assert!(notes.iter().any(|note| note.contains("leaves nothing to listen on")), "{notes:?}");
     assert_eq!(settings("-p 0 -s /tmp/x").listen, []);
 }
 
 #[test]
 fn u_udp_port() {
-    settings("-U 0");
-    refused("-U 11211", 64, "no UDP");
-    refused("-U x", 1, "-U takes a port number");
+    let off = settings("-U 0");
+    assert_eq!((off.udp_port, off.datagrams), (Port::Off, Vec::new()));
+    // Without -p, TCP listens there too, as in memcached.
+    let same = settings("-U 11300");
+    assert_eq!(same.datagrams, [listen(None, Port::Number(11300))]);
+    assert_eq!(same.listen, [listen(None, Port::Number(11300))]);
+    let both = settings("-p 11400 -U 11300 -l 127.0.0.1,[::1]:11500");
+    let host = |host, port| listen(Some(host), Port::Number(port));
+    assert_eq!(both.datagrams, [host("127.0.0.1", 11300), host("::1", 11500)]);
+    assert_eq!(both.listen, [host("127.0.0.1", 11400), host("::1", 11500)]);
+    assert_eq!(settings("-p 0 -U 11300").listen, []);
+    refused("-U x", 64, "-U takes 1 to 65535");
+    refused("-U 65536", 64, "Invalid port number 65536");
+    refused("-U 11300 -s /tmp/x", 64, "-s disables network support");
+}
+
+#[test]
+fn udp_options() {
+    let settings_of = |line: &str| settings(&format!("-U 1 {line}"));
+    let of =
+        settings_of("-o udp_allow=10.0.0.0/8,2001:db8::/32,192.0.2.1,no_pin,udp_reply_max=4096");
+    let expected = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"];
+    assert_eq!(of.udp_allow, expected.map(|network| network.parse().unwrap()));
+    assert_eq!(of.udp_reply_bytes_max, 4096);
+    assert!(settings_of("-o udp_port_per_column").udp_port_per_column);
+    assert!(!of.udp_port_per_column);
+    refused("-o udp_allow=10.0.0.0/33", 1, "udp_allow takes networks");
+    refused("-o udp_allow=here", 1, "udp_allow takes networks");
+    refused("-o udp_allow", 1, "Missing argument");
+    refused("-o no_pin,10.0.0.0/8", 1, "Illegal suboption");
+    refused("-o udp_reply_max=100", 1, "2048 to 67108864");
 }
 
 #[test]

@@ -82,6 +82,17 @@ fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'
     if settings.idle_seconds_max != 0 {
         stat!(rows, "idle_kicks", sums.idle_kicks);
     }
+    if !settings.datagrams.is_empty() {
+        stat!(rows, "udp_received", sums.udp_received);
+        stat!(rows, "udp_sent", sums.udp_sent);
+        stat!(rows, "udp_unsent", sums.udp_unsent);
+        stat!(rows, "udp_dropped_frame", sums.udp_dropped_frame);
+        stat!(rows, "udp_dropped_sender", sums.udp_dropped_sender);
+        stat!(rows, "udp_dropped_network", sums.udp_dropped_network);
+        stat!(rows, "udp_dropped_length", sums.udp_dropped_length);
+        stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
+        stat!(rows, "udp_replies_too_long", sums.udp_replies_too_long);
+    }
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
     stat!(rows, "limit_maxbytes", shared.store.memory_bytes());

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use protocol::Speak;
+use protocol::{Speak, flow};
 
 use super::{Rows, stat};
 use crate::settings::{Port, Settings};
@@ -19,7 +19,10 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "maxbytes", shared.store.memory_bytes());
     stat!(rows, "maxconns", settings.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));
-    stat!(rows, "udpport", 0);
+    stat!(rows, "udpport", port_number(settings.udp_port));
+    stat!(rows, "flow_function", flow::NAME);
+    stat!(rows, "flow_version", flow::VERSION);
+    stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max);
     stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
     // Relaxed: a number to look at, ordered with nothing.
     stat!(rows, "verbosity", shared.verbosity.load(Ordering::Relaxed));

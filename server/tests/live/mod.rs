@@ -12,6 +12,7 @@
 #![allow(dead_code, reason = "each test crate uses its own part of this module")]
 
 pub(crate) mod frame;
+pub(crate) mod messages;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use messages::Messages;
 
 /// The longest wait for anything a server is sure to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +37,8 @@ const REPLY_BYTES_MAX: usize = 512 << 20;
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
+    /// With `-U -1`.
+    udp_port: Option<u16>,
     name: String,
 }
 
@@ -73,7 +78,7 @@ impl Server {
             .spawn()?;
         let name = program.to_string_lossy().into_owned();
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut server = Server { child, address: nowhere, name };
+        let mut server = Server { child, address: nowhere, udp_port: None, name };
         let port = server.await_port(&port_file);
         server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let _ = std::fs::remove_file(&port_file);
@@ -86,6 +91,10 @@ impl Server {
         loop {
             let said = std::fs::read_to_string(port_file).unwrap_or_default();
             let line = said.lines().find_map(|line| line.strip_prefix("TCP INET: "));
+            self.udp_port = said
+                .lines()
+                .find_map(|line| line.strip_prefix("UDP INET: "))
+                .and_then(|port| port.trim().parse().ok());
             if let Some(port) = line.and_then(|port| port.trim().parse().ok()) {
                 return port;
             }
@@ -117,6 +126,12 @@ impl Server {
         Wire::new(TcpStream::connect(self.address).unwrap())
     }
 
+    /// A client that sends datagrams, of a server that was started with `-U -1`.
+    pub(crate) fn send_datagrams(&self) -> Wire {
+        let port = self.udp_port.unwrap();
+        Wire::over(Link::Datagrams(Messages::to((Ipv4Addr::LOCALHOST, port).into())))
+    }
+
     /// What `version` answers, without `VERSION ` and the line's end.
     pub(crate) fn version(&self) -> String {
         let mut wire = self.connect();
@@ -142,10 +157,16 @@ impl Drop for Server {
 pub(crate) struct Wire {
     /// The longest wait for a reply.
     pub(crate) patience: Duration,
-    stream: TcpStream,
+    link: Link,
     /// Bytes that arrived; those before `taken` have been handed out.
     arrived: Vec<u8>,
     taken: usize,
+}
+
+/// What carries a wire's bytes.
+enum Link {
+    Stream(TcpStream),
+    Datagrams(Messages),
 }
 
 /// Why a read ended early.
@@ -161,25 +182,50 @@ impl Wire {
     fn new(stream: TcpStream) -> Wire {
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Wire { patience: PATIENCE, stream, arrived: Vec::new(), taken: 0 }
+        Wire::over(Link::Stream(stream))
+    }
+
+    fn over(link: Link) -> Wire {
+        Wire { patience: PATIENCE, link, arrived: Vec::new(), taken: 0 }
     }
 
     /// Sends all of `bytes`; a connection closed by the peer meanwhile shows when it is read.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        if let Err(error) = self.stream.write_all(bytes) {
+        let sent = match &mut self.link {
+            Link::Stream(stream) => stream.write_all(bytes),
+            Link::Datagrams(messages) => {
+                messages.unsent.extend_from_slice(bytes);
+                Ok(())
+            }
+        };
+        if let Err(error) = sent {
             let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(closed.contains(&error.kind()), "send: {error}");
         }
     }
 
+    /// Bytes of the message that is sent next; streams send at once.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        match &self.link {
+            Link::Stream(_) => 0,
+            Link::Datagrams(messages) => messages.unsent.len(),
+        }
+    }
+
     /// The sending direction alone, to write while another thread reads.
     pub(crate) fn sender(&self) -> Wire {
-        Wire::new(self.stream.try_clone().unwrap())
+        match &self.link {
+            Link::Stream(stream) => Wire::new(stream.try_clone().unwrap()),
+            Link::Datagrams(_) => panic!("datagrams have one direction at a time"),
+        }
     }
 
     /// Ends the sending direction; replies can still be read.
     pub(crate) fn shut_sending(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+        match &self.link {
+            Link::Stream(stream) => drop(stream.shutdown(Shutdown::Write)),
+            Link::Datagrams(_) => panic!("datagrams have no end"),
+        }
     }
 
     /// The next line, its end included.
@@ -240,9 +286,15 @@ impl Wire {
         if left.is_zero() {
             return Err(Stop::Silent);
         }
-        self.stream.set_read_timeout(Some(left)).unwrap();
         let mut chunk = [0; 16 << 10];
-        match self.stream.read(&mut chunk) {
+        let read = match &mut self.link {
+            Link::Stream(stream) => {
+                stream.set_read_timeout(Some(left)).unwrap();
+                stream.read(&mut chunk)
+            }
+            Link::Datagrams(messages) => return messages.receive(left, &mut self.arrived),
+        };
+        match read {
             Ok(0) => Err(Stop::Closed),
             Ok(bytes) => {
                 self.arrived.extend_from_slice(&chunk[..bytes]);

@@ -16,10 +16,12 @@ mod live;
 mod script;
 
 use frames::FrameLine;
+use hypostyle::limits::MESSAGE_BYTES_MAX;
 use live::frame::{Frame, NOOP, REPLY, REQUEST};
 use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
 use script::{Piece, Script, Step, Values, When};
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,14 +29,22 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 #[test]
 fn the_server_answers_as_written() {
-    run_all(None, |flags| Some(Server::under_test(flags)));
+    run_all(None, &|flags| Some(Server::under_test(flags)), false);
+}
+
+#[test]
+fn the_server_answers_messages_as_written() {
+    if !live::messages::keep_megabytes(&UdpSocket::bind("127.0.0.1:0").unwrap()) {
+        return live::skip("no privilege for a socket's buffer of four megabytes");
+    }
+    run_all(None, &|flags| Some(Server::under_test(&[&["-U", "-1"], flags].concat())), true);
 }
 
 #[test]
 fn memcached_answers_as_written() {
     let Some(rival) = Server::memcached(&[]) else { return };
     let version = rival.version();
-    run_all(Some(&version), Server::memcached);
+    run_all(Some(&version), &Server::memcached, false);
 }
 
 #[test]
@@ -110,7 +120,7 @@ fn a_wrong_transcript_is_found() {
         for (text, line) in wrong {
             scope.spawn(move || {
                 let script = Script::parse("wrong", text, None);
-                let error = run(&script, &start, times).unwrap_err();
+                let error = run(&script, &start, times, false).unwrap_err();
                 assert!(error.starts_with(&format!("wrong:{line}: ")), "{text}: {error}");
             });
         }
@@ -126,7 +136,8 @@ struct Times {
     silence: Duration,
 }
 
-fn run_all(program: Option<&str>, start: impl Fn(&[&str]) -> Option<Server>) {
+/// Runs all transcripts; with `by_messages` over UDP, those that can be.
+fn run_all(program: Option<&str>, start: &impl Fn(&[&str]) -> Option<Server>, by_messages: bool) {
     let wanted = std::env::var("TRANSCRIPT").unwrap_or_default();
     let mut errors = Vec::new();
     let mut count = 0;
@@ -136,9 +147,12 @@ fn run_all(program: Option<&str>, start: impl Fn(&[&str]) -> Option<Server>) {
         if !name.contains(&wanted) || script.steps.is_empty() {
             continue;
         }
+        if by_messages && !script.is_of_messages() {
+            continue;
+        }
         count += 1;
         let times = Times { patience: PATIENCE, silence: SILENCE };
-        errors.extend(run(&script, &start, times).err());
+        errors.extend(run(&script, start, times, by_messages).err());
     }
     assert!(errors.is_empty(), "\n{}", errors.join("\n"));
     assert!(count > 0, "no transcript ran");
@@ -157,8 +171,9 @@ fn run(
     script: &Script,
     start: &impl Fn(&[&str]) -> Option<Server>,
     times: Times,
+    by_messages: bool,
 ) -> Result<(), String> {
-    let mut play = Play::new(times);
+    let mut play = Play::new(times, by_messages);
     let mut last = 0;
     for (line, step) in &script.steps {
         let place = |error: String| format!("{}:{line}: {error}", script.name);
@@ -169,6 +184,9 @@ fn run(
             play.server = start(&flags);
         } else {
             play.step(step).map_err(place)?;
+            if by_messages && play.is_over() {
+                return Ok(());
+            }
         }
     }
     play.finish().map_err(|error| format!("{}:{last}: {error}", script.name))
@@ -187,6 +205,7 @@ struct Play {
     wires: BTreeMap<char, Open>,
     values: Values,
     times: Times,
+    by_messages: bool,
 }
 
 struct Open {
@@ -198,8 +217,9 @@ struct Open {
 }
 
 impl Play {
-    fn new(times: Times) -> Play {
-        Play { server: None, wires: BTreeMap::new(), values: Values::default(), times }
+    fn new(times: Times, by_messages: bool) -> Play {
+        let (wires, values) = (BTreeMap::new(), Values::default());
+        Play { server: None, wires, values, times, by_messages }
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -244,10 +264,16 @@ impl Play {
         Ok(())
     }
 
+    /// More is to be sent at once than one message over UDP may have: the rest of the script is
+    /// for connections.
+    fn is_over(&self) -> bool {
+        self.wires.values().any(|open| open.wire.unsent_bytes() > MESSAGE_BYTES_MAX)
+    }
+
     fn open(&mut self, name: char) -> &mut Open {
-        let server = self.server.as_ref().unwrap();
+        let (server, by_messages) = (self.server.as_ref().unwrap(), self.by_messages);
         let open = self.wires.entry(name).or_insert_with(|| Open {
-            wire: server.connect(),
+            wire: if by_messages { server.send_datagrams() } else { server.connect() },
             held: Vec::new(),
             is_binary: None,
         });

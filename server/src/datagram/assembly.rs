@@ -1,0 +1,272 @@
+//! Requests that came cut into several datagrams, put together.
+//!
+//! ```text
+//! parts as they came   | number 2 | number 0 | number 1 |
+//! whole                | number 0 | number 1 | number 2 |
+//! ```
+//!
+//! Where: between a datagram that says it is a part, and the execution of the whole.
+//! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
+//! bytes, of one address at most `ASSEMBLIES_OF_ONE_MAX`, none for longer than `PARTS_WAIT_MS_MAX`.
+//! A request is whole once, however often and in whatever order its parts came. Buffers are kept
+//! for the next request, so that putting one together allocates only what none before it needed.
+
+use std::net::SocketAddr;
+
+use protocol::udp::Header;
+
+use crate::limits::{
+    ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
+};
+
+/// What a part came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Others are missing.
+    Waits,
+    /// The request is whole: `Assembly::whole`. It stays until `Assembly::finish`.
+    Whole,
+    /// It is no part of the request that its number names, or came before.
+    Ignored,
+    /// The request is longer than `MESSAGE_BYTES_MAX`, or has more than `PARTS_MAX` parts; this is
+    /// said once for all its parts.
+    TooLong,
+}
+
+/// Whose request: the sender, and the number that he gave the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) from: SocketAddr,
+    pub(crate) id: u16,
+}
+
+/// One request.
+#[derive(Debug)]
+struct Parts {
+    whose: Whose,
+    total: u16,
+    since_ms: u64,
+    /// Their bytes, as they came.
+    bytes: Vec<u8>,
+    /// The number, first byte and end of each.
+    ends: Vec<(u16, usize, usize)>,
+    /// It was too long, which its sender has been told.
+    is_refused: bool,
+}
+
+impl Parts {
+    fn is_whole(&self) -> bool {
+        self.ends.len() == usize::from(self.total)
+    }
+}
+
+/// A column's requests that lack parts.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    /// The oldest first.
+    parts: Vec<Parts>,
+    /// Buffers of those that have ended.
+    spare: Vec<Parts>,
+    /// The request that is whole, in order.
+    whole: Vec<u8>,
+}
+
+impl Assembly {
+    /// Adds a part. How many requests had to go for it comes second.
+    pub(crate) fn add(
+        &mut self,
+        whose: Whose,
+        header: Header,
+        bytes: &[u8],
+        now_ms: u64,
+    ) -> (Added, u64) {
+        if header.number >= header.total {
+            return (Added::Ignored, 0);
+        }
+        let (at, gone) = match self.parts.iter().position(|parts| parts.whose == whose) {
+            Some(at) => (at, 0),
+            None => self.begin(whose, header.total, now_ms),
+        };
+        let parts = &mut self.parts[at];
+        let is_there = parts.ends.iter().any(|(number, ..)| *number == header.number);
+        if parts.total != header.total || parts.is_refused {
+            return (Added::Ignored, gone);
+        }
+        if !is_there {
+            let is_too_long = parts.bytes.len() + bytes.len() > MESSAGE_BYTES_MAX;
+            if is_too_long || usize::from(header.total) > PARTS_MAX {
+                parts.is_refused = true;
+                parts.bytes.clear();
+                return (Added::TooLong, gone);
+            }
+            let start = parts.bytes.len();
+            parts.bytes.extend_from_slice(bytes);
+            parts.ends.push((header.number, start, parts.bytes.len()));
+        }
+        if !parts.is_whole() {
+            return (if is_there { Added::Ignored } else { Added::Waits }, gone);
+        }
+        parts.ends.sort_unstable();
+        self.whole.clear();
+        for &(_, start, end) in &parts.ends {
+            self.whole.extend_from_slice(&parts.bytes[start..end]);
+        }
+        (Added::Whole, gone)
+    }
+
+    /// Begins a request, for which the oldest goes where there are too many: of those from its
+    /// address, or of all. Where it stands, and how many went.
+    fn begin(&mut self, whose: Whose, total: u16, now_ms: u64) -> (usize, u64) {
+        let is_of_one = |parts: &Parts| parts.whose.from.ip() == whose.from.ip();
+        let of_one = self.parts.iter().filter(|parts| is_of_one(parts)).count();
+        let oldest = if of_one >= ASSEMBLIES_OF_ONE_MAX {
+            self.parts.iter().position(is_of_one)
+        } else {
+            (self.parts.len() >= ASSEMBLIES_MAX).then_some(0)
+        };
+        let mut gone = 0;
+        if let Some(oldest) = oldest {
+            gone = u64::from(!self.parts[oldest].is_refused);
+            self.end(oldest);
+        }
+        let mut parts = self.spare.pop().unwrap_or_else(|| Parts {
+            whose,
+            total,
+            since_ms: now_ms,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            is_refused: false,
+        });
+        (parts.whose, parts.total, parts.since_ms) = (whose, total, now_ms);
+        self.parts.push(parts);
+        (self.parts.len() - 1, gone)
+    }
+
+    /// The request that the last `add` made whole.
+    pub(crate) fn whole(&self) -> &[u8] {
+        &self.whole
+    }
+
+    /// Forgets a request.
+    pub(crate) fn finish(&mut self, whose: Whose) {
+        if let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) {
+            self.end(at);
+        }
+    }
+
+    /// Drops the requests that have waited too long for their parts; how many.
+    pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
+        let (mut late, mut at) = (0, 0);
+        while let Some(parts) = self.parts.get(at) {
+            if now_ms.saturating_sub(parts.since_ms) < PARTS_WAIT_MS_MAX {
+                at += 1;
+                continue;
+            }
+            late += u64::from(!parts.is_refused);
+            self.end(at);
+        }
+        late
+    }
+
+    /// Requests wait for parts.
+    pub(crate) fn any(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let of = |all: &[Parts]| all.iter().map(|it| it.bytes.capacity()).sum::<usize>();
+        of(&self.parts) + of(&self.spare) + self.whole.capacity()
+    }
+
+    fn end(&mut self, at: usize) {
+        let mut parts = self.parts.remove(at);
+        parts.bytes.clear();
+        parts.ends.clear();
+        parts.is_refused = false;
+        self.spare.push(parts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whose(host: u8, id: u16) -> Whose {
+        Whose { from: SocketAddr::from(([10, 0, 0, host], 4000)), id }
+    }
+
+    fn part(number: u16, total: u16) -> Header {
+        Header { id: 0, number, total, flow: 0 }
+    }
+
+    #[test]
+    fn parts_in_any_order_and_doubled_make_the_request_once() {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let texts: [&[u8]; 3] = [b"set k 0 0", b"", b" 2 ab"];
+        let mut assembly = Assembly::default();
+        for order in orders {
+            let mut add = |number: u16| {
+                assembly.add(whose(1, 9), part(number, 3), texts[usize::from(number)], 0)
+            };
+            assert_eq!(add(order[0]), (Added::Waits, 0));
+            assert_eq!(add(order[0]), (Added::Ignored, 0));
+            assert_eq!(add(order[1]), (Added::Waits, 0));
+            assert_eq!(add(order[2]), (Added::Whole, 0));
+            // Asked again, while the request waits to be executed.
+            assert_eq!(add(order[2]), (Added::Whole, 0));
+            assert_eq!(assembly.whole(), texts.concat());
+            assembly.finish(whose(1, 9));
+            assert!(!assembly.any());
+        }
+    }
+
+    #[test]
+    fn parts_that_contradict_each_other_are_ignored() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.add(whose(1, 1), part(0, 2), b"get ", 0).0, Added::Waits);
+        assert_eq!(assembly.add(whose(1, 1), part(1, 3), b"k", 0).0, Added::Ignored);
+        assert_eq!(assembly.add(whose(1, 1), part(2, 2), b"k", 0).0, Added::Ignored);
+        assert_eq!(assembly.add(whose(1, 2), part(1, 2), b"x", 0).0, Added::Waits);
+        assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"y", 0).0, Added::Waits);
+        assert_eq!(assembly.add(whose(1, 1), part(1, 2), b"z", 0).0, Added::Whole);
+        assert_eq!(assembly.whole(), b"get z");
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_refused_once() {
+        let mut assembly = Assembly::default();
+        let (half, one) = (vec![b'x'; MESSAGE_BYTES_MAX / 2], [b'x']);
+        assert_eq!(assembly.add(whose(1, 1), part(0, 4), &half, 0).0, Added::Waits);
+        assert_eq!(assembly.add(whose(1, 1), part(1, 4), &half, 0).0, Added::Waits);
+        assert_eq!(assembly.add(whose(1, 1), part(2, 4), &one, 0).0, Added::TooLong);
+        assert_eq!(assembly.add(whose(1, 1), part(3, 4), &one, 0).0, Added::Ignored);
+        let parts = u16::try_from(PARTS_MAX).unwrap();
+        assert_eq!(assembly.add(whose(1, 2), part(0, parts + 1), &one, 0).0, Added::TooLong);
+        assert_eq!(assembly.add(whose(1, 2), part(1, parts + 1), &one, 0).0, Added::Ignored);
+        assert_eq!(assembly.drop_late(PARTS_WAIT_MS_MAX), 0, "their senders know");
+    }
+
+    #[test]
+    fn a_flood_of_first_parts_takes_bounded_memory_and_spares_others() {
+        let mut assembly = Assembly::default();
+        let most = vec![b'x'; MESSAGE_BYTES_MAX];
+        assert_eq!(assembly.add(whose(2, 1), part(0, 2), b"get ", 0).0, Added::Waits);
+        let mut gone = 0;
+        for id in 0..1000 {
+            let (added, went) = assembly.add(whose(1, id), part(0, 2), &most, 0);
+            assert_eq!(added, Added::Waits);
+            gone += went;
+        }
+        assert_eq!(gone, 1000 - ASSEMBLIES_OF_ONE_MAX as u64);
+        assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);
+        assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"k", 0), (Added::Whole, 0));
+        assembly.finish(whose(2, 1));
+        for host in 0..100 {
+            assembly.add(whose(host, 1), part(0, 2), &most, 0);
+        }
+        assert_eq!(assembly.parts.len(), ASSEMBLIES_MAX);
+        assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);
+        assert_eq!(assembly.drop_late(PARTS_WAIT_MS_MAX), ASSEMBLIES_MAX as u64);
+    }
+}

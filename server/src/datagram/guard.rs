@@ -1,0 +1,93 @@
+//! Who is answered.
+//!
+//! Where: the first look at a datagram.
+//! Invariant: whoever is not to be answered has nothing executed: port 0, which nobody has; our own
+//! UDP ports, from which two servers would answer each other for ever (CVE-2024-2169); senders that
+//! are no single host; what was sent to many; and whom `-o udp_allow` leaves out.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+/// What the server answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guard {
+    ports: Vec<u16>,
+    allow: Vec<IpNet>,
+}
+
+/// Why a datagram is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// An answer would be a loop, or go to many.
+    Sender,
+    /// The sender is in no network of `-o udp_allow`.
+    Network,
+}
+
+impl Guard {
+    /// `ports` are the server's own UDP ports; `allow` the networks that may ask, none: all.
+    pub(crate) fn new(ports: Vec<u16>, allow: Vec<IpNet>) -> Guard {
+        Guard { ports, allow }
+    }
+
+    /// May what came from `sender` be answered?
+    #[inline]
+    pub(crate) fn check(&self, sender: SocketAddr, is_for_many: bool) -> Result<(), Refused> {
+        let (ip, port) = (sender.ip().to_canonical(), sender.port());
+        let is_many = match ip {
+            IpAddr::V4(ip) => ip.is_broadcast() || ip.is_multicast() || ip.is_unspecified(),
+            IpAddr::V6(ip) => ip.is_multicast() || ip.is_unspecified(),
+        };
+        if port == 0 || is_many || is_for_many || self.ports.contains(&port) {
+            return Err(Refused::Sender);
+        }
+        if self.allow.is_empty() || self.allow.iter().any(|network| network.contains(&ip)) {
+            return Ok(());
+        }
+        Err(Refused::Network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(guard: &Guard, sender: &str) -> Result<(), Refused> {
+        guard.check(sender.parse().unwrap(), false)
+    }
+
+    #[test]
+    fn neither_loops_nor_many_are_answered() {
+        let guard = Guard::new(vec![11211, 11212], Vec::new());
+        assert_eq!(check(&guard, "10.0.0.1:11213"), Ok(()));
+        assert_eq!(check(&guard, "[2001:db8::1]:40000"), Ok(()));
+        for sender in [
+            "10.0.0.1:0",
+            "10.0.0.1:11211",
+            "[2001:db8::1]:11212",
+            "224.0.0.1:4000",
+            "255.255.255.255:4000",
+            "0.0.0.0:4000",
+            "[ff02::1]:4000",
+            "[::]:4000",
+            "[::ffff:224.0.0.1]:4000",
+        ] {
+            assert_eq!(check(&guard, sender), Err(Refused::Sender), "{sender}");
+        }
+        let sender = "10.0.0.1:4000".parse().unwrap();
+        assert_eq!(guard.check(sender, true), Err(Refused::Sender));
+    }
+
+    #[test]
+    fn only_networks_that_are_allowed_are_answered() {
+        let allow = ["10.1.0.0/16", "2001:db8::/32"].map(|network| network.parse().unwrap());
+        let guard = Guard::new(vec![11211], allow.to_vec());
+        assert_eq!(check(&guard, "10.1.255.255:4000"), Ok(()));
+        assert_eq!(check(&guard, "[::ffff:10.1.0.1]:4000"), Ok(()));
+        assert_eq!(check(&guard, "[2001:db8:1::1]:4000"), Ok(()));
+        assert_eq!(check(&guard, "10.2.0.0:4000"), Err(Refused::Network));
+        assert_eq!(check(&guard, "[2001:db9::1]:4000"), Err(Refused::Network));
+        assert_eq!(check(&guard, "10.1.0.1:11211"), Err(Refused::Sender), "loops come first");
+    }
+}

@@ -1,0 +1,291 @@
+//! The datagrams of one receive, executed as one batch.
+//!
+//! Where: between the inbox and the answers.
+//! Invariant: datagrams are executed in their order, each once. A datagram whose first request must
+//! wait ends the round, and the next round begins with that datagram. What is no whole request is
+//! dropped and counted.
+
+use std::iter::{Enumerate, Skip};
+use std::sync::Arc;
+
+use net::{Arrived, Datagram, Inbox, Peer};
+use protocol::udp::Header;
+use protocol::{Refusal, Session, Speak};
+
+use super::answers::Answers;
+use super::assembly::{Added, Assembly, Whose};
+use super::guard::{Guard, Refused};
+use super::{ColumnSocket, Rest};
+use crate::execute::batch::{self, End, Input, Inputs};
+use crate::execute::budget::{Budget, Stopped};
+use crate::execute::turn;
+use crate::limits::{MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
+use crate::out::Mark;
+use crate::shared::Counters;
+use crate::turn::TurnState;
+
+/// Inputs are named by numbers that wrap around: there are more than a window has.
+const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
+
+/// What a round needs of its column.
+pub(super) struct Round<'r> {
+    pub(super) socket: &'r ColumnSocket,
+    pub(super) inbox: &'r Inbox,
+    pub(super) guard: &'r Guard,
+    pub(super) assembly: &'r mut Assembly,
+    pub(super) answers: &'r mut Answers,
+}
+
+/// A message whose requests are executed.
+#[derive(Clone, Copy, Debug)]
+struct Message<'i> {
+    /// The number of its last datagram in the inbox.
+    datagram: usize,
+    peer: &'i Peer,
+    id: u16,
+    bytes: &'i [u8],
+}
+
+impl Round<'_> {
+    /// Executes what is left of the inbox. What is left then, if anything.
+    pub(super) fn run(&mut self, mut rest: Rest, turn: &mut TurnState) -> Option<Rest> {
+        let (waited_for, since_ms) = (rest.first, rest.waits_since_ms);
+        let mut executed_bytes = 0;
+        loop {
+            let may_wait = rest.may_wait(turn);
+            let mut messages = Messages {
+                datagrams: self.inbox.datagrams().enumerate().skip(rest.first),
+                speak: self.socket.speak,
+                socket: self.socket,
+                guard: self.guard,
+                assembly: self.assembly,
+                answers: self.answers,
+                counters: Arc::clone(&turn.context.counters),
+                now_ms: turn.served_ms,
+                counted: rest.counted,
+                open: [None; OPEN_MAX],
+                opened: 0,
+                from: Mark::default(),
+                special: None,
+                left: None,
+                may_wait,
+                executed_bytes,
+            };
+            batch::run(turn, &mut messages);
+            let Messages { special, left, counted, .. } = messages;
+            (rest.counted, executed_bytes) = (counted, messages.executed_bytes);
+            let left = match (left, special) {
+                (Some(left), _) => left,
+                (None, None) => return None,
+                (None, Some(special)) => match self.execute(special, may_wait, turn) {
+                    true => {
+                        rest = Rest { first: special.datagram() + 1, waits_since_ms: None, ..rest };
+                        continue;
+                    }
+                    false => Left { first: special.datagram(), waits: true },
+                },
+            };
+            let since_ms = since_ms.filter(|_| left.first == waited_for).unwrap_or(turn.served_ms);
+            let waits_since_ms = left.waits.then_some(since_ms);
+            return Some(Rest { first: left.first, waits_since_ms, ..rest });
+        }
+    }
+
+    /// Answers what is no message of one datagram. False: the request waits for room.
+    fn execute(&mut self, special: Special<'_>, may_wait: bool, turn: &mut TurnState) -> bool {
+        let from = self.answers.begin(&mut turn.out);
+        let message = match special {
+            Special::TooLong(message) => {
+                let refusal = Refusal::MessageTooLong;
+                protocol::refusal_of(message.bytes, refusal).write(&mut turn.out.buf);
+                self.answers.add(message.peer, message.id, from, &mut turn.out);
+                return true;
+            }
+            Special::Whole(message, _) => Message { bytes: self.assembly.whole(), ..message },
+        };
+        turn.context.may_wait = may_wait;
+        let mut session = Session::of_message(self.socket.speak, message.bytes);
+        let mut budget = self.answers.budget(from, &turn.out);
+        let (stopped, at) = turn::run(turn, &mut session, (message.bytes, 0), &mut budget);
+        let end = End { stopped, at, session: &session, budget: &mut budget };
+        if !message.end(end, turn, from, self.answers.reply_bytes_max()) {
+            return false;
+        }
+        self.answers.add(message.peer, message.id, from, &mut turn.out);
+        if let Special::Whole(_, whose) = special {
+            self.assembly.finish(whose);
+        }
+        true
+    }
+}
+
+/// What ends a batch of messages, for it is none that the batch could execute.
+#[derive(Clone, Copy, Debug)]
+enum Special<'i> {
+    /// The request that this datagram made whole; its bytes are in the assembly.
+    Whole(Message<'i>, Whose),
+    /// A request that is longer than any may be.
+    TooLong(Message<'i>),
+}
+
+impl Special<'_> {
+    fn datagram(&self) -> usize {
+        match self {
+            Special::Whole(message, _) | Special::TooLong(message) => message.datagram,
+        }
+    }
+}
+
+/// What of the inbox is left: datagrams from `first` on, of which the first may wait for room.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    first: usize,
+    waits: bool,
+}
+
+/// The messages of the inbox, as inputs of a batch.
+struct Messages<'r, 'i> {
+    /// Those that are yet to be looked at, with their numbers.
+    datagrams: Skip<Enumerate<Arrived<'i>>>,
+    speak: Speak,
+    socket: &'r ColumnSocket,
+    guard: &'r Guard,
+    assembly: &'r mut Assembly,
+    answers: &'r mut Answers,
+    counters: Arc<Counters>,
+    now_ms: u64,
+    /// Datagrams before this one have been counted.
+    counted: usize,
+    open: [Option<Message<'i>>; OPEN_MAX],
+    /// Messages opened so far.
+    opened: usize,
+    /// Where the answer to the message begins that is being executed.
+    from: Mark,
+    special: Option<Special<'i>>,
+    left: Option<Left>,
+    may_wait: bool,
+    executed_bytes: usize,
+}
+
+impl<'i> Messages<'_, 'i> {
+    /// The message in a datagram, unless it is dropped or lacks parts.
+    #[inline]
+    fn message(&mut self, number: usize, datagram: Datagram<'i>) -> Option<Message<'i>> {
+        // What is looked at again, because something before it had to wait, counts once.
+        let count = u64::from(number >= self.counted);
+        self.counted = self.counted.max(number + 1);
+        self.counters.bytes_read.add(count * datagram.bytes.len() as u64);
+        let (header, bytes) = match Header::read(datagram.bytes) {
+            Some((header, bytes)) if header.total > 0 && !bytes.is_empty() => (header, bytes),
+            _ => {
+                self.counters.udp_dropped_frame.add(count);
+                return None;
+            }
+        };
+        let peer = datagram.peer;
+        let sender = peer.address()?;
+        if let Err(refused) = self.guard.check(sender, peer.is_for_many()) {
+            let dropped = match refused {
+                Refused::Sender => &self.counters.udp_dropped_sender,
+                Refused::Network => &self.counters.udp_dropped_network,
+            };
+            dropped.add(count);
+            return None;
+        }
+        let message = Message { datagram: number, peer, id: header.id, bytes };
+        if header.total == 1 {
+            return Some(message);
+        }
+        let whose = Whose { from: sender, id: header.id };
+        let (added, gone) = self.assembly.add(whose, header, bytes, self.now_ms);
+        self.counters.udp_dropped_incomplete.add(gone);
+        match added {
+            Added::Waits => {}
+            Added::Ignored => self.counters.udp_dropped_frame.add(count),
+            Added::Whole => self.special = Some(Special::Whole(message, whose)),
+            Added::TooLong => {
+                self.counters.udp_dropped_length.add(count);
+                self.special = Some(Special::TooLong(message));
+            }
+        }
+        None
+    }
+}
+
+impl<'i> Inputs<'i> for Messages<'_, 'i> {
+    fn next(&mut self) -> Option<Input<'i>> {
+        while self.special.is_none() && self.left.is_none() {
+            let (number, datagram) = self.datagrams.next()?;
+            if let Some(message) = self.message(number, datagram) {
+                let number = self.opened;
+                self.opened += 1;
+                self.open[number % OPEN_MAX] = Some(message);
+                let session = Session::of_message(self.speak, message.bytes);
+                return Some(Input { number, bytes: message.bytes, at: 0, session, first: None });
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
+        let Some(message) = self.open[number % OPEN_MAX] else { return Budget::none() };
+        if self.left.is_none() && self.executed_bytes >= MESSAGES_TURN_BYTES {
+            self.left = Some(Left { first: message.datagram, waits: false });
+        }
+        if self.left.is_some() {
+            return Budget::none();
+        }
+        self.executed_bytes += message.bytes.len() + MESSAGE_COST_BYTES;
+        turn.context.may_wait = self.may_wait;
+        self.from = self.answers.begin(&mut turn.out);
+        self.answers.budget(self.from, &turn.out)
+    }
+
+    fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState) {
+        let Some(message) = self.open[number % OPEN_MAX].take() else { return };
+        if self.left.is_some() {
+            return;
+        }
+        if !message.end(end, turn, self.from, self.answers.reply_bytes_max()) {
+            self.left = Some(Left { first: message.datagram, waits: true });
+            return;
+        }
+        self.answers.add(message.peer, message.id, self.from, &mut turn.out);
+        if self.answers.are_enough(&turn.out) {
+            self.answers.send(self.socket, turn);
+        }
+    }
+}
+
+impl Message<'_> {
+    /// Its requests have been executed up to `end`, with replies since `from`. False: its first
+    /// request waits for room, and nothing was done.
+    fn end(self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
+        let End { mut stopped, mut at, session, budget } = end;
+        let mut session = session.clone();
+        if stopped == Stopped::Wait {
+            if at == 0 {
+                Answers::take_back(from, &mut turn.out);
+                return false;
+            }
+            // What is executed is not executed again, so that the rest of the message cannot wait.
+            turn.context.may_wait = false;
+            (stopped, at) = turn::run(turn, &mut session, (self.bytes, at), budget);
+        }
+        let is_whole = match stopped {
+            Stopped::Hungry => at == self.bytes.len() && session.is_between_requests(),
+            Stopped::Body => false,
+            Stopped::Enough | Stopped::Close | Stopped::Wait => true,
+        };
+        if !is_whole {
+            turn.context.counters.udp_dropped_incomplete.add(1);
+        }
+        let reply_bytes = turn.out.bytes_between(from, turn.out.mark());
+        if stopped == Stopped::Enough || reply_bytes > reply_bytes_max {
+            turn.context.counters.udp_replies_too_long.add(1);
+            turn.out.truncate(from);
+            protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut turn.out.buf);
+        }
+        true
+    }
+}

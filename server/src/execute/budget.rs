@@ -1,0 +1,107 @@
+//! What a turn may still do, and why its execution stopped.
+//!
+//! Where: asked before each request.
+//! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
+//! write; a message's, when its answer is longer than one may be.
+
+use protocol::Request;
+
+use crate::limits::{
+    KEYS_TURN_MAX, OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX, PINS_MAX, STATS_REQUESTS,
+};
+use crate::out::{Mark, Out};
+
+/// What a turn may still do.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    requests: u32,
+    keys: u32,
+    /// It is spent once the replies have so many bytes of text, pin so many values, or pin so many
+    /// bytes.
+    text_end: usize,
+    pins_end: usize,
+    pinned_bytes_end: usize,
+}
+
+/// Why a turn's execution stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// What is left is not a whole request.
+    Hungry,
+    /// Enough for one turn; there may be more to execute.
+    Enough,
+    /// The connection ends here.
+    Close,
+    /// At a storage command whose value is not all here: the session says so once more.
+    Body,
+    /// At a request that must wait for room in the store; the same again, a little later.
+    Wait,
+}
+
+impl Budget {
+    /// A connection's: `requests` requests, and `reply_bytes_max` bytes of replies or, if less,
+    /// `OUT_BYTES_MAX`.
+    #[inline]
+    #[must_use]
+    pub fn new(requests: u32, reply_bytes_max: usize) -> Budget {
+        Budget {
+            requests,
+            keys: KEYS_TURN_MAX,
+            text_end: reply_bytes_max.min(OUT_BYTES_MAX),
+            pins_end: PINS_MAX,
+            pinned_bytes_end: PINNED_BYTES_TURN_MAX,
+        }
+    }
+
+    /// A message's whose answer begins `from` here: as many requests as it has, and less than
+    /// `reply_bytes_max` bytes of text and of pinned values each.
+    pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
+        Budget {
+            requests: u32::MAX,
+            keys: u32::MAX,
+            text_end: from.text + reply_bytes_max + 1,
+            pins_end: usize::MAX,
+            pinned_bytes_end: pinned_bytes + reply_bytes_max + 1,
+        }
+    }
+
+    /// Nothing.
+    pub(crate) fn none() -> Budget {
+        Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
+    }
+
+    /// Keys of one retrieval line are one request to `-R`, and `stats` is many.
+    #[inline(always)]
+    pub(super) fn spend(&mut self, request: &Request<'_>) {
+        match request {
+            Request::Get(get) if get.form.is_continued() => self.keys -= 1,
+            Request::Stats { .. } => self.requests = self.requests.saturating_sub(STATS_REQUESTS),
+            _ => self.spend_request(),
+        }
+    }
+
+    /// A request whose value came by itself.
+    #[inline]
+    pub(crate) fn spend_request(&mut self) {
+        self.requests = self.requests.saturating_sub(1);
+    }
+
+    /// Leaves one request at most.
+    pub(crate) fn spend_all_but_one(&mut self) {
+        self.requests = self.requests.min(1);
+    }
+
+    /// No request is left to it.
+    pub(super) fn has_no_requests(&self) -> bool {
+        self.requests == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_spent(&self, out: &Out) -> bool {
+        self.requests == 0
+            || self.keys == 0
+            || out.buf.len() >= self.text_end
+            || out.pins.len() >= self.pins_end
+            || out.pinned_bytes() >= self.pinned_bytes_end
+    }
+}

@@ -1,0 +1,370 @@
+//! Requests behind memcached's UDP frame, and their answers.
+//!
+//! Where: an in-process server and plain sockets on loopback.
+//! Invariant: an answer is one message, in datagrams of the same number as the request's; what is
+//! not answered is counted, and the socket answers what comes next.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+mod live;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port, Settings};
+use inprocess::{DEADLINE, answer, frame, wait_until};
+use protocol::Speak;
+use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
+
+/// Long enough for a server to answer what it should not.
+const SILENCE: Duration = Duration::from_millis(100);
+
+fn settings(columns: usize, host: &str) -> Settings {
+    let listen = |port| Listen { host: Some(host.to_owned()), port, protocol: Speak::Auto };
+    Settings {
+        datagrams: vec![listen(Port::Any)],
+        udp_port: Port::Any,
+        ..inprocess::settings(columns)
+    }
+}
+
+fn start(settings: Settings) -> Server {
+    inprocess::start(settings)
+}
+
+/// A client that numbers its requests.
+struct Client {
+    socket: UdpSocket,
+    server: SocketAddr,
+    id: u16,
+}
+
+impl Client {
+    fn of(server: &Server) -> Client {
+        Client::to(server.datagram_addresses()[0])
+    }
+
+    fn to(server: SocketAddr) -> Client {
+        let any = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(any).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        Client { socket, server, id: 0x0102 }
+    }
+
+    /// Sends `message` in parts of at most `part_bytes`, in the order that `order` makes of them.
+    fn send_parts(&mut self, message: &[u8], part_bytes: usize, order: fn(&mut Vec<Vec<u8>>)) {
+        self.id = self.id.wrapping_add(1);
+        let parts: Vec<&[u8]> = message.chunks(part_bytes).collect();
+        let total = u16::try_from(parts.len()).unwrap();
+        let mut datagrams: Vec<Vec<u8>> = (0..)
+            .zip(parts)
+            .map(|(number, part)| {
+                let header = Header { id: self.id, number, total, flow: 0 };
+                [&header.bytes()[..], part].concat()
+            })
+            .collect();
+        order(&mut datagrams);
+        for datagram in datagrams {
+            self.socket.send_to(&datagram, self.server).unwrap();
+        }
+    }
+
+    fn send(&mut self, message: impl AsRef<[u8]>) {
+        self.send_parts(message.as_ref(), 60_000, |_| {});
+    }
+
+    /// The whole answer to the last request, and how many datagrams it came in.
+    fn receive(&mut self) -> (Vec<u8>, usize) {
+        let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
+        let mut buffer = [0; 65_536];
+        loop {
+            let (bytes, from) = self.socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(from, self.server, "the answer comes from the address that was asked");
+            let (header, part) = Header::read(&buffer[..bytes]).unwrap();
+            assert_eq!(header.id, self.id);
+            assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes");
+            parts.resize(header.total.into(), None);
+            let place = &mut parts[usize::from(header.number)];
+            assert!(place.is_none(), "part {} came twice", header.number);
+            *place = Some(part.to_vec());
+            if parts.iter().all(Option::is_some) {
+                let count = parts.len();
+                return (parts.into_iter().flatten().flatten().collect(), count);
+            }
+        }
+    }
+
+    fn ask(&mut self, message: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        self.send(message.as_ref());
+        let (got, _) = self.receive();
+        let cut = |bytes: &[u8]| bytes[..bytes.len().min(200)].escape_ascii().to_string();
+        let (message, reply) = (message.as_ref(), reply.as_ref());
+        assert!(got == reply, "{}: {} instead of {}", cut(message), cut(&got), cut(reply));
+    }
+
+    /// Nothing is answered.
+    fn expect_silence(&mut self) {
+        self.socket.set_read_timeout(Some(SILENCE)).unwrap();
+        let got = self.socket.recv_from(&mut [0; 65_536]);
+        assert!(got.is_err(), "an answer of {got:?}");
+        self.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    }
+}
+
+fn text_hit(key: &str, value: &str) -> String {
+    format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len())
+}
+
+#[test]
+fn every_protocol_is_answered_as_over_a_connection() {
+    for host in ["127.0.0.1", "::1"] {
+        let server = start(Settings { cas: false, ..settings(2, host) });
+        let mut client = Client::of(&server);
+        client.ask("set k 0 0 5\r\nvalue\r\n", "STORED\r\n");
+        client.ask("get k\r\n", text_hit("k", "value"));
+        client.ask("get a k b\r\n", text_hit("k", "value"));
+        client.ask("get k\r\nget none\r\nmn\r\n", text_hit("k", "value") + "END\r\nMN\r\n");
+        client.ask("mg k v\r\n", "VA 5\r\nvalue\r\n");
+        client.ask("incr none 1\r\n", "NOT_FOUND\r\n");
+        client.ask("nonsense\r\n", "ERROR\r\n");
+        client.ask("version\r\n", "VERSION 1.6.45\r\n");
+        client.ask(frame(0, b"", "k", ""), answer(0, &[0; 4], "value"));
+        client.ask(frame(1, &[0; 8], "b", "binary"), answer(1, b"", ""));
+        client.ask("get b\r\n", text_hit("b", "binary"));
+        client.send("set quiet 0 0 1 noreply\r\nq\r\n");
+        client.expect_silence();
+        client.ask("get quiet\r\n", text_hit("quiet", "q"));
+        client.ask("get k\r\nquit\r\nget k\r\n", text_hit("k", "value"));
+        client.ask("get k\r\n", text_hit("k", "value"));
+        server.stop();
+    }
+}
+
+#[test]
+fn answers_are_cut_into_numbered_datagrams() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut client = Client::of(&server);
+    let empty = text_hit("k", "").len() - 1;
+    // The most that one datagram carries here, which is less where an interface takes less.
+    client.ask(format!("set k 0 0 {}\r\n{}\r\n", 9000, "x".repeat(9000)), "STORED\r\n");
+    client.send("get k\r\n");
+    let mut first = [0; 2000];
+    let payload_bytes = client.socket.recv(&mut first).unwrap() - HEADER_BYTES;
+    let mut rest = 9000 + empty + 4 - payload_bytes;
+    while rest > 0 {
+        rest -= client.socket.recv(&mut first).unwrap() - HEADER_BYTES;
+    }
+    let sizes = [payload_bytes - 1, payload_bytes, payload_bytes + 1, 65_536];
+    for (reply_bytes, parts) in sizes.map(|bytes| (bytes, bytes.div_ceil(payload_bytes))) {
+        let digits = (reply_bytes - empty).to_string().len();
+        let value = "v".repeat(reply_bytes - empty - digits);
+        // Too long for one datagram: the value comes in several, or by the other protocol.
+        let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
+        client.send_parts(set.as_bytes(), 1000, |_| {});
+        assert_eq!(client.receive().0, b"STORED\r\n");
+        client.send("get k\r\n");
+        let (reply, count) = client.receive();
+        assert!(reply == text_hit("k", &value).as_bytes(), "{reply_bytes} bytes");
+        assert_eq!((reply.len(), count), (reply_bytes, parts));
+    }
+    server.stop();
+}
+
+#[test]
+fn an_answer_of_a_megabyte_comes_whole_and_a_longer_one_is_refused() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut stream = inprocess::connect(&server);
+    let value = "m".repeat(512 << 10);
+    stream.ask(format!("set m 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    let mut client = Client::of(&server);
+    if !live::messages::keep_megabytes(&client.socket) {
+        server.stop();
+        return live::skip("no privilege for a socket's buffer of four megabytes");
+    }
+    client.ask("get m\r\n", text_hit("m", &value));
+    let more = "m".repeat((512 << 10) - 100);
+    stream.ask(format!("set n 0 0 {}\r\n{more}\r\n", more.len()), "STORED\r\n");
+    client.ask(
+        "get m n\r\n",
+        format!("VALUE m 0 {}\r\n{value}\r\n", value.len()) + &text_hit("n", &more),
+    );
+    let refused = "SERVER_ERROR reply is longer than udp_reply_max\r\n";
+    client.ask("get m m m\r\n", refused);
+    client.ask("get m m\r\n", refused);
+    let gets = "get m\r\n".repeat(3);
+    client.ask(gets, refused);
+    client.send(frame(0, b"", "m", "").repeat(3));
+    let (reply, _) = client.receive();
+    assert!(reply.ends_with(b"Reply is longer than udp_reply_max"), "{}", reply.escape_ascii());
+    client.ask("get none\r\n", "END\r\n");
+    assert_eq!(stream.stat("udp_replies_too_long"), 4);
+    server.stop();
+}
+
+#[test]
+fn a_request_in_datagrams_of_any_order_is_put_together() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut client = Client::of(&server);
+    for (size, order) in [
+        (1, (|_| {}) as fn(&mut Vec<Vec<u8>>)),
+        (700, |parts| parts.reverse()),
+        (30_000, |parts| parts.rotate_left(7)),
+        (60_000, |parts| {
+            let doubled: Vec<_> =
+                parts.iter().flat_map(|part| [part.clone(), part.clone()]).collect();
+            // The last once: doubled, it would begin the request anew.
+            parts.splice(.., doubled[..doubled.len() - 1].iter().cloned());
+        }),
+    ] {
+        let value = "p".repeat(size);
+        let set = format!("set parts 0 0 {size}\r\n{value}\r\n");
+        client.send_parts(set.as_bytes(), set.len().div_ceil(40), order);
+        assert_eq!(client.receive().0, b"STORED\r\n", "{size} bytes");
+        client.ask("get parts\r\n", text_hit("parts", &value));
+    }
+    server.stop();
+}
+
+#[test]
+fn what_is_no_whole_request_is_dropped_and_counted() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut stream = inprocess::connect(&server);
+    let mut client = Client::of(&server);
+    client.send("get k");
+    client.send("set k 0 0 5\r\nva");
+    client.send("set k 0 0 100000\r\nva");
+    client.send(&frame(0, b"", "k", "")[..20]);
+    wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
+    // A request before it is answered.
+    client.ask("get k\r\nget k", "END\r\n");
+    assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
+    for datagram in [
+        &b""[..],
+        b"1234567",
+        b"\x00\x01\x00\x00\x00\x01\x00\x00",
+        b"\x00\x01\x00\x00\x00\x00\x00\x00x",
+    ] {
+        client.socket.send_to(datagram, client.server).unwrap();
+    }
+    wait_until("four more", || stream.stat("udp_dropped_frame") == 4);
+    client.expect_silence();
+    client.ask("get k\r\n", "END\r\n");
+    server.stop();
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused_by_name_and_a_flood_of_parts_is_bounded() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut stream = inprocess::connect(&server);
+    let mut client = Client::of(&server);
+    let long = vec![b'x'; 70_000];
+    client.send_parts(&long, 10_000, |_| {});
+    let (reply, _) = client.receive();
+    assert_eq!(reply, b"SERVER_ERROR request is longer than 65536 bytes or 128 datagrams\r\n");
+    let held = stream.stat("read_buf_bytes");
+    let mut flood = Client::of(&server);
+    for _ in 0..2000 {
+        flood.send_parts(&long[..60_000], 30_000, |parts| parts.truncate(1));
+    }
+    wait_until("most dropped", || stream.stat("udp_dropped_incomplete") > 100);
+    assert!(stream.stat("read_buf_bytes") < held + (8 << 20));
+    client.ask("get k\r\n", "END\r\n");
+    server.stop();
+}
+
+#[test]
+fn a_wildcard_socket_answers_from_the_address_that_was_asked() {
+    let server = start(settings(2, "0.0.0.0"));
+    let port = server.datagram_addresses()[0].port();
+    for host in ["127.0.0.1", "127.0.0.2", "127.3.4.5"] {
+        let mut client = Client::to(format!("{host}:{port}").parse().unwrap());
+        client.ask("get none\r\n", "END\r\n");
+        let value = "v".repeat(5000);
+        client.ask(format!("set k 0 0 5000\r\n{value}\r\n"), "STORED\r\n");
+        client.ask("get k\r\n", text_hit("k", &value));
+    }
+    server.stop();
+}
+
+#[test]
+fn networks_that_are_not_allowed_get_no_answer() {
+    let allow = vec!["127.0.0.2/32".parse().unwrap()];
+    let server = start(Settings { udp_allow: allow, ..settings(1, "127.0.0.1") });
+    let mut stream = inprocess::connect(&server);
+    let mut client = Client::of(&server);
+    client.send("set k 0 0 1\r\nv\r\n");
+    wait_until("a drop", || stream.stat("udp_dropped_network") == 1);
+    client.expect_silence();
+    let mut allowed = Client::of(&server);
+    allowed.socket = UdpSocket::bind("127.0.0.2:0").unwrap();
+    allowed.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    allowed.ask("get k\r\n", "END\r\n");
+    server.stop();
+}
+
+/// Datagrams that each column has received.
+fn received(server: &Server) -> Vec<u64> {
+    server.shared().columns.iter().map(|column| column.udp_received.get()).collect()
+}
+
+#[test]
+fn flows_reach_the_columns_that_they_name() {
+    let server = start(settings(4, "127.0.0.1"));
+    for flow in 1..=4_u16 {
+        let before = received(&server);
+        for id in 0..50 {
+            // Another sender each time, whom the kernel would send elsewhere.
+            let mut client = Client::of(&server);
+            let header = Header { id, number: 0, total: 1, flow };
+            let datagram = [&header.bytes()[..], b"get k\r\n"].concat();
+            client.socket.send_to(&datagram, client.server).unwrap();
+            client.id = id;
+            assert_eq!(client.receive().0, b"END\r\n");
+        }
+        let after = received(&server);
+        let mut expected = before;
+        expected[usize::from(flow) - 1] += 50;
+        assert_eq!(after, expected, "flow {flow}");
+    }
+    server.stop();
+}
+
+#[test]
+fn each_column_may_have_a_port() {
+    let server = start(Settings { udp_port_per_column: true, ..settings(3, "127.0.0.1") });
+    let addresses = server.datagram_addresses().to_vec();
+    assert_eq!(addresses.len(), 3);
+    for (column, address) in addresses.iter().enumerate() {
+        assert_eq!(usize::from(address.port() - addresses[0].port()), column);
+        let before = received(&server);
+        Client::to(*address).ask("get k\r\n", "END\r\n");
+        let mut expected = before;
+        expected[column] += 1;
+        assert_eq!(received(&server), expected);
+    }
+    server.stop();
+}
+
+#[test]
+fn many_clients_at_once_lose_nothing_while_items_are_evicted() {
+    let server = start(Settings { memory_bytes: 8 << 20, ..settings(2, "127.0.0.1") });
+    let address = server.datagram_addresses()[0];
+    let value = "e".repeat(20_000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let value = &value;
+            scope.spawn(move || {
+                let mut client = Client::to(address);
+                for at in 0..500 {
+                    let key = format!("k{thread}-{at}");
+                    client.ask(format!("set {key} 0 0 20000\r\n{value}\r\n"), "STORED\r\n");
+                    client.send(format!("get {key}\r\n"));
+                    let (reply, _) = client.receive();
+                    assert!(reply == text_hit(&key, value).as_bytes() || reply == b"END\r\n");
+                }
+            });
+        }
+    });
+    server.stop();
+}
