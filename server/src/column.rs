@@ -136,9 +136,12 @@ impl Column {
     /// `epoll_wait` fails, which it never does on a sound system.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         self.tell_holding();
+        let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+        self.turn.context.counters.thread_id.set(u64::try_from(thread_id).unwrap_or(0));
         // Acquire pairs with the Release in `Server::stop`.
         while !self.stopping.load(Ordering::Acquire) {
             self.wait()?;
+            self.turn.context.counters.loops.add(1);
             self.turns();
             self.datagram_turns();
             self.accept_ready();
@@ -307,6 +310,8 @@ impl Column {
         holding.read_buf_bytes_free.set(spare as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
         holding.awaiting_room.set(self.awaiting_room.len() as u64);
+        holding.connections.set(self.connections.len() as u64);
+        holding.queued.set(self.queue.len() as u64);
     }
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::settings::Settings;
 use memory::sync::Counter;
@@ -37,10 +38,19 @@ macro_rules! counters {
         }
 
         impl Sums {
-            /// Adds one column's counters.
-            pub fn add(&mut self, column: &Counters) {
-                $(self.$count = self.$count.wrapping_add(column.$count.get());)+
-                $(self.$gauge = self.$gauge.wrapping_add(column.$gauge.get());)+
+            /// One column's counters.
+            #[must_use]
+            pub fn of(column: &Counters) -> Sums {
+                Sums {
+                    $($count: column.$count.get(),)+
+                    $($gauge: column.$gauge.get(),)+
+                }
+            }
+
+            /// Adds another's.
+            pub fn add(&mut self, more: &Sums) {
+                $(self.$count = self.$count.wrapping_add(more.$count);)+
+                $(self.$gauge = self.$gauge.wrapping_add(more.$gauge);)+
             }
 
             /// The increase of each count since `earlier`, and each gauge as it is.
@@ -121,6 +131,8 @@ counters! {
     udp_dropped_incomplete,
     /// Replies over `-o udp_reply_max`, refused.
     udp_replies_too_long,
+    /// Loops: in each, whatever came since the last one is executed as one batch.
+    loops,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled;
 
@@ -136,7 +148,13 @@ counters! {
     /// Bytes of replies: the column's own buffer, and what connections wait to send.
     response_obj_bytes,
     /// Connections that wait for room in the store.
-    awaiting_room;
+    awaiting_room,
+    /// Connections that are open.
+    connections,
+    /// Connections that have work left over for the next loop.
+    queued,
+    /// The number by which the system knows the column's thread.
+    thread_id;
 }
 
 /// What all columns share.
@@ -156,6 +174,8 @@ pub struct Shared {
     pub verbosity: AtomicU32,
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
     pub process_started: i64,
+    /// When this was made, just before the columns.
+    pub started: Instant,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
     /// The time that a test has columns use instead of the clock's; 0: none.
@@ -164,9 +184,10 @@ pub struct Shared {
 }
 
 /// What `stats reset` remembers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Reset {
-    sums: Sums,
+    /// Each column's.
+    columns: Vec<Sums>,
     store: store::Stats,
 }
 
@@ -180,7 +201,11 @@ impl Shared {
             accepting: AtomicBool::new(true),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
-            reset: Mutex::new(Reset::default()),
+            started: Instant::now(),
+            reset: Mutex::new(Reset {
+                columns: vec![Sums::default(); settings.columns],
+                store: store::Stats::default(),
+            }),
             #[cfg(debug_assertions)]
             planted_ms: std::sync::atomic::AtomicU64::new(0),
             settings,
@@ -206,9 +231,7 @@ impl Shared {
     #[must_use]
     pub fn sums(&self) -> Sums {
         let mut sums = Sums::default();
-        for column in &self.columns {
-            sums.add(column);
-        }
+        self.columns.iter().for_each(|column| sums.add(&Sums::of(column)));
         sums
     }
 
@@ -216,13 +239,24 @@ impl Shared {
     /// (items, bytes, the index) are those of now.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
-        let reset = *self.reset.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.sums().since(&reset.sums), self.store.stats().since(&reset.store))
+        let mut sums = Sums::default();
+        self.columns_since_reset().iter().for_each(|column| sums.add(column));
+        let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
+        (sums, self.store.stats().since(&reset.store))
+    }
+
+    /// As `since_reset`, the counters of each column.
+    #[must_use]
+    pub fn columns_since_reset(&self) -> Vec<Sums> {
+        let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = self.columns.iter().zip(&reset.columns);
+        columns.map(|(column, earlier)| Sums::of(column).since(earlier)).collect()
     }
 
     /// Obeys `stats reset`: `since_reset` counts from this moment on.
     pub fn reset(&self) {
-        let reset = Reset { sums: self.sums(), store: self.store.stats() };
+        let columns = self.columns.iter().map(|column| Sums::of(column)).collect();
+        let reset = Reset { columns, store: self.store.stats() };
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
     }
 

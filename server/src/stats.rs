@@ -7,6 +7,7 @@
 
 #[cfg(debug_assertions)]
 mod audit;
+mod columns;
 mod general;
 mod items;
 mod memory;
@@ -64,6 +65,7 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
     (b"audit", Answer::Rows(audit::write)),
+    (b"columns", Answer::Rows(columns::write)),
     (b"items", Answer::Rows(items::items)),
     (b"memory", Answer::Rows(memory::write)),
     (b"mrc", Answer::Rows(mrc::write)),

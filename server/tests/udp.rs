@@ -331,6 +331,40 @@ fn flows_reach_the_columns_that_they_name() {
 }
 
 #[test]
+fn what_columns_have_done_adds_up_to_all_that_was_done() {
+    let server = start(settings(3, "127.0.0.1"));
+    let mut stream = inprocess::connect(&server);
+    let steered = |flow: u16, requests: u16| {
+        let client = Client::of(&server);
+        for id in 0..requests {
+            let header = Header { id, number: 0, total: 1, flow };
+            let datagram = [&header.bytes()[..], b"set k 0 0 1\r\nv\r\nget k\r\n"].concat();
+            client.socket.send_to(&datagram, client.server).unwrap();
+            client.socket.recv(&mut [0; 2000]).unwrap();
+        }
+    };
+    for (flow, requests) in [(1, 10), (2, 20), (3, 40)] {
+        steered(flow, requests);
+    }
+    stream.ask("get k\r\n", text_hit("k", "v"));
+    let of_columns = stream.stats("columns");
+    let column = |name: &str| -> Vec<u64> {
+        (0..3).map(|at| of_columns[&format!("columns:{at}:{name}")].parse().unwrap()).collect()
+    };
+    assert_eq!(column("udp_received"), [10, 20, 40]);
+    assert_eq!(column("udp_sent"), [10, 20, 40]);
+    assert_eq!(column("executed").iter().sum::<u64>(), 2 * 70 + 1);
+    assert_eq!(column("curr_connections").iter().sum::<u64>(), 1);
+    assert!(column("batches").iter().all(|batches| *batches > 0));
+    assert!(column("idle_percent").iter().all(|percent| *percent <= 100));
+    let all = stream.stats("");
+    for name in ["udp_received", "udp_sent", "total_connections"] {
+        assert_eq!(column(name).iter().sum::<u64>().to_string(), all[name], "{name}");
+    }
+    server.stop();
+}
+
+#[test]
 fn each_column_may_have_a_port() {
     let server = start(Settings { udp_port_per_column: true, ..settings(3, "127.0.0.1") });
     let addresses = server.datagram_addresses().to_vec();

@@ -50,6 +50,11 @@ impl Connections {
         self.entries.try_remove(index(token)).map(|(_, connection)| connection)
     }
 
+    /// The number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The number of entries that were ever used, and the bytes of all.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())

@@ -4,6 +4,7 @@
 //! Invariant: loopback only; every wait ends by a deadline.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -164,16 +165,21 @@ impl Client {
 
     /// One number of `stats`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
-        self.send("stats\r\n");
-        let mut found = None;
+        let stats = self.stats("");
+        stats.get(name).unwrap_or_else(|| panic!("no {name} in stats")).parse().unwrap()
+    }
+
+    /// All that `stats` answers with these arguments.
+    pub(crate) fn stats(&mut self, arguments: &str) -> HashMap<String, String> {
+        self.send(format!("stats {arguments}\r\n"));
+        let mut stats = HashMap::new();
         loop {
             let line = self.line();
             if line == "END" {
-                return found.unwrap_or_else(|| panic!("no {name} in stats"));
+                return stats;
             }
-            if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
-                found = Some(value.parse().unwrap());
-            }
+            let (name, value) = line.strip_prefix("STAT ").unwrap().split_once(' ').unwrap();
+            stats.insert(name.to_owned(), value.to_owned());
         }
     }
 }

@@ -1,0 +1,69 @@
+//! `stats columns`: what each column has done, and how much of its time it was idle.
+//!
+//! Where: `stats::write` calls it; memcached has no such thing.
+//! Invariant: of a count that `stats` also shows, the columns' numbers add up to that of `stats`.
+//! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
+//! nanoseconds; /sys/devices/system/cpu/cpuN, which has the node's number in a name.
+
+use std::fmt::Display;
+use std::fs;
+
+use super::Rows;
+use crate::shared::{Shared, Sums};
+
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
+    let cpus = &shared.settings.cpus;
+    for (number, column) in shared.columns_since_reset().iter().enumerate() {
+        let cpu = cpus.get(number % cpus.len().max(1)).copied();
+        let mut row = |name: &str, value: &dyn Display| {
+            rows.row(&format!("columns:{number}:{name}"), format_args!("{value}"));
+        };
+        row("cpu", &or_none(cpu));
+        row("numa_node", &or_none(cpu.and_then(numa_node)));
+        row("idle_percent", &or_none(idle_percent(shared, column.thread_id)));
+        row("curr_connections", &column.connections);
+        row("total_connections", &column.total_connections);
+        row("bytes_read", &column.bytes_read);
+        row("bytes_written", &column.bytes_written);
+        row("udp_received", &column.udp_received);
+        row("udp_sent", &column.udp_sent);
+        row("executed", &executed(column));
+        row("batches", &column.loops);
+        row("queued", &column.queued);
+        row("awaiting_room", &column.awaiting_room);
+    }
+}
+
+/// -1 for what is not known: a column that is pinned to no CPU, or a system that does not tell.
+fn or_none(number: Option<usize>) -> i64 {
+    number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1)
+}
+
+/// Requests that `stats` counts by command, keys of a multiget each.
+fn executed(column: &Sums) -> u64 {
+    column.get_cmds
+        + column.set_cmds
+        + column.touch_cmds
+        + column.flush_cmds
+        + column.meta_cmds
+        + column.delete_hits
+        + column.delete_misses
+        + column.incr_hits
+        + column.incr_misses
+        + column.decr_hits
+        + column.decr_misses
+}
+
+fn numa_node(cpu: usize) -> Option<usize> {
+    let names = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
+    names.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+/// Of the time since the server started, how much the column's thread was on no processor.
+fn idle_percent(shared: &Shared, thread_id: u64) -> Option<usize> {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat")).ok()?;
+    let busy_ns: u128 = text.split(' ').next()?.parse().ok()?;
+    let all_ns = shared.started.elapsed().as_nanos().max(1);
+    let busy_percent = usize::try_from(busy_ns * 100 / all_ns).ok()?;
+    Some(100 - busy_percent.min(100))
+}
