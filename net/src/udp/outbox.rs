@@ -155,6 +155,30 @@ impl Outbox {
         Letters { outbox: self, next: 0, apart_until: 0, begins: false, pieces: PhantomData }
     }
 
+    /// Shapes messages out of the letters from number `next` on, as many as there is room for in
+    /// `shapes`: a message's first letter, its letters and its pieces, which are joined. Letters
+    /// before number `apart_until` are a message each. Returns the number of messages.
+    fn shape(
+        &mut self,
+        mut next: usize,
+        apart_until: usize,
+        shapes: &mut [(usize, usize, usize)],
+    ) -> usize {
+        let may_run = self.runs.are_tried();
+        let mut messages = 0;
+        self.joined.clear();
+        for shape in shapes {
+            if next >= self.letters.len() {
+                break;
+            }
+            let count = if may_run && next >= apart_until { self.run(next) } else { 1 };
+            *shape = (next, count, self.join(next, count));
+            next += count;
+            messages += 1;
+        }
+        messages
+    }
+
     /// The number of letters that one message takes, from number `first` on.
     fn run(&self, first: usize) -> usize {
         let Letter { to, bytes: each, .. } = &self.letters[first];
@@ -328,19 +352,8 @@ impl<'a> Letters<'a> {
     /// One call: messages from the next letter on, `BATCH_MAX` at most.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> Call {
         let outbox = &mut *self.outbox;
-        let may_run = outbox.runs.are_tried();
         let mut shapes = [(0, 0, 0); BATCH_MAX];
-        let (mut messages, mut next) = (0, self.next);
-        outbox.joined.clear();
-        for shape in &mut shapes {
-            if next >= outbox.letters.len() {
-                break;
-            }
-            let count = if may_run && next >= self.apart_until { outbox.run(next) } else { 1 };
-            *shape = (next, count, outbox.join(next, count));
-            next += count;
-            messages += 1;
-        }
+        let messages = outbox.shape(self.next, self.apart_until, &mut shapes);
         let shapes = &shapes[..messages];
         let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
