@@ -1,16 +1,16 @@
-//! The calendar: it says which segments are to be looked at for expired items in a second, so that
-//! nobody looks at all segments every second.
+//! The calendar: it says in which second a segment is due, that is, to be searched for expired
+//! items, so that nobody searches all segments every second.
 //!
-//! Where: sealing a segment notes it, and each column's background work asks once a second what is
-//! due.
-//! Invariant: a block's second is no later than that of any of its segments, and the next one no
-//! later than that of any block, once all notes under way are made. Too early is harmless: a
-//! segment says itself when it is due.
+//! Where: sealing a segment notes when it is due, and each column's background work asks which
+//! segment is due now.
+//! Invariant: once all notes under way are made, a block's second is no later than that of any of
+//! its segments, and `next` no later than that of any block. A block's second that is too early
+//! does no harm: each segment has its own.
 //! Source: the idea of a timing wheel (Varghese and Lauck, 1987), with minima in place of lists, so
 //! that nobody waits.
 //!
 //! ```text
-//!   next: u32        block: u64 to every 64 segments, inverted        segment: its own due, u32
+//!   next: u32      block: u64 for each 64 segments, NEVER - second      segment: its own due, u32
 //! ```
 
 use memory::plant::{self, Fault};
@@ -27,8 +27,9 @@ const NEVER: u32 = u32::MAX;
 /// When segments are due.
 #[derive(Debug)]
 pub(crate) struct Calendar {
+    /// The second in which the next block is due.
     next: CachePadded<AtomicU32>,
-    /// How long before `NEVER` each is due: 0, as it is at first, is never.
+    /// For each block the seconds from when it is due to `NEVER`: fresh memory, 0, says never.
     blocks: Words,
 }
 
@@ -42,7 +43,7 @@ impl Calendar {
         Ok(Self { next: CachePadded(AtomicU32::new(NEVER)), blocks })
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the calendar takes.
     pub(crate) fn bytes(&self, segments: &Segments) -> usize {
         segments.count().div_ceil(BLOCK) as usize * 8
     }
@@ -60,8 +61,9 @@ impl Calendar {
         }
     }
 
-    /// A segment that was claimed is sealed again, and due at `due` at the latest. What was noted
-    /// while it was claimed stands, but a look may have passed over it: it is announced anew.
+    /// A segment that was claimed is sealed again, and due at `due` at the latest. A second noted
+    /// while the segment was claimed still holds, but `due_in` may have passed the segment over: so
+    /// the second is announced anew.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
         if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
@@ -73,20 +75,21 @@ impl Calendar {
         if due == NEVER {
             return;
         }
-        // Release pairs with the exchanges in `due`, from the top down: one that is ahead of a note
-        // leaves it be, and one that is behind sees what was noted before.
+        // Release pairs with the Acquire of the exchanges in `due` and `due_in`, which go from
+        // `next` down to segments as this goes up. An exchange made before this store leaves what
+        // is stored here in place; one made after it sees the segment's due.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// Might any segment be due at `now`? What is noted this moment is seen the next time.
+    /// May a segment be due at `now`? A note that is being made is seen at the next call.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint
     }
 
-    /// A segment that is due at `now`, open or sealed. It stays due until it is noted anew, but a
-    /// drained one need not be.
+    /// A segment, open or sealed, that is due at `now`. It stays due until it is noted anew; one
+    /// that is drained then need not be noted.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
         if !self.may_be_due(now) {
             return None;
@@ -98,7 +101,8 @@ impl Calendar {
             if found.is_none() && at.load(Ordering::Relaxed) >= early(now) {
                 found = self.due_in(segments, block, now);
             }
-            next = next.max(at.load(Ordering::Relaxed)); // `due_in` has ordered it
+            // Relaxed, here and above: ordered by the exchange of `next`.
+            next = next.max(at.load(Ordering::Relaxed));
         }
         self.next.fetch_min(NEVER - u32::try_from(next).unwrap_or(NEVER), Ordering::Release);
         found
@@ -113,7 +117,7 @@ impl Calendar {
             let there = segments.get(segment);
             let due = there.due();
             if due == NEVER || !(there.is(State::Sealed) || there.is(State::Open)) {
-                continue; // who drains it notes it anew if it stays
+                continue; // the column that drains it notes it anew if it stays
             }
             if due + u32::from(plant::is(Fault::DueOneLate)) <= now {
                 found = found.or(Some(segment));
@@ -125,13 +129,14 @@ impl Calendar {
     }
 }
 
+/// The seconds from `due` to `NEVER`: more is earlier.
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
 }
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 impl Calendar {
-    /// Is a sealed segment that is due found when it is?
+    /// Will `due` find a sealed segment in the second in which the segment is due?
     pub(crate) fn audit(&self, segments: &Segments, segment: u32, faults: &mut Vec<String>) {
         let due = segments.get(segment).due();
         // Relaxed: at rest.

@@ -1,6 +1,6 @@
 //! The index: key hash -> slot, read without locks, written under one lock per group of lines.
 //!
-//! Where: every lookup of a batch probes one line here, then one item in the log.
+//! Where: every lookup probes one line here and then reads one item in the log.
 //! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
 //! `fetched`. A reader who misses has seen one even version and one address around its probes;
 //! nothing moved meanwhile.
@@ -12,12 +12,13 @@
 //!   group word, u64: lock:1 | version:15 | spilled:16 | overflow_at:32
 //!                    spilled: a bit per home line; overflow_at: 0 is none
 //! ```
-//! Key -> group by the hash's low bits; -> home line in it by the tag, so that a group is spread
-//! over one line more without looking at keys. What finds its home line full goes to another line
-//! of the group, which the tag names too, or has something else at home there go to its own; only
-//! what finds no place in the whole group goes to the group's overflow lines. So lines are nearly
-//! full: just before a line is added 70 % of the items are at home, 23 % in their other line and
-//! 7 % in overflow lines, for 8.7 to 9.0 bytes an item in all, where items come and go.
+//! The hash's low bits choose a key's group. The tag chooses the key's home line in the group, so
+//! that a group can be spread over one line more without a look at keys. The tag also names another
+//! line of the group. A slot that finds its home line full goes to its other line, or takes the
+//! place of a slot at home there that can go to its own other line. A slot that finds no place in
+//! either way goes to the group's overflow lines. So lines are nearly full: just before a line is
+//! added, where items come and go, 70 % of the items are at home, 23 % in their other line and 7 %
+//! in overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
@@ -56,7 +57,7 @@ const VERSION: u64 = 0x7fff << VERSION_AT;
 const SPILLED_AT: u32 = 32;
 const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
-/// Items per home slot, in percent, from which on the index grows.
+/// The index grows when it has more items per home slot than this, in percent.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items per home slot than this, in percent; having
 /// begun, it goes on until it has `LOAD_PERCENT_BACK`, or grows again. While the number of items
@@ -70,11 +71,11 @@ const LINES_PERCENT: usize = 66;
 /// have one when the next line is added.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// A search of an overflow chain asks after each so many lines whether the group is the same: the
-/// chain may have been unlinked.
+/// A search of an overflow chain asks each time after this many lines whether the group is the
+/// same: the chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
-/// The width, and the items that go with it.
+/// The width, and the numbers of items below which the index contracts and above which it grows.
 #[derive(Debug)]
 struct Wide {
     width: AtomicU64,
@@ -82,15 +83,15 @@ struct Wide {
     most_items: AtomicI64,
 }
 
-/// A slot found, and where, to count its use there.
+/// A slot as it was found, and the word in which a use of its item is counted.
 pub(crate) struct Found<'i> {
     pub(crate) slot: Slot,
     at: &'i AtomicU64,
 }
 
 impl Found<'_> {
-    /// Counts a use, where it `counts`. A lost update is harmless; saturated and fetched, nothing
-    /// is asked or written.
+    /// Marks the item as fetched, and raises its counter if the use `counts`. A lost update does no
+    /// harm. If neither can change, `counts` is not called and nothing is written.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
         if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
@@ -105,18 +106,19 @@ impl Found<'_> {
         }
     }
 
-    /// Its item is being rewritten: to be looked up again.
+    /// Is the item being rewritten? Then it must be looked up again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.slot.has(slot::BUSY)
     }
 
-    /// Was what has been read of the item what the slot named, which was not busy, and is it
-    /// linked? False also when it only moved.
+    /// Is the slot not busy, and does it name the same bytes as when it was found? Then what the
+    /// caller has read of the item meanwhile is of one version, and the item is linked. False also
+    /// when the item was only moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
-        // Pairs with the Release fence in `Locked::rewrite`: who has read a byte written there sees
-        // the busy slot here, or a later one.
+        // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte written
+        // there sees the busy slot here, or a later one.
         if !plant::is(Fault::UnchangedUnfenced) {
             fence(Ordering::Acquire);
         }
@@ -133,12 +135,13 @@ pub(crate) struct Index {
     overflow: Overflow,
     ghost: Ghost,
     width: CachePadded<Wide>,
-    /// What it never gets narrower than.
+    /// The width at the start, which is the least.
     start: Width,
     items: CachePadded<AtomicI64>,
-    /// Bytes of memory it may use.
+    /// Bytes of memory that the index may use.
     granted: AtomicUsize,
-    /// Held by who steps.
+    /// Held by the column that adds or removes a line, lays out a group, gives memory back or
+    /// begins a pass.
     moving: Mutex<Moving>,
     /// A pass is under way, and the index does not contract.
     passing: AtomicBool,
@@ -185,7 +188,7 @@ impl Index {
         }
     }
 
-    /// Keeps what it uses from being swapped out.
+    /// Keeps the memory that the index uses from being swapped out.
     pub(crate) fn lock_memory(&self) -> io::Result<()> {
         let width = self.width();
         let groups = width.total_groups();
@@ -195,13 +198,13 @@ impl Index {
         self.ghost.lock(groups)
     }
 
-    /// Bytes that it uses, and that the ghost will use once something is remembered.
+    /// Bytes that the index uses, and that the ghost uses once a key is remembered.
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
     }
 
-    /// Bytes it uses for lines and group words, and for the ghost.
+    /// Bytes in use for lines and group words, and for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
         (self.line_bytes(width), self.ghost.touched_bytes(width.total_groups()))
@@ -229,12 +232,12 @@ impl Index {
         ]
     }
 
-    /// Bytes it may use.
+    /// Bytes of memory that the index may use.
     pub(crate) fn granted_bytes(&self) -> usize {
         self.granted.load(Ordering::Relaxed) // a limit by itself
     }
 
-    /// It may use `bytes` more.
+    /// Lets the index use `bytes` more.
     pub(crate) fn grant(&self, bytes: usize) {
         self.granted.fetch_add(bytes, Ordering::Relaxed); // as `granted_bytes`
     }
@@ -244,7 +247,7 @@ impl Index {
         self.width().total_lines() * 8
     }
 
-    /// `more` items linked than before; columns report in lumps.
+    /// Counts `more` linked items. Columns report in lumps.
     pub(crate) fn count(&self, more: i64) {
         self.items.fetch_add(more, Ordering::Relaxed); // a sum
     }
@@ -278,7 +281,7 @@ impl Index {
         self.width.width.load(Ordering::Acquire)
     }
 
-    /// Is the address of `hash` what it was by a width before?
+    /// Is the address of `hash` still the one that it was by an earlier `width`?
     #[inline]
     fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
         let now = self.width_word();
@@ -286,8 +289,9 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Readers are sent to the lines of this width from now on. The index contracts when less than
-    /// `least_percent` of them is full. Under the locks of the groups that change.
+    /// Sends readers to the lines of this width from now on. The index contracts when it has fewer
+    /// items per home slot than `least_percent`. To be called under the locks of the groups that
+    /// change.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
@@ -302,8 +306,9 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// What is likely to have the key of `hash`, by its tag, without a lock: in its home line or,
-    /// where that has nothing of the kind, wherever else. None: nothing has the key.
+    /// A slot that is likely to have the key of `hash`, for it has the tag: one of the home line,
+    /// or, where that has none, one that stands elsewhere. Takes no lock. `None`: no slot has the
+    /// key.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
         let width = self.width_word();
@@ -312,7 +317,7 @@ impl Index {
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// As `likely`, where nothing was at home by this width.
+    /// As `likely`, where no slot of the home line by this width had the tag.
     #[cold]
     #[inline(never)]
     fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
@@ -326,14 +331,14 @@ impl Index {
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// As `find`, where what is likely was something else.
+    /// As `find`, where the slot that was likely names another item.
     #[inline(never)]
     fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Looks everywhere, first by this width: between one even version and its repetition, so that
-    /// what moved is not missed.
+    /// Looks wherever the slot may stand, first by this width. Returns `None` only if the group's
+    /// version was even and the same before and after, so that no slot that moved was missed.
     #[inline(always)]
     fn find_validated(
         &self,
@@ -350,7 +355,7 @@ impl Index {
             // `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // The other places first: who asks has mostly looked at the home line.
+                // The other places first: the caller has mostly looked at the home line.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -376,7 +381,7 @@ impl Index {
         }
     }
 
-    /// Looks through the chain of a group whose word was `group`, as long as it `goes_on`.
+    /// Looks through the overflow chain of a group whose word was `group`, while `goes_on` says so.
     #[inline(never)]
     fn find_overflow(
         &self,
@@ -399,7 +404,7 @@ impl Index {
         None
     }
 
-    /// Locks the group `hash` lives in.
+    /// Locks the group of `hash`.
     #[inline(always)]
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
         let mut rounds = 0;
@@ -411,15 +416,15 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // Stepped in between: it lives elsewhere. Release: nothing was changed under the
-                // lock.
+                // A step came between, and `hash` has another group now. Release, though nothing
+                // was changed under the lock, pairs with the Acquire of the next `lock_group`.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
         }
     }
 
-    /// Takes the group's lock if it is free; returns the word without the lock's bit.
+    /// Takes the group's lock if nobody holds it; returns the word without the lock's bit.
     #[inline(always)]
     fn lock_group(&self, group: usize) -> Option<u64> {
         let word = self.groups.word(group);
@@ -432,18 +437,18 @@ impl Index {
         taken.ok()
     }
 
-    /// May there be another overflow line, if there is memory for it? Otherwise items must leave.
+    /// Is there address space for another overflow line? Otherwise items must leave.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
 
-    /// Is there an overflow line to be had now?
+    /// Can an overflow line be taken now?
     pub(crate) fn has_line(&self) -> bool {
         self.overflow.has_free()
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes an overflow line, all zero; if it `must` be, beyond the memory granted.
+    /// Takes an overflow line, all zero; if there `must` be one, even beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }

@@ -1,24 +1,24 @@
 //! What the store's memory is used for, to the byte.
 //!
-//! Where: `stats memory`, which looks at a bounded number of segments, and tests, which look at
-//! all. `stats` never comes here.
-//! Invariant: each byte that the store has from the system is in one number. What is reserved and
-//! was never touched, or was given back, is in none.
+//! Where: `stats memory` calls it with a bound on the segments that are looked at, tests look at
+//! all segments; `stats` does not call it.
+//! Invariant: each byte that the store has from the system counts in one number. Address space that
+//! was never touched, or whose memory was given back, counts in none.
 
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// Segments that an estimate looks at: meanwhile a column's other clients wait.
+/// Most segments that an estimate looks at. While it does, a column's other clients wait.
 const LOOKS_MAX: u32 = 1 << 12;
 
-/// Bytes of memory, by what they are used for; and segments, by what they are.
+/// Bytes of memory by what they are used for, and segments by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Segments that may be in use.
     pub segments_allowed: u64,
-    /// Segments that items are being appended to.
+    /// Segments to which items are being appended.
     pub segments_open: u64,
     /// Segments that stand in a queue, or are being drained.
     pub segments_sealed: u64,
@@ -28,19 +28,19 @@ pub struct Usage {
     pub segments_free: u64,
     /// Segments that wait until no column can be reading them.
     pub segments_limbo: u64,
-    /// Segments whose memory the index may take instead.
+    /// Segments whose share of memory was granted to the index.
     pub segments_index: u64,
-    /// Segments out of use, for the limit is lower than it was.
+    /// Segments withheld, because the limit was lowered.
     pub segments_withheld: u64,
-    /// Bytes in the log of items that are linked.
+    /// Bytes of the log that linked items take.
     pub live_bytes: u64,
-    /// Bytes in the log of records that no item owns any more.
+    /// Bytes of the log that dead items take.
     pub dead_bytes: u64,
-    /// Bytes of memory behind the last record of segments: yet to be filled, or too few.
+    /// Bytes of memory in segments behind their last item: yet to be filled, or too few for one.
     pub tail_bytes: u64,
     /// Bytes of frames in use.
     pub frame_bytes: u64,
-    /// Bytes of memory in segments cut into frames that no frame in use takes.
+    /// Bytes of memory in segments cut into frames, without those of frames in use.
     pub frame_free_bytes: u64,
     /// Bytes of memory in free segments.
     pub free_bytes: u64,
@@ -48,20 +48,21 @@ pub struct Usage {
     pub limbo_bytes: u64,
     /// Bytes of the index: lines, overflow lines and group words.
     pub index_bytes: u64,
-    /// Bytes of the memory of evictions, beside the index.
+    /// Bytes of the ghost, which remembers evictions.
     pub ghost_bytes: u64,
-    /// Bytes of tables: of segments, of frames, of the queues; samples of the miss ratio.
+    /// Bytes of the tables of segments, frames, queues and the calendar, and of the samples for the
+    /// miss ratio curve.
     pub table_bytes: u64,
 }
 
 impl Usage {
-    /// All of the memory.
+    /// Bytes of all memory.
     #[must_use]
     pub fn sum_bytes(&self) -> u64 {
         self.log_bytes() + self.index_bytes + self.ghost_bytes + self.table_bytes
     }
 
-    /// What segments take.
+    /// Bytes of memory in segments.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         let items = self.live_bytes + self.dead_bytes + self.tail_bytes;
@@ -69,7 +70,7 @@ impl Usage {
         items + frames + self.free_bytes + self.limbo_bytes
     }
 
-    /// A segment's part of it, which stands for that of `times` segments.
+    /// Adds what one segment is used for, `times` over.
     fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32, times: u64) {
         #[cfg(all(test, not(loom)))]
         tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
@@ -77,7 +78,8 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            // Who unlinks behind a pass makes it less than nothing for a moment.
+            // A column that unlinks an item which a pass has counted already makes the sum wrap
+            // below 0 for a moment.
             let live = segment.live();
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);
@@ -105,15 +107,15 @@ impl Usage {
 }
 
 impl Store {
-    /// What the memory is used for now; consistent to within what columns do meanwhile. Looks at
-    /// each segment.
+    /// What the memory is used for now. Looks at each segment; what columns do meanwhile may be in
+    /// one number and not yet in another.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// As `usage`, at a cost that has a bound: of more than 4,096 segments (8 GiB) it looks at
-    /// every second, third or so, and tells the others from those.
+    /// As `usage`, but looks at 4,096 segments at most. Of more segments (above 8 GiB) it looks at
+    /// each second, third and so on, and takes the others to be like those.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)

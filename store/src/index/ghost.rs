@@ -1,24 +1,27 @@
 //! The ghost: which keys were evicted of late, ten bits of each.
 //!
-//! Where: beside each group of the index; an eviction that is to be remembered puts a tag in, the
-//! key's next insertion takes it out. There is none where the policy does not ask for it.
-//! Invariant: words change only under the lock of their group. A lookup without it is a hint. What
-//! is remembered wrongly (about 0.6 % of unknown keys) or forgotten costs a decision, never an
-//! item.
+//! Where: beside each group of the index. An eviction that the policy wants to remember puts a tag
+//! in; the key's next insertion takes it out. Under a policy that remembers nothing there is no
+//! ghost.
+//! Invariant: words change only under the lock of their group. A lookup without the lock is a hint.
+//! A key that is remembered wrongly (about 0.6 % of unknown keys) or forgotten costs a decision,
+//! never an item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! Six tags a word, 0 where there is none: three for each queue, or all six for probation where the
-//! policy remembers nothing else.
-//! A group has `WORDS` of them however many lines it has: the word of a key stays the same while
-//! the group widens line by line, though a ghost could not say which of two lines a tag belongs to.
-//! When a group splits, both halves begin with a copy: each is asked for its own keys only, and the
-//! other's tags grow old. So growth forgets nothing. With 8 to 15 lines of 8 items a group, that is
-//! room for nine tenths as many keys as there are items, down to half as many, for 1.2 to 0.7 bytes
-//! an item. When two groups become one, each word keeps the younger half of both. Until something
-//! is remembered no word is written, so a store that has yet to fill has no memory for them.
+//! A word has six tags, 0 where there is none: three for each queue, or all six for probation where
+//! the policy remembers nothing else.
+//!
+//! A group has `WORDS` words however many lines it has: a tag does not say to which of two lines it
+//! belongs, so the word of a key must stay the same while the group widens line by line. When a
+//! group splits, both halves begin with a copy: each half is asked for its own keys only, and the
+//! tags of the other half's keys grow old there. So growth forgets nothing. A group of 8 lines has
+//! room for nine tenths as many tags as it has items, one of 15 lines for half as many; the ghost
+//! takes 1.2 to 0.7 bytes an item. When two groups become one, each word keeps the younger half of
+//! both words. No word is written before the first key is remembered, so the ghost of a store that
+//! has yet to fill takes no memory.
 
 use super::index;
 use crate::policy::{Queue, Remembered};
@@ -43,9 +46,10 @@ const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 pub(super) struct Ghost {
     words: Option<Words>,
     remembered: Remembered,
-    /// Something was remembered; before, all words are zero and none was touched.
+    /// True once a key was remembered. Until then all words are zero and none was touched.
     is_used: AtomicBool,
-    /// A word's lowest bits, for what left probation; the others are for what left the main queue.
+    /// The number of a word's lowest bits that are for keys that left probation. The others are for
+    /// keys that left the main queue.
     probation_bits: u32,
 }
 
@@ -74,7 +78,7 @@ impl Ghost {
         self.words.as_ref()
     }
 
-    /// Bytes that it takes for `groups` once something is remembered.
+    /// Bytes that the ghost takes for `groups` once a key is remembered.
     pub(super) fn bytes(&self, groups: u64) -> usize {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
@@ -84,15 +88,15 @@ impl Ghost {
         self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
     }
 
-    /// Bytes that it takes for `groups` now.
+    /// Bytes that the ghost takes for `groups` now.
     pub(super) fn touched_bytes(&self, groups: u64) -> usize {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
     }
 
     /// The words, unless all of them are zero.
     fn used(&self) -> Option<&Words> {
-        // Relaxed: who holds the lock of a group whose words are not zero took it after who wrote
-        // them under it. To all others it is a hint.
+        // Relaxed: a group's words that are not zero were written under its lock, so a column that
+        // holds the lock sees the flag. To a column without the lock it is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
@@ -104,7 +108,8 @@ impl Ghost {
     }
 
     /// Remembers, where the policy asks for it, that the key of `hash` left queue `from`, and
-    /// forgets the one that left it first. Under the group's lock.
+    /// forgets the key of the same word that left that queue first. To be called under the group's
+    /// lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
@@ -123,7 +128,8 @@ impl Ghost {
         });
     }
 
-    /// Forgets the key of `hash`: the queue it left, if it was remembered. Under the group's lock.
+    /// Forgets the key of `hash`. Returns the queue that the key left, if it was remembered. To be
+    /// called under the group's lock.
     pub(super) fn take(&self, group: usize, hash: u64) -> Option<Queue> {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
@@ -137,7 +143,7 @@ impl Ghost {
         let (in_probation, probation) = without(before & probation_mask, tag(hash));
         let (in_main, main) = without(before >> self.probation_bits, tag(hash));
         let Tags { probation, main } = change(Tags { probation, main });
-        // What has become too old falls off at the upper ends.
+        // A tag that has become too old falls off at the upper end of its part.
         let after = (probation & probation_mask) | ((main << self.probation_bits) & ALL_MASK);
         word.store(after, Ordering::Relaxed);
         match (in_probation, in_main) {
@@ -147,7 +153,7 @@ impl Ghost {
         }
     }
 
-    /// `to` remembers what `from` does. Under the locks of both.
+    /// Has group `to` remember what group `from` does. To be called under the locks of both.
     pub(super) fn copy(&self, from: usize, to: usize) {
         let Some(words) = self.used() else { return };
         for word in 0..WORDS {
@@ -157,12 +163,13 @@ impl Ghost {
         }
     }
 
-    /// `to` remembers the younger half of what it and `from` do. Under the locks of both.
+    /// Has group `to` remember the younger half of what it and group `from` do. To be called under
+    /// the locks of both.
     pub(super) fn merge(&self, to: usize, from: usize) {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // An odd tag more from one group here, from the other there.
+        // Of an odd number of tags, even words take one more from `to`, odd words from `from`.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -175,17 +182,17 @@ impl Ghost {
                 let half = bits / TAG_BITS / 2 * TAG_BITS;
                 (first & low_bits(bits - half)) | ((second & low_bits(half)) << (bits - half))
             });
-            // Relaxed, as all of the ghost: a tag that is missed or stale is a hint less.
+            // Relaxed: as in `change`.
             at.store(both[0] | (both[1] << self.probation_bits), Ordering::Relaxed);
         }
     }
 
-    /// Bits for what left probation, and for what left the main queue.
+    /// A word's bits for keys that left probation (part 0), or that left the main queue.
     fn part_bits(&self, part: usize) -> u32 {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Gives back the memory of groups from `from` on, of which there never were more than `to`.
+    /// Gives back the memory of groups from `from` on. There never were more than `to` groups.
     pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
             words.give_back_rest(from * WORDS * 8, to * WORDS * 8);
@@ -193,12 +200,13 @@ impl Ghost {
     }
 }
 
-/// So many ones.
+/// A number whose lowest `bits` bits are ones.
 fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key: by the same bits as its home line, that is, none of those of `tag`.
+/// The word of a key. It follows from the bits of the hash that choose the home line, none of which
+/// is in `tag`.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -207,7 +215,7 @@ fn tag(hash: u64) -> u64 {
     ((hash >> TAG_AT) & TAG_MASK).max(1)
 }
 
-/// The lowest bit of where `tag` stands in `word`.
+/// The lowest bit of the tag in `word` that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
     // Where the tag stands is a zero now; the lowest zero is found exactly.
     let differs = word ^ (tag * LOWEST);
@@ -215,7 +223,7 @@ fn find(word: u64, tag: u64) -> Option<u32> {
     (zeros != 0).then(|| zeros.trailing_zeros() + 1 - TAG_BITS)
 }
 
-/// Was `tag` in `word`, and the word without it.
+/// Whether `tag` was in `word`, and the word without it.
 fn without(word: u64, tag: u64) -> (bool, u64) {
     let Some(at) = find(word, tag) else { return (false, word) };
     let younger = (1 << at) - 1;

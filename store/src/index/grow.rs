@@ -1,9 +1,10 @@
-//! Growth and contraction of the index, one line a step, so that nothing ever stops the world.
+//! Growth and contraction of the index, by one line in each step, so that no step takes long.
 //!
-//! Where: a column that links an item while the lines are full steps once; one that unlinks an
-//! item while they are empty steps back.
-//! Invariant: one step at a time; while a group's slots move its version is odd, and readers who
-//! missed in between look again. A slot is in one place whenever the version is even.
+//! Where: a column that links an item while the index wants to grow takes one step; a column that
+//! unlinks an item while the index wants to shrink takes one step back.
+//! Invariant: one column steps at a time. While a group's slots move the group's version is odd,
+//! and a reader who missed meanwhile looks again. Whenever the version is even, each slot stands in
+//! one place.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
 use super::layout::Layout;
@@ -17,42 +18,45 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// Overflow lines a step may need beyond those it frees: all of 16 lines' slots at home in one.
+/// Most overflow lines that a step may need beyond those that it frees: the slots of 16 lines may
+/// all be at home in one line.
 const STEP_LINES_MAX: usize = 18;
-/// A new group's word, and its part of the ghost.
+/// Bytes of a new group's word and of its part of the ghost.
 const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines of a step back are brought near this many steps before it.
+/// The lines that a step back touches are brought near this many steps before it.
 const AHEAD_STEPS: u64 = 8;
-/// From this many bytes of lines on, huge pages are asked for under all lines to come. With fewer,
-/// a huge page that is used in part would be much of all memory in use: so each is asked for when
-/// all of its lines are in use, and the system puts it together in its own time.
+/// When the index has this many bytes of lines, huge pages are asked for under all lines to come.
+/// While it has fewer, a huge page used in part would be much of all memory in use: so each huge
+/// page is asked for only once all lines on it are in use, and the system makes it of small pages
+/// in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// One line more, or less.
+    /// The index has one line more or, after a step back, one less.
     Done,
-    /// Nothing to do, or another column is at it.
+    /// Nothing is to be done, or another column is doing it.
     NotNow,
-    /// It must be granted memory first.
+    /// The index must be granted memory first.
     NeedsMemory,
 }
 
-/// Held by who moves many slots.
+/// What a column needs to move many slots; the column holds the lock around it while it does.
 #[derive(Debug)]
 pub(super) struct Moving {
     /// The slots of each half that are yet to find a place.
     rest: [Vec<u64>; 2],
-    /// The overflow lines they came from.
+    /// The overflow lines from which the slots in `rest` came.
     chain: Vec<u64>,
-    /// The widest it has been since memory was given back.
+    /// The widest that the index has been since memory was last given back.
     pub(super) widest: Width,
-    /// An epoch, and a width: once all columns have passed the epoch, nobody reads beyond the
+    /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the
     /// width.
     left: Option<(u64, Width)>,
-    /// Bytes of lines under which huge pages were asked for; `None`: none are wanted.
+    /// Bytes of lines, from the first on, under which huge pages were asked for. `None`: huge pages
+    /// are not wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
@@ -67,7 +71,7 @@ impl Moving {
         }
     }
 
-    /// Asks for huge pages under the lines of this width.
+    /// Asks for huge pages under the lines of `width`.
     pub(super) fn ask_for_huge(&mut self, lines: &Words, width: Width) {
         let Some(asked_bytes) = self.huge_bytes else { return };
         let bytes = huge_bytes(index(width.total_lines()) * 64);
@@ -77,8 +81,8 @@ impl Moving {
         }
     }
 
-    /// Lays the slots of `groups`, which stand in these planes, out anew: in `lines` lines of the
-    /// first of them, or, in `HALVES`, of each.
+    /// Lays out anew the slots of `groups`, whose lines stand in `planes`: in the first
+    /// `lines_each` lines of the first group, or, with `HALVES`, of both groups.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -126,7 +130,8 @@ impl Moving {
     }
 }
 
-/// Under how many bytes of lines there are to be huge pages when `line_bytes` are in use.
+/// The number of bytes of lines under which there are to be huge pages while `line_bytes` are in
+/// use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -135,12 +140,13 @@ fn huge_bytes(line_bytes: usize) -> usize {
     }
 }
 
-/// Puts slots in overflow lines, of those in `chain` first; returns the first line's number.
+/// Puts slots in overflow lines: in those of `chain`, then in new ones. Returns the number of the
+/// chain's first line.
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
-        // Even beyond what is granted, if others took what was left meanwhile: the slots must not
-        // be lost.
+        // A line is taken even beyond the memory granted, in case others took what was left of it
+        // meanwhile: the slots must not be lost.
         let taken = chain.pop().or_else(|| index.take_overflow(true));
         debug_assert!(taken.is_some(), "a few lines are kept for this");
         let Some(at) = taken else { break };
@@ -155,22 +161,23 @@ fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
 }
 
 impl Index {
-    /// Has it more items than its lines should hold?
+    /// Has the index more items than its lines should hold?
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        // Relaxed, of what `count` and `publish` store: a sum, and a bound that follows the width.
+        // Relaxed: a sum, which `count` stores, and a bound, which `publish` stores; either may be
+        // a little old.
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// Has it so few items that fewer lines would hold many more?
+    /// Has the index so few items that a line less would do?
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
-        // Relaxed: as above.
+        // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of` gives the hash of the key of a linked item, read under the group's
-    /// lock.
+    /// Adds a line. `hash_of` gives the hash of the key of the item that a slot names; it is called
+    /// under the lock of the slot's group.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -190,7 +197,7 @@ impl Index {
             group.end_moving();
         } else {
             let bit = width.groups_log;
-            // Somebody who has slept since the index was wider may hold it for a moment.
+            // A column that has slept since the index was wider may hold this lock for a moment.
             let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
                 group.end_moving();
                 return Step::NotNow;
@@ -207,13 +214,13 @@ impl Index {
         Step::Done
     }
 
-    /// Is there address space for a step on from `width`?
+    /// Is there address space for one line more than `width` has?
     pub(super) fn may_be_wider(&self, width: Width) -> bool {
         index(width.total_lines() + 1) * 8 <= self.lines.len()
             && index(width.total_groups()) < self.groups.len()
     }
 
-    /// A group, with 16 lines to be, becomes two of 8.
+    /// Instead of growing to 16 lines, a group becomes two groups of 8.
     fn split(
         &self,
         [group, upper]: [&mut Group<'_>; 2],
@@ -231,12 +238,13 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Brings near what the steps back after the next few will touch: what a fold reads first, and
-    /// then, of one that comes sooner, the lines that its slots go to.
+    /// Brings near what two of the next steps back will touch: for the step after `AHEAD_STEPS`
+    /// others, what `fold` reads first; for the one after half as many, the lines to which `fold`
+    /// moves slots.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // Within this round over the groups; the first of the next are not brought near.
+            // Within this round over the groups: the groups of the next round are not brought near.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -247,7 +255,7 @@ impl Index {
             (first..planes.lines).for_each(|line| self.lines.prefetch(planes.line(line)));
         }
         if let Some((planes, false)) = ahead(AHEAD_STEPS / 2) {
-            // Relaxed, here and below: what to bring near, right or not.
+            // Relaxed, here and below: an old value only brings the wrong lines near.
             let word = self.groups.word(planes.group()).load(Ordering::Relaxed);
             let last = planes.lines - 1;
             if must_lay_out(word, last) {
@@ -264,7 +272,7 @@ impl Index {
         }
     }
 
-    /// Takes the last line away: what the last step did is undone.
+    /// Takes the last line away, which undoes the last step.
     #[inline(never)]
     pub(crate) fn step_back(&self) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
@@ -297,21 +305,22 @@ impl Index {
         Step::Done
     }
 
-    /// Can it do without `lump` bytes of what it was granted?
+    /// Can the index do without `lump` bytes of the memory granted to it?
     pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
-    /// Bytes that it uses once memory beyond `width` is given back. That is done in whole huge
-    /// pages, because the system would fill the rest of one again.
+    /// Bytes that the index uses once memory beyond `width` is given back. Memory is given back in
+    /// whole huge pages, because the system would fill up a huge page of which only a part was.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
         self.bytes().saturating_sub(now) + lines.next_multiple_of(2 * lump)
     }
 
-    /// Gives memory beyond its width back to the system. True: it can do without `lump` bytes of
-    /// what it was granted, and is granted those bytes less if the caller could `take` them.
+    /// Gives memory beyond the index's width back to the system. True: the index can do without
+    /// `lump` bytes of the memory granted to it; if the caller could `take` these bytes, they are
+    /// granted no more.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -328,7 +337,8 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // Nobody has been sent beyond `left` since the epoch began: a step forward forgets it.
+            // No reader has been sent beyond `left` since the epoch began: `step` clears
+            // `moving.left`.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -338,14 +348,14 @@ impl Index {
             (moving.widest, moving.left) = (left, None);
         }
         let spares = self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes();
-        // Still alone: others may not think so of the same bytes.
+        // Still under the lock of `moving`: no other column spares the same bytes.
         if spares && take() {
             self.granted.fetch_sub(lump, Ordering::Relaxed); // as `granted_bytes`
         }
         spares
     }
 
-    /// Locks a group, if it is free, and says that its slots move.
+    /// Locks a group, if nobody holds its lock, and makes its version odd: its slots move.
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
@@ -356,12 +366,12 @@ impl Index {
     }
 }
 
-/// Is something at home in the last line of a group elsewhere?
+/// Does a slot that is at home in the last line of a group stand elsewhere, or may it?
 fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }
 
-/// A group under the lock while its slots move.
+/// A locked group while its slots move.
 pub(super) struct Group<'i> {
     pub(super) index: &'i Index,
     pub(super) at: usize,
@@ -369,8 +379,9 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
-    /// Has the slots of its last line go to the others, which is all there is to a line less unless
-    /// something at home there is elsewhere. False: not all found a place; each is in one still.
+    /// Moves the slots of the group's last line to its other lines. That is all that a step back
+    /// has to do, unless a slot at home in the last line stands elsewhere. False: there is such a
+    /// slot, or not all slots found a place; each slot still stands in one place.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
         if must_lay_out(self.word, last) {
@@ -395,11 +406,11 @@ impl Group<'_> {
         true
     }
 
-    /// Also unlocks.
+    /// Makes the version even, and unlocks the group.
     fn end_moving(self) {
         let word = bump_version(self.word);
         debug_assert_eq!(word & ODD, 0);
-        // Release: as where a `Locked` is dropped.
+        // Release pairs with the Acquire of `lock_group` and `find_validated`.
         self.index.groups.word(self.at).store(word, Ordering::Release);
     }
 }

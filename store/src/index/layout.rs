@@ -1,32 +1,37 @@
-//! A group laid out anew: which slot goes to which line, so that as many as can be are at home.
+//! A group laid out anew: which slot goes to which line, so that as many slots as possible are at
+//! home.
 //!
-//! Where: in a step of growth or contraction, and now and then after removals; on a copy, of which
-//! what has changed is written back.
-//! Invariant: each slot read is in one line or left over in the end; what is at home already stays.
+//! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
+//! on a copy of the group, and the slots that have changed are written back.
+//! Invariant: in the end each slot that was read stands in one line or is left over; a slot that
+//! was at home stays where it is.
 //! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
 //!
-//! The lines of a group before and after a step are the same planes, so the layout speaks of
-//! planes. Where a group becomes two of 8 lines, the even ones are the lower half's and the odd
-//! ones the upper half's.
+//! A line of a group stands in a plane (see `width`). A group has the same planes before and after
+//! a step, so the layout speaks of planes. Where a group becomes two groups of 8 lines, the even
+//! planes are the lines of the lower half and the odd planes those of the upper half.
 
 use super::slot::Slot;
 use super::width::Homes;
 use memory::sync::{AtomicU64, Ordering};
 
-/// Planes of a group at most.
+/// Most planes of a group.
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in the making: of one group, plane by plane, or of two `HALVES`.
+/// A layout in the making: of one group or, with `HALVES`, of the two that it becomes.
 pub(super) struct Layout<const HALVES: bool> {
-    /// Of a group, or of each half.
+    /// Where tags are at home in the group, or in each half.
     homes: Homes,
+    /// Lines of the group, or of each half.
     lines_each: u64,
+    /// The copy: the slots of each plane.
     lines: [[u64; SLOTS]; PLANES],
-    /// A bit for each empty slot, and for each that is not what was read.
+    /// For each plane a bit for each empty slot.
     free: [u8; PLANES],
+    /// For each plane a bit for each slot that differs from what was read.
     changed: [u8; PLANES],
-    /// A bit for each plane that something at home there is not in.
+    /// A bit for each plane in which a slot is at home that stands elsewhere.
     spilled: u64,
 }
 
@@ -52,7 +57,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Takes what stands in a plane: what is not at home there goes to its half of `rest`.
+    /// Reads the slots of a plane. Those that are not at home there go to `rest`, each to that of
+    /// its half.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -65,12 +71,12 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: who stored the slot held this group's lock before, but for what hits count,
-            // of which something may be lost.
+            // Relaxed: who stored the slot held this group's lock before. A hit counts its use
+            // without the lock, and that use may be lost.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {
-                // An empty one may seem at home.
+                // An empty slot's tag, 0, may have its home here too.
                 kept[at] = slot;
                 free |= u8::from(slot == 0) << at;
             } else if slot == 0 {
@@ -85,8 +91,9 @@ impl<const HALVES: bool> Layout<HALVES> {
         self.changed[plane] = changed;
     }
 
-    /// Finds places for what was read: home, or its other line, or home where another one goes to
-    /// its own other line. What stays in `rest` has none.
+    /// Finds places for the slots in `rest`: at home, or in their other line, or at home where
+    /// another slot makes way and goes to its own other line. A slot that stays in `rest` found
+    /// none.
     pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
         rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
         rest.retain(|slot| !self.put_away(half, *slot));
@@ -126,7 +133,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         false
     }
 
-    /// Writes what has changed in a plane. While the versions of its groups are odd.
+    /// Writes the slots of a plane that have changed. To be called while the versions of the
+    /// plane's groups are odd.
     pub(super) fn write(&self, plane: usize, line: &[AtomicU64; SLOTS]) {
         let mut changed = self.changed[plane];
         while changed != 0 {
@@ -137,7 +145,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         }
     }
 
-    /// A bit for each line of a half from which something is away.
+    /// A bit for each line of a half in which a slot is at home that stands elsewhere.
     pub(super) fn spilled(&self, half: u64) -> u64 {
         let away = |line: u64| (self.spilled >> plane::<HALVES>(half, line)) & 1;
         (0..self.lines_each).fold(0, |bits, line| bits | (away(line) << line))

@@ -1,8 +1,8 @@
-//! A locked group, seen from one hash: everything that changes slots, but growth.
+//! A locked group, seen from one hash: everything that changes slots, except growth and passes.
 //!
-//! Where: every verb that changes anything, and every eviction, takes one for a moment.
-//! Invariant: a slot's key is in no other slot; what moves, moves between two even versions; of an
-//! overflow chain only the first line has empty slots.
+//! Where: every verb that changes what a key has, and every eviction, locks a group for a moment.
+//! Invariant: a key has one slot; a slot moves only between two even versions; of an overflow chain
+//! only the first line has empty slots.
 //! Source: the KV-Cache paper, section 4.2.2 (bucket locks).
 
 use super::grow::Group;
@@ -14,8 +14,8 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// A removal whose hash has none of these bits, one in 64, lays its group out anew if a slot is not
-/// at home. About as many slots are at home then as if the group had just grown.
+/// One removal in 64, whose hash has none of these bits, lays its group out anew if a slot is not
+/// at home. That keeps about as many slots at home as if the group had just grown.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// No memory for another overflow line.
@@ -56,7 +56,7 @@ impl<'i> Locked<'i> {
         found.map(|Found { at, .. }| At(at))
     }
 
-    /// As `find`, where the home line does not have it.
+    /// As `find`, where no slot of the home line is it.
     #[inline(never)]
     fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
         let tag = tag(self.hash);
@@ -64,9 +64,9 @@ impl<'i> Locked<'i> {
             .or_else(|| self.index.find_overflow(self.word, tag, &mut is_it, || true))
     }
 
-    /// The slot that was found before the group was locked, if it names the same item still. An
-    /// item is named by one slot, which is in its key's group: no other group's slot, and no slot
-    /// on its way, can be it.
+    /// The slot that was found before the group was locked, if it still names the same item. Only
+    /// one slot names an item, and that slot stands in the group of the item's key: so the slot is
+    /// one of this group, and nothing moves it.
     #[inline(always)]
     pub(crate) fn still(&self, found: &Found<'i>) -> Option<At<'i>> {
         let at = At(found.at);
@@ -79,18 +79,18 @@ impl<'i> Locked<'i> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place, keeping what lock-free hits do to it meanwhile: `change` sees the
-    /// latest.
+    /// Changes a slot in place and keeps the uses that hits count meanwhile without the lock:
+    /// `change` is called again if the slot has changed.
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
-        // Release pairs with the Acquire of `probe`: who sees the slot sees the item. Acquire, as
-        // in `At::slot`.
+        // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
+        // Acquire, as in `At::slot`.
         let updated = at.0.fetch_update(Ordering::Release, Ordering::Acquire, change);
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
-    /// Has `write` store other bytes in a slot's item, by atomics, while readers look; then the
-    /// slot is what `change` makes of it.
+    /// Has `write` store other bytes in a slot's item, by atomics, for readers may read them
+    /// meanwhile; then sets the slot to what `change` makes of it.
     #[inline(always)]
     pub(crate) fn rewrite(
         &self,
@@ -98,13 +98,13 @@ impl<'i> Locked<'i> {
         change: impl FnOnce(Slot) -> Slot,
         write: impl FnOnce(),
     ) {
-        // Relaxed: ordered by the fence, and read by the load in `Found::is_unchanged`. What hits
-        // have counted is kept; from here on none counts.
+        // Relaxed: ordered by the fence, and read by the load in `Found::is_unchanged`. Uses that
+        // hits have counted so far are kept; while the slot is busy hits count none.
         let bit = if plant::is(Fault::BusyNotSet) { 0 } else { slot::BUSY };
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
         write();
-        // Release pairs with the Acquire of `probe`: who sees the version sees its bytes.
+        // Release pairs with the Acquire of `probe`: a reader that sees the version sees its bytes.
         at.0.store(change(busy).0, Ordering::Release);
     }
 
@@ -113,7 +113,7 @@ impl<'i> Locked<'i> {
         at.0.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
     }
 
-    /// Adds a slot whose key is in no other.
+    /// Adds a slot for a key that has none.
     pub(crate) fn insert(&mut self, slot: Slot) -> Result<(), Full> {
         if put_in(self.line(self.home), slot) {
             return Ok(());
@@ -130,10 +130,12 @@ impl<'i> Locked<'i> {
         Ok(())
     }
 
-    /// Puts a slot in the place of another one at home there, whose own other line has room.
+    /// Puts a slot in its home line, in the place of another slot at home there, which goes to its
+    /// own other line. False: none of those has room.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
-            // Relaxed, here and below: who stored the slot held this lock before.
+            // Relaxed, here and below: who stored the slot held this lock before; a use that a hit
+            // has counted since may be lost.
             let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
@@ -141,8 +143,7 @@ impl<'i> Locked<'i> {
             let other = self.line(self.address.other(there.tag()));
             if let Some(empty) = other.iter().find(|word| word.load(Ordering::Relaxed) == 0) {
                 self.moving(|_| {
-                    // What a hit has counted since is lost. Release pairs with the Acquire of
-                    // `probe`.
+                    // Release pairs with the Acquire of `probe`.
                     empty.store(there.0, Ordering::Release);
                     word.store(slot.0, Ordering::Release);
                 });
@@ -166,8 +167,8 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot; what is in an overflow line and could stand there comes: half a byte an item
-    /// less, where items come and go, than if one removal in four saw to it.
+    /// Empties a slot, and moves a slot of an overflow line there that may stand there. Where items
+    /// come and go, this takes half a byte an item less than if only one removal in four did so.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -182,8 +183,8 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// Fills an empty slot from the overflow lines, and what becomes empty there from the first of
-    /// them.
+    /// Fills an empty slot from the overflow lines. The slot that becomes empty there is filled
+    /// from the first overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match self.line_of(empty) {
@@ -196,8 +197,7 @@ impl<'i> Locked<'i> {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
         self.moving(|locked| {
-            // Relaxed, here and below: who stored the slot held this lock before; what a hit has
-            // counted since is lost.
+            // Relaxed, here and below: as in `displace`.
             let moved = hole.load(Ordering::Relaxed);
             if moved != 0 {
                 empty.0.store(moved, Ordering::Release); // pairs with the Acquire of `probe`
@@ -227,7 +227,7 @@ impl<'i> Locked<'i> {
         lines.into_iter().find(is_in)
     }
 
-    /// A slot in an overflow line that may stand in `line`, better one that is at home there.
+    /// A slot in an overflow line that may stand in `line`: one that is at home there, if any.
     fn overflown_to(&self, line: u64) -> Option<&'i AtomicU64> {
         let overflow = &self.index.overflow;
         let mut second = None;
@@ -250,7 +250,7 @@ impl<'i> Locked<'i> {
         second
     }
 
-    /// Lays the group out anew, unless somebody else is at such work.
+    /// Lays the group out anew, unless another column holds the lock of `moving`.
     #[inline(never)]
     fn tidy(&mut self) {
         if !self.index.has_room() {
@@ -265,12 +265,12 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// The ghost takes note that the key left queue `from`.
+    /// Has the ghost remember that the key left queue `from`.
     pub(crate) fn remember(&self, from: Queue) {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// The queue that the key left, if the ghost knew; it does not any more.
+    /// The queue that the key left, if the ghost remembers it; then the ghost forgets it.
     pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
@@ -282,8 +282,8 @@ impl<'i> Locked<'i> {
         }
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
-        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`.
-        // Who has met a slot that `moves` moved sees this version there, or a later one.
+        // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`. A
+        // reader that has met a slot that `moves` moved sees this version there, or a later one.
         group.store(self.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         moves(self);
@@ -301,7 +301,7 @@ impl<'i> Locked<'i> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of `lock_group` and of `find_validated`: who takes the
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: whoever takes the
         // lock next, or meets an even version, sees the slots as they were left.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }

@@ -1,8 +1,8 @@
-//! Overflow lines: where slots stand that find both their lines full.
+//! Overflow lines: they take the slots that find both their lines full.
 //!
-//! Where: a group's word names the first of its chain.
-//! Invariant: a line is in one chain or on the free list; of a chain only the first line has empty
-//! slots, so that it is never longer than it must be.
+//! Where: a group's word names the first line of the group's chain.
+//! Invariant: a line is in one chain or on the free list. Of a chain only the first line has empty
+//! slots, so that the chain is no longer than it must be.
 //!
 //! ```text
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
@@ -16,8 +16,8 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// This part of all lines, but no more than the second number, is kept for slots that must not be
-/// lost.
+/// One overflow line of this many, but at most `SPARE_LINES_MAX`, is kept for slots that must not
+/// be lost.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// A line's number, in a link or a group's word.
@@ -55,8 +55,8 @@ impl Overflow {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
-    /// How many lines may be cut. The last few are for slots that `must` not be lost: where a group
-    /// is laid out anew it may need a line more than it had.
+    /// How many lines may be cut. The last few are only for a caller that `must` get a line, so
+    /// that no slot is lost: a group that is laid out anew may need a line more than it had.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
@@ -72,7 +72,7 @@ impl Overflow {
         self.lines.lock(self.bytes())
     }
 
-    /// Line `at`, as one to look for a tag in: its link is none's.
+    /// Line `at`, to be probed for a tag. The last word, the link, has the tag of no key.
     pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
         self.lines.line(index(at))
     }
@@ -87,12 +87,13 @@ impl Overflow {
         &self.line(at)[..SLOTS]
     }
 
-    /// The line behind line `at`; 0: none.
+    /// The line behind line `at` in its chain; 0: none.
     pub(super) fn next(&self, at: u64) -> u64 {
         self.link(at).load(Ordering::Acquire) // pairs with `set_next`
     }
 
-    /// Line `next` comes behind line `at`. Under the lock of the group they are taken for.
+    /// Has line `next` come behind line `at`. To be called under the lock of the group that takes
+    /// the lines.
     pub(super) fn set_next(&self, at: u64, next: u64) {
         self.link(at).store(next, Ordering::Release); // pairs with `next`
     }
@@ -108,8 +109,8 @@ impl Overflow {
             let next = || self.link(at).load(Ordering::Relaxed); // the exchange orders it
             (at != 0).then(|| changed(head) | next())
         };
-        // Acquire pairs with the Release in `give`; the count in the head guards against a line
-        // that was taken and given back in between.
+        // Acquire pairs with the Release in `give`. The count in the head makes the exchange fail
+        // if the line was taken and given back since the head was read.
         let popped = self.free.fetch_update(Ordering::Acquire, Ordering::Acquire, pop);
         if let Ok(head) = popped {
             let at = head & NUMBER;

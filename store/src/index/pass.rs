@@ -1,10 +1,11 @@
 //! One pass through the index that empties the slots of all items of some segments, at a few
-//! nanoseconds a line: cheaper than to look each item up where many go together.
+//! nanoseconds a line: where many items go together, that is cheaper than to look each one up.
 //!
-//! Where: the harvest, when what has died is a good part of what the index holds.
-//! Invariant: a group is looked at as a whole under its lock, and in a pass none comes after one
-//! that it might merge into: the index may grow meanwhile, which sends slots to groups yet to come,
-//! but does not contract. So in the end no slot names what was dead from the pass's beginning.
+//! Where: the harvest, when much of what the index names has died.
+//! Invariant: a group is passed as a whole under its lock, and the pass misses no slot. The index
+//! may grow meanwhile, which sends slots to groups that the pass has yet to reach. It does not
+//! contract, which would send slots to groups that the pass has left. So in the end no slot names
+//! an item that was dead when the pass began.
 //! Source: the clock hand of a sweeping garbage collector, over the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
@@ -15,15 +16,16 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// Groups whose lines are brought near ahead of the one at hand, and whose overflow line is.
+/// The lines of the group this many groups ahead are brought near; and the first overflow line of
+/// the group that the next constant says.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
-/// Which segments are dead: a byte for each, 1 or 0, of as many as a power of two.
+/// Which segments are dead: a byte for each segment, 1 or 0, and 0s up to a power of two.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
-    /// One less than there are.
+    /// The number of bytes less one.
     mask: u64,
     segment_log: u32,
 }
@@ -41,12 +43,13 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot of a line that names something in a dead segment, or, where segment 0 is
-    /// dead, is empty.
+    /// A bit for each slot of a line that names an item in a dead segment. If segment 0 is dead,
+    /// empty slots have a bit too.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
-            // Relaxed: changed only under this group's lock, but for what hits count.
+            // Relaxed: slots change only under this group's lock, except for the uses that hits
+            // count.
             let segment = (word.load(Ordering::Relaxed) >> self.segment_log) & self.mask;
             // SAFETY: there is a byte for each number up to `mask`.
             let mark = unsafe { *self.marks.get_unchecked(index(segment)) };
@@ -58,7 +61,7 @@ impl Marks {
 /// How far a pass has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// The group to go on with; `None`: it is through.
+    /// The group to go on with; `None`: the pass is through.
     pub(crate) next: Option<u64>,
     /// Lines looked at.
     pub(crate) lines: u64,
@@ -67,32 +70,32 @@ pub(crate) struct Passed {
 impl Index {
     /// Begins a pass: from here to `end_pass` the index does not contract. False: not now.
     pub(crate) fn begin_pass(&self) -> bool {
-        // Who steps back looks at it with the same lock in hands: no step is under way now.
+        // `step_back` reads the flag under the same lock, so no step is under way now.
         let Ok(_moving) = self.moving.try_lock() else { return false };
         self.passing.store(true, Ordering::Relaxed);
         true
     }
 
-    /// The pass is through, or given up.
+    /// Ends the pass, which is through or given up.
     pub(crate) fn end_pass(&self) {
-        // Relaxed: the slots emptied are published by their groups' locks, and to contract is
-        // allowed at any time from here on.
+        // Relaxed: the groups' locks publish the slots emptied, and from here on the index may
+        // contract at any time.
         self.passing.store(false, Ordering::Relaxed);
     }
 
-    /// Is a pass under way? A hint, but for who steps back.
+    /// Is a pass under way? A hint, except to `step_back`.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
     }
 
-    /// Lines that a pass looks at, but for overflow lines.
+    /// Lines that a pass looks at, without overflow lines.
     pub(crate) fn home_lines(&self) -> u64 {
         self.width().total_lines()
     }
 
-    /// Goes on with a pass from `group` for about `lines_max` lines: empties the slots that name an
-    /// item in a dead segment if `is_dead`, asked under the group's lock, confirms it.
+    /// Goes on with a pass from `group` for about `lines_max` lines: empties each slot that names
+    /// an item in a dead segment if `is_dead`, called under the group's lock, says so too.
     pub(crate) fn pass(
         &self,
         mut group: u64,
@@ -102,12 +105,12 @@ impl Index {
     ) -> Passed {
         let mut lines = 0;
         while lines < lines_max {
-            // Read after the last group was left: had one split before the pass came to it, what it
-            // gave away is counted in here.
+            // Read after the last group was left: if a group split before the pass came to it, the
+            // number read here counts the group to which its slots went.
             if group >= self.width().total_groups() {
                 return Passed { next: None, lines };
             }
-            // A hash with the group's number in its lowest bits is one of it.
+            // The group's number is a hash that belongs to the group.
             let mut locked = self.lock(group);
             self.prefetch_to_pass(locked.address);
             locked.pass(marks, &mut is_dead);
@@ -118,8 +121,8 @@ impl Index {
         Passed { next: Some(group), lines }
     }
 
-    /// Brings near what the pass looks at when it is through with a few groups more, which are
-    /// likely to be as wide as this one.
+    /// Brings near the lines that the pass looks at a few groups later. Those groups are likely to
+    /// be as wide as this one.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
@@ -133,7 +136,7 @@ impl Index {
     }
 }
 
-/// Empties slots of a line, under its group's lock. True: some.
+/// Empties the slots of a line whose items are dead, under the group's lock. True if there was one.
 #[inline(always)]
 fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
     let mut named = marks.named(line);
@@ -162,8 +165,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The same in the overflow lines. What is alive there goes to a line that has been `emptied`
-    /// (a bit each) of something, where it may stand in that one.
+    /// Passes the overflow lines. A slot there whose item is alive goes to a line that has lost a
+    /// slot (`emptied` has a bit for each such line), if it may stand in that line.
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -185,13 +188,14 @@ impl Locked<'_> {
         }
     }
 
-    /// Slots of the overflow lines go to those lines that have been `emptied`. While slots move.
+    /// Moves slots of the overflow lines to those of the `emptied` lines in which they may stand.
+    /// To be called while slots move.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
         while at != 0 {
             for word in overflow.slots(at) {
-                // Relaxed: changed only under this lock; what a hit has counted since is lost.
+                // Relaxed: as in `Locked::displace`.
                 let slot = Slot(word.load(Ordering::Relaxed));
                 if slot.0 == 0 {
                     continue;
@@ -207,8 +211,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Has of the overflow lines only the first empty slots again: they are filled from it, and
-    /// when nothing is left there, from the next. While slots move.
+    /// Fills the empty slots of all overflow lines but the first, from the first, and when that is
+    /// empty, from the next. To be called while slots move.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;
@@ -240,7 +244,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Gives the first overflow line back, which is empty; returns the next.
+    /// Gives back the first overflow line, which is empty; returns the next one.
     fn drop_first(&mut self, first: u64) -> u64 {
         let next = self.index.overflow.next(first);
         self.word = (self.word & !OVERFLOW_AT) | next;

@@ -1,8 +1,8 @@
 //! A look at one line: which of its slots have a tag.
 //!
 //! Where: every lookup, first of all.
-//! Invariant: a slot that stands in the line throughout the look and has the tag is met, and what
-//! is given to the caller was loaded as the atomic it is.
+//! Invariant: a slot that has the tag and stands in the line from the beginning of the look to its
+//! end is met. A slot given to the caller was loaded by an atomic load.
 //! Source: Swiss tables' probing of a group at once, here of eight slots.
 
 #![allow(unsafe_code, reason = "eight atomics are read at once")]
@@ -35,11 +35,11 @@ pub(super) fn probe<'i>(
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
     let at = first(line, tagged(line, tag))?;
     let slot = Slot(at.load(Ordering::Acquire)); // as in `probe`
-    // Meanwhile it may have been emptied.
+    // The slot may have been emptied since its tag was looked at.
     (slot != Slot(0)).then_some(Found { slot, at })
 }
 
-/// The first slot of those that `tagged` has a bit for, every other one of its bits.
+/// The first slot that has its bit in `tagged`, as the function of this name returns it.
 #[inline(always)]
 fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
     (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
@@ -92,7 +92,7 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
-        // Relaxed: who takes it loads it again.
+        // Relaxed: the caller loads the slot again.
         Slot(word.load(Ordering::Relaxed)).same_tag(Slot::tagged(tag))
     };
     line.iter()

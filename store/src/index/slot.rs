@@ -1,7 +1,7 @@
 //! A slot: what the index knows of an item, in eight bytes.
 //!
 //! Where: eight of them make a line of the index.
-//! Invariant: an empty slot is 0 and no other is, for a tag is never 0.
+//! Invariant: a slot is 0 if and only if it is empty, for a tag is never 0.
 //!
 //! ```text
 //!   63    61   60    59    58     57      56..55    54..40       39..0
@@ -32,11 +32,11 @@ pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
 /// The last version: an item that has it is not rewritten any more.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
-/// Which item is meant. Never 0, for a tag is not.
+/// The bits that say which item the slot names.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
-/// Which bytes are meant, and of which version.
+/// The bits that say which bytes the slot names, and of which version.
 const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
-/// The bits that go with the item, not with its place.
+/// The bits that stay the item's when it moves to another place.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
 /// A slot's value.
@@ -59,7 +59,7 @@ impl Slot {
         (self.0 >> LOC_BITS) & TAG_MASK
     }
 
-    /// Nothing but a tag, for `same_tag`.
+    /// A slot that has only a tag, for `same_tag`.
     #[inline]
     pub(crate) fn tagged(tag: u64) -> Self {
         Self(tag << LOC_BITS)
@@ -76,14 +76,15 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// One use more: `fetched`, and if it counts the counter up to where it saturates.
+    /// The slot after one more use: `fetched` and, if the use `counts`, with the counter raised by
+    /// one unless it is saturated.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
         let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
         Self((self.0 | FETCHED) + more)
     }
 
-    /// Another use changes nothing.
+    /// Is the slot such that another use does not change it?
     #[inline]
     pub(crate) fn is_saturated(self) -> bool {
         const ALL: u64 = (CNT_MAX << CNT_AT) | FETCHED;

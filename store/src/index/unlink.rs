@@ -1,8 +1,8 @@
 //! Emptying the slots of many items that go together, at the least cost for each.
 //!
 //! Where: the walk through a segment whose items have expired.
-//! Invariant: as for any change, the group's lock is held; what is not quickly done is left to
-//! `Locked`.
+//! Invariant: the group's lock is held, as for any change of a slot; a slot that is not quickly
+//! found is left to `Locked`.
 //! Source: the lookup in `Locked::find`, by location.
 
 use super::slot::{Slot, tag};
@@ -12,18 +12,18 @@ use memory::sync::{AtomicU64, Ordering};
 
 /// What came of a slot.
 pub(crate) enum Unlinked {
-    /// It was this, and is empty.
+    /// The slot was this one, and is empty now.
     Gone(Slot),
-    /// It is still wanted.
+    /// The item is not dead.
     Kept,
-    /// It is in neither of its lines, or the group is in other hands.
+    /// The slot is in neither of its lines, or another column holds the group's lock.
     Elsewhere,
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc` if that is in its home line or its other one, and
-    /// `is_dead` says so under the group's lock. What has overflown stays where it is: to look for
-    /// it would touch lines that nobody has brought near, for each of many.
+    /// Empties the slot of the item at `loc` if it stands in its home line or its other one, and if
+    /// `is_dead`, called under the group's lock, says so. Does not look in overflow lines: nobody
+    /// has brought those near, and a walk has many items to look for.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -65,8 +65,8 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// When that is near: brings near what is looked at next, if the item at `loc` is not at home,
-    /// as four of five are.
+    /// Brings near the line that `unlink_near` looks at second, if the item at `loc` is not at
+    /// home. (Four items of five are at home.) To be called when the home line is near.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

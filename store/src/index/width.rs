@@ -1,15 +1,16 @@
-//! How wide the index is, and where in it a hash lives.
+//! How wide the index is, and which lines of it a hash has.
 //!
-//! Where: every lookup and every write asks it first.
-//! Invariant: a hash's address follows from the width alone, and both its lines from the address
-//! and the tag: nothing has to be read to move a slot, but the key where a group splits.
+//! Where: the first step of every lookup and of every change.
+//! Invariant: the address of a hash follows from the hash and the width, and its two lines follow
+//! from the address and the tag. So a slot can be moved without a look at its item's key, except
+//! where a group splits.
 //! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
 //! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
 
 use super::index;
 use super::slot::TAG_BITS;
 
-/// Fewest and most lines of a group; one more and it is split.
+/// The fewest and the most lines of a group. A group that would get one more is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;
 pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
@@ -17,12 +18,12 @@ const MOST: usize = 15;
 
 /// All tags are cut into this many parts, and a part has its home in one line.
 const PARTS: usize = 256;
-/// Which line a part of all tags is at home in, of 8 lines, of 9, ... of 15. With a line more,
-/// only what is at home in that one moves.
+/// The line in which each part of all tags is at home: in a group of 8 lines, of 9, ... of 15. When
+/// a group gets a line more, only tags that are then at home in the new line move.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
-/// How far the index has grown: `2^groups_log` groups of `lines` lines; the first `stepped` have
-/// one more, or, where that would be 16, are two groups of 8.
+/// How far the index has grown: it has `2^groups_log` groups of `lines` lines, of which the first
+/// `stepped` have one line more or, where that would be 16, are two groups of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     pub(super) groups_log: u32,
@@ -40,7 +41,7 @@ impl Width {
         u64::from(self.groups_log) | (self.lines << 8) | (self.stepped << 16)
     }
 
-    /// All home lines.
+    /// The number of all home lines.
     pub(super) fn total_lines(self) -> u64 {
         (self.lines << self.groups_log) + self.stepped
     }
@@ -49,7 +50,7 @@ impl Width {
         (1 << self.groups_log) + if self.lines == LINES_MAX { self.stepped } else { 0 }
     }
 
-    /// With a line more: the next group's.
+    /// The width with one line more, which the next group gets.
     pub(super) fn wider(mut self) -> Self {
         self.stepped += 1;
         if self.stepped == 1 << self.groups_log {
@@ -63,7 +64,7 @@ impl Width {
         self
     }
 
-    /// With a line less, the last; `wider` undoes it.
+    /// The width without the line that was added last; `wider` undoes it.
     pub(super) fn narrower(mut self) -> Self {
         if self.stepped == 0 {
             if self.lines == LINES_MIN {
@@ -81,7 +82,8 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // Added, not asked for: whether a group has stepped is as good as chance.
+        // An addition and no branch, which would be mispredicted: whether a group has stepped is as
+        // good as chance.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -91,7 +93,7 @@ impl Width {
     }
 }
 
-/// Where a hash lives: its group, and how that is spread.
+/// The address of a hash: its group, and over how many lines the group is spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) group: u64,
@@ -100,7 +102,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Which of the group's lines a tag is at home in.
+    /// The line of the group in which a tag is at home.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         self.homes().home(tag)
@@ -112,13 +114,14 @@ impl Address {
         self.homes().other(tag)
     }
 
-    /// Where in the group tags are at home.
+    /// The lines of the group in which tags are at home.
     #[inline]
     pub(super) fn homes(self) -> Homes {
         Homes::of(self.lines)
     }
 
-    /// Lines stand in planes, one line of each group a plane, so that new ones append in order.
+    /// The index of a group's line. Lines stand in planes: a plane has one line of each group, so
+    /// that a line that is added stands behind all others.
     #[inline]
     pub(super) fn line(self, home: u64) -> usize {
         index((home << self.groups_log) + self.group)
@@ -129,7 +132,7 @@ impl Address {
     }
 }
 
-/// The lines of a group in which a tag is at home, and may stand otherwise.
+/// For a group of some number of lines: the line in which a tag is at home, and its other line.
 #[derive(Clone, Copy)]
 pub(super) struct Homes {
     row: &'static [u8; PARTS],
@@ -142,13 +145,14 @@ impl Homes {
         Self { row: &HOMES[index(lines % 8)], lines }
     }
 
-    /// The line that a tag is at home in: by its highest bits.
+    /// The line in which a tag is at home: its highest bits say it.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// Where it may stand when its home is full, by its lowest bits: never its home.
+    /// The line in which a tag may stand when its home is full: its lowest bits say it. It is never
+    /// the home line.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -157,7 +161,7 @@ impl Homes {
     }
 }
 
-/// Eight lines share the parts in order; each line more takes parts from the fullest ones.
+/// Eight lines share the parts in order; each further line takes parts from the fullest lines.
 const fn homes() -> [[u8; PARTS]; 8] {
     let mut homes = [[0; PARTS]; 8];
     let mut parts = [0; MOST];
@@ -174,7 +178,8 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // Of the fullest line, the next part around: those taken are spread over its tags.
+            // A part of the fullest line, in steps of seven: so the parts taken are spread over its
+            // tags.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {

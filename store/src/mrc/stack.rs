@@ -1,57 +1,62 @@
-//! The sampled keys in the order of their last use, and the bytes between two uses.
+//! The sampled keys in the order of their last use, and the bytes that lie between two uses of a
+//! key.
 //!
-//! Where: under `mrc`'s lock.
-//! Invariant: a key has one place in time; the tree's sums are those of the places' bytes. Time
-//! starts anew when its places are used up, which costs each use a bounded share.
+//! Where: `mrc` tells it of lookups and stores of sampled keys, under its lock.
+//! Invariant: each use has a place, later uses a later one; a key has only the place of its last
+//! use. The tree holds the sums of the bytes of the keys in the places. When all places are used,
+//! the keys move to the first ones; half as many uses as there may be keys lie between two such
+//! moves, so a use's share of one is bounded.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
-//! It is packed, because it is much of a small store's memory: 16 bytes a place, 2 for where a
-//! key's place is, and a sum for each block.
+//! The stack is packed, because it is much of a small store's memory: a place takes 16 bytes, an
+//! entry of the table that says where a key's place is 2, and a block's sum 8.
 
-/// Places in a block: their bytes are added up one by one.
+/// Places in a block: within it bytes are added up one by one.
 const BLOCK: usize = 16;
-/// In `at`: nothing.
+/// An empty entry of `at`.
 const NOWHERE: u16 = u16::MAX;
-/// The system's pages.
+/// Bytes of the system's pages.
 const PAGE_BYTES: usize = 4 << 10;
-/// To spread hashes, which are all small: the golden ratio's, as Knuth has it.
+/// Spreads the hashes, which are all small: 2^64 over the golden ratio (Knuth, The Art of Computer
+/// Programming, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a use found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
-    /// Not there, or no longer good.
+    /// The key is not in the stack, or its item has expired.
     New,
-    /// There.
+    /// The key is in the stack.
     Reused {
-        /// Bytes of the sampled keys that were used since, itself included.
+        /// Bytes of the sampled keys used since the key's last use, and of the key itself.
         bytes_between: u64,
     },
 }
 
-/// The keys.
+/// The keys in the order of their last use.
 #[derive(Debug)]
 pub(super) struct Stack {
-    /// The hash of the key in each place; 0: none.
+    /// The hash of the key in each place; 0 where no key is.
     hashes: Box<[u64]>,
-    /// Of the key in each place, {exptime: 32, bytes: 32}.
+    /// What is stored of the key in each place: {exptime: 32, bytes: 32}.
     stored: Box<[u64]>,
-    /// Partial sums of the blocks' bytes, from 1 on.
+    /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// Where each key is: a table with linear probing, half full at most, and one.
+    /// The place of each key, in a hash table with linear probing. At most half of its entries, and
+    /// one more, are in use.
     at: Box<[u16]>,
     keys: usize,
-    /// The next place.
+    /// The place of the next use.
     now: usize,
-    /// The most that it has been: places behind it were never touched.
+    /// The greatest value of `now`: memory of places from this one on was never touched.
     now_max: usize,
 }
 
 impl Stack {
-    /// For `keys` keys and one more; fewer than 40,000.
+    /// A stack for `keys` keys and one more. `keys` is below 40,000.
     pub(super) fn new(keys: usize) -> Self {
-        // Room for half as many uses before time starts anew.
+        // Of these, half as many as there may be keys are free after the keys have moved.
         let places = (keys + 1) * 3 / 2;
         debug_assert!(places < usize::from(NOWHERE), "places have 16 bits");
         Self {
@@ -69,13 +74,13 @@ impl Stack {
         self.keys
     }
 
-    /// Bytes of memory it takes: places that no key has come to yet are only reserved.
+    /// Bytes of memory that the stack takes. Places that no key has had yet are only reserved.
     pub(super) fn bytes(&self) -> usize {
         let places = (self.now_max * size_of::<u64>()).next_multiple_of(PAGE_BYTES) * 2;
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)
     }
 
-    /// A use at time `now`, which makes the key the youngest.
+    /// Takes note of a use of the key of `hash` at time `now`: the key is the youngest then.
     pub(super) fn touch(&mut self, hash: u64, now: u32) -> Touched {
         let hash = hash.max(1);
         let Some(at) = self.find(hash) else {
@@ -91,7 +96,7 @@ impl Stack {
         if expired { Touched::New } else { Touched::Reused { bytes_between } }
     }
 
-    /// Stores a key, which makes it the youngest.
+    /// Takes note that an item of the key of `hash` was stored: the key is the youngest then.
     pub(super) fn store(&mut self, hash: u64, bytes: u32, exptime: u32) {
         self.remove(hash);
         self.push(hash.max(1), (u64::from(exptime) << 32) | u64::from(bytes));
@@ -103,7 +108,7 @@ impl Stack {
         }
     }
 
-    /// Gives up the keys whose hash is not below.
+    /// Removes the keys whose hash is not below `threshold`.
     pub(super) fn keep_below(&mut self, threshold: u64) {
         self.restart(threshold);
     }
@@ -112,7 +117,7 @@ impl Stack {
         self.restart(0);
     }
 
-    /// Where in the table the key of a hash is noted.
+    /// The entry of `at` that has the place of the key of `hash`.
     fn find(&self, hash: u64) -> Option<usize> {
         let mut at = self.home(hash);
         while self.at[at] != NOWHERE {
@@ -133,7 +138,7 @@ impl Stack {
         (at + 1) & (self.at.len() - 1)
     }
 
-    /// Puts a key that has no place in the youngest.
+    /// Puts a key that has no place in the next one.
     fn push(&mut self, hash: u64, stored: u64) {
         if self.now == self.hashes.len() {
             self.restart(u64::MAX);
@@ -151,13 +156,13 @@ impl Stack {
         self.add(place, bytes_of(stored));
     }
 
-    /// Takes the key noted at `at` of the table out of its place and out of the table.
+    /// Removes the key that entry `at` of the table names from its place and from the table.
     fn take(&mut self, at: usize) {
         let place = usize::from(self.at[at]);
         self.add(place, bytes_of(self.stored[place]).wrapping_neg());
         (self.hashes[place], self.stored[place]) = (0, 0);
         self.keys -= 1;
-        // What follows moves up, so that no search ends too early.
+        // Entries that follow move up to fill the hole, so that no search ends too early.
         let (mut hole, mut next) = (at, self.behind(at));
         while self.at[next] != NOWHERE {
             let home = self.home(self.hashes[usize::from(self.at[next])]);
@@ -171,7 +176,8 @@ impl Stack {
         self.at[hole] = NOWHERE;
     }
 
-    /// Moves the keys whose hashes are below to the first places, in their order.
+    /// Moves the keys whose hashes are below `below` to the first places, in their order, and
+    /// removes the others.
     fn restart(&mut self, below: u64) {
         self.sums.fill(0);
         self.at.fill(NOWHERE);
@@ -186,7 +192,7 @@ impl Stack {
         }
     }
 
-    /// Adds to the bytes of a place's block.
+    /// Adds to the sum of bytes of a place's block.
     fn add(&mut self, place: usize, bytes: u64) {
         let mut node = place / BLOCK + 1;
         while let Some(sum) = self.sums.get_mut(node) {
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!(stack.touch(3, 1), reused(30));
         assert_eq!(stack.touch(1, 1), reused(60));
         assert_eq!(stack.touch(1, 1), reused(10));
-        // Time starts anew many times.
+        // The keys move to the first places many times.
         for _ in 0..100 {
             assert_eq!(stack.touch(2, 1), reused(60));
             assert_eq!(stack.touch(3, 1), reused(60));
