@@ -1,10 +1,10 @@
-//! Is everything where it should be? A look at all of a store.
+//! The audit of a store: is everything where it should be?
 //!
 //! Where: at the end of explored schedules, and `stats audit` of debug builds. Release builds have
-//! none.
-//! Invariant: at rest, when no column is in the middle of an operation, what it finds are faults.
-//! While columns work it may find what is none: it changes nothing, ends whatever it meets, and may
-//! be asked again.
+//! no audit.
+//! Invariant: when no column is in the middle of an operation, whatever the audit finds is a fault.
+//! While columns work it may find what is no fault. It changes nothing, ends whatever it meets, and
+//! may be repeated.
 //! Source: file systems' checkers (McKusick and Kowalski, "Fsck", 1986).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -18,23 +18,23 @@ use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Faults told at most.
+/// Most faults that an audit tells.
 const FAULTS_MAX: usize = 64;
 
-/// What the linked items come to.
+/// Sums over the linked items.
 #[derive(Default)]
 struct Sums {
     items: u64,
-    /// With their frames; and of these, in probation.
+    /// Their bytes, frames included; and the bytes of those in probation.
     bytes: u64,
     probation_bytes: u64,
-    /// Frames, by each chain's head.
+    /// The number of frames of each chain, by the chain's head.
     chains: BTreeMap<u32, u32>,
 }
 
 impl Store {
-    /// The faults found: none in a store that is sound. Values that readers still hold, or that are
-    /// on their way in, count as such.
+    /// The faults found: none in a store that is sound. A value that a reader still holds, or that
+    /// is arriving, counts as a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
@@ -52,7 +52,7 @@ impl Store {
         faults
     }
 
-    /// Where the records of a segment of the log end; 0: it is none.
+    /// Where the records of a segment of the log end; 0: the segment is not part of the log.
     fn records_end(&self, segment: u32) -> u32 {
         let there = self.log.segment(segment);
         let end = match there.state() {
@@ -94,8 +94,8 @@ impl Store {
         }
     }
 
-    /// Each slot, of which `slots` are given by their location, names an item whose key is in no
-    /// other slot, and each segment's live bytes are those of the items named.
+    /// Checks that each of `slots` names an item, that no two name items of one key, and that each
+    /// segment's live bytes are those of the items named.
     fn audit_items(&self, slots: &[Slot], faults: &mut Vec<String>) -> Sums {
         let (mut sums, mut keys) = (Sums::default(), BTreeSet::new());
         let region = &self.memory().region;
@@ -171,7 +171,7 @@ impl Store {
         }
     }
 
-    /// Bytes that are counted and not linked any more.
+    /// Adds bytes that are still counted and linked no more.
     fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
         let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
         sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
@@ -236,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Each segment that is being walked is one walk's, and each walk has a token.
+    /// Checks that each segment being walked has one walk, and each walk a token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };

@@ -32,14 +32,14 @@ pub(crate) enum NewCas {
 }
 
 impl NewCas {
-    /// A client's, if he gives one.
+    /// The client's unique, if the request gives one.
     pub(crate) fn of(given: Option<u64>) -> Self {
         given.map_or(Self::Next, Self::Given)
     }
 }
 
 impl Uniques {
-    /// The CAS unique for a key whose item has `old`; 0 where the store keeps none.
+    /// The CAS unique for a new item of a key whose item has `old`; 0 where the store keeps none.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -49,8 +49,8 @@ impl Uniques {
         }
     }
 
-    /// The next one: above `old`, unless that is ahead of the store's counter, where a client
-    /// chose it.
+    /// The column's next unique. It is above `old`, unless a client chose an `old` that is ahead of
+    /// the store's counter.
     #[inline(always)]
     fn next(&mut self, view: View<'_>, old: u64) -> u64 {
         let counter = view.log.cas_now();
@@ -65,8 +65,7 @@ impl Uniques {
 }
 
 impl Store {
-    /// How a CAS unique is kept in an item that is written now; one of the store's own that is yet
-    /// to be given is short.
+    /// How a CAS unique is kept in an item that is written now. The store's next unique is short.
     pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
         let counter = self.log.cas_now();
         match cas {

@@ -41,7 +41,7 @@ impl Column {
     /// back.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
-            // What has expired may be room.
+            // Items that have expired since may make room.
             self.room.full_appends = 0;
             self.handle.view().flush_due();
         }

@@ -25,7 +25,7 @@ impl Column {
     /// Arithmetic.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when there was no room, `Refused::Later` when there is none yet.
+    /// `Refused::NoMemory`: there is no room. `Refused::Later`: there is none yet.
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let key = self.handle.view().key(delta.key);
         let mut done = None;

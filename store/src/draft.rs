@@ -22,16 +22,16 @@ pub struct Draft {
     memory: Arc<Memory>,
     value_bytes: u32,
     received_bytes: u32,
-    /// Frames so far, linked from `first` to `last`, which is being filled.
+    /// The chain of frames taken so far goes from `first` to `last`, which is being filled.
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
-    /// The last one, once taken off the chain.
+    /// The last frame, once it is taken off the chain.
     rest: Option<u32>,
     frames: u32,
-    /// It comes from a peer, and counts against what may be arriving.
+    /// True if the value comes from a peer, and so counts as arriving.
     arrives: bool,
-    /// All of it, in the place of its frames.
+    /// The whole value, in place of the frames.
     copied: Option<Vec<u8>>,
 }
 
@@ -63,7 +63,7 @@ impl Draft {
     /// A draft of these pieces.
     ///
     /// # Errors
-    /// As `space`, or too many bytes: nothing is kept.
+    /// As `space`, and `Refused::TooLarge` for too many bytes: nothing is kept.
     pub(crate) fn of(
         handle: &mut Handle,
         room: &mut Room,
@@ -170,8 +170,8 @@ impl Draft {
         }
     }
 
-    /// The complete value: full frames, from the first one on, and what they leave over. The last
-    /// frame, if not full, is taken off the chain: what is in it goes into the log.
+    /// The complete value: the first of its full frames, and the bytes behind them. If the last
+    /// frame is not full, it is taken off the chain, and its bytes go into the log.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
         let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
@@ -195,8 +195,9 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// All of it in one piece, to be put together with what it extends: copied once, and its frames
-    /// are given back, for they would be lacked. What it counts as arriving bounds the copies.
+    /// The whole value in one piece, to be put together with the value that it extends. It is
+    /// copied once, and its frames are given back, for the longer value needs them. The value goes
+    /// on to count as arriving, which bounds the copies.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
@@ -212,7 +213,7 @@ impl Draft {
         self.copied.as_deref().unwrap_or(&[])
     }
 
-    /// Bytes that it holds beside the store's memory.
+    /// Bytes that the draft holds beside the store's memory.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         self.copied.as_ref().map_or(0, Vec::capacity)
@@ -228,7 +229,7 @@ impl Draft {
         }
     }
 
-    /// The item that names the frames is linked: they are its own now.
+    /// To be called when the item that names the frames is linked: the frames are the item's now.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

@@ -3,9 +3,9 @@
 //!
 //! Where: set, add, replace, cas, append, prepend, incr, decr, the two deletes, and what the meta
 //! commands write. A verb is a closure that is shown what the key has and returns a `Decision`.
-//! Invariant: what a decision is carried out on is what it was made from: both happen under one
-//! lock. A verb that needs a place is asked again once it has one, for to take one is a quiescent
-//! point; and every place is committed afterwards, with the item or void.
+//! Invariant: a decision is carried out on the item that it was made from: both happen under one
+//! lock. To take a place is a quiescent point, so a verb that needs one decides again once it has
+//! the place; and every place is committed afterwards, with the item or void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -24,12 +24,13 @@ use crate::read::{Fate, Old, Seen};
 use crate::rewrite::looks_rewritable;
 use crate::verbs::Refused;
 
-/// Attempts of an operation whose item others keep changing between its looks; each needed
-/// another's success. Then it is to come later.
+/// Most attempts of an operation whose item other columns keep changing between its looks. Each
+/// attempt that fails means that another column's change succeeded. Then the operation is to come
+/// later.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// What padding is cut from: as long as a value in the log may be.
+/// Padding is cut from this: it is as long as a value in the log may be.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// All bits of a slot that an update in place keeps. (The counter stays whatever is stored: it
+/// All bits of a slot that an update in place may keep. (The counter stays whatever is stored: it
 /// tells how the key is used, not the value.)
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
@@ -54,7 +55,7 @@ pub(crate) enum Changed<R> {
 pub(crate) struct New<'a> {
     pub(crate) value: NewValue<'a>,
     pub(crate) exptime: u32,
-    /// It has room for an exptime even where that is 0.
+    /// True if the item has room for an exptime even where that is 0.
     pub(crate) has_exptime: bool,
     pub(crate) client_flags: u32,
     pub(crate) key_binary: bool,
@@ -63,14 +64,14 @@ pub(crate) struct New<'a> {
     pub(crate) keep_bits: u64,
     /// The slot's bits to set.
     pub(crate) set_bits: u64,
-    /// Where it is written in place, that is a use of the item.
+    /// True if it counts as a use of the old item to be rewritten by this one.
     pub(crate) is_use: bool,
 }
 
 /// The value of an item to be written.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum NewValue<'a> {
-    /// That of the old item.
+    /// The old item's value.
     #[default]
     Keep,
     /// These bytes.
@@ -86,24 +87,23 @@ pub(crate) enum NewValue<'a> {
     Frames(u32, &'a [u8], u32),
 }
 
-/// What a decision is shown: what the key has, if that is live.
+/// What a decision is shown: the key's item, if it has one that is live.
 type Shown<'o> = Option<&'o Old<'o, 'o>>;
 
-/// The item that a place is wanted for.
+/// The item for which a place is wanted.
 #[derive(Clone, Copy)]
 struct Wanted {
     shape: Shape,
     exptime: u32,
-    /// What the key has, or is likely to have.
+    /// The key's slot, or one that is likely to be.
     there: Option<Slot>,
 }
 
 impl Column {
-    /// Changes what `key` has as `decide` says, which is shown what the key has, if that is live.
-    /// `decide` may be asked several times; the last time counts. Where an item of the old one's
-    /// shape is written, the old one is rewritten in place; otherwise the item gets a place. A verb
-    /// that writes an item of one shape, or none, whatever the key has, says that shape and the
-    /// exptime by `known`.
+    /// Changes what `key` has as `decide` says. `decide` is shown the key's live item, if any; it
+    /// may be called several times, and the last call counts. An item of the old one's shape is
+    /// written over the old one, if that can be rewritten; any other item gets a place. A verb
+    /// whose item has the same shape and exptime whatever the key has gives both as `known`.
     ///
     /// # Errors
     /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
@@ -133,8 +133,8 @@ impl Column {
         Err(Refused::Later)
     }
 
-    /// As `change`, of an item that needs a place. `None`: the place that was taken is not the
-    /// right one any more, or the index lacked a line, and has one now.
+    /// As `change`, for an item that needs a place. `None`: the place that was taken is not the
+    /// right one any more, or the index lacked a line and has one now; the caller tries again.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
@@ -156,7 +156,7 @@ impl Column {
 /// Does what `decide` says if that needs no place.
 ///
 /// # Errors
-/// The item that needs one.
+/// The item that needs a place.
 #[inline(always)]
 fn attempt<'a, R>(
     view: View<'_>,
@@ -190,8 +190,8 @@ fn attempt<'a, R>(
     done
 }
 
-/// As `attempt`, where the shape and exptime of what will be written are known: only if the old
-/// item looks, without a lock, as if it could be rewritten.
+/// As `attempt`, for a verb whose item has a known shape and exptime. Takes the lock and decides
+/// only if the old item, seen without the lock, looks as if it could be rewritten.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
@@ -209,7 +209,7 @@ fn attempt_over<'a, R>(
         return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
-    // What lies there is what it was, see `rewrite`.
+    // The item that the slot names was not moved or removed; so `item` is the key's, see `rewrite`.
     let Some(at) = locked.still(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
     if !view.can_rewrite(&old, shape) {
@@ -244,8 +244,8 @@ fn write_over<R>(
     is_written.then_some(Changed::Written { cas })
 }
 
-/// Does what `decide` says with a place of an item of `shape`. `None`: the item to be written needs
-/// another place.
+/// Does what `decide` says with a place for an item of `shape`. `None`: the item to be written
+/// needs another place, or the decision needs none.
 ///
 /// # Errors
 /// The index has no line for another slot. Then, as with `None`, nothing was changed, and the place
@@ -261,8 +261,9 @@ fn write_anew<'a, R>(
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
-    // Had everything been flushed since the place was taken, what is linked there would go with it,
-    // and with what it replaces, though that may be of after the flush.
+    // If everything was flushed since the place was taken, the place is of the earlier epoch. An
+    // item linked there would be gone at once, though the item that it replaces may be of after the
+    // flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
     let fits = |new: &New<'_>| is_known || new.shape(view, key.bytes, live) == shape;
     let new = match decide(view, live) {
@@ -312,9 +313,9 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// The queue that a new version of the key belongs in: an item stays in its own, and a new one
-    /// goes where the policy says. `there` is what the key has, or is likely to: at worst an item
-    /// is in the wrong one.
+    /// The queue in which the key's next item belongs: that of its old item or, for a key without
+    /// one, the queue that the policy says. `there` is the key's slot, or one that is likely to be:
+    /// at worst the item goes to the wrong queue.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -325,8 +326,9 @@ impl View<'_> {
         }
     }
 
-    /// Is it a use of the item at `loc` to write over it, so that it keeps its place in the queue?
-    /// Not in the second in which it was made: that tells of no more to come.
+    /// Does it count as a use of the item at `loc` to write over it? An item that is rewritten
+    /// keeps its place in the queue, so it should, but not in the second in which its segment was
+    /// opened: that says nothing of later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -334,7 +336,7 @@ impl View<'_> {
 }
 
 impl<'a> New<'a> {
-    /// The item as it is.
+    /// A new item that is as the old one.
     pub(crate) fn kept(old: &Old<'_, '_>) -> Self {
         let Seen { item, cas, .. } = old.seen;
         Self {
@@ -347,7 +349,7 @@ impl<'a> New<'a> {
         }
     }
 
-    /// The layout it takes in the place of `old`. The width of a CAS unique yet to be
+    /// The shape of the item when it replaces `old`. The width of a CAS unique that is yet to be
     /// given is known.
     #[inline]
     pub(crate) fn shape(&self, view: View<'_>, key: &[u8], old: Option<&Old<'_, '_>>) -> Shape {
@@ -370,7 +372,7 @@ impl<'a> New<'a> {
         framed.map_or(shape, |log_bytes| shape.in_frames(log_bytes))
     }
 
-    /// Its fields, in the place of `old`.
+    /// The fields of the item when it replaces `old`.
     #[inline(always)]
     fn fields<'f>(
         &'f self,
@@ -391,7 +393,7 @@ impl<'a> New<'a> {
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
-        // Marks and a field to come are no access.
+        // To mark an item, or to add a field to it, is no access.
         let minute = match (&self.value, item) {
             (NewValue::Keep, Some(item)) => item.minute(),
             _ => minute,

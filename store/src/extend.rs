@@ -1,9 +1,9 @@
 //! Append and prepend: a value gets longer, in the log or in frames.
 //!
 //! Where: the executor's storage arm, by `Column::put`.
-//! Invariant: the value that is made longer is the one that is replaced. Of a value in the log both
-//! happen under one lock; one in frames is copied first, and compared again under the lock. Flags
-//! and exptime stay.
+//! Invariant: the value that is made longer is the value that is replaced. A value in the log is
+//! read and replaced under one lock; a value in frames is copied first, and under the lock it must
+//! still be the key's. Flags and exptime stay.
 //! Source: memcached's `do_store_item` (1.6.45).
 
 use crate::Draft;
@@ -17,14 +17,14 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value that is to get longer, as it was under the lock.
+/// A value that is to get longer, as it was read under the lock.
 struct Before {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
     log: Vec<u8>,
 }
 
-/// Why a decision about a longer value was none.
+/// Why a longer value was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
     /// The key has no item any more.
@@ -46,7 +46,7 @@ impl Column {
                 if !vivifies(put.verb) {
                     return Ok(Stored::NotStored);
                 }
-                // If somebody else adds meanwhile, there is something to extend.
+                // If another column adds the key meanwhile, there is a value to extend.
                 let add = Put { verb: Verb::Add, cas: 0, ..*put };
                 match self.put_hashed(&add, Prefetched(key.hash), body.again())? {
                     Stored::NotStored => continue,
@@ -89,7 +89,8 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames. What it was made from is compared again under the lock.
+    /// Builds the longer value in frames. Under the lock the value it was made from is compared
+    /// with the key's.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
@@ -106,7 +107,8 @@ impl Column {
         let mut draft = Draft::of(&mut self.handle, &mut self.room, &pieces)?;
         let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.write_longer(key, put, |_, old| {
-            // Held frames are nobody else's: equal frames and rest are an equal value.
+            // The frames are held, so no other value gets them: if frames and rest are equal, the
+            // value is.
             let first_frame = old.seen.item.first_frame();
             let is_same = first_frame == before.first_frame && old.log_value() == before.log;
             let is_same = is_same || plant::is(Fault::ExtensionNotCompared);
@@ -118,8 +120,8 @@ impl Column {
         Ok(stored)
     }
 
-    /// Writes the value that `longer` makes of the old one, and says the length of. `None`: the old
-    /// one is another than it was.
+    /// Writes the value that `longer` makes of the old one, together with its length. `None`: the
+    /// old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
@@ -149,10 +151,10 @@ impl Column {
 }
 
 impl View<'_> {
-    /// The value of `key`, to get longer by `more`.
+    /// The value of `key` that is to get longer by `more`.
     ///
     /// # Errors
-    /// The answer, where it is not to.
+    /// The answer, if the value is not to get longer.
     fn before(
         self,
         key: Key<'_>,
@@ -173,11 +175,11 @@ impl View<'_> {
     }
 }
 
-/// The item that `value` makes of the old one, whose flags and exptime it keeps; `value_bytes` is
-/// the length of its whole value.
+/// The item with `value` and the old item's flags and exptime; `value_bytes` is the length of the
+/// whole value.
 ///
 /// # Errors
-/// The answer, where it may not be stored.
+/// The answer, if the item may not be stored.
 fn extended<'a>(
     view: View<'_>,
     put: &Put<'_>,

@@ -1,8 +1,8 @@
-//! Flushes: what was stored before one is gone, at once or from a given second on.
+//! Flushes: items stored before a flush are gone, at once or from a given second on.
 //!
-//! Where: every lookup asks whether what it has found was flushed; flush_all; the clock's tick;
-//! the background looks for segments of an earlier epoch.
-//! Invariant: what is of an earlier epoch is never seen, whatever the background has got to.
+//! Where: `flush_all` and the clock's tick flush; every lookup asks whether the item found was
+//! flushed; background work looks for segments of an earlier epoch.
+//! Invariant: an item of an earlier epoch is never seen, however far background work has come.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
 use crate::Store;
@@ -10,10 +10,10 @@ use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 
-/// Segments looked at in one slice for one of before a flush.
+/// Most segments that one slice looks at, for those of an earlier epoch.
 const LOOKS_MAX: u32 = 4096;
 
-/// How far a column has looked for segments of before a flush.
+/// How far a column has looked for segments of an earlier epoch.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
     /// The second that the walk began in.
@@ -38,9 +38,9 @@ impl View<'_> {
             || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
-    /// At the clock's tick: a delayed flush whose second is over has taken all that was stored
-    /// until then. The first column that comes to it does it, and the others find it done: what has
-    /// been stored since is not taken.
+    /// To be called at the clock's tick: carries out a delayed flush whose second is over. The
+    /// first column that calls this does so, and the others find it done, so that no item stored
+    /// since is flushed.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -65,12 +65,12 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// A walk that has been through in second `now`.
+    /// A walk that went through all segments in second `now`.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
 
-    /// Looks for segments of before a flush, in the background. True: there is more to do.
+    /// Looks for segments of an earlier epoch, in the background. True: there is more to do.
     pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
         if !view.log.flush.now().is_sweeping() {
             return false;
@@ -85,7 +85,8 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // When these are gone, none may be left.
+        // When the claimed segments are gone, no segment of an earlier epoch may be left: look
+        // again.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -95,13 +96,14 @@ impl FlushWalk {
 }
 
 impl Store {
-    /// The epoch is another: what is open is of the one before.
+    /// To be called when the epoch has changed: open segments are of the one before, and are
+    /// sealed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
     }
 
-    /// Once nothing of an earlier epoch is left, lookups need not compare.
+    /// Has lookups no longer compare epochs, if no segment of an earlier one is left.
     fn end_sweep(&self) {
         let swept = self.log.flush.now();
         let segments = &self.memory().segments;
@@ -112,7 +114,7 @@ impl Store {
             holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
-            // A flush meanwhile has changed the epoch: what it took is looked for anew.
+            // Another flush has changed the epoch meanwhile: segments are looked at anew.
             let is_same = |epoch| epoch == swept.epoch();
             self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }

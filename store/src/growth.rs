@@ -5,12 +5,13 @@
 //!
 //! Where: before an append, where few free segments are warm; and a thread that populates segments
 //! ahead of need.
-//! Invariant: no item is evicted to save memory, no append pays more than a slice for it, and none
-//! waits: where dead memory cannot be used again yet, because a column has not passed a quiescent
-//! point, a fresh segment is taken. The sums are made anew when a segment was opened or populated,
-//! not with each append.
-//! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992): what is
-//! half dead costs a byte moved for a byte won, and by far less where the deadest goes first.
+//! Invariant: no item is evicted to save memory; no append pays more than a slice of work to save
+//! it, and no append waits: where dead memory cannot be used again yet, because a column has not
+//! passed a quiescent point, a fresh segment is taken. The sums are made anew when a segment was
+//! opened or populated, not with each append.
+//! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992): to
+//! compact a segment that is half dead moves one byte for each byte won, and far less where the
+//! segments with most dead bytes go first.
 
 use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -19,21 +20,21 @@ use std::io;
 /// While the touched memory is less than this part of the items' bytes, in percent, it grows
 /// freely.
 const FREELY_PERCENT: u64 = 125;
-/// While it is less than this part, only segments that are mostly dead are used again before it
-/// grows; from this part on, also those that are half dead.
+/// While the touched memory is less than this part of the items' bytes, in percent, only segments
+/// that are mostly dead are used again before it grows; from this part on, also those half dead.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// Both parts are of this much more: for segments that are open and half filled, and for items that
-/// are being moved.
+/// Both parts are taken of the items' bytes and this many more, which stand for segments that are
+/// open and half filled, and for items that are being moved.
 const SLACK_BYTES: u64 = 3 << 20;
 /// The dead part of a segment that is mostly dead, in percent.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
 /// The dead part of a segment that is half dead, in percent.
 const DEAD_PERCENT_HALF: u64 = 50;
-/// Free segments of this many bytes are to be warm ahead of need.
+/// Free segments of this many bytes together are to be warm ahead of need.
 const AHEAD_BYTES: u32 = 4 << 20;
-/// At least this many segments are.
+/// At least this many segments are to be warm ahead of need.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
-/// But at most this part of all segments is.
+/// At most this part of all segments is to be warm ahead of need.
 const AHEAD_PART: u32 = 16;
 
 /// Which segments are to be used again before a fresh one is taken.
@@ -52,8 +53,8 @@ enum First {
 pub(crate) struct Growth {
     /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at that time.
     found: AtomicU64,
-    /// The same numbers when segments that were warm ahead of need were given back. While they are
-    /// the same, none is to be warm ahead of need.
+    /// The numbers of `found` when segments that were warm ahead of need were given back. While
+    /// they have not changed, no segment is to be warm ahead of need.
     rested: AtomicU64,
     /// Bytes of the index that are locked.
     locked_bytes: AtomicUsize,
@@ -62,8 +63,8 @@ pub(crate) struct Growth {
 const FREE_AT: u32 = 2;
 const FRESH_AT: u32 = 33;
 
-/// What a look finds holds while these numbers are the same: a segment that is opened changes the
-/// number of free ones, and one that is populated the number of fresh ones.
+/// The word of `found`. What a look has found holds while the numbers in it stay the same: opening
+/// a segment changes the number of free ones, and populating one the number of fresh ones.
 fn word(store: &Store, first: First) -> u64 {
     let segments = &store.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
@@ -108,8 +109,8 @@ impl Store {
         first
     }
 
-    /// Bytes of memory in use: whole segments, but for fresh ones and those granted to the index,
-    /// and what the index uses of those.
+    /// Bytes of memory in use: all segments but fresh ones and those granted to the index, and the
+    /// memory that the index uses.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -119,7 +120,7 @@ impl Store {
         u64::from(touched) * segment_bytes + self.index.bytes() as u64
     }
 
-    /// No segment is worth being moved: a fresh one may be taken.
+    /// To be called when no segment is worth being compacted: a fresh one may be taken.
     pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, First::Nothing), Ordering::Relaxed);
     }
@@ -150,8 +151,7 @@ impl Store {
             && self.first() == First::Nothing
     }
 
-    /// What `give_back_unused` is to be given later: a number that stays the same while no segment
-    /// is opened or freed.
+    /// A number that stays the same while no segment is opened or freed, for `give_back_unused`.
     #[must_use]
     pub fn segments_seen(&self) -> u64 {
         word(self, First::Nothing)
@@ -199,7 +199,8 @@ impl Store {
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
-            // To lock a part keeps no promise, and what is taken later would be refused.
+            // A part that is locked does not keep the promise, and segments used later would be
+            // refused.
             self.memory().region.lock_no_more();
         }
         locked
