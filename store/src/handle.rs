@@ -25,7 +25,7 @@ pub(crate) struct Handle {
     pub(crate) now: u32,
     /// The minute of `now`, as items keep it: wraps after 45 days, see `idle_seconds`.
     pub(crate) minute: u16,
-    /// Items linked less items unlinked, as far as the index has not been told.
+    /// Items linked less items unlinked, since the last report to the index.
     pub(crate) items: Cell<i64>,
     /// Bytes of the log that the column has made dead since it last found the store full.
     pub(crate) dead_bytes: Cell<u32>,
@@ -46,7 +46,7 @@ impl Handle {
         handle
     }
 
-    /// Sets the clock, which never goes back. False: it says so already.
+    /// Sets the clock, which never goes back. False: the clock was at `now` already, or later.
     pub(crate) fn set_now(&mut self, now: u32) -> bool {
         let is_later = now > self.now;
         if is_later {
@@ -78,8 +78,8 @@ impl Handle {
     }
 }
 
-/// A column's view of the store, from one quiescent point to the next: it is borrowed from the
-/// column's handle, which the next one takes mutably, and so is what is read through it.
+/// A column's view of the store, from one quiescent point to the next. The view, and whatever is
+/// read through it, is borrowed from the column's handle, which a quiescent point takes mutably.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'r> {
     pub(crate) store: &'r Store,
@@ -102,13 +102,13 @@ impl<'r> View<'r> {
         &self.store.counters[self.handle.id]
     }
 
-    /// Seconds since the minute of an access, never more than the truth: the minute's end is taken.
+    /// Seconds since the minute of an access: since its end, so never more than since the access.
     pub(crate) fn idle_seconds(self, minute: u16) -> u32 {
         let minutes = u32::from(self.handle.minute.wrapping_sub(minute));
         (minutes * 60 + self.handle.now % 60).saturating_sub(59)
     }
 
-    /// So many items were linked, or, below 0, unlinked.
+    /// Counts `more` items linked, or, if `more` is below 0, unlinked.
     #[inline]
     pub(crate) fn count_items(self, more: i64) {
         self.handle.items.set(self.handle.items.get() + more);
@@ -121,7 +121,8 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Tells of a lookup, for the estimate of other sizes.
+    /// Counts a lookup for the estimate of the miss ratio, and tells the estimate if the key is
+    /// sampled.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

@@ -5,8 +5,8 @@
 //! Invariant: a gathered segment is claimed, and so belongs to the harvest alone. A segment whose
 //! items are all dead is retired only when no slot names one of them. Whether an item is dead is
 //! decided anew for each slot under its group's lock: a touch either came before, or finds nothing.
-//! Source: a walk costs by what is dead, a pass by what there is (as with mark-sweep against
-//! reference counts: Bacon, Cheng and Rajan, OOPSLA 2004).
+//! Source: the work of walks grows with the items that are dead, that of a pass with the size of
+//! the index (as of reference counting and mark-sweep: Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -20,9 +20,9 @@ use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// Segments gathered at a time, at most.
+/// Most segments that are gathered at a time.
 const GATHERED_MAX: u32 = 4096;
-/// Segments claimed in one slice, and retired in one.
+/// Most segments that one slice claims, and that one slice retires.
 const SLICE_SEGMENTS: u32 = 64;
 /// To unlink one item by itself costs as much as to pass this many lines of the index (`bench store
 /// -- expiry`).
@@ -30,7 +30,7 @@ const ITEM_LINES: u64 = 6;
 /// To pass a line counts as much work as to walk this many bytes of records.
 const LINE_BYTES: u32 = 8;
 
-/// What is claimed, and how far the pass has come, if one is under way.
+/// The segments claimed, and how far a pass has come, if one is under way.
 #[derive(Debug)]
 pub(crate) struct Harvest {
     gathered: Mutex<Gathered>,
@@ -44,8 +44,8 @@ struct Gathered {
     dead: Vec<u32>,
     /// Segments with some items dead, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Segments in which a pass found live items, which are to be moved; and those that an earlier
-    /// pass left uncounted, which only a move of their live items ends.
+    /// Segments whose live items are to be moved: those in which a pass found live items, and those
+    /// that an earlier pass left uncounted, which end in no other way.
     alive: Vec<u32>,
     /// Which segments are in `dead`.
     marks: Marks,
@@ -61,7 +61,7 @@ enum Stage {
     Gathering,
     /// The pass is at this group.
     Passing(u64),
-    /// No slot names what is dead any more.
+    /// No slot names a dead item of the segments in `dead` any more.
     Retiring,
 }
 
@@ -81,7 +81,7 @@ impl Harvest {
         Self { gathered: Mutex::new(gathered), waiting: AtomicU32::new(0) }
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the harvest takes.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
@@ -96,13 +96,14 @@ impl Harvest {
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
         let Gathered { dead, mixed, alive, .. } = &*gathered;
-        // Until it is retired, what is alive of what is dead is in both.
+        // A segment of `dead` in which a pass found live items is in both until it is retired.
         let alive = alive.iter().filter(|segment| !dead.contains(segment));
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers what is due, and goes on with the pass that is under way. Returns how much work that
-    /// was, of a `budget`, both in bytes of records; 0: there is none, or others are at it.
+    /// Gathers segments that are due, or goes on with the pass that is under way. Returns how much
+    /// of the `budget` this took, both in bytes of records; 0: there is nothing to do, or another
+    /// column is at it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -117,7 +118,7 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of before a flush from `first` on, of which `end` are there: returns how
+    /// Claims segments of an earlier epoch from `first` on; there are `end` segments. Returns how
     /// many it has looked at, and how many it has claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
@@ -140,8 +141,8 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// A claimed segment, and the walk that is to unlink what is dead in it; without a walk, what
-    /// is alive in it is to be moved. `None`: there is none, or others are at them.
+    /// A claimed segment, and the walk that is to unlink its dead items; without a walk, its live
+    /// items are to be moved. `None`: no segment waits, or another column is at them.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -180,14 +181,15 @@ impl Gathered {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // What others unlink meanwhile is taken off with the last one.
+        // Other columns may have unlinked items since they were added: the last segment sets the
+        // sum right.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         walked(segment)
     }
 
-    /// Claims what is due. Once that is all, a pass begins if it pays.
+    /// Claims segments that are due. When none is left, begins a pass if that pays.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -207,7 +209,7 @@ impl Gathered {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return false;
         }
-        // Whoever is through with it says when it is due again.
+        // Whoever ends the claim says when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         self.now = self.now.max(view.handle.now);
         if there.is_uncounted() {
@@ -222,7 +224,7 @@ impl Gathered {
         true
     }
 
-    /// Begins a pass, if that is cheaper than to walk through what is dead.
+    /// Begins a pass, if that is cheaper than to walk through the dead segments.
     fn begin_pass(&mut self, view: View<'_>) -> bool {
         let items = self.dead_bytes / u64::from(view.mean_item_bytes().max(1));
         let pays = items * ITEM_LINES >= view.index.home_lines() && !self.dead.is_empty();
@@ -239,7 +241,7 @@ impl Gathered {
         let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // Of most segments this is known; of one with a life prolonged, each item says it.
+            // The segment's latest exptime mostly tells. If a life was prolonged, each item tells.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
@@ -260,7 +262,7 @@ impl Gathered {
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
-    /// Retires what was passed. What is alive somewhere is to be moved out of its segment first.
+    /// Retires segments that were passed. Live items are to be moved out of their segment first.
     fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let Some(segment) = self.dead.pop() else {

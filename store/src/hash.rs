@@ -43,7 +43,7 @@ impl Column {
         hash
     }
 
-    /// Brings the item near that a lookup of the same key reads next.
+    /// Brings near the item that a lookup of the same key reads next.
     #[inline]
     pub fn prefetch_item(&self, key: Prefetched) {
         let region = &self.handle.store.memory().region;
@@ -83,7 +83,7 @@ impl KeyHash {
         }
     }
 
-    /// The same as `hash_any`, of 17 to 48 bytes, as most keys have, where it is called.
+    /// As `hash_any`, for keys of 17 to 48 bytes, which most keys have; inlined.
     #[inline(always)]
     fn hash_usual(&self, key: &[u8]) -> u64 {
         let RapidSecrets { seed, secrets } = &self.secrets;

@@ -38,7 +38,7 @@ use std::marker::PhantomData;
 /// The longest key.
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
-/// An exptime field that waits for its time; until then it says never. No clock reaches it.
+/// The value of an exptime field that is yet to be set. No clock reaches it.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
 /// An item's fields, to be written.
@@ -54,7 +54,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) minute: u16,
 }
 
-/// An item seen where it lies, valid as long as its column holds off its next quiescent point.
+/// An item, seen where it lies; valid until its column's next quiescent point.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
@@ -110,7 +110,7 @@ impl<'r> Item<'r> {
         is_same(item.key(), key).then_some(item)
     }
 
-    /// As `with_key`, if besides it is of one of the shorter forms, as nearly all are.
+    /// As `with_key`, but only for an item of one of the shorter forms, as nearly all items are.
     ///
     /// # Safety
     /// As `at`.
@@ -170,14 +170,14 @@ impl<'r> Item<'r> {
         unsafe { self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes) }
     }
 
-    /// As `log_value`, if the item is one that is never rewritten.
+    /// As `log_value`, if the item is never rewritten.
     #[inline]
     pub(crate) fn lasting_value(&self) -> Option<&'r [u8]> {
         // SAFETY: `rewrite` refuses what is not short.
         (!self.shape.is_short()).then(|| unsafe { self.log_value() })
     }
 
-    /// So many bytes of the item.
+    /// The `bytes` bytes of the item from byte `from` on.
     ///
     /// # Safety
     /// They lie within its extent, and do not change while they are looked at.
@@ -234,8 +234,8 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// When it expires; 0: never. May be torn while a touch is at it: an "expired" is to be read
-    /// again under the lock.
+    /// When it expires; 0: never. While a touch writes it, the bytes read may be of both exptimes:
+    /// that an item has expired must be read again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
@@ -247,7 +247,7 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Sets its exptime; only where it has one, under the group's lock.
+    /// Sets its exptime. It must have the field, and the caller the group's lock.
     #[inline]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         debug_assert!(self.shape.has_exp());
@@ -261,7 +261,7 @@ impl<'r> Item<'r> {
         unsafe { load_2(self.at.add(self.fields_at as usize - 2)) }
     }
 
-    /// Sets it; under the group's lock.
+    /// Sets the minute of its last access. To be called under the group's lock.
     #[inline]
     pub(crate) fn set_minute(&self, minute: u16) {
         self.store(self.fields_at - 2, minute.to_le_bytes());
@@ -378,8 +378,9 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Compares two keys. For most of their lengths calling `memcmp` costs as much as that; and all of
-/// one is compared before anything is asked, for keys of one tag are nearly always the same.
+/// Are two keys the same? For most lengths a call of `memcmp` would cost as much as this
+/// comparison. It has no branch before all bytes are compared, for keys of one tag are nearly
+/// always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// What differs between the words at `at`.
@@ -446,7 +447,7 @@ pub(crate) unsafe fn write(
     let mut at = region.at(loc);
     let first = shape.first();
     plain_access(at, 4, true);
-    // SAFETY: an item is larger than the word, of which what is too much is overwritten below.
+    // SAFETY: an item is larger than the word; what the word has too much is overwritten below.
     at = unsafe {
         at.cast::<u32>().write_unaligned(first.word.to_le());
         at.add(first.bytes as usize)

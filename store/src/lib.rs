@@ -91,7 +91,7 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// What stays when room is made; `None`: errors instead (`-M`).
+    /// Which items stay when room is made; `None`: none is evicted, and stores fail (`-M`).
     pub eviction: Option<Eviction>,
     /// False: no CAS uniques (`-C`).
     pub cas: bool,
@@ -107,14 +107,14 @@ pub struct Store {
     hash: KeyHash,
     index: Index,
     log: Log,
-    /// What follows from the limit of memory.
+    /// The limit of memory, and numbers that follow from it.
     limit: CachePadded<Limit>,
     growth: CachePadded<Growth>,
     /// Drain tokens in use, a bit each.
     tokens: CachePadded<AtomicU64>,
     /// Walks whose columns sleep.
     parked: Mutex<Vec<Drain>>,
-    /// Segments whose time has come.
+    /// Segments with items that have expired or were flushed.
     harvest: Harvest,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
@@ -187,8 +187,9 @@ impl Store {
         let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        // Where address space is scarce, as much as items of 6 bytes of key and value want: what is
-        // smaller fills the index before it fills the memory (`Room::make_slots`).
+        // Where address space is scarce, the index gets as much as items of 6 bytes of key and
+        // value need: smaller items fill the index before they fill the memory
+        // (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
         // Half of the first segment's worth in lines, so that group words and overflow fit too.
         let groups_log = (segment_bytes / 1024).ilog2();
@@ -226,13 +227,13 @@ impl Store {
         stats
     }
 
-    /// What probation ought to have of all live bytes.
+    /// The part of all live bytes that probation ought to have.
     fn share(&self) -> Share {
         Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
     }
 
-    /// A key is stored again that is remembered to have left queue `from`. Of two columns that do
-    /// this at once, one may undo the other's: the next hit will do.
+    /// To be called when a key is stored again that the ghost remembers to have left queue `from`:
+    /// changes probation's share. If two columns do so at once, one change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
@@ -253,22 +254,22 @@ impl Store {
         whole(columns.fold(0, u64::wrapping_add))
     }
 
-    /// Bytes of linked items in probation and in the main queue, frames included; about, while
-    /// columns change them.
+    /// Bytes of linked items in probation and in the main queue, frames included; not exact while
+    /// columns link and unlink.
     fn live_bytes(&self) -> (u64, u64) {
         let probation = self.sum(|counters| &counters.probation_bytes);
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// Estimated misses per lookup, of the latest lookups, if the memory had each of these sizes,
-    /// in bytes. They are those of an LRU, estimated from one key in `Store::sampled_one_in`.
+    /// For each of these sizes of the memory, in bytes: an estimate of the misses per lookup, for
+    /// the latest lookups and an LRU, made from one key in `Store::sampled_one_in`.
     /// `None` before the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
     }
 
-    /// How many keys there are for each one that `miss_ratios` is estimated from.
+    /// The number of keys for each key from which `miss_ratios` is estimated.
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()
@@ -308,8 +309,8 @@ impl Store {
     }
 }
 
-/// A gauge's sum. One column may have taken what another is yet to be seen to have added: less than
-/// nothing is nothing.
+/// A gauge's sum. It may seem negative for a moment, if what one column has subtracted is seen
+/// before what another has added: then it is 0.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }

@@ -1,6 +1,6 @@
-//! The limit of memory, and what follows from it; it may be changed while the store serves.
+//! The limit of memory, which may change while the store serves, and numbers that follow from it.
 //!
-//! Where: `cache_memlimit`; idle moments and appends bring what is in use towards it.
+//! Where: `cache_memlimit` sets it; idle moments and appends bring the memory in use towards it.
 //! Invariant: no request waits for a change. A higher limit holds from the next append on. For a
 //! lower one free segments go first; then others are compacted and drained, in slices, until there
 //! are no more than the limit allows, or nothing more can go. Segments keep their size.
@@ -13,9 +13,10 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// There is an appender and a drain token to this many segments, and at most one a column.
+/// There is an appender (of each queue) and a drain token for each this many segments, and at most
+/// one for each column.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
-/// The bits of the word that has a bit for each token.
+/// Most tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
 /// Values that are arriving may hold this part of the memory. Two of the largest size may arrive in
 /// any case, if they fit in half of the memory.
@@ -27,26 +28,25 @@ const INDEX_BYTES_PER_ITEM: u64 = 11;
 /// The largest item may be this part of the memory.
 const ITEM_PART_MIN: usize = 2;
 
-/// What follows from the limit.
+/// The limit, and what follows from it.
 #[derive(Debug)]
 pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
-    /// Appenders of each queue, and rights to drain.
+    /// The number of appenders of each queue, and of drain tokens.
     tokens: AtomicU32,
-    /// There are never more tokens than this.
+    /// The most that `tokens` may become.
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
     /// The second in which a column last found that nothing more can go.
     pub(crate) stuck: AtomicU32,
     /// The next segment to be walked for scattered frames.
     pub(crate) repack_at: AtomicU32,
-    /// Values copied since the first one was.
+    /// Values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// How many segments were lacking when last no value could be copied; the largest number
-    /// before that.
+    /// How many segments were lacking when a walk last could copy no value; `u32::MAX` before.
     pub(crate) in_vain: AtomicU32,
-    /// Held by who changes the limit, for all that follows from it; never while another lock is
-    /// held.
+    /// Held by a column while it changes the limit and all that follows from it; never while the
+    /// column holds another lock.
     changing: Mutex<()>,
 }
 
@@ -81,13 +81,13 @@ impl Limit {
 }
 
 impl Store {
-    /// Bounds items, index and all per-item state: as it was given last.
+    /// The limit as it was last given: it bounds items, index and all per-item state.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.limit.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Appenders of each queue, and rights to drain.
+    /// The number of appenders of each queue, and of drain tokens.
     #[inline]
     pub(crate) fn tokens_max(&self) -> u32 {
         self.limit.tokens.load(Ordering::Relaxed)
@@ -111,15 +111,14 @@ impl Store {
         some.min(memory_bytes / 2)
     }
 
-    /// How many segments are to be emptied because there are more than there may be. Where the
-    /// index alone takes too much, items keep a few segments: to take those would not make up for
-    /// it.
+    /// How many segments are to be emptied because more are in use than the limit allows. If the
+    /// index alone takes too much, items keep a few segments, for these would not make up for it.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
             return 0;
         }
-        // What the index can do without comes before any item.
+        // The index gives memory that it can do without before any item goes.
         let needs = self.sum(|counters| &counters.curr_items).saturating_mul(INDEX_BYTES_PER_ITEM);
         let needs = usize::try_from(needs).unwrap_or(usize::MAX);
         let gives = match self.index_gives() {
@@ -131,7 +130,8 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Segments yet to be emptied for the limit, beside those that are free already or will be.
+    /// How many more segments are to be emptied for the limit, beyond those that are free or will
+    /// be.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -140,7 +140,7 @@ impl Store {
         }
     }
 
-    /// The index is contracting, or has memory that it is about to give back.
+    /// Is the index contracting, or about to give memory back?
     pub(crate) fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
@@ -154,9 +154,9 @@ impl Column {
         self.handle.store.memory_bytes()
     }
 
-    /// Has the store take `memory_bytes` from now on. If that is more than before, it is there at
-    /// once. If it is less, items are evicted and others moved in slices until the store is within
-    /// it; without eviction, only memory of items that are deleted or expire goes.
+    /// Has the store use at most `memory_bytes` from now on. If that is more than before, the store
+    /// may use it at once. If it is less, items are evicted and others moved in slices until the
+    /// store is within the limit; without eviction, only items that are deleted or expire go.
     ///
     /// # Errors
     /// `OutOfBounds`: nothing was changed.
@@ -176,8 +176,9 @@ impl Column {
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);
-        // What appenders that are too many hold open is for drains to find. Who gives a token back
-        // after this sees that there are fewer, or what it has opened is seen here.
+        // Seals the open segments of appenders that are now too many, so that drains find them. A
+        // column that gives a token back after this fence sees the lower number; what a token's
+        // holder opened before it is seen here.
         fence(Ordering::SeqCst); // pairs with the one in `give_token`
         handle.store.log.seal_all();
         room.adjust(handle.view());
@@ -197,7 +198,7 @@ impl View<'_> {
     pub(crate) fn take_allowed(self) {
         let memory = self.memory();
         if memory.present() < memory.allowed() {
-            // Where the limit was lowered meanwhile, this withholds.
+            // If the limit was lowered meanwhile, this withholds segments.
             memory.adjust(self.keep() + 1);
         }
     }

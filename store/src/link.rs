@@ -1,9 +1,9 @@
-//! What begins and ends an item's life: its slot is set or emptied, and everything that is counted
-//! of it follows.
+//! The beginning and the end of an item's life: its slot is set or emptied, and the item is
+//! counted.
 //!
-//! Where: every verb that changes anything ends here, and so does every eviction.
+//! Where: every verb that writes or deletes an item ends here, and so does every eviction.
 //! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
-//! as dead only when none does.
+//! as dead only when no slot does.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -16,7 +16,7 @@ use crate::log::{Place, Written};
 use crate::read::Fate;
 use memory::plant::{self, Fault};
 
-/// What of a moved item is another than before.
+/// What differs between a moved item and the item before the move.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) cnt: Option<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct Moved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Moved,
-    /// It was not linked any more, or is not now.
+    /// The item is not linked any more.
     Gone,
     NoRoom,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Reaped {
 }
 
 impl Reaped {
-    /// One more, which `slot` named.
+    /// Adds an item, which `slot` named.
     #[inline]
     pub(crate) fn note(&mut self, fate: Fate, slot: Slot) {
         self.expired += u32::from(fate == Fate::Expired);
@@ -49,7 +49,7 @@ impl Reaped {
         self.unfetched += u32::from(fate == Fate::Expired && !slot.has(FETCHED));
     }
 
-    /// Counts them, but for their bytes. Returns how many they are.
+    /// Counts the items, without their bytes. Returns how many there are.
     pub(crate) fn count(&self, view: View<'_>) -> u32 {
         let items = self.expired + self.flushed;
         view.count_items(-i64::from(items));
@@ -63,7 +63,7 @@ impl Reaped {
 }
 
 impl View<'_> {
-    /// Has `slot` name the item written: in the place of `old`, or as a new one.
+    /// Has `slot` name the item that was written: instead of the slot at `old`, or as a new slot.
     ///
     /// # Errors
     /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
@@ -95,9 +95,9 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Moves the item at `loc`, if it is still linked, to where `place` says; with another counter,
-    /// if it is spared, and as it is, if it is only moved together with others; naming a copy of
-    /// its frames, if there is one.
+    /// Moves the item at `loc`, if it is still linked, to the place that `place` gives. `cnt` is
+    /// its new counter if it is spared; an item that compaction moves keeps its counter.
+    /// `first_frame` is the head of a copy of its frames, if there is one.
     pub(crate) fn relocate(
         self,
         (hash, loc): (u64, u64),
@@ -106,7 +106,7 @@ impl View<'_> {
         place: impl FnOnce(u32) -> Option<Place>,
     ) -> Move {
         let from = self.log.segment_of(loc);
-        // A guess: it may be rewritten before it is locked.
+        // A guess: the item may be rewritten, and get another CAS unique, before the lock is taken.
         let width = |cas| self.cas_width(NewCas::Given(cas));
         let shape = item.shape().with_cas(width(item.cas(|| from.cas_base())));
         let Some(place) = place(shape.extent()) else { return Move::NoRoom };
@@ -122,7 +122,8 @@ impl View<'_> {
             self.log.void(place);
             return Move::NoRoom;
         }
-        // Flushed since it was looked at: among what is stored after the flush it would be back.
+        // The item was flushed since it was looked at: in a segment of the new epoch it would be
+        // seen again.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
@@ -139,7 +140,7 @@ impl View<'_> {
         let (to, to_loc) = (written.place().segment(), written.place().loc());
         self.log.segment(to).link(shape.extent(), fields.exptime, shape.is_chained());
         if fields.exptime != 0 && self.log.segment(to).due() == u32::MAX {
-            // Compaction's own open segment: nobody else says when to look at it.
+            // The segment is compaction's own open one: nobody else notes when it is due.
             self.log.note_due(to, fields.exptime);
         }
         locked.update(at, |slot| {
@@ -159,13 +160,14 @@ impl View<'_> {
         Move::Moved
     }
 
-    /// A slot was emptied, which named the item at `loc`. Not under a lock.
+    /// To be called when the slot that named the item at `loc` was emptied; not under a lock.
     pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
         self.count_items(-1);
         self.dispose(loc, item);
     }
 
-    /// No slot names the item any more: its bytes are dead, its frames go. Not under a lock.
+    /// To be called when no slot names the item any more: counts its bytes as dead and releases its
+    /// frames. Not under a lock.
     pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
         if let Some(frame) = item.first_frame() {
             self.memory().release(frame);
@@ -173,8 +175,7 @@ impl View<'_> {
         self.dispose_but_frames(loc, item);
     }
 
-    /// As `dispose`, but its frames are another item's already, and with them its reference to
-    /// them.
+    /// As `dispose`, for an item whose frames, and the reference to them, are another item's now.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
         let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;
@@ -197,7 +198,7 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// Unlinks the item at `loc` if it is dead. `Live`: it was not, or was gone.
+    /// Unlinks the item at `loc` if it is dead. `Live`: it was not dead, or not linked any more.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> Fate {
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return Fate::Live };

@@ -1,9 +1,9 @@
 //! A value put straight into a reply, together with what stands around it.
 //!
 //! Where: nearly every hit, see `read`.
-//! Invariant: room for all of it is made at once; behind what is written nothing is said to be.
-//! Source: none; a store of a register at a time costs less than asking each time whether there is
-//! room.
+//! Invariant: room for all pieces is made at once, and the buffer's length ends behind what was
+//! written.
+//! Source: none; whole registers are stored, which costs less than to check for room each time.
 
 use super::Item;
 use super::pieces::copy_out;
@@ -13,8 +13,8 @@ use crate::verbs::{Around, Word};
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
-    /// Appends the value, all of which is in the log, and what stands `around` it, with `key`
-    /// where that is to be shown. It may be being rewritten: the caller finds out.
+    /// Appends the value, all of which is in the log, and what stands `around` it, with `key` if
+    /// that is to be shown. The item may be rewritten meanwhile: the caller finds out.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
@@ -40,7 +40,7 @@ impl Item<'_> {
     }
 }
 
-/// Writes a word, and points behind what is used of it.
+/// Writes a word, and returns where its text ends.
 ///
 /// # Safety
 /// There is room for a whole one.

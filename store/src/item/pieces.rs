@@ -1,4 +1,4 @@
-//! How bytes are copied that another column may be rewriting: a value, or a field of a header.
+//! Copies of bytes that another column may be rewriting: a value, or a field of a header.
 //!
 //! Where: readers copy by `copy_out`, writers by `copy_in`, see `rewrite`.
 //! Invariant: whatever is shared is accessed by relaxed atomics only, and no two accesses to one
@@ -18,7 +18,7 @@ pub(super) use whole::{copy as copy_in, copy as copy_out, load_2, load_4, load_8
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, shuttle)))))]
 pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 
-/// What a loop of relaxed loads and stores of single bytes does, in the processor's own words.
+/// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
 /// A compiler turns no loop of atomics into wider ones; but it is the hardware that keeps bytes
 /// whole, and on x86-64 it does so in accesses of any width, as ordered as those of one byte.
@@ -112,7 +112,7 @@ mod whole {
     }
 }
 
-/// Atomics as large as their places allow, where the processor's own words are not spoken here.
+/// Atomics as large as their addresses allow, for processors without a `whole` of their own.
 #[cfg(any(all(test, not(loom)), not(all(target_arch = "x86_64", not(any(miri, shuttle))))))]
 mod cut {
     use memory::sync::plain_access;

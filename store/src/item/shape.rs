@@ -41,9 +41,10 @@ const SHORT_VLEN_MAX: u32 = (1 << 9) - 1;
 const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
 /// In the long form: the value's length follows.
 const VLEN_FOLLOWS: u32 = (1 << 16) - 1;
-/// What is left of a void's word when its form and klen are off it.
+/// The bit of a void's word at which its extent begins.
 const VOID_EXTENT_AT: u32 = 11;
-/// A void has at least its word, and items take more; and no more than its extent can say.
+/// Bytes of the smallest void, its word, and of the largest whose extent the word can say. Items
+/// are larger than the smallest.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
 /// Bytes of the minute of last access.
@@ -105,7 +106,7 @@ impl Shape {
         plain.with_cas(cas)
     }
 
-    /// With the field or mark of `bit`, if it is `on`.
+    /// The shape with the field or mark of `bit` if `on`, else without.
     #[inline]
     pub(crate) fn with(self, bit: u8, on: bool) -> Self {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
@@ -154,8 +155,8 @@ impl Shape {
         self.opts & CHAINED != 0
     }
 
-    /// Might an item of this shape be rewritten in place? All of its value is in the log, and not
-    /// longer than readers copy.
+    /// May an item of this shape be rewritten in place? Its whole value is in the log, and is no
+    /// longer than what readers copy.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
