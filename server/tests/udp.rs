@@ -274,6 +274,45 @@ fn a_request_that_is_too_long_is_refused_by_name_and_a_flood_of_parts_is_bounded
 }
 
 #[test]
+fn bytes_that_mean_nothing_stop_nobody() {
+    let server = start(settings(2, "127.0.0.1"));
+    let mut random = testing::Random::new(13);
+    let words: [&[u8]; 8] =
+        [b"get ", b"k", b"\r\n", b"set k 0 0 ", b"\x80\x00", b"mg k v", b" ", b"\xff\x00\x00"];
+    let mut client = Client::of(&server);
+    for round in 0..200 {
+        for _ in 0..50 {
+            let mut below = |end: u16| u16::try_from(random.number(end.into())).unwrap();
+            let parts = 1 + below(5);
+            let header = Header {
+                id: below(4),
+                number: below(parts + 2),
+                total: below(parts + 1),
+                flow: below(5),
+            };
+            let mut datagram = header.bytes().to_vec();
+            for _ in 0..random.number(12) {
+                datagram.extend_from_slice(random.pick(&words));
+            }
+            datagram.truncate(random.index(60));
+            client.socket.send_to(&datagram, client.server).unwrap();
+        }
+        // Whatever the noise was answered, this is answered as well.
+        client.id = 1000 + round;
+        client.send("mn\r\n");
+        let mut buffer = [0; 2000];
+        let wanted = [&client.id.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0], b"MN\r\n"].concat();
+        loop {
+            let bytes = client.socket.recv(&mut buffer).unwrap();
+            if buffer[..bytes] == wanted {
+                break;
+            }
+        }
+    }
+    server.stop();
+}
+
+#[test]
 fn a_wildcard_socket_answers_from_the_address_that_was_asked() {
     let server = start(settings(2, "0.0.0.0"));
     let port = server.datagram_addresses()[0].port();

@@ -234,6 +234,41 @@ mod tests {
     }
 
     #[test]
+    fn whatever_comes_in_whatever_order_a_whole_is_what_was_cut() {
+        let mut random = testing::Random::new(7);
+        let mut assembly = Assembly::default();
+        // What each of a few senders has sent of its request.
+        let mut sent = std::collections::BTreeMap::<(u8, u16), Vec<bool>>::new();
+        let mut wholes = 0;
+        for step in 0..20_000_u64 {
+            let (host, id) = random.pick(&[(0, 0), (0, 1), (1, 0), (1, 2), (2, 1)]);
+            let total = 3 + id;
+            let there = sent.entry((host, id)).or_insert_with(|| vec![false; total.into()]);
+            let at = random.index(total.into());
+            let all: Vec<u8> =
+                (0..90).map(|at| at ^ (host << 5) ^ u8::try_from(id).unwrap()).collect();
+            let bytes = all.chunks(90_usize.div_ceil(total.into())).nth(at).unwrap();
+            let was_there = std::mem::replace(&mut there[at], true);
+            let header = part(u16::try_from(at).unwrap(), total);
+            let (added, gone) = assembly.add(whose(host, id), header, bytes, step / 100);
+            assert_eq!(gone, 0);
+            let expected = match (there.iter().all(|there| *there), was_there) {
+                (true, _) => Added::Whole,
+                (false, true) => Added::Ignored,
+                (false, false) => Added::Waits,
+            };
+            assert_eq!(added, expected, "step {step}");
+            if added == Added::Whole {
+                assert_eq!(assembly.whole(), all);
+                assembly.finish(whose(host, id));
+                sent.remove(&(host, id));
+                wholes += 1;
+            }
+        }
+        assert!(wholes > 1000, "{wholes}");
+    }
+
+    #[test]
     fn a_request_that_is_too_long_is_refused_once() {
         let mut assembly = Assembly::default();
         let (half, one) = (vec![b'x'; MESSAGE_BYTES_MAX / 2], [b'x']);
