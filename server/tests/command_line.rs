@@ -190,14 +190,6 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn skip(why: &str) {
-    let test = std::thread::current();
-    // Written past the capture of prints, and in one piece, because the script of `make test`
-    // counts these lines.
-    let line = format!("SKIPPED {}: {why}\n", test.name().unwrap_or_default());
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
 // What it prints.
 
 #[test]
@@ -245,7 +237,7 @@ fn what_it_does_not_have_is_refused_with_a_word() {
 fn wrong_values_are_refused_as_memcached_refuses_them() {
     let memcached = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
     if Command::new(&memcached).arg("-V").stdout(Stdio::null()).status().is_err() {
-        return skip("no memcached to compare with");
+        return testing::skip("no memcached to compare with");
     }
     let lines = "-t 0; -t x; -c 0; -c x; -R 0; -R x; -I 512; -I 40m; -I 1; -m 1; -p 70000; -B foo; \
                  -f 1; -n 0; -q; --nonsense; -l 127.0.0.1:x";
@@ -316,7 +308,7 @@ fn several_addresses_listen_each_on_its_own() {
 #[test]
 fn ipv6_address_with_a_port() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return skip("no IPv6 here");
+        return testing::skip("no IPv6 here");
     }
     let running = Running::start(&["-l", "[::1]:0"]);
     let ports = running.ports();
@@ -518,11 +510,11 @@ fn root_is_warned_unless_told_who_to_be() {
 #[test]
 fn root_becomes_the_user() {
     if !is_root() {
-        return skip("only root can become another user");
+        return testing::skip("only root can become another user");
     }
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     let Some(entry) = passwd.lines().find(|line| line.starts_with("nobody:")) else {
-        return skip("no user nobody here");
+        return testing::skip("no user nobody here");
     };
     let ids: Vec<&str> = entry.split(':').skip(2).take(2).collect();
     let place = Place::new();
@@ -551,7 +543,7 @@ fn root_becomes_the_user() {
 #[test]
 fn unix_socket_belongs_to_the_user() {
     if !is_root() {
-        return skip("only root can become another user");
+        return testing::skip("only root can become another user");
     }
     let place = Place::new();
     let path = place.path("socket");

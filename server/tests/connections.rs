@@ -223,7 +223,7 @@ const IDLE_BYTES_MAX: usize = 512;
 #[test]
 fn ten_thousand_idle_connections_cost_next_to_nothing() {
     if !allow_files(10_100) {
-        return live::skip("the hard limit of open files is under 10,100");
+        return testing::skip("the hard limit of open files is under 10,100");
     }
     let server = live::Server::under_test(&["-t", "2", "-c", "10050"]);
     let resident = || resident_bytes_of(&server.pid().to_string());

@@ -110,7 +110,7 @@ fn what_grows_takes_no_more_than_it_uses() {
     const PAGES_USED_IN_PART: usize = 64;
     let server = Server::under_test(&["-t", "1", "-m", "512"]);
     if !runs_ahead(&server) {
-        return live::skip("no privilege to give a thread more of the processors");
+        return testing::skip("no privilege to give a thread more of the processors");
     }
     let mut client = Client::to(server.address());
     let resident = || resident_bytes_of(&server.pid().to_string());
@@ -171,7 +171,7 @@ fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
     let locked = || status_bytes(&server, "VmLck");
     if locked() == 0 {
-        return live::skip("no privilege to lock memory");
+        return testing::skip("no privilege to lock memory");
     }
     let mut client = Client::to(server.address());
     let resident = || resident_bytes_of(&server.pid().to_string());
@@ -231,7 +231,7 @@ fn a_column_does_not_wait_for_new_memory() {
     let resident = || resident_bytes_of(&server.pid().to_string());
     assert!(resident() < 12 * MIB, "{} bytes resident, and nothing stored", resident());
     if !runs_ahead(&server) {
-        return live::skip("no privilege to give a thread more of the processors");
+        return testing::skip("no privilege to give a thread more of the processors");
     }
     let column = task(&server, "column-");
     let faults = || stat_of(&column, MINOR_FAULTS_FIELD);

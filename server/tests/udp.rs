@@ -180,7 +180,7 @@ fn an_answer_of_a_megabyte_comes_whole_and_a_longer_one_is_refused() {
     let mut client = Client::of(&server);
     if !live::messages::keep_megabytes(&client.socket) {
         server.stop();
-        return live::skip("no privilege for a socket's buffer of four megabytes");
+        return testing::skip("no privilege for a socket's buffer of four megabytes");
     }
     client.ask("get m\r\n", text_hit("m", &value));
     let more = "m".repeat((512 << 10) - 100);

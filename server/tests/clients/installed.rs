@@ -3,9 +3,9 @@
 //! Where: client side.
 //! Invariant: a client that is not installed counts as skipped, not as passed.
 
-use crate::live::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use testing::skip;
 
 /// The longest that one client may take.
 const CLIENT_SECONDS_MAX: &str = "900";

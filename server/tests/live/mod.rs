@@ -56,7 +56,7 @@ impl Server {
         match Server::start(&program, flags) {
             Ok(server) => Some(server),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                skip(&format!("no memcached to compare with: {program:?}"));
+                testing::skip(&format!("no memcached to compare with: {program:?}"));
                 None
             }
             Err(error) => panic!("{program:?}: {error}"),
@@ -318,16 +318,6 @@ impl Wire {
         }
         taken
     }
-}
-
-/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
-pub(crate) fn skip(reason: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
-    let test = std::thread::current();
-    // Written past the capture of prints, and in one piece, because the script of `make test`
-    // counts these lines.
-    let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
-    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Bytes as a person reads them, a long text cut in its middle.

@@ -35,7 +35,7 @@ fn the_server_answers_as_written() {
 #[test]
 fn the_server_answers_messages_as_written() {
     if !live::messages::keep_megabytes(&UdpSocket::bind("127.0.0.1:0").unwrap()) {
-        return live::skip("no privilege for a socket's buffer of four megabytes");
+        return testing::skip("no privilege for a socket's buffer of four megabytes");
     }
     run_all(None, &|flags| Some(Server::under_test(&[&["-U", "-1"], flags].concat())), true);
 }
