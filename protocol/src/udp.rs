@@ -15,6 +15,8 @@
 //! (section 4.1.2). It sends each value of a multiget as an answer of its own, all with the same id
 //! and numbered anew; and where a quiet request has no answer, an empty datagram, number 0 of 0.
 
+use crate::binary::MAGIC_REPLY;
+
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
 
@@ -73,6 +75,15 @@ impl Header {
     }
 }
 
+/// True if a message is what a server answers, not what a client asks: text that begins with a
+/// capital letter or a digit, as that of no command does, or a frame with the magic of answers. A
+/// server that answered those could be set to answer another server for ever (CVE-2024-2169).
+#[inline]
+#[must_use]
+pub fn is_answer(message: &[u8]) -> bool {
+    matches!(message.first(), Some(b'A'..=b'Z' | b'0'..=b'9' | &MAGIC_REPLY))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +102,15 @@ mod tests {
         for bytes in 0..HEADER_BYTES {
             assert_eq!(Header::read(&vec![0; bytes]), None);
         }
+    }
+
+    #[test]
+    fn no_command_looks_like_an_answer() {
+        for command in crate::command::COMMANDS {
+            assert!(!is_answer(command.name.as_bytes()), "{}", command.name);
+        }
+        assert!(!is_answer(&[crate::binary::MAGIC_REQUEST]));
+        let answers = [&b"END\r\n"[..], b"VALUE k 0 1", b"5\r\n", b"HD\r\n", &[MAGIC_REPLY]];
+        assert!(answers.iter().all(|answer| is_answer(answer)));
     }
 }

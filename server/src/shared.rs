@@ -123,6 +123,8 @@ counters! {
     udp_dropped_frame,
     /// Datagrams dropped: from whom an answer would loop, or sent to many.
     udp_dropped_sender,
+    /// Messages dropped: what a server answers, as it comes where servers are set on each other.
+    udp_dropped_answer,
     /// Datagrams dropped: from a network that `-o udp_allow` leaves out.
     udp_dropped_network,
     /// Datagrams dropped: longer than one may be, or parts of a request longer than one may be.

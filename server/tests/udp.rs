@@ -254,6 +254,33 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
 }
 
 #[test]
+fn what_servers_answer_is_answered_by_none() {
+    let server = start(settings(1, "127.0.0.1"));
+    let mut stream = inprocess::connect(&server);
+    let mut client = Client::of(&server);
+    let answers: [&[u8]; 10] = [
+        b"ERROR\r\n",
+        b"END\r\n",
+        b"VALUE k 0 1\r\nv\r\nEND\r\n",
+        b"STORED\r\n",
+        b"CLIENT_ERROR bad data chunk\r\n",
+        b"SERVER_ERROR out of memory\r\n",
+        b"5\r\n",
+        b"HD\r\n",
+        b"VA 1\r\nv\r\n",
+        &answer(0, &[0; 4], "value"),
+    ];
+    for answer in answers {
+        client.send(answer);
+    }
+    client.send_parts(&b"VALUE k 0 1\r\n".repeat(200), 1000, |_| {});
+    wait_until("all dropped", || stream.stat("udp_dropped_answer") == 11);
+    client.expect_silence();
+    client.ask("get k\r\n", "END\r\n");
+    server.stop();
+}
+
+#[test]
 fn a_request_that_is_too_long_is_refused_by_name_and_a_flood_of_parts_is_bounded() {
     let server = start(settings(1, "127.0.0.1"));
     let mut stream = inprocess::connect(&server);

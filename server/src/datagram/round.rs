@@ -9,7 +9,7 @@ use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
 
 use net::{Arrived, Datagram, Inbox, Peer};
-use protocol::udp::Header;
+use protocol::udp::{self, Header};
 use protocol::{Refusal, Session, Speak};
 
 use super::answers::Answers;
@@ -19,7 +19,7 @@ use super::{ColumnSocket, Rest};
 use crate::execute::batch::{self, End, Input, Inputs};
 use crate::execute::budget::{Budget, Stopped};
 use crate::execute::turn;
-use crate::limits::{MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
+use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
 use crate::out::Mark;
 use crate::shared::Counters;
 use crate::turn::TurnState;
@@ -51,10 +51,11 @@ impl Round<'_> {
     pub(super) fn run(&mut self, mut rest: Rest, turn: &mut TurnState) -> Option<Rest> {
         let (waited_for, since_ms) = (rest.first, rest.waits_since_ms);
         let mut executed_bytes = 0;
+        let mut datagrams = self.inbox.datagrams().enumerate().skip(rest.first);
         loop {
             let may_wait = rest.may_wait(turn);
             let mut messages = Messages {
-                datagrams: self.inbox.datagrams().enumerate().skip(rest.first),
+                datagrams,
                 speak: self.socket.speak,
                 socket: self.socket,
                 guard: self.guard,
@@ -72,13 +73,15 @@ impl Round<'_> {
                 executed_bytes,
             };
             batch::run(turn, &mut messages);
-            let Messages { special, left, counted, .. } = messages;
-            (rest.counted, executed_bytes) = (counted, messages.executed_bytes);
+            let (special, left) = (messages.special, messages.left);
+            (rest.counted, executed_bytes) = (messages.counted, messages.executed_bytes);
+            datagrams = messages.datagrams;
             let left = match (left, special) {
                 (Some(left), _) => left,
                 (None, None) => return None,
                 (None, Some(special)) => match self.execute(special, may_wait, turn) {
                     true => {
+                        executed_bytes += MESSAGE_BYTES_MAX;
                         rest = Rest { first: special.datagram() + 1, waits_since_ms: None, ..rest };
                         continue;
                     }
@@ -103,6 +106,12 @@ impl Round<'_> {
             }
             Special::Whole(message, _) => Message { bytes: self.assembly.whole(), ..message },
         };
+        if udp::is_answer(message.bytes) {
+            turn.context.counters.udp_dropped_answer.add(1);
+            Answers::take_back(from, &mut turn.out);
+            self.finish(special);
+            return true;
+        }
         turn.context.may_wait = may_wait;
         let mut session = Session::of_message(self.socket.speak, message.bytes);
         let mut budget = self.answers.budget(from, &turn.out);
@@ -112,10 +121,14 @@ impl Round<'_> {
             return false;
         }
         self.answers.add(message.peer, message.id, from, &mut turn.out);
+        self.finish(special);
+        true
+    }
+
+    fn finish(&mut self, special: Special<'_>) {
         if let Special::Whole(_, whose) = special {
             self.assembly.finish(whose);
         }
-        true
     }
 }
 
@@ -194,6 +207,10 @@ impl<'i> Messages<'_, 'i> {
         }
         let message = Message { datagram: number, peer, id: header.id, bytes };
         if header.total == 1 {
+            if udp::is_answer(bytes) {
+                self.counters.udp_dropped_answer.add(count);
+                return None;
+            }
             return Some(message);
         }
         let whose = Whose { from: sender, id: header.id };

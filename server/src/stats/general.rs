@@ -88,6 +88,7 @@ fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'
         stat!(rows, "udp_unsent", sums.udp_unsent);
         stat!(rows, "udp_dropped_frame", sums.udp_dropped_frame);
         stat!(rows, "udp_dropped_sender", sums.udp_dropped_sender);
+        stat!(rows, "udp_dropped_answer", sums.udp_dropped_answer);
         stat!(rows, "udp_dropped_network", sums.udp_dropped_network);
         stat!(rows, "udp_dropped_length", sums.udp_dropped_length);
         stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
