@@ -1,5 +1,5 @@
-//! The log: two queues of segments, main and probation, what is open of each, and what all of them
-//! share.
+//! The log: two queues of segments, main and probation, the open segments of each, and what all of
+//! them share.
 //!
 //! Where: every item that is written, by a client's SET or by a drain, gets its place here
 //! (`append`, `out`); a segment goes into its queue when it is sealed (`seal`).
@@ -34,14 +34,15 @@ use timed::{CLASSES, Timed};
 
 /// Short CAS uniques reach this far before and behind a segment's base.
 const CAS_REACH: u64 = 1 << 31;
-/// The lowest bits of a segment's birth: its queue, whether its items expire, and their class.
+/// The lowest bits of a segment's birth: its queue, whether its items expire, and their class. The
+/// other bits are its order.
 const PROBATION: u64 = 1;
 const TIMED: u64 = 2;
 const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
-/// All but the order.
+/// All bits of a birth but those of the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
-/// A queue of segments, and what is open of it.
+/// A queue of segments, and its open segments.
 #[derive(Debug)]
 struct Lane {
     queue: Queue,
@@ -55,14 +56,14 @@ struct Lane {
     count: CachePadded<Count>,
 }
 
-/// What is counted of a queue's segments, when one is opened or retired.
+/// Counts of a queue's segments. They change when a segment is opened or retired.
 #[derive(Debug)]
 struct Count {
-    /// Those there are.
+    /// The queue's segments, open ones included.
     segments: AtomicU32,
-    /// Those ever opened, but for what compaction fills.
+    /// The segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
-    /// In those opened from this one on, hits do not count.
+    /// Hits on items do not count in segments opened from this one on.
     young_from: AtomicU64,
 }
 
@@ -75,10 +76,10 @@ pub(crate) struct Log {
     /// The youngest part of a queue, in percent.
     window_percent: u32,
     pub(crate) calendar: Calendar,
-    /// What lies in segments of earlier epochs is gone.
+    /// The flush word: items in segments of earlier epochs are gone.
     pub(crate) flush: CachePadded<Flush>,
-    /// Bytes of voids, less all bytes of retired segments: with those of the items that columns
-    /// have unlinked, the dead bytes of the segments there are.
+    /// Bytes of voids, less all bytes of retired segments. This, and the bytes of all items that
+    /// columns have unlinked, are together the dead bytes of the segments in the log.
     dead_bytes: CachePadded<AtomicU64>,
     /// The next CAS unique to hand out.
     cas: CachePadded<AtomicU64>,
@@ -104,7 +105,7 @@ impl Log {
                 count: CachePadded(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
-                    // Where there is no window, never reached.
+                    // Without a window, no segment's order comes to this.
                     young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
                 }),
             })
@@ -121,7 +122,7 @@ impl Log {
         })
     }
 
-    /// A column's clock says `now`.
+    /// Tells the log that a column's clock says `now`.
     pub(crate) fn set_now(&self, now: u32) {
         self.now.fetch_max(now, Ordering::Relaxed); // a number to look at
     }
@@ -149,7 +150,7 @@ impl Log {
         opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
     }
 
-    /// Was the item at `loc` stored so lately that a hit says nothing of what comes later?
+    /// Was the item at `loc` stored so lately that a hit says nothing of later uses?
     #[inline]
     pub(crate) fn is_young(&self, loc: u64) -> bool {
         let birth = self.segment_of(loc).birth();
@@ -172,7 +173,7 @@ impl Log {
         self.segment(self.memory.region.segment_of(loc))
     }
 
-    /// A block of CAS uniques, as many as asked for.
+    /// Takes `count` CAS uniques; returns the first.
     pub(crate) fn take_cas(&self, count: u64) -> u64 {
         self.cas.fetch_add(count, Ordering::Relaxed) // unique by itself
     }
@@ -213,7 +214,7 @@ impl Log {
         Place::new(segment, loc, bytes)
     }
 
-    /// Bytes of voids, less those of retired segments; may be less than nothing.
+    /// Bytes of voids, less those of retired segments; wraps below 0.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.dead_bytes.load(Ordering::Relaxed) // a sum
     }

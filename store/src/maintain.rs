@@ -1,9 +1,8 @@
-//! Background work: what is dead goes without being touched, and there is room ahead of need.
+//! Background work: dead items go although nobody asks for them, and room is made ahead of need.
 //!
-//! Where: an idle moment of a column's loop, and once a second.
-//! Invariant: a lookup never returns a dead item, whatever the background walk has got to; the walk
-//! is cut into slices, and goes through a segment when all of it has expired, or much of it may
-//! have.
+//! Where: once in each round of a column's loop, and in its idle moments.
+//! Invariant: a lookup never returns a dead item, however far background walks have come. A walk is
+//! cut into slices, and goes through a segment when all its items have expired, or many may have.
 //! Source: memcached's LRU crawler (1.6.45).
 
 use crate::column::Column;

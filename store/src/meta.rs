@@ -1,8 +1,9 @@
-//! Meta get and meta delete, touch among them: what they read and mark is one step under the lock.
+//! Meta get, meta delete, touch and delete. A get that changes the item reads and changes it in one
+//! step under the lock.
 //!
-//! Where: the executor's arms for mg, md, touch, gat.
-//! Invariant: exptime and marks change in place, under the lock; where the item has no exptime
-//! field, it is written anew with one first.
+//! Where: the executor's arms for mg, md, touch, gat and delete.
+//! Invariant: exptime and marks change in place, under the lock; an item that has no exptime field
+//! is first written anew with one.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 #![allow(unsafe_code, reason = "shows a value in the log")]
@@ -18,12 +19,12 @@ use crate::item::EXPTIME_TO_COME;
 use crate::read::{Old, Seen, Taken};
 use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused, Value};
 
-/// What a locked look at an item came to.
+/// The result of a look at an item under the lock.
 enum Looked {
-    /// Its value apart.
+    /// The item, and its value apart.
     Hit(MetaHit<'static>, Taken),
     Miss,
-    /// It needs an exptime field first.
+    /// The item needs an exptime field first.
     NeedsExptime,
 }
 
@@ -81,8 +82,8 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(Refused::Later) => return Err(Refused::Later),
-                // Without room for the field the item stays as it is, and so does its exptime: a
-                // miss is honest.
+                // Without room for the field the item, and its exptime, stay as they are: the
+                // client is told of a miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -92,7 +93,7 @@ impl Column {
     /// Writes the item anew, with room for an exptime.
     fn add_exptime(&mut self, key: Key<'_>) -> Result<(), Refused> {
         let changed = self.change(key, None, |_, old| match old {
-            // The caller's own is set right after.
+            // The caller sets the exptime right after.
             Some(old) if !old.seen.item.shape().has_exp() => {
                 Decision::Write(New { exptime: EXPTIME_TO_COME, ..New::kept(old) })
             }
@@ -128,7 +129,7 @@ impl Column {
         let Changed::Written { cas } = changed else { return Ok(None) };
         self.handle.view().counters().total_items.add(1);
         let bytes = new.shape(self.handle.view(), key.bytes, None).all_bytes();
-        // Even one that has expired already is answered once.
+        // The new item is answered once even if it has expired already.
         let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
         Ok(Some(MetaHit {
             hit,
@@ -149,7 +150,7 @@ impl Column {
         self.delete_if(key, None) == Deleted::Deleted
     }
 
-    /// Deletes what has `key`, if its CAS unique is `cas`, or whatever it is.
+    /// Deletes the item of `key`, if its CAS unique is `cas`; without a `cas`, whatever it has.
     #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
         let key = self.handle.view().key(key);
@@ -165,7 +166,7 @@ impl Column {
                 Some(_) => Decision::Delete(Deleted::Deleted),
             },
         );
-        // Nothing is refused that needs no place.
+        // A delete needs no place, so it is never refused.
         let Ok(Changed::Answered(deleted)) = changed else { return Deleted::NotFound };
         if deleted == Deleted::Deleted && self.handle.store.mrc.samples(key.hash) {
             self.handle.store.mrc.deleted(key.hash);
@@ -220,7 +221,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Takes all steps at once, under the lock.
+    /// Takes all steps of `get` at once, under the lock.
     fn look(self, key: Key<'_>, get: &MetaGet<'_>, copied: &mut [u8]) -> Looked {
         self.look_locked(key, |locked, old| match old {
             Some(old) => self.look_at(locked, old, get, copied),
@@ -229,7 +230,7 @@ impl View<'_> {
         .0
     }
 
-    /// As `look`, of what the key has.
+    /// As `look`, at the key's item.
     fn look_at(
         self,
         locked: &Locked<'_>,

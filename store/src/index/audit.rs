@@ -1,7 +1,7 @@
-//! Does each slot stand where a lookup looks for it?
+//! Checks that each slot stands where a lookup looks for it.
 //!
-//! Where: the store's audit, in tests and debug builds, while nothing is done.
-//! Invariant: it changes nothing, and ends whatever it finds.
+//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
 use super::slot::{BUSY, Slot, tag};
@@ -20,8 +20,8 @@ struct Met<'f, H> {
 }
 
 impl Index {
-    /// All slots; and the faults of where they stand, by the hash of the key each names, where
-    /// there is one.
+    /// All slots. Appends the faults of where they stand to `faults`; `hash_of` gives the hash of
+    /// the key of a slot's item, where there is one.
     pub(crate) fn audit(
         &self,
         hash_of: impl FnMut(Slot) -> Option<u64>,

@@ -1,9 +1,9 @@
 //! Appending: a place in the open segment of an item's queue, and of its class if it expires.
 //!
 //! Where: every item that a verb writes or a drain spares.
-//! Invariant: a segment is appended to only in the flush epoch and the queue that it was opened
-//! for. A stale number of a segment that is another's by now may still be met: what is taken there
-//! is as good as any place, or the segment is full.
+//! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
+//! may have the number of a segment that was drained and opened for others since: a place taken
+//! there is as good as any, or the segment is full.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
 
 use super::timed::class_of;
@@ -13,10 +13,10 @@ use crate::policy;
 use memory::segments::{NONE, Reserved};
 use memory::sync::Ordering;
 
-/// An item stored without an exptime, or to get one later.
+/// The exptimes of an item stored without one, and of an item that gets one later.
 const NEVER: [u32; 2] = [0, EXPTIME_TO_COME];
-/// Open segments of items that expire may be this part of all, or, while much is free, the larger
-/// part; much is free while more than `FREE_PART` of all segments are.
+/// The part of all segments that may be open for items that expire. Where more than `FREE_PART` of
+/// all segments are free, it is the larger part instead.
 pub(super) const TIMED_PART: u32 = 16;
 const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
@@ -43,7 +43,7 @@ impl Log {
         Some(place)
     }
 
-    /// As `reserve`, among those that do not expire.
+    /// As `reserve`, for an item that does not expire.
     fn reserve_untimed(
         &self,
         queue: policy::Queue,
@@ -67,23 +67,24 @@ impl Log {
             let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
             match open.compare_exchange(segment, fresh, opened, before) {
                 Ok(_) => self.displaced(segment, fresh),
-                // Sealed, not given back: a stale number elsewhere may have let somebody append to
-                // it already.
+                // Sealed, not given back: another column may have appended to it already, by a
+                // number that the segment had before.
                 Err(_) => self.seal(fresh),
             }
         }
     }
 
-    /// `segment`, which was full, or another's, is nobody's to append to any more. It may have been
-    /// drained since and opened again, even for the very same place: then nobody else would seal
-    /// it.
+    /// To be called when an appender has replaced `segment`, which was full or another appender's.
+    /// The segment may have been drained since and opened again for this appender: then nobody else
+    /// would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
         }
     }
 
-    /// As `reserve`, among those that expire: of the item's class, or of one that lives longer.
+    /// As `reserve`, for an item that expires: from the segment of its class, or of a class of
+    /// longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -105,7 +106,7 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // It is full or was another's all along: no more of this class.
+                // The segment is full, or was another class's all along: this class has none now.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -117,7 +118,7 @@ impl Log {
                 if !timed.replace(stripe, class, NONE, fresh) {
                     self.seal(fresh); // as in `reserve_untimed`
                 }
-                // The others will expire with this one, or a little later: then it is asked.
+                // The segment's other items will expire with this one, or a little later.
                 self.note_due(fresh, exptime);
                 continue;
             }
@@ -150,8 +151,8 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed
-    /// now.
+    /// Takes `bytes` of an open segment. `None`: the segment was full, or of an earlier epoch, and
+    /// is sealed now.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reserved::At(offset) => Some(self.place(segment, offset, bytes)),
@@ -163,8 +164,8 @@ impl Log {
         }
     }
 
-    /// Seals one of the open segments of items that expire, if there are more than there may be
-    /// where memory is short: so that what is not filled of it can be used.
+    /// Seals one of the open segments of items that expire, if there are more of them than there
+    /// may be where memory is short, so that the rest of its memory can be used.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());

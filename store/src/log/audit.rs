@@ -1,7 +1,7 @@
-//! Can each segment of the log be found by who will need it?
+//! Checks that each segment of the log is where it will be looked for.
 //!
-//! Where: the store's audit, in tests and debug builds, while nothing is done.
-//! Invariant: it changes nothing, and ends whatever it finds.
+//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
 use super::{Log, NONE};
@@ -10,8 +10,8 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Faults of what the log knows of its segments: what is open is somebody's to append to, what
-    /// is sealed is whole and stands in its queue, and all of each queue are counted.
+    /// Appends the faults of the log's segments to `faults`: an open segment must be an appender's,
+    /// a sealed one whole and in its queue, and each queue's count that of its segments.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -49,7 +49,7 @@ impl Log {
         }
     }
 
-    /// Segments that somebody appends to, or did.
+    /// Segments to which somebody appends, or did.
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {

@@ -1,8 +1,8 @@
-//! When a segment is to be looked at for expired items.
+//! When a segment is to be searched for expired items.
 //!
-//! Where: told by whoever seals, walks or shortens a life; asked by the harvest.
+//! Where: whoever seals a segment, walks it or shortens an item's life notes it; the harvest asks.
 //! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
-//! claimed it, who will note it.
+//! claimed the segment, who will note it.
 //! Source: see `calendar`.
 
 use super::Log;
@@ -20,8 +20,9 @@ impl Log {
         }
     }
 
-    /// When a sealed segment is to be walked: when all of it has expired, where its items do so
-    /// nearly together; else when about an eighth of those that expire has. `None`: none expires.
+    /// When a sealed segment is to be walked: when all its items have expired, if they expire
+    /// nearly together; else when about an eighth of those that expire have. `None`: no item
+    /// expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -34,13 +35,13 @@ impl Log {
         }
     }
 
-    /// A claimed segment is as any other again. It is to be walked in second `due` at the latest,
-    /// or when others have said meanwhile.
+    /// Ends the claim on a segment. It is to be walked in second `due` at the latest, or in an
+    /// earlier one that others have noted meanwhile.
     pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
         let there = self.segment(segment);
         there.set_state(State::Sealed);
-        // Of one that a pass has left uncounted nobody sees the last item go. Who gathers it moves
-        // what is alive.
+        // Nobody sees the last item of a segment go that a pass has left uncounted: so the segment
+        // is due at once, and the harvest has its live items moved.
         let now = self.now.load(Ordering::Relaxed); // a number to look at
         let soon = there.is_uncounted().then_some(now + 1);
         let due = due.into_iter().chain(soon).min();
@@ -48,7 +49,7 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// The segment is to be looked at in second `due`.
+    /// Notes that the segment is to be searched in second `due`.
     pub(crate) fn note_due(&self, segment: u32, due: u32) {
         self.calendar.note(&self.memory.segments, segment, due);
     }
@@ -56,7 +57,7 @@ impl Log {
     /// A segment to be walked in second `now`; it is due until it is claimed or noted anew.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
-            // Each round gives one, or notes an open one for later.
+            // Each round returns a segment, or notes an open one for later.
             let segment = self.calendar.due(&self.memory.segments, now)?;
             let there = self.segment(segment);
             if !there.is(State::Open) {
@@ -77,8 +78,8 @@ impl Log {
         }
     }
 
-    /// The exptime of the item at `loc`, which was `before`, is `exptime` now; 0: never. Under its
-    /// group's lock, and `raise_exp` came before.
+    /// To be called when the exptime of the item at `loc`, which was `before`, has become `exptime`
+    /// (0: never), under the lock of its group and after `raise_exp`.
     #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
         if exptime != 0 && (before == 0 || before > exptime) {

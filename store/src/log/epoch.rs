@@ -1,16 +1,16 @@
-//! The flush word: what was stored before it changed is gone, at once or from a given second on.
+//! The flush word: it says which items a flush has taken, or will take in a given second.
 //!
-//! Where: every lookup asks whether what it has found may be flushed; each segment that is opened
+//! Where: every lookup asks whether the item found may be flushed; each segment that is opened
 //! takes the epoch.
-//! Invariant: one word says all of it, and each change of it is one step: the epoch, what is
-//! pending, and whether there may still be something of an earlier epoch. A segment's epoch is the
-//! word's when it is opened, and nothing is added to a segment of an earlier one.
+//! Invariant: one word has the epoch, the flush that is pending, and whether segments of an earlier
+//! epoch may be left; each change of it is one step. A segment has the epoch in which it was
+//! opened, and takes no item in a later epoch.
 //! Source: memcached's `settings.oldest_live` (1.6.45).
 //!
 //! ```text
 //!   word, u64:  epoch:32 | flush at:31 | sweeping:1
-//!               flush at: 0 when nothing is flushed that might be seen; a second that no clock
-//!               reaches stands for later ones
+//!               flush at: 0 when no flush is pending; a second that no clock reaches stands for
+//!               all later ones
 //! ```
 
 use memory::plant::{self, Fault};
@@ -27,38 +27,38 @@ const EPOCH_AT: u32 = 32;
 pub(crate) struct Flushed(u64);
 
 impl Flushed {
-    /// The epoch of what is stored now.
+    /// The epoch of items that are stored now.
     pub(crate) fn epoch(self) -> u32 {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which all that was stored until then will be gone; 0: none.
+    /// The second in which a flush takes all items stored until then; 0: no flush is pending.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
     }
 
-    /// May there be something of an earlier epoch?
+    /// May there be a segment of an earlier epoch?
     pub(crate) fn is_sweeping(self) -> bool {
         self.0 & SWEEPING != 0
     }
 
-    /// With all that was stored until second `at` to go then; 0: nothing.
+    /// The word with a flush pending in second `at`; 0: with none.
     pub(crate) fn with_at(self, at: u32) -> Self {
         Self((self.0 & !AT) | (u64::from(at.min(AT_MAX)) << AT_AT))
     }
 
-    /// Once everything until now is flushed; a flush that was pending is done with it.
+    /// The word after everything stored until now is flushed; a pending flush is done with that.
     pub(crate) fn next(self) -> Self {
         Self((u64::from(self.epoch().wrapping_add(1)) << EPOCH_AT) | SWEEPING)
     }
 
-    /// With nothing of an earlier epoch left.
+    /// The word when no segment of an earlier epoch is left.
     pub(crate) fn swept(self) -> Self {
         Self(self.0 & !SWEEPING)
     }
 }
 
-/// The word.
+/// The word, as all columns share it.
 #[derive(Debug, Default)]
 pub(crate) struct Flush(AtomicU64);
 
@@ -68,20 +68,21 @@ impl Flush {
         Flushed(self.0.load(Ordering::Acquire)) // pairs with the Release in `change`
     }
 
-    /// Might anything that is linked be flushed?
+    /// May a linked item be flushed?
     #[inline]
     pub(crate) fn may_hide(&self) -> bool {
         self.now().0 & (AT | SWEEPING) != 0
     }
 
-    /// Changes the word where `change` says so. False: it did not.
+    /// Changes the word if `change` returns another. False: it did not.
     pub(crate) fn change(&self, mut change: impl FnMut(Flushed) -> Option<Flushed>) -> bool {
         let mut change = |word| change(Flushed(word)).map(|word| word.0);
         if plant::is(Fault::FlushInTwoSteps) {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
         }
-        // Release pairs with the Acquire in `now`: who sees the epoch sees what was stored before.
+        // Release pairs with the Acquire in `now`: a column that sees the epoch sees all that was
+        // stored before.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }

@@ -1,9 +1,10 @@
-//! What compaction fills: an open segment for each drain token, and the place in the queue that it
-//! inherits from the segments whose items it gets.
+//! The segments that compaction fills: for each drain token open ones, which inherit a position in
+//! the queue from the segments whose items they get.
 //!
 //! Where: each item that a compaction moves.
-//! Invariant: a moved item does not become younger: what it is moved to takes the place in the
-//! queue of the oldest segment it came from, and its birth.
+//! Invariant: a moved item does not become younger: the segment to which it is moved takes the
+//! position in the queue, and the birth, of a segment from which its items came, the oldest
+//! position of all.
 //! Source: cost-benefit cleaning of log-structured file systems, which keeps the age of what it
 //! moves (Rosenblum and Ousterhout, 1992).
 
@@ -11,7 +12,7 @@ use super::{Lane, Log, Place, TIMED};
 use memory::segments::{NONE, Reserved, State};
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A segment being filled by compaction, and the place in the queue kept for it.
+/// A segment being filled by compaction, and the position in the queue kept for it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Out {
@@ -27,7 +28,8 @@ impl Out {
 }
 
 impl Log {
-    /// Opens a free segment for what compaction moves out of `from`: of the same queue and age.
+    /// Opens a free segment, of the queue and the birth of `from`, for items that compaction moves
+    /// out of `from`.
     fn open_as(&self, from: u32) -> Option<u32> {
         let segment = self.memory.segments.take(0)?;
         self.lane_of(from).count.segments.fetch_add(1, Ordering::Relaxed); // a count
@@ -35,8 +37,8 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the one of its
-    /// queue that the holder of `token` fills.
+    /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the segment
+    /// that the holder of `token` fills for segments of the same queue and kind.
     pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
         let lane = self.lane_of(from);
         let out = self.out(token, from);
@@ -55,7 +57,7 @@ impl Log {
         }
     }
 
-    /// Bytes left in the segment that the holder of `token` fills from such as `from`.
+    /// Bytes left in the segment that the holder of `token` fills for segments like `from`.
     pub(crate) fn out_room(&self, token: usize, from: u32) -> u32 {
         // Relaxed: as in `reserve_out`.
         let out = self.out(token, from);
@@ -68,8 +70,8 @@ impl Log {
         u32::try_from(left).unwrap_or(0)
     }
 
-    /// The drained `segment` leaves the queue; the one its items went to takes its place, if that
-    /// is the older one.
+    /// To be called when `segment`, which is drained, leaves the queue: its position is kept for
+    /// the segment to which its items went, unless that has an older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
@@ -86,13 +88,14 @@ impl Log {
         }
     }
 
-    /// What the holder of `token` fills from such as `from`.
+    /// The segment that the holder of `token` fills for segments like `from`: of the same queue,
+    /// and both with items that expire, or both without.
     fn out(&self, token: usize, from: u32) -> &Out {
         let timed = self.segment(from).birth() & TIMED != 0;
         &self.lane_of(from).outs[token][usize::from(timed)]
     }
 
-    /// Seals what the holder of `token` fills.
+    /// Seals the segment that compaction fills.
     pub(super) fn seal_out(&self, lane: &Lane, out: &Out) {
         // a segment number; `reserve` decides who seals
         let segment = out.segment.load(Ordering::Acquire);
@@ -101,7 +104,7 @@ impl Log {
         }
     }
 
-    /// Queues a full segment of compaction in the place kept for it, or at the young end.
+    /// Queues a full segment of compaction at the position kept for it, or at the young end.
     fn sealed_out(&self, lane: &Lane, out: &Out, segment: u32) {
         let (segments, queue) = (&self.memory.segments, self.queue(segment));
         match out.position.swap(u64::MAX, Ordering::AcqRel) {
@@ -109,7 +112,7 @@ impl Log {
             position if std::ptr::eq(queue, &lane.queue) => {
                 queue.fill(segments, position, segment);
             }
-            // The number was stale: the segment is another queue's by now.
+            // The segment was drained and opened for another queue since.
             position => {
                 lane.queue.release(segments, position);
                 queue.push(segments, segment);
@@ -120,7 +123,8 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// The holder of `token` gives it back, and nobody will take it again: seals what it fills.
+    /// To be called when `token` is given back and nobody will take it again: seals the segments
+    /// that its holder fills.
     pub(crate) fn seal_outs(&self, token: usize) {
         for lane in &self.lanes {
             lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));

@@ -6,8 +6,8 @@
 //!
 //! A place that is dropped instead fails in builds with debug assertions, which the tests, the
 //! explored schedules and the soak test are. A release build has no such check: the compiler would
-//! test at each way out of an append whether its place is still there, and what such a fault costs
-//! is memory, not soundness. Its segment is never wholly committed, and so never drained.
+//! test at each way out of an append whether its place is still there. Such a fault costs memory,
+//! not soundness: the place's segment is never wholly committed, and so never drained.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -48,7 +48,7 @@ impl Place {
         self.bytes
     }
 
-    /// The place is used up.
+    /// Ends the place; returns its segment and its bytes.
     fn end(self) -> (u32, u32) {
         let ended = (self.segment, self.bytes);
         std::mem::forget(self);
@@ -57,7 +57,7 @@ impl Place {
 }
 
 impl Written {
-    /// No slot will name the item: its place is to be voided.
+    /// The place, to be voided, of an item that no slot will name.
     pub(crate) fn take_back(self) -> Place {
         self.0
     }
@@ -93,12 +93,12 @@ impl Log {
         Written(place)
     }
 
-    /// The item is linked: who drains the segment may meet it.
+    /// Commits an item that is linked: whoever drains the segment may meet it from now on.
     pub(crate) fn commit(&self, written: Written) {
         self.committed(written.0);
     }
 
-    /// Nothing came of a place.
+    /// Commits a place that gets no item, as a void.
     pub(crate) fn void(&self, place: Place) {
         // SAFETY: the bytes are a place's, as in `write`; every item's extent, and so every
         // place, is larger than a void's four bytes.
@@ -111,7 +111,7 @@ impl Log {
     fn committed(&self, place: Place) {
         let (segment, bytes) = place.end();
         if self.segment(segment).commit(bytes) {
-            // What was linked after the segment was sealed counts too.
+            // Items linked after the segment was sealed count too.
             self.note_first_due(segment);
             self.retire_if_dead(segment);
         }

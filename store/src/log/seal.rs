@@ -1,4 +1,5 @@
-//! The end of a segment: it is sealed when it is full, and retired when its last item goes.
+//! The end of a segment in the log: it is sealed when it is full, and retired when its last item
+//! goes.
 //!
 //! Where: the append that finds a segment full, a flush, a change of the limit; the last commit and
 //! the last unlink.
@@ -19,7 +20,7 @@ impl Log {
         }
     }
 
-    /// Seals those of the appenders' segments that `which` says.
+    /// Seals the appenders' segments for which `which` is true.
     fn seal_open(&self, which: impl Fn(&Segment) -> bool) {
         let appenders = self.lanes.iter().flat_map(|lane| &lane.appenders);
         // Acquire pairs with the Release in `reserve_untimed`.
@@ -37,7 +38,8 @@ impl Log {
         }
     }
 
-    /// Takes more than there is. True: that sealed the segment, and the caller queues it.
+    /// Closes a segment, by a reservation of more than it has. True: that sealed the segment, and
+    /// the caller must queue it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
@@ -55,7 +57,7 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// An item of `bytes` in `segment` is unlinked.
+    /// Counts an item of `bytes` in `segment` as unlinked.
     pub(crate) fn unlink(&self, segment: u32, bytes: u32) {
         if self.segment(segment).unlink(bytes) {
             self.retire_if_dead(segment);
@@ -67,14 +69,14 @@ impl Log {
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);
-        // In this order: what a reservation has become counts as live before it is committed, so
-        // that from when all are committed on there is only less.
+        // In this order: an item counts as live before its place is committed, so once all places
+        // are committed the live bytes only fall.
         if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
             self.retire(segment);
         }
     }
 
-    /// A drained segment, owned by the caller, waits to be free.
+    /// Retires a drained segment that the caller owns.
     pub(crate) fn retire(&self, segment: u32) {
         let Lane { queue, count, .. } = self.lane_of(segment);
         queue.remove(&self.memory.segments, segment);

@@ -1,9 +1,10 @@
-//! Open segments for items that expire, by how long they live: what is stored together dies
-//! together, and its segment is free without anything being moved.
+//! Open segments for items that expire, by how long they live: items stored together die together,
+//! and their segment is free without a move.
 //!
-//! Where: the log asks here for the segment that an item with an exptime is appended to.
-//! Invariant: an item goes where it fits, else to those that live longer, so that it makes no
-//! segment last longer than its class does; only where there are none, to those that live for ever.
+//! Where: the log asks here for the segment to which an item with an exptime is appended.
+//! Invariant: an item goes to its class, else to a class of longer lives, so that no item makes a
+//! segment last longer than the segment's class; only where there is no such class does it go to
+//! the items that do not expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
@@ -14,11 +15,11 @@
 use memory::segments::NONE;
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How many classes there are: a bit each.
+/// The number of classes. A word has a bit for each.
 pub(super) const CLASSES: u32 = 64;
 /// Lives up to this many seconds have a class of their own.
 const SINGLE_SECONDS: u32 = 8;
-/// The first class of an octave's part.
+/// The first class of a third of an octave.
 const FIRST_PART: u32 = SINGLE_SECONDS - 1;
 /// Where the second and the third part of an octave begin: cube roots of two, of `OCTAVE`.
 const OCTAVE: u64 = 1 << 16;
@@ -39,7 +40,7 @@ pub(super) fn class_of(seconds: u32) -> u32 {
 #[derive(Debug)]
 pub(super) struct Timed {
     open: Box<[AtomicU32]>,
-    /// The classes that have one, for each stripe: a hint.
+    /// For each stripe a bit for each class that has an open segment: a hint.
     some: Box<[AtomicU64]>,
 }
 
@@ -69,12 +70,13 @@ impl Timed {
         (longer != 0).then(|| longer.trailing_zeros())
     }
 
-    /// How many are open.
+    /// The number of a stripe's open segments.
     pub(super) fn count(&self, stripe: usize) -> u32 {
         self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
     }
 
-    /// Has `segment` be a class's open one in place of `before`, unless others were faster.
+    /// Has `segment` be the open segment of a class instead of `before`. False: another column has
+    /// replaced `before` already.
     pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
         // AcqRel: Release pairs with the Acquire in `of`.
         let at = self.at(stripe, class);
@@ -86,7 +88,7 @@ impl Timed {
         replaced
     }
 
-    /// A segment of this class is sealed.
+    /// To be called when the `segment` of this class is sealed.
     pub(super) fn close(&self, class: u32, segment: u32) {
         for stripe in 0..self.stripes() {
             self.replace(stripe, class, segment, NONE);
@@ -99,8 +101,8 @@ impl Timed {
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Says whether a class has an open segment. Two who do so at once may leave the hint wrong
-    /// until the class's next segment is opened or sealed.
+    /// Sets the hint whether a class has an open segment. If two columns do so at once, the hint
+    /// may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
         // Relaxed: a hint.
