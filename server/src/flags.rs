@@ -33,20 +33,20 @@ pub const COLUMNS_MAX: usize = 1024;
 /// Why the command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Refusal {
+pub struct BadFlag {
     /// One or more lines for stderr that say what to do.
     pub text: String,
     /// The exit status.
     pub status: u8,
 }
 
-impl Refusal {
-    fn value(text: impl Into<String>) -> Refusal {
-        Refusal { text: text.into(), status: FAILURE }
+impl BadFlag {
+    fn value(text: impl Into<String>) -> BadFlag {
+        BadFlag { text: text.into(), status: FAILURE }
     }
 
-    fn usage(text: impl Into<String>) -> Refusal {
-        Refusal { text: text.into(), status: USAGE }
+    fn usage(text: impl Into<String>) -> BadFlag {
+        BadFlag { text: text.into(), status: USAGE }
     }
 }
 
@@ -72,9 +72,9 @@ enum Takes {
 #[derive(Clone, Copy)]
 enum Does {
     /// Changes the settings, given the flag's value or an empty text.
-    Sets(fn(&mut Choices, &str) -> Result<(), Refusal>),
+    Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
     /// Has no effect here: the value is checked as memcached checks it, and a note says `why`.
-    Nothing { check: fn(&str) -> Result<(), Refusal>, why: &'static str },
+    Nothing { check: fn(&str) -> Result<(), BadFlag>, why: &'static str },
     /// Is refused, for this reason: the server does not have what the flag promises.
     Refused(&'static str),
 }
@@ -114,7 +114,7 @@ struct Choices {
 ///
 /// # Errors
 /// A flag is unknown, refused, or has a wrong value.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, Refusal> {
+pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, BadFlag> {
     let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
     let mut choices = Choices {
         settings,
@@ -153,14 +153,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
     choices.finish(cpus)
 }
 
-fn find_short(short: char) -> Result<&'static Flag, Refusal> {
+fn find_short(short: char) -> Result<&'static Flag, BadFlag> {
     flags()
         .find(|flag| flag.short == Some(short))
         .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))
 }
 
 /// Finds a flag by its long name, or by the beginning of exactly one, as getopt_long does.
-fn find_long(long: &str) -> Result<&'static Flag, Refusal> {
+fn find_long(long: &str) -> Result<&'static Flag, BadFlag> {
     if let Some(flag) = flags().find(|flag| flag.long == long) {
         return Ok(flag);
     }
@@ -178,16 +178,16 @@ fn find_long(long: &str) -> Result<&'static Flag, Refusal> {
     }
 }
 
-fn unknown(what: &str) -> Refusal {
-    Refusal::value(format!("Illegal argument: {what}\nTry 'hypostyle -h' for all options."))
+fn unknown(what: &str) -> BadFlag {
+    BadFlag::value(format!("Illegal argument: {what}\nTry 'hypostyle -h' for all options."))
 }
 
-fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, Refusal> {
+fn text(flag: &Flag, value: Result<OsString, lexopt::Error>) -> Result<String, BadFlag> {
     let name = named(flag);
     value
         .map_err(|_| unknown(&format!("option requires an argument -- {name}")))?
         .into_string()
-        .map_err(|_| Refusal::value(format!("{name}: the value is not valid UTF-8")))
+        .map_err(|_| BadFlag::value(format!("{name}: the value is not valid UTF-8")))
 }
 
 /// The flag's name in messages, such as `-p`.
@@ -196,12 +196,12 @@ fn named(flag: &Flag) -> String {
 }
 
 impl Choices {
-    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Refusal> {
+    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), BadFlag> {
         self.act(&named(flag), flag.does, value)
     }
 
     /// Does what the row of a flag or of an `-o` option says.
-    fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), Refusal> {
+    fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), BadFlag> {
         match does {
             Does::Sets(set) => set(self, value),
             Does::Nothing { check, why } => {
@@ -212,12 +212,12 @@ impl Choices {
                 }
                 Ok(())
             }
-            Does::Refused(why) => Err(Refusal::usage(format!("{name} is refused: {why}"))),
+            Does::Refused(why) => Err(BadFlag::usage(format!("{name} is refused: {why}"))),
         }
     }
 
     /// Completes the settings by what depends on several flags.
-    fn finish(mut self, cpus: &Cpus) -> Result<Asked, Refusal> {
+    fn finish(mut self, cpus: &Cpus) -> Result<Asked, BadFlag> {
         limits::check_item_bytes(&self.settings)?;
         listen::set_listeners(&mut self)?;
         if self.pin {
@@ -245,9 +245,9 @@ fn absolute(path: PathBuf) -> PathBuf {
 }
 
 /// Parses a number within `bounds`; the refusal of any other text begins with `wrong`.
-fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, Refusal> {
+fn number(text: &str, bounds: std::ops::RangeInclusive<i64>, wrong: &str) -> Result<i64, BadFlag> {
     text.parse::<i64>()
         .ok()
         .filter(|value| bounds.contains(value))
-        .ok_or_else(|| Refusal::value(format!("{wrong} (given: '{text}')")))
+        .ok_or_else(|| BadFlag::value(format!("{wrong} (given: '{text}')")))
 }

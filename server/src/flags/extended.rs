@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use store::policy::Eviction;
 
-use super::{Choices, Does, Refusal, Takes, number};
+use super::{BadFlag, Choices, Does, Takes, number};
 
 /// One option of `-o`.
 pub(super) struct Extended {
@@ -93,7 +93,7 @@ pub(super) const OPTIONS: &[Extended] = &[
             let names = Eviction::ALL.map(|(name, _)| name);
             choices.settings.eviction = Eviction::named(value).ok_or_else(|| {
                 let names = names.join(", ");
-                Refusal::value(format!("eviction must be one of {names} (given: '{value}')"))
+                BadFlag::value(format!("eviction must be one of {names} (given: '{value}')"))
             })?;
             Ok(())
         }),
@@ -108,7 +108,7 @@ pub(super) const OPTIONS: &[Extended] = &[
         does: Does::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
                 let wrong = "udp_allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
-                Refusal::value(format!("{wrong} (given: '{value}')"))
+                BadFlag::value(format!("{wrong} (given: '{value}')"))
             })?;
             choices.settings.udp_allow.push(network);
             Ok(())
@@ -140,7 +140,7 @@ pub(super) const OPTIONS: &[Extended] = &[
         "hash_algorithm",
         |value| match value {
             "jenkins" | "murmur3" | "xxh3" => Ok(()),
-            _ => Err(Refusal::value("Unknown hash_algorithm option (jenkins, murmur3, xxh3)")),
+            _ => Err(BadFlag::value("Unknown hash_algorithm option (jenkins, murmur3, xxh3)")),
         },
         "the index has a hash of its own",
     ),
@@ -241,7 +241,7 @@ const fn flag(name: &'static str, why: &'static str) -> Extended {
 /// The row of an option that has no effect, but whose value is checked.
 const fn value(
     name: &'static str,
-    check: fn(&str) -> Result<(), Refusal>,
+    check: fn(&str) -> Result<(), BadFlag>,
     why: &'static str,
 ) -> Extended {
     let does = Does::Nothing { check, why };
@@ -253,7 +253,7 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extende
 }
 
 /// Splits the value of `-o` into options and applies them in order.
-pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), Refusal> {
+pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
     let mut before = "";
     for option in list.split(',').filter(|option| !option.is_empty()) {
         // A list of networks has commas as well.
@@ -263,12 +263,12 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), Refusal> {
             None => (option, None),
         };
         let Some(row) = OPTIONS.iter().find(|row| row.name == name) else {
-            return Err(Refusal::value(format!(
+            return Err(BadFlag::value(format!(
                 "Illegal suboption \"{option}\"\nTry 'hypostyle -h' for all options of -o."
             )));
         };
         if value.is_none() && matches!(row.takes, Takes::Value(_)) {
-            return Err(Refusal::value(format!("Missing argument for {name}: -o {name}=...")));
+            return Err(BadFlag::value(format!("Missing argument for {name}: -o {name}=...")));
         }
         choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
         before = row.name;
@@ -281,16 +281,16 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
 }
 
-fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), Refusal> {
+fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), BadFlag> {
     number(text, low..=high, &format!("{name} must be between {low} and {high}")).map(|_| ())
 }
 
-fn fraction(text: &str, name: &str, high: f64) -> Result<(), Refusal> {
+fn fraction(text: &str, name: &str, high: f64) -> Result<(), BadFlag> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= high => Ok(()),
         _ if high < f64::MAX => {
-            Err(Refusal::value(format!("{name} must be > 0 and <= {high} (given: '{text}')")))
+            Err(BadFlag::value(format!("{name} must be > 0 and <= {high} (given: '{text}')")))
         }
-        _ => Err(Refusal::value(format!("{name} must be > 0 (given: '{text}')"))),
+        _ => Err(BadFlag::value(format!("{name} must be > 0 (given: '{text}')"))),
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: -h, -i and -V end the parsing; only the flags before them are checked.
 //! Source: memcached 1.6.45 `main`, `usage`.
 
-use super::{Does, Flag, Refusal, Takes, help};
+use super::{BadFlag, Does, Flag, Takes, help};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -34,7 +34,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["assume identity of <username> (only when run as root)"],
         does: Does::Sets(|choices, value| {
             if value.is_empty() {
-                return Err(Refusal::usage("-u takes the name of a user"));
+                return Err(BadFlag::usage("-u takes the name of a user"));
             }
             choices.settings.user = Some(value.to_owned());
             Ok(())
@@ -97,7 +97,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["save PID in <file>"],
         does: Does::Sets(|choices, value| {
             if value.is_empty() {
-                return Err(Refusal::usage("-P takes the path of a file"));
+                return Err(BadFlag::usage("-P takes the path of a file"));
             }
             choices.settings.pid_path = Some(value.into());
             Ok(())

@@ -4,7 +4,7 @@
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{COLUMNS_MAX, Choices, Does, Flag, Refusal, Takes, number};
+use super::{BadFlag, COLUMNS_MAX, Choices, Does, Flag, Takes, number};
 use crate::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;
@@ -97,7 +97,7 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 /// Sets `-m`, a number of megabytes. An `m` may follow the number, for memcached ignores it.
-fn set_memory(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
     let wrong = "-m takes a number of megabytes, 1 or greater";
     let megabytes = number(digits, 1..=INT_MAX, wrong)?;
@@ -105,18 +105,18 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn set_columns(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_columns(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let columns = number(value, 1..=INT_MAX, "Number of threads must be greater than 0")?;
     choices.settings.columns = usize::try_from(columns).unwrap_or(usize::MAX);
     if choices.settings.columns > COLUMNS_MAX {
-        return Err(Refusal::value(format!(
+        return Err(BadFlag::value(format!(
             "Number of threads must be at most {COLUMNS_MAX} (given: '{value}')"
         )));
     }
     Ok(())
 }
 
-fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let unit = match value.as_bytes().last() {
         Some(b'k' | b'K') => 1 << 10,
         Some(b'm' | b'M') => 1 << 20,
@@ -131,15 +131,15 @@ fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
 }
 
 /// Checks the bounds of `-I`, which depend on `-m`.
-pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), Refusal> {
+pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), BadFlag> {
     if settings.item_bytes_max < ITEM_BYTES_MIN {
-        return Err(Refusal::usage("Item max size cannot be less than 1024 bytes."));
+        return Err(BadFlag::usage("Item max size cannot be less than 1024 bytes."));
     }
     if settings.item_bytes_max > ITEM_BYTES_MAX {
-        return Err(Refusal::usage("Cannot set item size limit higher than a gigabyte."));
+        return Err(BadFlag::usage("Cannot set item size limit higher than a gigabyte."));
     }
     if settings.item_bytes_max > settings.memory_bytes / 2 {
-        return Err(Refusal::usage(format!(
+        return Err(BadFlag::usage(format!(
             "Cannot set item size limit higher than 1/2 of memory max. (-I is {} bytes, half of \
              -m {})",
             settings.item_bytes_max,

@@ -4,7 +4,7 @@
 //! Invariant: a server that has nothing to listen on serves nobody, as memcached, and is told so.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
-use super::{Choices, Does, Flag, Refusal, Takes, number};
+use super::{BadFlag, Choices, Does, Flag, Takes, number};
 use crate::settings::{Listen, Port};
 use protocol::Speak;
 
@@ -53,7 +53,7 @@ pub(super) const FLAGS: &[Flag] = &[
                 .ok()
                 .filter(|mask| *mask <= 0o777)
                 .ok_or_else(|| {
-                    Refusal::value(format!("-a takes an octal mask, 0 to 777 (given: '{value}')"))
+                    BadFlag::value(format!("-a takes an octal mask, 0 to 777 (given: '{value}')"))
                 })?;
             Ok(())
         }),
@@ -90,35 +90,35 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-fn set_port(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     choices.settings.port = port(value, "-p")?;
     choices.has_port = true;
     Ok(())
 }
 
-fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_udp_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     choices.settings.udp_port = port(value, "-U")?;
     Ok(())
 }
 
 /// The port that `flag` names.
-fn port(value: &str, flag: &str) -> Result<Port, Refusal> {
+fn port(value: &str, flag: &str) -> Result<Port, BadFlag> {
     match value.parse::<i64>() {
         Ok(-1) => Ok(Port::Any),
         Ok(0) => Ok(Port::Off),
         Ok(port) => match u16::try_from(port) {
             Ok(port) => Ok(Port::Number(port)),
-            Err(_) => Err(Refusal::usage(format!("ERROR: Invalid port number {port}."))),
+            Err(_) => Err(BadFlag::usage(format!("ERROR: Invalid port number {port}."))),
         },
-        Err(_) => Err(Refusal::usage(format!(
+        Err(_) => Err(BadFlag::usage(format!(
             "ERROR: Invalid port number {value}. {flag} takes 1 to 65535, 0 for none, -1 for any."
         ))),
     }
 }
 
-fn set_unix_path(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_unix_path(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     if value.is_empty() || value.len() > UNIX_PATH_BYTES_MAX {
-        return Err(Refusal::usage(format!(
+        return Err(BadFlag::usage(format!(
             "-s takes a path of 1 to {UNIX_PATH_BYTES_MAX} bytes (given: {})",
             value.len()
         )));
@@ -127,28 +127,28 @@ fn set_unix_path(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn add_address(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn add_address(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     for address in value.split([',', ';']).filter(|address| !address.is_empty()) {
         if !choices.inter.iter().any(|earlier| earlier == address) {
             choices.inter.push(address.to_owned());
         }
     }
     if choices.inter.is_empty() {
-        return Err(Refusal::usage("-l takes an address, such as 127.0.0.1 or [::1]:11211"));
+        return Err(BadFlag::usage("-l takes an address, such as 127.0.0.1 or [::1]:11211"));
     }
     if choices.inter.len() > LISTEN_MAX {
-        return Err(Refusal::usage(format!("-l takes at most {LISTEN_MAX} addresses")));
+        return Err(BadFlag::usage(format!("-l takes at most {LISTEN_MAX} addresses")));
     }
     Ok(())
 }
 
-fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
+fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     choices.settings.protocol = match value {
         "auto" => Speak::Auto,
         "ascii" => Speak::Ascii,
         "binary" => Speak::Binary,
         _ => {
-            return Err(Refusal::usage(format!(
+            return Err(BadFlag::usage(format!(
                 "Invalid value for binding protocol: {value}\n \
                  -- should be one of auto, binary, or ascii"
             )));
@@ -158,7 +158,7 @@ fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), Refusal> {
 }
 
 /// Sets what -p, -U, -l, -s and -B together ask for.
-pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), Refusal> {
+pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), BadFlag> {
     if !choices.inter.is_empty() {
         choices.settings.inter = Some(choices.inter.join(","));
     }
@@ -174,7 +174,7 @@ pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), Refusal> {
         settings.listen = Vec::new();
         return match settings.udp_port {
             Port::Off => Ok(()),
-            _ => Err(Refusal::usage("-U is refused: -s disables network support")),
+            _ => Err(BadFlag::usage("-U is refused: -s disables network support")),
         };
     }
     if settings.udp_port != Port::Off {
@@ -213,10 +213,10 @@ fn listeners(addresses: &[Address], port: Port) -> Vec<Listen> {
 }
 
 /// Parses one address of `-l`: `[proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`.
-fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, Refusal> {
+fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, BadFlag> {
     for prefix in ["notls", "btls", "mtls"] {
         if whole.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
-            return Err(Refusal::usage(format!(
+            return Err(BadFlag::usage(format!(
                 "-l {whole} is refused: '{prefix}' option is valid only when SSL is enabled, and \
                  this version has no TLS"
             )));
@@ -225,11 +225,11 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, Refusal> {
     let (protocol, rest) = protocol_of(choices.settings.protocol, whole)?;
     let rest = without_tag(choices, rest)?;
     let invalid_port =
-        |text: &str| Refusal::usage(format!("Invalid port number: \"{text}\" (in -l {whole})"));
+        |text: &str| BadFlag::usage(format!("Invalid port number: \"{text}\" (in -l {whole})"));
     let (host, port) = if let Some(rest) = rest.strip_prefix('[') {
         let (host, after) = rest
             .split_once(']')
-            .ok_or_else(|| Refusal::usage(format!("Invalid IPV6 address: \"{whole}\"")))?;
+            .ok_or_else(|| BadFlag::usage(format!("Invalid IPV6 address: \"{whole}\"")))?;
         let port = match after {
             "" => None,
             _ => Some(after.strip_prefix(':').ok_or_else(|| invalid_port(after))?),
@@ -243,7 +243,7 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, Refusal> {
         }
     };
     if host.is_empty() {
-        return Err(Refusal::usage(format!("no address in -l {whole} (* stands for all)")));
+        return Err(BadFlag::usage(format!("no address in -l {whole} (* stands for all)")));
     }
     let port = match port.map(|text| (text, text.parse::<i64>())) {
         None => None,
@@ -258,17 +258,17 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, Refusal> {
 }
 
 /// Splits `proto[NAME]:` off an address.
-fn protocol_of(default: Speak, address: &str) -> Result<(Speak, &str), Refusal> {
+fn protocol_of(default: Speak, address: &str) -> Result<(Speak, &str), BadFlag> {
     let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
     let (name, rest) = rest
         .split_once(']')
-        .ok_or_else(|| Refusal::usage(format!("Invalid protocol spec: \"{address}\"")))?;
+        .ok_or_else(|| BadFlag::usage(format!("Invalid protocol spec: \"{address}\"")))?;
     let protocol = match name {
         "ascii" => Speak::Ascii,
         "binary" => Speak::Binary,
         "negotiating" | "auto" => Speak::Auto,
         _ => {
-            return Err(Refusal::usage(format!(
+            return Err(BadFlag::usage(format!(
                 "-l {address} is refused: there are proto[ascii], proto[binary] and \
                  proto[negotiating] only"
             )));
@@ -278,7 +278,7 @@ fn protocol_of(default: Speak, address: &str) -> Result<(Speak, &str), Refusal> 
 }
 
 /// Removes `tag[NAME]:` or `tag_NAME_:` from an address. Only memcached's proxy uses tags.
-fn without_tag<'a>(choices: &mut Choices, address: &'a str) -> Result<&'a str, Refusal> {
+fn without_tag<'a>(choices: &mut Choices, address: &'a str) -> Result<&'a str, BadFlag> {
     let (rest, end) = if let Some(rest) = address.strip_prefix("tag[") {
         (rest, ']')
     } else if let Some(rest) = address.strip_prefix("tag_") {
@@ -288,9 +288,9 @@ fn without_tag<'a>(choices: &mut Choices, address: &'a str) -> Result<&'a str, R
     };
     let (tag, rest) = rest
         .split_once(end)
-        .ok_or_else(|| Refusal::usage(format!("Invalid tag in socket config: \"{address}\"")))?;
+        .ok_or_else(|| BadFlag::usage(format!("Invalid tag in socket config: \"{address}\"")))?;
     if tag.is_empty() || tag.len() > TAG_BYTES_MAX {
-        return Err(Refusal::usage(format!(
+        return Err(BadFlag::usage(format!(
             "Listener tags must be between 1 and {TAG_BYTES_MAX} characters: \"{tag}\""
         )));
     }

@@ -6,7 +6,7 @@
 //! reported.
 //! Source: memcached 1.6.45 `main`.
 
-use super::{Does, Flag, Refusal, Takes, extended, number};
+use super::{BadFlag, Does, Flag, Takes, extended, number};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -34,7 +34,7 @@ pub(super) const FLAGS: &[Flag] = &[
         does: Does::Nothing {
             check: |value| match value.parse::<f64>() {
                 Ok(factor) if factor > 1.0 => Ok(()),
-                _ => Err(Refusal::value("Factor must be greater than 1")),
+                _ => Err(BadFlag::value("Factor must be greater than 1")),
             },
             why: "memory is a log, without slab classes",
         },
@@ -66,7 +66,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["delimiter between key prefixes and IDs"],
         does: Does::Nothing {
             check: |value| match value {
-                "" => Err(Refusal::value("No delimiter specified")),
+                "" => Err(BadFlag::value("No delimiter specified")),
                 _ => Ok(()),
             },
             why: "there are no per-prefix stats yet",

@@ -7,7 +7,7 @@ use protocol::Speak;
 use store::policy::Eviction;
 
 use super::extended::OPTIONS;
-use super::{Asked, Refusal, flags, parse};
+use super::{Asked, BadFlag, flags, parse};
 use crate::cpus::Cpus;
 use crate::settings::{Listen, Port, Settings};
 
@@ -17,7 +17,7 @@ fn cpus() -> Cpus {
     Cpus { list: (0..CPUS).collect(), quota: None }
 }
 
-fn asked(line: &str) -> Result<Asked, Refusal> {
+fn asked(line: &str) -> Result<Asked, BadFlag> {
     parse(line.split_whitespace().map(OsString::from), &cpus())
 }
 
