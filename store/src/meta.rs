@@ -102,8 +102,8 @@ impl Column {
         changed.map(|_| ())
     }
 
-    /// Makes an empty item on a miss, with all steps taken already: nobody sees it before it is
-    /// won. `None`: somebody else made one.
+    /// Makes an empty item on a miss, with all steps taken and the win marked, so that no other
+    /// client wins it. `None`: another column has made one.
     fn vivify(
         &mut self,
         key: Key<'_>,

@@ -1,25 +1,26 @@
-//! A live estimate of what more or less memory would do: the miss ratio against size, from a sample
-//! of the keys.
+//! An estimate, while the store serves, of what more or less memory would do: the miss ratio
+//! against size, from a sample of the keys.
 //!
-//! Where: told of every lookup, store and delete of a sampled key, one in 64 at most; asked by
-//! statistics.
-//! Invariant: at most `SAMPLES_MAX` keys are kept, so its memory and the work of one call are
-//! bounded. Nobody waits for it: a lookup that finds it busy is not counted.
+//! Where: columns tell it of every lookup, store and delete of a sampled key, at most one key in
+//! 64; statistics ask it.
+//! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
+//! of one call. No lookup waits for it: one that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
-//! 2015: keys are sampled by their hash, a reuse distance among the samples stands for one among
-//! all, and what hot keys the sample has too many or too few of is made up for at the shortest
-//! distance. The distances are those of an LRU over bytes; what a policy does better is not in it.
+//! 2015. Keys are sampled by their hash, and a reuse distance among the samples stands for one
+//! among all keys. If the sample has too many or too few hot keys, the count at the shortest
+//! distance makes up for it. The distances are those of an LRU over bytes: the estimate does not
+//! show what a policy does better.
 
 mod stack;
 
 use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Stack, Touched};
 
-/// At first one key in two to this power is sampled.
+/// At first one key in 2 to this power is sampled.
 const RATE_BITS_MIN: u32 = 6;
-/// Keys kept at most. When there are more, every second one is given up for good.
+/// Most keys that are kept. When there are more, about every second one is given up for good.
 const SAMPLES_MAX: usize = 8192;
-/// Each power of two of distances is cut into two to this power of buckets.
+/// The distances between two powers of two are cut into 2 to this power of buckets.
 const PARTS_BITS: u32 = 3;
 /// Distances from 2 to this power on share the last bucket.
 const DISTANCE_BITS_MAX: u32 = 44;
@@ -30,7 +31,7 @@ const HALF_LIFE: u32 = 1 << 13;
 /// The estimate.
 #[derive(Debug)]
 pub(crate) struct Mrc {
-    /// Hashes below are sampled.
+    /// Keys whose hashes are below this are sampled.
     threshold: AtomicU64,
     samples: Mutex<Samples>,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// Lookups by the distance they came back at, each for as many as it stands for.
+    /// Lookups by the bucket of their reuse distance. Each counts for as many as it stands for.
     reused: Box<[u64]>,
     /// Lookups of keys that were not there at any size.
     cold: u64,
@@ -65,7 +66,7 @@ impl Mrc {
     /// Is the key of this hash sampled?
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
-        // Relaxed: who sees an old one tells of a key that is then not taken.
+        // Relaxed: a column that reads an old threshold tells of a key that is then not taken.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
@@ -78,7 +79,7 @@ impl Mrc {
         });
     }
 
-    /// Notes that `bytes` were stored, which are good until `exptime`; 0 = for ever.
+    /// Notes that an item of `bytes` was stored that expires at `exptime`; 0: never.
     pub(crate) fn stored(&self, hash: u64, bytes: u32, exptime: u32) {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
@@ -156,7 +157,8 @@ impl Samples {
         }
     }
 
-    /// Lookups that come back at less than `bytes`; within a bucket, in proportion.
+    /// Lookups whose reuse distance is less than `bytes`. Of the bucket that `bytes` lies in, a
+    /// part counts.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();

@@ -1,12 +1,13 @@
-//! What stays when room is made: eviction policies as pure decisions, one small file each.
+//! Eviction policies: which items stay when room is made. They are pure decisions, one small file
+//! for each policy.
 //!
-//! Where: asked for the queue of each new item, and once per live item of a segment being drained.
-//! The offline simulator asks the same code, so that what is simulated is what runs; so it does for
-//! what `room` says of the work.
-//! Invariant: no state, no memory, no clock: a policy sees what it is shown. Counters only fall
-//! here, and pressure always ends by freeing something.
-//! Adding a policy: a file here that implements `Policy`, and its row in `policies!`. Command line,
-//! help, `stats settings`, ghost, simulator and the tests of each policy follow from the row.
+//! Where: the store asks for the queue of each new item, and once for each live item of a segment
+//! being drained. The offline simulator asks the same code, and the code in `room`, so that it
+//! simulates what runs.
+//! Invariant: a policy has no state, no memory and no clock, and sees only what it is shown. It
+//! never raises a counter, and under pressure it lets some item go in the end. Adding a policy: a
+//! file here that implements `Policy`, and its row in `policies!`. Command line, help, `stats
+//! settings`, ghost, simulator and the tests of each policy follow from the row.
 //! Source: the KV-Cache paper, section 4.2.3; each file's own source.
 
 mod clock2q;
@@ -69,7 +70,7 @@ pub struct Drained {
     pub mean_bytes: u32,
 }
 
-/// An eviction policy: constants, and functions of what they are shown.
+/// An eviction policy: constants, and functions of their arguments alone.
 trait Policy {
     /// The evicted keys that the ghost remembers.
     const REMEMBERED: Remembered;

@@ -1,9 +1,9 @@
 //! Storage: set, add, replace, cas, append, prepend.
 //!
-//! Where: the executor's storage arm, with the value in the receive buffer or in frames. What
-//! extends a value stands in `extend`.
-//! Invariant: the verb's condition is decided under the lock that publishes; what is refused leaves
-//! nothing behind, and a refused set leaves no stale value either.
+//! Where: the executor's storage arm, with the value in the receive buffer or in frames. `extend`
+//! has append and prepend.
+//! Invariant: the verb's condition is decided under the lock under which the item is linked. A verb
+//! that is refused stores nothing, and a set that is refused also leaves no older value.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
 use crate::cas::NewCas;
@@ -34,7 +34,7 @@ impl Body<'_> {
         }
     }
 
-    /// The same for another attempt.
+    /// The same body, for another attempt.
     pub(crate) fn again(&mut self) -> Body<'_> {
         match self {
             Body::Bytes(bytes) => Body::Bytes(bytes),
@@ -50,8 +50,8 @@ impl Column {
     /// Stores `body` as `put` says.
     ///
     /// # Errors
-    /// `Refused` when nothing was stored for want of room or by size; an older item of the key is
-    /// then gone if the verb is `Set`, but for `Refused::Later`, which changes nothing.
+    /// `Refused`: nothing was stored, for the value is too large or there is no room. If the verb
+    /// is `Set`, the key's older item is gone then. `Refused::Later` changes nothing.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let hash = self.hashed(put.key);
@@ -77,7 +77,7 @@ impl Column {
         }
     }
 
-    /// Stores bytes that are a whole value of the log's, as nearly all requests do.
+    /// Stores a value that is all in the log, as nearly all values are.
     #[inline(never)]
     fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -95,7 +95,7 @@ impl Column {
         done
     }
 
-    /// Stores what is longer, or extends a value.
+    /// Stores a longer value, or extends one.
     #[inline(never)]
     fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -128,7 +128,7 @@ impl Column {
         Err(Refused::TooLarge)
     }
 
-    /// A refused set must not leave an older value to be read. One that is to come later is not
+    /// Deletes the key's older value if a set was refused. A set that is to come later is not
     /// refused yet.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: Refused) {
@@ -164,7 +164,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// An answer that needs no room: what the verb's condition already says without a lock.
+    /// The answer, if the verb's condition already fails without the lock: it needs no room.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
         let view = self.handle.view();
@@ -174,8 +174,8 @@ impl Column {
         Some(answer)
     }
 
-    /// Stores a value if the verb's condition holds. What `value` is, a function tells, so that
-    /// each kind of value has code of its own.
+    /// Stores a value if the verb's condition holds. `value` is a function, so that each kind of
+    /// value is compiled into code of its own.
     #[inline(always)]
     fn store<'a>(
         &mut self,
@@ -246,7 +246,7 @@ impl View<'_> {
         }
     }
 
-    /// Tells of what was stored, for the estimate of other sizes.
+    /// Tells the estimate of the miss ratio what was stored.
     #[cold]
     #[inline(never)]
     fn tell_stored(self, hash: u64, put: &Put<'_>, stored: Stored) {
@@ -271,8 +271,8 @@ fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }
 
-/// memcached's `do_store_item`, without append and prepend: may the value be stored over one with
-/// this CAS unique and exptime? If so as a stale one, with the exptime that the old one has.
+/// memcached's `do_store_item`, without append and prepend: may the value be stored over an item
+/// with this CAS unique and exptime? `Some`: it may, but marked stale and with this exptime.
 ///
 /// # Errors
 /// The answer, where it may not.
@@ -281,7 +281,7 @@ fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, Sto
     match (put.verb, seen) {
         (Verb::Add, Some(_)) | (Verb::Replace, None) => Err(Stored::NotStored),
         (Verb::Cas, None) => Err(Stored::NotFound),
-        // 0 is no unique: not even an item without one (`-C`) has it.
+        // 0 is no unique: it does not match even an item that has none (`-C`).
         (Verb::Cas, Some(_)) if put.cas == 0 => Err(Stored::Exists),
         (Verb::Cas, Some((cas, _))) if put.cas == cas => Ok(None),
         (Verb::Cas, Some((cas, exptime))) if put.stale && put.cas < cas => Ok(Some(exptime)),

@@ -1,11 +1,11 @@
-//! NbQ: the non-blocking queue of sealed segments, oldest first. The log is NbQ-CLOCK's queue of
+//! NbQ: the non-blocking queue of sealed segments, oldest first. It stands for NbQ-CLOCK's queue of
 //! objects.
 //!
-//! Where: each of the log's queues is one: sealing pushes, making room takes from the old end,
-//! compaction keeps its victim's place.
-//! Invariant: an entry counts only while its segment's ticket is the entry's position; whoever
-//! changes a segment's state from `Sealed` to `Draining` owns it, entries are only the order.
-//! Nobody waits.
+//! Where: the log has one for each of its two queues. Sealing a segment pushes it, making room
+//! takes from the old end, compaction keeps the position of the segment that it compacts.
+//! Invariant: an entry counts only while its segment's ticket is the entry's position. Whoever
+//! changes a segment's state from `Sealed` to `Draining` owns it; entries only give the order. No
+//! column waits.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring of tickets in place of its linked
 //! list.
 //!
@@ -20,10 +20,10 @@ use std::io;
 
 /// In an entry: the segment has left.
 const HOLE: u32 = u32::MAX;
-/// In an entry: its place is kept for the segment that a compaction is filling.
+/// In an entry: the position is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Segments that a search from the old end passes because somebody is at them. Holes are not
-/// counted: there may be many behind one such segment, and no more than the ring has entries.
+/// Most segments that a search from the old end looks at and finds in use by others. Holes are not
+/// counted: many may lie behind one such segment, but no more than the ring has entries.
 const SEARCH_SEGMENTS: usize = 64;
 /// Entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
@@ -33,7 +33,7 @@ const ROTATE_ENTRIES: usize = 4;
 const SPARE_FACTOR: usize = 16;
 /// They are given back only if the ring has at least this many pages.
 const SPARE_PAGES: u64 = 4;
-/// No queue ever comes to a position of more bits.
+/// Positions of a queue have at most this many bits.
 const POSITION_BITS: u32 = 48;
 
 /// The queue.
@@ -53,7 +53,7 @@ impl Queue {
     /// The system refuses the address space.
     pub(crate) fn new(segments_max: u32, number: u32) -> io::Result<Self> {
         let entries = (segments_max as usize * 4).next_power_of_two();
-        // The first position is not 0, so that no entry looks written that is not.
+        // The first position is not 0, so that an entry that was never written does not count.
         let first = (u64::from(number) << POSITION_BITS) + entries as u64;
         Ok(Self {
             ring: Words::new(entries)?,
@@ -62,7 +62,7 @@ impl Queue {
         })
     }
 
-    /// Bytes of memory that it takes while there are `segments`.
+    /// Bytes of memory that the queue takes while there are `segments`.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         // Relaxed: numbers to look at.
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
@@ -77,25 +77,27 @@ impl Queue {
     /// Puts a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // A longer span is squeezed; a ring is a quarter longer still.
+        // If holes make the span longer than this, entries are moved; the ring has four entries for
+        // each segment.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
     }
 
-    /// Positions from the old end to the young one: a hint, 0 where the ends were not seen in one
-    /// order.
+    /// Positions from the old end to the young one: a hint; 0 if the young end that was read lies
+    /// before the old one.
     fn span(&self) -> u64 {
         // Relaxed: hints. The old end first, for it only ever goes towards the young one.
         let head = self.head.load(Ordering::Relaxed);
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// The young end cannot come around to a page that is being given back. Who does that is a
-    /// column, and what is retired before it passes its next quiescent point is not reused: so long
-    /// each segment is pushed once at most, which moves the end by one and `ROTATE_ENTRIES`, from
-    /// less than four times as many segments as there are behind the old end (`push`): nine
-    /// sixteenths of the ring, of which the page is a quarter at most.
+    /// Is the ring large enough for its pages behind the old end to be given back? The young end
+    /// must not come around to a page while a column gives it back. Until that column passes its
+    /// next quiescent point no segment is reused, so each is pushed once at most, which moves the
+    /// young end by one and `ROTATE_ENTRIES`. The young end begins at less than four times as many
+    /// positions behind the old end as there are segments (`push`). Both together are nine
+    /// sixteenths of the ring, and the page is a quarter at most.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
@@ -113,8 +115,8 @@ impl Queue {
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest segment that can be drained; it is the caller's, in state `Draining`, its
-    /// entry still there.
+    /// Takes the oldest segment that can be drained. The caller owns it, in state `Draining`; its
+    /// entry stays.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance(segments);
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
@@ -141,26 +143,26 @@ impl Queue {
         (head..tail).contains(&position) && self.segment_at(position) == Some(segment)
     }
 
-    /// A segment leaves the queue.
+    /// Has a segment leave the queue.
     pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
         self.clear(segments.get(segment).ticket(), segment);
         self.advance(segments);
     }
 
-    /// Keeps the place of `segment`, which leaves the queue, for another.
+    /// Has `segment` leave the queue, and keeps its position for another segment.
     pub(crate) fn hold(&self, segments: &Segments, segment: u32) -> Option<u64> {
         let position = segments.get(segment).ticket();
         self.change(position, segment, HELD).then_some(position)
     }
 
-    /// Gives a kept place up.
+    /// Gives up a position that was kept.
     pub(crate) fn release(&self, segments: &Segments, position: u64) {
         self.change(position, HELD, HOLE);
         self.advance(segments);
     }
 
-    /// Puts `segment` in a kept place, or at the young end if that place was lost. The caller sets
-    /// its state to `Sealed` afterwards.
+    /// Puts `segment` at a position that was kept, or at the young end if that position was lost.
+    /// The caller sets its state to `Sealed` afterwards.
     pub(crate) fn fill(&self, segments: &Segments, position: u64, segment: u32) {
         segments.get(segment).set_ticket(position);
         if !self.change(position, HELD, segment) {
@@ -168,7 +170,7 @@ impl Queue {
         }
     }
 
-    /// Moves the oldest entry to the young end, so that the holes behind it go.
+    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind it.
     fn rotate(&self, segments: &Segments) {
         let head = self.head.load(Ordering::Relaxed); // `change` decides
         match self.segment_at(head) {

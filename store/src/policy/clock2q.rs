@@ -1,5 +1,5 @@
 //! Clock2Q: probation and main queue as in 2Q, each a CLOCK whose youngest part does not count, and
-//! shares that follow what comes back.
+//! shares that follow the keys that come back.
 //!
 //! Where: see `policy`. Invariant: with items of one size, size has no say; neither queue's share
 //! goes below its least.

@@ -1,8 +1,8 @@
-//! Room in numbers: what an append pays for it, which segment is compacted, when a policy must let
-//! go.
+//! The numbers of making room: what an append pays, which segment is compacted, when a policy must
+//! let items go.
 //!
-//! Where: the store's `room`, `log` and `rewrite` go by it, and the simulator's model of them does.
-//! Invariant: as in `policy`: no memory, no clock; what is counted is given.
+//! Where: the store's `room`, `log` and `rewrite` go by them, and so does the simulator's model.
+//! Invariant: as in `policy`, there is no memory and no clock; the caller gives all counts.
 
 use super::{Pressure, Queue};
 
@@ -59,12 +59,14 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
     dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX
 }
 
-/// How much a segment's compaction is worth, 0 where there is too little dead. By cost and benefit
-/// (Rosenblum and Ousterhout, 1992), `(1 - u) * age / (1 + u)` with `u` live: what has not been
-/// overwritten for long will not be soon, and keeps the room together. But with the third power of
-/// what is dead: the first moves half as much again where all keys are overwritten alike, for there
-/// age tells nothing, and no less where some are hot (`bench store -- overwrite --hot-percent`).
-/// `age`: how many segments of its queue were opened since its items were stored.
+/// How much a segment's compaction is worth; 0 if too little of the segment is dead. `age` is the
+/// number of segments of its queue that were opened since its items were stored.
+///
+/// Cost and benefit (Rosenblum and Ousterhout, 1992) say `(1 - u) * age / (1 + u)`, where the part
+/// `u` is live: items that were not overwritten for long will not be soon, so the room won lasts.
+/// Here the dead part, `1 - u`, has the third power instead of the first. With the first power half
+/// as many bytes again are moved where all keys are overwritten alike, for age tells nothing there,
+/// and no fewer where some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
@@ -74,7 +76,7 @@ pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
 }
 
-/// A look at sealed segments, for the one whose compaction is worth most: the first of equals.
+/// A look at sealed segments for the one whose compaction is worth most; of equals, the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadest {
     best: Option<u32>,
@@ -82,7 +84,7 @@ pub struct Deadest {
 }
 
 impl Deadest {
-    /// One more, by its number; what it is `worth`, see there.
+    /// Looks at one more `segment`; `worth` is as the function of this name says.
     #[inline]
     pub fn look(&mut self, segment: u32, worth: u64) {
         if worth > self.worth {
@@ -90,7 +92,7 @@ impl Deadest {
         }
     }
 
-    /// The best of all looked at, if any is worth it.
+    /// The best of the segments looked at, if any is worth compacting.
     #[inline]
     #[must_use]
     pub fn best(&self) -> Option<u32> {
@@ -98,7 +100,7 @@ impl Deadest {
     }
 }
 
-/// The queue that is evicted from, and that where it has no sealed segment.
+/// The queue `victim`, and the other one, for when `victim` has no sealed segment.
 #[must_use]
 pub fn either(victim: Queue) -> [Queue; 2] {
     match victim {
@@ -107,8 +109,8 @@ pub fn either(victim: Queue) -> [Queue; 2] {
     }
 }
 
-/// From which segment on, by the order in which those of a queue are opened, hits do not count:
-/// `birth` is the last one opened, of the `segments` that the queue has.
+/// The first segment of a queue, in the order in which they are opened, whose hits do not count.
+/// `birth` is the segment opened last, and the queue has `segments` segments.
 #[inline]
 #[must_use]
 pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {

@@ -7,7 +7,7 @@
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// An item used so often in probation goes on to the main queue.
+/// An item that was used this many times in probation goes on to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;
