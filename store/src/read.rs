@@ -55,19 +55,19 @@ impl<'l> Old<'l, '_> {
     }
 }
 
-/// What a reader got of a value.
+/// A value as a reader has taken it.
 pub(crate) enum Taken {
-    /// So many bytes in the column's buffer.
+    /// The number of bytes that were copied into the column's buffer.
     Copied(usize),
-    /// What is never rewritten of the item at this location, and the frames that it has.
+    /// The value of the item at this location, which is never rewritten, and its frames, if any.
     Lasting(u64, Option<Pinned>),
 }
 
 impl Taken {
-    /// The value, of which `copied` has what was copied.
+    /// The value; `copied` is the buffer into which it was copied, if it was.
     ///
     /// # Safety
-    /// The column has passed no quiescent point since it was taken.
+    /// The column has passed no quiescent point since the value was taken.
     pub(crate) unsafe fn show<'s>(self, view: View<'s>, copied: &'s [u8]) -> Value<'s> {
         // SAFETY: the caller's.
         let log = |loc| unsafe { view.item(loc) }.lasting_value().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Taken {
     }
 }
 
-/// What stands before a value, read as it is asked for.
+/// What stands before a value; each function reads it from the item.
 pub struct Head<'s> {
     view: View<'s>,
     item: Item<'s>,
@@ -108,7 +108,7 @@ impl Head<'_> {
         self.view.cas_of(self.slot, &self.item)
     }
 
-    /// When it expires, where that is sure without a lock: 0 = never. `None`: a touch may be
+    /// When the item expires, if that is sure without a lock; 0: never. `None`: a touch may be
     /// changing it.
     #[inline]
     #[must_use]
@@ -116,8 +116,8 @@ impl Head<'_> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
-    /// Seconds since its last access before this one (`l`), where that was in this minute. `None`:
-    /// it was not, and two who ask at once may not be told the same.
+    /// Seconds since the last access before this one (`l`), if that was in this minute. `None`: it
+    /// was earlier, and two clients that ask at once must not both be told so.
     #[inline]
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
@@ -132,15 +132,16 @@ impl Head<'_> {
         self.item.shape().key_binary()
     }
 
-    /// It had been fetched before this (`h`). That is sure; that it had not, two who fetch it at
-    /// once may both be told.
+    /// True if the item was fetched before (`h`), which is sure. False is not: two clients that
+    /// fetch it at once may both be told so.
     #[inline]
     #[must_use]
     pub fn fetched(&self) -> bool {
         self.slot.has(FETCHED)
     }
 
-    /// Marked stale (`X`). Then who is first to look wins, which takes the lock.
+    /// True if the item is marked stale (`X`). Then the first client to look wins, which takes the
+    /// lock.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -170,7 +171,7 @@ impl Column {
             let value_bytes = item.value_bytes().0;
             item.copy_value(&mut copied[..value_bytes as usize]);
             let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot, &item));
-            // All that was read was one version's.
+            // All that was read is of one version.
             if found.is_unchanged() {
                 view.note_use(key.hash, &found, &item);
                 let value = Value::Log(&copied[..value_bytes as usize]);
@@ -180,11 +181,11 @@ impl Column {
         get_anyhow(handle, key.bytes, key.hash, &mut copied[..])
     }
 
-    /// As `get`, of the key that `hash` was made from; what it has goes to the end of `out`. Where
-    /// the value is short and `around` says what stands around it, the whole reply is put together
-    /// at once. Otherwise what `head` appends goes first, which may be called and undone several
-    /// times, and what `head` says is to follow. Where `head` calls the lookup off, that counts as
-    /// none, and the caller asks otherwise.
+    /// As `get`, of the key that `hash` was made from; appends a reply to `out`. If the value is
+    /// short and `around` says what stands around it, the whole reply is appended at once.
+    /// Otherwise `head` appends what stands before the value and says what is to follow; it may be
+    /// called several times, and what an earlier call appended is removed. If `head` calls the
+    /// lookup off, nothing is appended and nothing counted.
     #[inline(always)]
     pub fn get_around(
         &mut self,
@@ -219,7 +220,7 @@ impl Column {
     }
 }
 
-/// As `Column::get`, whatever there is.
+/// As `Column::get`, for any item.
 #[cold]
 #[inline(never)]
 fn get_anyhow<'s>(
@@ -240,7 +241,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// As `Column::get_around`, of what was found or will be, whatever comes of it, by `head` alone.
+/// As `Column::get_around`, for any item and by `head` alone. `found` is a slot found already.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -318,8 +319,8 @@ impl<'r> View<'r> {
         exptime != 0 && exptime <= now
     }
 
-    /// The item of a slot that was read just now, if it has the key, is as nearly all are, and is
-    /// known as live without a second look. The slot may be busy.
+    /// The item of a slot that was read just now, if it has the key, is of one of the shorter
+    /// forms, as nearly all items are, and is seen to be live at once. The slot may be busy.
     #[inline(always)]
     fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
@@ -329,15 +330,15 @@ impl<'r> View<'r> {
         is_shown.then_some(item)
     }
 
-    /// What has `key`, dead or live, in a slot that may be busy.
+    /// The slot of the key's item, dead or live. The slot may be busy.
     #[inline]
     fn find(self, key: Key<'_>) -> Option<Found<'r>> {
         // SAFETY: the slot was read just now.
         self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
-    /// The item found, if it is live and its slot not busy. Otherwise it is to be looked for again:
-    /// what is dead is gone by then.
+    /// The item found, if it is live and its slot not busy. Otherwise the caller looks again; an
+    /// item that is dead has been unlinked by then.
     fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
         // SAFETY: what was found is borrowed from the handle, so its slot was read since the
@@ -354,9 +355,9 @@ impl<'r> View<'r> {
         }
     }
 
-    /// What `read` reads of what has `key` and is live, in a slot that may be `found` already, if
-    /// all of it is of one version of the item; together with the item. Where `read` gives nothing,
-    /// the item is linked no more, and is looked for again.
+    /// Has `read` read the key's live item, whose slot may be `found` already, until all that it
+    /// has read is of one version; returns the slot, the item and what was read. If `read` returns
+    /// `None`, the item is linked no more, and the key is looked for again.
     #[inline]
     fn read<T>(
         self,
@@ -376,15 +377,15 @@ impl<'r> View<'r> {
         }
     }
 
-    /// What has `key` and is live, without a lock. Of the item only what is never rewritten may be
-    /// read, and its exptime; its CAS unique was.
+    /// The key's live item, found without a lock. Of the item the caller may read only what is
+    /// never rewritten, and its exptime; its CAS unique was read here.
     pub(crate) fn find_live(self, key: Key<'_>) -> Option<Seen<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
         read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
     }
 
-    /// Shows `look` what has `key` and is live, under the lock of its group, and returns the lock.
-    /// What is dead is unlinked before.
+    /// Shows `look` the key's live item, if any, under the lock of its group, and returns the lock.
+    /// An item that is dead is unlinked before.
     #[inline(always)]
     pub(crate) fn look_locked<T>(
         self,
@@ -398,14 +399,14 @@ impl<'r> View<'r> {
                 let looked = look(&locked, old.as_ref());
                 return (looked, locked);
             };
-            // By its place: another may have set the key meanwhile.
+            // By location: another column may have set the key meanwhile.
             let loc = dead.seen.slot.loc();
             drop(locked);
             self.reap(key.hash, loc);
         }
     }
 
-    /// What has `key`, dead or live, under its group's lock.
+    /// The key's item, dead or live, found under its group's lock.
     pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
         let mut found = None;
         let at = locked.find(
@@ -455,8 +456,9 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Takes the value of the item at `loc`: by a copy, which the caller proves whole, where it may
-    /// be rewritten. `None`: its frames were given back meanwhile, so it is no longer linked.
+    /// Takes the value of the item at `loc`. A value that may be rewritten is copied, and the
+    /// caller must prove that the copy is of one version. `None`: the item's frames were given
+    /// back, so it is no longer linked.
     #[inline]
     pub(crate) fn take(self, loc: u64, item: &Item<'_>, copied: &mut [u8]) -> Option<Taken> {
         if item.shape().is_short() {
@@ -490,8 +492,8 @@ impl<'r> View<'r> {
     pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
         let (value_bytes, log_bytes) = item.value_bytes();
         let framed = (value_bytes - log_bytes) as usize;
-        // SAFETY: both are the item's. Who is given the value either holds the group's lock or asks
-        // `Found::is_unchanged` before it is read, which is no for an item that is not linked.
+        // SAFETY: both are the item's. The caller either holds the group's lock, or calls
+        // `Found::is_unchanged` before the value is read, which is false if the item is not linked.
         unsafe { Pinned::hold(self.memory(), first, framed) }
     }
 }

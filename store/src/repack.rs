@@ -1,9 +1,10 @@
-//! Frames in use brought together, so that fewer segments have them: values are copied to where
-//! frames are free in segments that stay.
+//! Frames in use are brought together in fewer segments: values whose frames lie scattered are
+//! copied to free frames of segments that stay.
 //!
-//! Where: when the limit of memory was lowered, before anything is evicted for what this makes up.
-//! Invariant: a published chain is never changed: the whole value is copied, and its item written
-//! again to name the copy. Who reads the old chain holds it, and the last one frees it.
+//! Where: when the limit of memory was lowered, before items are evicted for it.
+//! Invariant: a published chain is never changed: the whole value is copied, and its item is
+//! written anew to name the copy. Whoever reads the old chain holds it, and the last holder frees
+//! it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
@@ -15,17 +16,18 @@ use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Longer values fill whole segments, but for their ends, and stay where they are: a copy takes too
-/// long.
+/// Longer values are not copied, which would take too long. Their frames fill whole segments,
+/// except at their ends.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a walk in which nothing could be copied, another begins when this part less is lacking.
+/// After a walk in which no value could be copied, another begins when fewer segments are lacking,
+/// by this part.
 const IN_VAIN_PART: u32 = 16;
-/// Segments looked at, at a time, for one to walk.
+/// Most segments that one call looks at, for one to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// From which segment on frames lie scattered, if what can be won by bringing them together is
-    /// as much as the limit demands.
+    /// The segment from which on frames lie scattered, if bringing them together would win as many
+    /// segments as the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
@@ -38,8 +40,8 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// A segment to walk for items whose frames are scattered, and the segment from which on frames
-    /// are.
+    /// Claims a segment to walk for items whose frames are scattered. Returns it, and the segment
+    /// from which on frames are.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -48,7 +50,7 @@ impl Store {
             if segment >= memory.segments.count() {
                 limit.repack_at.store(0, Ordering::Relaxed);
                 if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
-                    // Looked for again when less is lacking.
+                    // Another walk begins when fewer segments are lacking.
                     limit.in_vain.store(self.lacking().max(1), Ordering::Relaxed);
                     return None;
                 }
@@ -80,8 +82,8 @@ impl View<'_> {
             return 0;
         };
         let memory = self.memory();
-        // SAFETY: both are the item's; that it is linked still is asked next, and only a copy of
-        // what is linked is read.
+        // SAFETY: both are the item's. The next lines check that the item is still linked; if it is
+        // not, the frames are not read.
         let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
         let Some(pinned) = pinned else { return 0 };
         let linked = self.index.find(hash, |slot| slot.loc() == loc).is_some();

@@ -1,7 +1,7 @@
-//! Rewriting in place: where a new value has the old one's shape, it takes its bytes.
+//! Rewriting in place: an item of the old one's shape is written over the old one.
 //!
 //! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
-//! values reads as told here.
+//! values reads as is told here.
 //! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
 //! minute; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
 //! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
@@ -15,12 +15,13 @@
 //!     bytes, Relaxed                        fence Acquire
 //!     slot: version + 1, Release            slot, Relaxed; not as before: again
 //! ```
-//! A reader who saw a byte of a rewriting sees its busy slot, or a later one, by the fences; one
-//! who saw none has what the slot named. (Location, version) never comes back while a reader may
-//! hold it: at the last version an item is appended anew, a moved item begins at version 0
-//! elsewhere, and the old place is not used again before every column has passed a quiescent point.
-//! Whoever changes or copies items under the lock (drains, touches, other writers) meets no
-//! rewriting at all. Walkers read only shapes without the lock.
+//! By the fences, a reader that has read a byte of a rewriting sees the busy slot of that
+//! rewriting, or a later slot; a reader that has read none of its bytes has the version that the
+//! slot named. A pair of location and version never comes back while a reader may hold it: at the
+//! last version an item is appended anew; a moved item begins at version 0 elsewhere; and the old
+//! bytes are not used again before every column has passed a quiescent point. Whoever changes or
+//! copies items under the lock (drains, touches, other writers) meets no rewriting at all. A walk
+//! that reads an item without the lock takes whatever may be rewritten for a hint.
 
 use crate::handle::View;
 use crate::index::Locked;
@@ -29,8 +30,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, Old};
 use memory::plant::{self, Fault};
 
-/// Is the item of a slot likely to be one that a new one of `shape` could be written over? A guess,
-/// made without the lock.
+/// May an item of `shape` be written over the item of a slot? Without the lock this is a guess.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -44,7 +44,7 @@ impl View<'_> {
         let slot = old.seen.slot;
         old.fate == Fate::Live
             && looks_rewritable(slot, &old.seen.item, shape)
-            // What is written now must not go with what was flushed.
+            // An item written into a segment of an earlier epoch would be flushed at once.
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
@@ -64,7 +64,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Before the item's own exptime says so: the background walk goes by it.
+        // Before the item gets its exptime: background walks go by the segment's latest exptime.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

@@ -2,9 +2,9 @@
 //! what an append pays for them.
 //!
 //! Where: before an append; `maintain` makes room ahead of need.
-//! Invariant: no append pays for more than a slice unless nothing at all is free, and then for a
-//! bounded number of them. Nobody waits here: where other columns hold what will be room, the
-//! append is told to come later.
+//! Invariant: no append pays for more than a slice of work unless no segment is free, and then for
+//! a bounded number of slices. No append waits here: where other columns hold what will be room,
+//! the append is told to come later.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 mod choice;
@@ -27,40 +27,42 @@ use crate::verbs::Refused;
 use choice::Random;
 use memory::sync::{Ordering, spin_loop};
 
-/// Appends that do not look for room again after none was to be made.
+/// After a look that could make no room, this many appends do not look.
 const REST_APPENDS: u32 = 64;
-/// Slices of work that an append does where no segment is free; then it is to come again.
+/// Most slices of work that an append does where no segment is free; then it is told to come later.
 const SLICES_MAX: u32 = 16;
-/// Looks in a row at which nothing was to be done and nobody else at work, before an append is
-/// refused: somebody may have been between two steps.
+/// An append is refused after this many looks in a row that found no work to do and no other column
+/// at work: at a single look, another column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Appends refused without a look after one that found the store full, where nothing is evicted.
+/// Where nothing is evicted, this many appends are refused without a look after one that found the
+/// store full.
 const FULL_APPENDS: u32 = 256;
 
-/// Where memory would grow, an append pays this many times its size: of what is half dead, that is
-/// room for as much and half as much again.
+/// Where memory would grow, an append pays this many times its size. In segments that are half dead
+/// that makes room for one and a half times its size.
 const REUSE_FACTOR: u32 = 3;
 
-/// What a column keeps to make room by.
+/// What a column keeps between its slices of making room.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// The walk through a segment that is under way.
     drain: Option<Drain>,
     /// What the column's drains have spared beyond what they freed.
     debt: Debt,
-    /// Appends to go before room is looked for again where there was none to be made.
+    /// This many more appends do not look for room, after a look that could make none.
     rest: u32,
-    /// Appends to go that are refused without a look, for one found that nothing can be freed. It
-    /// holds until the clock moves on, or the column itself has made as much dead as makes a
-    /// segment worth compacting; what others have made dead is found when none is left to go.
+    /// This many more appends are refused without a look, after one found that nothing can be
+    /// freed. The number is ignored once the column itself has made as many bytes dead as make a
+    /// segment worth compacting, and it is 0 again when the clock moves on. Bytes that other
+    /// columns have made dead are found when the number has come to 0.
     pub(crate) full_appends: u32,
-    /// The key for which the index lacked a line when it was last to come later, by its hash.
+    /// The hash of the last key whose change is to come later because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
     pub(crate) random: Random,
 }
 
 impl Room {
-    /// That of column `id`.
+    /// The room of column `id`.
     pub(crate) fn new(id: usize) -> Self {
         Self {
             drain: None,
@@ -106,8 +108,8 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // What waits for other columns will be free without more being drained; what is to be
-        // withheld will not.
+        // Segments that wait for other columns will be free without more being drained; segments
+        // that are to be withheld will not.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
@@ -124,8 +126,8 @@ impl Room {
         }
     }
 
-    /// Before an append of `bytes`, with enough free segments: if few of them are memory, and not
-    /// enough of what is touched is alive, pays for such to be used again.
+    /// Called before an append of `bytes` when enough segments are free: if few of these have
+    /// memory, and too much of the touched memory is dead, pays for dead memory to be used again.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -139,13 +141,13 @@ impl Room {
     fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
         pass_and_reclaim(handle);
         let segments = &handle.store.memory().segments;
-        // What waits for other columns will be there.
+        // Segments that wait for other columns will be warm ones.
         if segments.warm() + segments.limbo() > handle.store.keep() {
             return;
         }
         let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
         let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        // Relaxed: a hint; others may be at it.
+        // Relaxed: a hint whether other columns are at it.
         if !self.make_reusable(handle.view(), budget, dead_percent)
             && handle.store.tokens.load(Ordering::Relaxed) == 0
         {
@@ -153,7 +155,7 @@ impl Room {
         }
     }
 
-    /// What `take` takes, at once or when there is room.
+    /// Calls `take`, and if that returns `None`, makes room for it.
     #[inline(always)]
     fn take<T>(
         &mut self,
@@ -180,7 +182,8 @@ impl Room {
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
-            // With enough drained that only waits for other columns, more would be evicted in vain.
+            // Where enough drained segments wait for other columns, more items would be evicted in
+            // vain.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
@@ -221,8 +224,8 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// Others hold what may become room: retired segments that wait for their quiescent points, a
-    /// walk, a pass. Relaxed: hints; who is told to come later asks again.
+    /// Do other columns hold what may become room: retired segments that wait for quiescent points,
+    /// a walk, a pass? Relaxed: hints; an append that is told to come later asks again.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

@@ -1,15 +1,17 @@
-//! How many cache lines an operation writes that other columns' operations touch: what keeps, or
-//! does not keep, more cores from doing more.
+//! How many cache lines an operation writes that other columns' operations touch: the fewer, the
+//! better the operation scales with the number of cores.
 //!
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
 //! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
 //! shipped source makes it. A line that column A writes is shared if column B touches it, reading
 //! or writing, when it does operations of all kinds on the same keys, on others and on new ones;
 //! what only the readers of a key read is told apart.
-//! Mutexes are not recorded: one is tried by who widens the index, lays out a group anew, gathers
-//! what is due or tells of a sampled key, one in 64, and none is one of these.
-//! Under shuttle blocks of CAS uniques, lumps of items told and slices of drains are shorter: what
-//! is written once in four operations here is in one of 64 else.
+//!
+//! Mutexes are not recorded. An operation tries one if it widens the index, lays out a group anew,
+//! gathers segments that are due or tells of a sampled key, one key in 64; the operations recorded
+//! here do none of that. Under shuttle blocks of CAS uniques, lumps of reported items and slices of
+//! drains are shorter: a line written once in four operations here is written once in 64 elsewhere.
+//!
 //! Source: Clements et al., "The scalable commutativity rule", SOSP 2013: what writes no line that
 //! others touch scales.
 

@@ -6,8 +6,8 @@
 use crate::policy::Queue;
 use memory::sync::Counter;
 
-/// What a statistic was of what it is now, `earlier` being a `stats reset`: a `count` begins at 0
-/// again, a `gauge` tells how things are.
+/// The value to show of a statistic after a `stats reset`, at which it was `earlier`: a `count`
+/// begins at 0 again, a `gauge` tells how things are.
 macro_rules! since {
     (count, $now:expr, $earlier:expr) => {
         $now.wrapping_sub($earlier)
@@ -39,13 +39,13 @@ macro_rules! counters {
             pub hash_bytes: u64,
             /// log2 of the index's slots, rounded down.
             pub hash_power_level: u32,
-            /// What probation ought to have of all live bytes now.
+            /// The part of all live bytes that probation ought to have now, in percent.
             pub probation_percent: u64,
             $($(#[$doc])* pub $name: u64,)+
         }
 
         impl Stats {
-            /// The same, counts having begun at `earlier`. What is no count is as it is now.
+            /// The increase of each count since `earlier`; everything else is as it is now.
             #[must_use]
             pub fn since(&self, earlier: &Stats) -> Stats {
                 Stats { $($name: since!($kind, self.$name, earlier.$name),)+ ..*self }
@@ -54,11 +54,11 @@ macro_rules! counters {
     };
 }
 
-/// A mean over the latest evictions is of these at most, and half of these at least.
+/// A mean over the latest evictions is of at most this many, and of at least half as many.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
-    /// An item of `bytes` is linked in `queue`.
+    /// Counts an item of `bytes` that is linked in `queue`.
     #[inline]
     pub(crate) fn link(&self, queue: Queue, bytes: u64) {
         self.bytes.add(bytes);
@@ -67,7 +67,7 @@ impl Counters {
         }
     }
 
-    /// An item of `bytes` in `queue`, `log_bytes` of them in the log, is linked no more.
+    /// Counts an item of `bytes` in `queue`, `log_bytes` of them in the log, that is unlinked.
     #[inline]
     pub(crate) fn unlink(&self, queue: Queue, bytes: u64, log_bytes: u32) {
         self.bytes.sub(bytes);
@@ -77,7 +77,7 @@ impl Counters {
         }
     }
 
-    /// An item was evicted whose segment was opened `seconds` ago.
+    /// Counts an item that is evicted and whose segment was opened `seconds` ago.
     pub(crate) fn note_eviction_age(&self, seconds: u32) {
         if self.late_evictions.get() >= LATE_EVICTIONS {
             self.late_evictions.sub(LATE_EVICTIONS / 2);
@@ -89,8 +89,8 @@ impl Counters {
 }
 
 impl Stats {
-    /// Seconds since the segments of items evicted of late were opened, on average: since the items
-    /// were stored or last spared. 0: nothing was evicted.
+    /// For items evicted of late, the mean of the seconds since their segments were opened, that
+    /// is, since the items were stored or last spared. 0: no item was evicted.
     #[must_use]
     pub fn eviction_age(&self) -> u64 {
         self.late_eviction_seconds / self.late_evictions.max(1)
@@ -104,8 +104,8 @@ counters! {
     gauge bytes,
     /// Of these, in the probation queue.
     gauge probation_bytes,
-    /// Bytes in the log that no item owns any more: a column's are those it has unlinked, and what
-    /// is voided or retired is the log's to count.
+    /// Bytes of the log that the items took which this column has unlinked. The log counts bytes
+    /// that were voided, and subtracts those of retired segments.
     gauge dead_bytes,
     /// Items ever linked.
     count total_items,

@@ -1,11 +1,11 @@
-//! The background walk through one segment: what has expired or was flushed is unlinked, and the
-//! rest stays where it is.
+//! The background walk through one segment: it unlinks items that have expired or were flushed, and
+//! leaves the others where they are.
 //!
-//! Where: a segment that the calendar says is due, or one of before a flush, where there are too
-//! few to pass through the index for them; in slices.
-//! Invariant: whether an item is dead is decided under its group's lock, where a touch has either
-//! happened or will find nothing. Items that live on are not looked up: a record's own exptime
-//! tells, and at worst it is one of an item that went before.
+//! Where: a segment that the calendar says is due, or one of an earlier epoch, where too few such
+//! segments are there for a pass through the index; in slices.
+//! Invariant: whether an item is dead is decided under its group's lock: a touch either came
+//! before, or finds nothing. An item that lives on is not looked up in the index: its own exptime
+//! says that it lives, and at worst no slot names it any more.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 
@@ -24,27 +24,27 @@ const BATCH: usize = 32;
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
 /// A segment is walked again when this part of its bytes will have expired.
 const DEAD_PART: u32 = 8;
-/// Exptimes ahead are counted by the power of two of the seconds until then.
+/// Later exptimes are counted by the power of two of the seconds until then.
 const SPANS: usize = 32;
 
-/// What a walk goes by, and what it has found.
+/// A walk's state, and what it has found.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     segment: u32,
-    /// Every item should be dead.
+    /// True if every item of the segment should be dead.
     all: bool,
-    /// Nothing linked expires before.
+    /// No linked item expires before this second.
     from: u32,
-    /// Bytes of records that expire later, by how much later.
+    /// Bytes of items that expire later, by how much later.
     ahead: [u32; SPANS],
-    /// The latest exptime of these.
+    /// The latest exptime of those items.
     last: u32,
 }
 
-/// An item of which the index is to be asked.
+/// An item that is to be looked up in the index: its key's hash, its location, itself.
 type Asked<'r> = (u64, u64, Item<'r>);
 
-/// What was unlinked in a slice.
+/// The items that a slice has unlinked.
 #[derive(Default)]
 struct Gone {
     items: Reaped,
@@ -60,12 +60,12 @@ impl Sweep {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        // What the walk finds says when it is due again.
+        // When the walk is through, it notes when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         Some(Self::begin(view, segment))
     }
 
-    /// A walk through a claimed segment begins.
+    /// Begins a walk through a claimed segment.
     pub(crate) fn begin(view: View<'_>, segment: u32) -> Self {
         let there = view.log.segment(segment);
         there.set_walked(view.handle.now);
@@ -100,7 +100,8 @@ impl Sweep {
             }
             let hash = view.hash.hash(item.key());
             view.index.prefetch_to_unlink(hash);
-            // The one whose lines were asked for longest ago gives way.
+            // The new item takes the place of the one whose lines were asked for longest ago, which
+            // is looked up now.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
                 view.index.prefetch_elsewhere(*hash, *loc);
@@ -120,7 +121,7 @@ impl Sweep {
         ((*at - first).max(1), gone.bytes)
     }
 
-    /// Is it worth a look at its slot? What lives on is noted.
+    /// Is the item worth a look at its slot? Notes the exptime of an item that lives on.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
         if self.all {
             return true;
@@ -135,7 +136,7 @@ impl Sweep {
         }
     }
 
-    /// It lives on until `exptime`; 0: for ever.
+    /// Notes that an item lives on until `exptime`; 0: for ever.
     fn note_life(&mut self, view: View<'_>, item: &Item<'_>, exptime: u32) {
         if exptime == 0 {
             return;
@@ -185,21 +186,23 @@ impl Sweep {
         }
     }
 
-    /// The walk is through: the segment is as any other again, and due when that pays.
+    /// Ends the claim on the segment after the walk is through, and notes when the segment is due
+    /// again.
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
-        // A life cut short behind the walk may have been noted meanwhile.
+        // Another column may have noted an earlier second, for an item whose life it cut short when
+        // the walk had passed the item.
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 
-    /// The walk ends before it is through: the earliest exptime, which it was to find, is what it
-    /// was.
+    /// Ends the walk before it is through, and has the segment's earliest exptime be again what it
+    /// was before the walk.
     pub(crate) fn give_up(&self, view: View<'_>) {
         view.log.segment(self.segment).lower_min_exp(self.from);
     }
 
-    /// The second in which a part of the segment's bytes worth another walk will have expired, or
-    /// all that ever will. `None`: nothing will.
+    /// The second in which so many of the segment's bytes will have expired that another walk pays,
+    /// or in which all items that expire will have. `None`: no item will expire.
     fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
         let mut bytes = 0;
         let mut spans = self.ahead.iter().zip(1..);
@@ -212,7 +215,7 @@ impl Sweep {
     }
 }
 
-/// Is all of a segment dead in second `now`?
+/// Are all items of a segment dead in second `now`?
 pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
     there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

@@ -9,7 +9,7 @@
 
 use crate::{Draft, Pinned};
 
-/// How a `Put` treats what is there already.
+/// What a `Put` does with an item that the key has already, or without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Stores in any case (`set`).
@@ -33,10 +33,10 @@ pub enum Verb {
 /// The bytes to store.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// All there, in the receive buffer.
+    /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
-    /// Received straight into the store's frames; must be full. Once stored it is spent; as long as
-    /// it is not, it may be given again.
+    /// A value received straight into the store's frames, which must be complete. Once it is stored
+    /// it is spent; until then it may be given again.
     Draft(&'a mut Draft),
 }
 
@@ -63,7 +63,7 @@ pub struct Put<'a> {
 }
 
 impl<'a> Put<'a> {
-    /// The plainest: no flags, no exptime, no CAS.
+    /// A request without flags, exptime and CAS unique.
     #[must_use]
     pub fn new(verb: Verb, key: &'a [u8]) -> Put<'a> {
         Put {
@@ -104,9 +104,9 @@ pub enum Refused {
     TooLarge,
     /// No room, and none to be made (`-M`, or everything is in use by slow readers).
     NoMemory,
-    /// Not yet: other columns hold what will be room, or more is to be drained than one request's
-    /// share. Nothing was changed, the key's old item is what it was, and a draft may be given
-    /// again. Ask again after a quiescent point, and after other work if there is any.
+    /// There is no room yet: other columns hold what will be room, or more is to be drained than
+    /// one request's share. Nothing was changed, and a draft may be given again. Ask again after a
+    /// quiescent point, and after other work if there is any.
     Later,
 }
 
@@ -115,8 +115,7 @@ pub enum Refused {
 pub enum Value<'s> {
     /// In the log: copy it out before the column goes on.
     Log(&'s [u8]),
-    /// Body in frames, pinned until dropped, then `tail` in the log. Their concatenation is the
-    /// value.
+    /// The frames with the body, pinned until dropped, and the rest of the value, in the log.
     Frames(Pinned, &'s [u8]),
 }
 
@@ -149,7 +148,7 @@ impl Word {
     }
 }
 
-/// What a reply has around a short value: words before the key, the key if it is shown, words
+/// What stands around a short value in a reply: words before the key, the key if it is shown, words
 /// between key and value, and one behind the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Around {
@@ -170,7 +169,7 @@ pub enum Wants {
     Value,
     /// Nothing.
     NoValue,
-    /// The lookup is called off: what was appended goes.
+    /// Nothing: the lookup is called off, and what was appended is removed.
     CallOff,
 }
 
@@ -185,14 +184,15 @@ pub enum Looked<'s> {
     Hit(Appended<'s>),
 }
 
-/// What is done with a value that was asked for at the end of a buffer.
+/// What a hit has appended to a buffer.
 #[derive(Debug)]
 pub enum Appended<'s> {
-    /// It is there, and so is what stands around it.
+    /// The value, and what stands around it.
     Around,
-    /// All of it is there.
+    /// What `head` appended, and the whole value if `head` asked for it.
     Whole,
-    /// Nothing is there: it is the body in frames, then the tail in the log, as in `Value`.
+    /// What `head` appended. The value is to follow: the body in frames, then the rest in the log,
+    /// as in `Value`.
     Frames(Pinned, &'s [u8]),
 }
 

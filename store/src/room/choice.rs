@@ -1,9 +1,9 @@
-//! Which segment to work on next: one with expired items, one worth compacting, or the oldest of
-//! its queue.
+//! The choice of the segment to work on next: one with expired items, one worth compacting, or the
+//! oldest of its queue.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
-//! has one owner; one to be moved only where there is room for all that is live in it.
+//! has one owner. A segment is claimed for compaction only if there is room for all its live items.
 //! Source: cost and benefit, see `policy::room::worth`.
 
 use super::Room;
@@ -16,29 +16,30 @@ use memory::segments::{Segment, State};
 
 /// A segment is walked for expired items first when this part of its bytes may have expired.
 const EXPIRED_PART: u64 = 8;
-/// An item's key and fields, and a little more.
+/// Bytes that an item's key and fields never exceed.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// One look at segments, for one to compact, is at this many at most.
+/// Most segments that one look for a segment to compact looks at.
 const CANDIDATES_MAX: u32 = 1024;
-/// A store of more segments is looked at in random places, until this many of those seen could be
-/// compacted.
+/// In a store of more segments, a look goes to random segments until this many of those that it has
+/// seen could be compacted.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Another column may claim the segment chosen first; this is how often a choice is made.
+/// Most choices in a row: another column may claim the segment that was chosen.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
 /// What a look at the sealed segments has found.
 struct Choice {
-    /// The one whose compaction frees most, if it frees enough.
+    /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes. What an item that did not fit left over at a segment's end is
-    /// not counted: compaction would leave as much, and never come to an end.
+    /// An estimate of all dead bytes. It does not count the bytes at a segment's end that were too
+    /// few for an item: compaction would leave as many, and never come to an end.
     dead_bytes: u64,
-    /// One many of whose items are likely to have expired.
+    /// A segment many of whose items are likely to have expired.
     expired: Option<u32>,
 }
 
 impl Room {
-    /// Claims the next segment to drain; what it moves goes to what the holder of `token` fills.
+    /// Claims the next segment to drain. Items that are moved go to the segment that the holder of
+    /// `token` fills.
     pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
         if let Some(harvested) = harvested(view) {
             return Some(harvested);
@@ -56,7 +57,7 @@ impl Room {
             u64::from(view.memory().present()) << view.memory().region.segment_bytes().ilog2();
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
             let Choice { best, dead_bytes, expired } = self.choose(view);
-            // What it would move may be dead.
+            // A walk comes first: items that a compaction would move may have expired.
             if let Some(segment) = expired
                 && let Some(sweep) = Sweep::claim(view, segment)
             {
@@ -66,7 +67,8 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Others are at all that is best, or what was retired will be room: no reason to evict.
+            // Other columns are at the best segments, or retired segments will be room: no reason
+            // to evict.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -84,14 +86,14 @@ impl Room {
         let [first, then] = either(policy.victim(view.share(), probation_bytes, main_bytes));
         let oldest = || view.log.take_oldest(first).or_else(|| view.log.take_oldest(then));
         let oldest = oldest().or_else(|| {
-            // All items are in open segments, their values perhaps in frames.
+            // All items are in open segments; their values may be in frames.
             view.log.seal_all();
             oldest()
         });
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
-    /// As `claim`, only what is dead by `dead_percent` at least.
+    /// As `claim`, but only a segment of which at least `dead_percent` is dead.
     pub(super) fn claim_dead(
         &mut self,
         view: View<'_>,
@@ -116,11 +118,11 @@ impl Room {
         None
     }
 
-    /// Of some sealed segments, looked at from a random one on, that whose compaction frees most.
+    /// Of some sealed segments, from a random one on, the one whose compaction frees most.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
-        // Fresh ones are taken from the first one on: those beyond are mostly such.
+        // Segments are used from the first one on, so the last ones are mostly fresh.
         let first = self.random.below(count.saturating_sub(segments.fresh()).max(1));
         let (mut deadest, mut sealed) = (Deadest::default(), 0);
         for look in 0..count.min(CANDIDATES_MAX) {
@@ -141,7 +143,8 @@ impl Room {
         deadest.best()
     }
 
-    /// A segment with expired items, where nothing may be evicted; each once a second.
+    /// Claims a segment with expired items, where nothing may be evicted; a segment at most once a
+    /// second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
@@ -185,7 +188,7 @@ impl Room {
     }
 }
 
-/// The next of the segments whose time has come.
+/// The next segment that the harvest has gathered.
 pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
     let (segment, sweep) = view.harvest.next(view)?;
     Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
@@ -207,12 +210,12 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Those of column `id`.
+    /// The numbers of column `id`.
     pub(super) fn new(id: usize) -> Self {
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 
-    /// A number below this.
+    /// A number less than `below`.
     pub(crate) fn below(&mut self, below: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -222,14 +225,14 @@ impl Random {
 }
 
 impl Store {
-    /// May all that is live in a segment be moved?
+    /// Is there room to move all live items of a segment?
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0
             || self.log.out_room(token as usize, segment) >= segments.get(segment).live()
     }
 
-    /// What of a sealed segment is dead, but for what an item that did not fit left over.
+    /// Dead bytes of a sealed segment, without those at its end that were too few for an item.
     fn dead_bytes(&self, there: &Segment) -> u64 {
         let segment_bytes = u64::from(self.memory().region.segment_bytes());
         let left_over_max = u64::from(self.frame_bytes() + ITEM_HEAD_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! A walk through a claimed segment, in slices, and what comes of the segment.
+//! A walk through a claimed segment, in slices, and what becomes of the segment afterwards.
 //!
 //! Where: making room and background work go on with their column's walk; a column that sleeps
 //! parks it.
@@ -23,7 +23,7 @@ pub(super) enum Aim {
     Compact,
     /// Spare or evict, as the policy says.
     Evict,
-    /// Drop the dead, leave the others where they are.
+    /// Unlink dead items, leave the others where they are.
     Sweep(Sweep),
     /// Copy values whose frames lie scattered from this segment on, leave the others.
     Repack(u32),
@@ -37,18 +37,18 @@ pub(crate) struct Drain {
     pub(super) aim: Aim,
     pub(super) token: u32,
     pub(super) freed_bytes: u64,
-    /// The mean of all items when it began; 0 where nobody asks.
+    /// The mean of all items' bytes when the walk began; 0 if the walk does not need it.
     pub(super) mean_bytes: u32,
 }
 
 /// How far a slice of a walk came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
-    /// There is more.
+    /// Not to the segment's end.
     Part,
     /// To the segment's end.
     Through,
-    /// No further: there is no room for what it would move.
+    /// No further: there is no room for the next item that it would move.
     NoRoom,
 }
 
@@ -57,7 +57,7 @@ impl Drain {
         self.token as usize
     }
 
-    /// Walks on through the claimed segment for about `budget` bytes. Returns how many it did.
+    /// Walks on through the claimed segment for about `budget` bytes. Returns how many it walked.
     pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
         let memory = view.memory();
         let end = memory.segments.get(self.segment).end();
@@ -81,7 +81,8 @@ impl Drain {
                     if !self.drain_item(view, debt, &item, loc) {
                         return (done, Slice::NoRoom);
                     }
-                    // An item's frames count as well, or far more would be evicted than was needed.
+                    // The frames that it freed count as well, or far more would be evicted than was
+                    // needed.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -93,13 +94,13 @@ impl Drain {
         (done, Slice::Part)
     }
 
-    /// The walk is through.
+    /// Ends a walk that is through.
     pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
         match self.aim {
             Aim::Sweep(sweep) => sweep.swept(view),
             Aim::Repack(_) => view.log.unclaim(self.segment, view.log.first_due(self.segment)),
-            // Of either its live bytes may still fall: who unlinked an item counts it a moment
-            // later.
+            // In this case and the next the segment's live bytes may still fall: a column that has
+            // unlinked an item counts it a moment later.
             Aim::Compact => {
                 view.log.inherit(self.token as usize, self.segment);
                 view.log.retire(self.segment);
@@ -115,7 +116,7 @@ impl Drain {
         view.settle_index();
     }
 
-    /// The walk cannot go on: the segment is as any other again.
+    /// Ends a walk that cannot go on, and the claim on its segment.
     pub(super) fn stop(self, view: View<'_>) {
         if let Aim::Sweep(sweep) = &self.aim {
             sweep.give_up(view);
@@ -126,7 +127,7 @@ impl Drain {
         }
     }
 
-    /// So many bytes are free.
+    /// Counts bytes that the walk has freed.
     pub(super) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
         self.freed_bytes += bytes;
         debt.freed(bytes);
@@ -134,14 +135,14 @@ impl Drain {
 }
 
 impl Store {
-    /// One of the few rights to drain.
+    /// Takes a drain token, of which there are few.
     pub(super) fn take_token(&self) -> Option<u32> {
         let free = |taken: u64| {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: what the last holder left in its output
-        // is seen.
+        // Acquire pairs with the Release in `give_token`: this column sees which segment the last
+        // holder was filling.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }

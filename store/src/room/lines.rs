@@ -2,8 +2,9 @@
 //! items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment goes from the index back to the log only when all columns have passed a
-//! quiescent point since the index read the memory that made up for it.
+//! Invariant: a segment goes from the index back to the log only when the index has given as much
+//! memory back to the system, and all columns have passed a quiescent point since they may have
+//! read that memory.
 //! Source: none.
 
 use super::Room;
@@ -13,9 +14,9 @@ use crate::policy::room::SLICE_BYTES_MAX;
 use crate::verbs::Refused;
 use memory::segments::State;
 
-/// Steps back in one slice of background work.
+/// Most steps back in one slice of background work.
 const SLICE_STEPS: u32 = 32;
-/// Segments looked at in one slice for one that was granted to the index.
+/// Most segments that one slice looks at, for one that was granted to the index.
 const LOOKS_MAX: u32 = 256;
 
 impl Room {
@@ -38,7 +39,7 @@ impl Room {
         gave || view.index.wants_to_shrink()
     }
 
-    /// Takes the memory of a segment back from the index, if that can do without.
+    /// Takes the memory of a segment back from the index, if the index can do without it.
     fn ungrant_index(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         let bytes = memory.region.segment_bytes() as usize;
@@ -46,7 +47,7 @@ impl Room {
         let first = self.random.below(count);
         let mut looks = (0..count.min(LOOKS_MAX)).map(|look| (first + look) % count);
         let granted = |segment: &u32| {
-            // Who gets true owns it.
+            // The column whose `change` succeeds owns the segment.
             memory.segments.get(*segment).change(State::Index, State::Limbo)
         };
         let mut segment = None;
@@ -67,7 +68,7 @@ impl Room {
     /// Makes memory for another overflow line of the index, which the key of `hash` needs.
     ///
     /// # Errors
-    /// There is none to be had, or none yet.
+    /// There is no memory for it, or none yet.
     pub(crate) fn make_index_room(
         &mut self,
         handle: &mut Handle,
@@ -89,16 +90,18 @@ impl Room {
         made
     }
 
-    /// Has items leave where there is no address space for another overflow line: those that take
-    /// least fill it before they fill the memory. Says what the key that needs one is to be told.
+    /// Has items leave where there is no address space for another overflow line: the smallest
+    /// items use up that address space before they fill the memory. Returns why the key that needs
+    /// a line is refused.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> Refused {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
         if is_made { Refused::Later } else { Refused::NoMemory }
     }
 
-    /// Before a place is taken for the key of `hash`: if it came to nothing before for want of a
-    /// line, that comes first, or each attempt would leave a void in the log.
+    /// To be called before a place is taken for the key of `hash`: if the index lacked a line for
+    /// the key before, makes room for the line first. Otherwise each attempt would leave a void in
+    /// the log.
     #[inline]
     pub(crate) fn make_line_first(
         &mut self,

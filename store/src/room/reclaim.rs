@@ -19,7 +19,7 @@ impl View<'_> {
             return;
         }
         memory.segments.reclaim(&memory.quiescence, |segment| {
-            // What a pass has left uncounted, or others have counted too.
+            // Bytes that a pass has unlinked without counting them, or that were counted twice.
             let (bytes, queue) =
                 (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
             let (counters, more) = (self.counters(), bytes.unsigned_abs());
@@ -35,13 +35,14 @@ impl View<'_> {
     }
 }
 
-/// In debug builds a segment about to be reused is overwritten, so that tests see who still reads
-/// it.
+/// In debug builds overwrites a segment that is about to be reused, so that tests see who still
+/// reads it.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;
-        // SAFETY: all columns have passed a quiescent point since it was retired, and it is not
-        // free yet: it is nobody's but ours. (A test plants that this is not so, and must see it.)
+        // SAFETY: all columns have passed a quiescent point since the segment was retired, and it
+        // is not free yet, so this call alone has it. (A test plants that this is not so, and must
+        // see it.)
         unsafe {
             let at = region.at(region.start(segment));
             plain_access(at, region.segment_bytes() as usize, true);

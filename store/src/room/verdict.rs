@@ -1,9 +1,9 @@
-//! What becomes of an item that a walk meets: dropped, evicted, spared or moved.
+//! What becomes of an item that a walk meets: it is dropped, evicted, spared or moved.
 //!
 //! Where: each item of a segment that is compacted or drained.
-//! Invariant: an item's slot changes under its group's lock, found by location; a walk that ends
-//! has left no slot that names its segment; what is moved is whole, and linked at its new place,
-//! before its old bytes count as dead.
+//! Invariant: an item's slot is found by location, and changes under its group's lock. When a walk
+//! is through, no slot names an item in its segment. A moved item is whole, and linked at its new
+//! place, before its old bytes count as dead.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -19,7 +19,8 @@ use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
-    /// What becomes of the item at `loc`. False: it stays, for there is no room to move it to.
+    /// Does with the item at `loc` what is to become of it. False: the item stays, for there is no
+    /// room to move it.
     pub(super) fn drain_item(
         &mut self,
         view: View<'_>,
@@ -39,7 +40,7 @@ impl Drain {
             return true;
         };
         let bytes = item.all_bytes();
-        // What the lock says counts: alive again, or all along, it is judged as what is alive.
+        // What is seen under the lock counts: an item that proves alive is judged as a live one.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
                 || plant::is(Fault::DrainDropsTheLiving))
@@ -84,7 +85,7 @@ impl Drain {
         policy.judge(item, debt.pressure(view.memory_bytes() as u64))
     }
 
-    /// False: it is not dead, or not linked any more.
+    /// Unlinks an item that is dead. False: it is not dead, or not linked any more.
     fn drop_dead(
         &mut self,
         view: View<'_>,
@@ -99,7 +100,7 @@ impl Drain {
         true
     }
 
-    /// Evicts the item at a location, if it is still linked; the ghost is told.
+    /// Evicts the item at a location, if it is still linked, and has the ghost remember it.
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = view.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };

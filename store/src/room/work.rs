@@ -1,8 +1,8 @@
 //! Work that makes room: a column's walk through a segment goes on, or the next one begins.
 //!
 //! Where: an append that pays, and idle moments.
-//! Invariant: a walk starts only with a free segment kept for what it moves. A column has one walk
-//! at a time; while it sleeps, the walk is another's to go on with.
+//! Invariant: a walk begins only while a free segment is kept for the items that it moves. A column
+//! has one walk at a time; while the column sleeps, any other may go on with the walk.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
@@ -13,15 +13,15 @@ use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
 impl Room {
-    /// Works off `budget` bytes of records. False: nothing to be done.
+    /// Makes room by work on about `budget` bytes of records. False: there is nothing to do.
     pub(crate) fn make_room(&mut self, view: View<'_>, budget: u32) -> bool {
         self.work_off(view, budget, |room| {
             room.take_parked(view) || room.begin(view, |room, token| room.claim(view, token))
         })
     }
 
-    /// As `make_room`, where free segments are enough: only what is dead goes, and only segments
-    /// of which `dead_percent` is dead are moved.
+    /// As `make_room`, where enough segments are free: only dead items go, and only segments of
+    /// which at least `dead_percent` is dead are compacted.
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
@@ -33,7 +33,7 @@ impl Room {
         })
     }
 
-    /// Makes room ahead of need, where free segments run low. False: nothing to be done.
+    /// Makes room ahead of need, where free segments run low. False: there is nothing to do.
     pub(crate) fn make_ahead(&mut self, view: View<'_>, budget: u32) -> bool {
         let segments = &view.memory().segments;
         let is_low = segments.free() + segments.limbo() < view.high();
@@ -48,7 +48,7 @@ impl Room {
     fn work_off(&mut self, view: View<'_>, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
         let mut done = 0;
         while done < budget {
-            // What has died is room for nothing.
+            // Dead items make room without cost to live ones.
             let harvested = view.harvest.work(view, budget - done);
             if harvested > 0 {
                 done = done.saturating_add(harvested);
@@ -60,7 +60,7 @@ impl Room {
             }
             let did = self.slice(view, budget - done);
             if did == 0 {
-                // Nowhere to move anything to before others free something.
+                // There is no room to move items before other columns free a segment.
                 break;
             }
             done += did;
@@ -73,8 +73,8 @@ impl Room {
         if !self.take_parked(view) {
             return false;
         }
-        // An eviction ends with the need for it: the rest of a segment may name frames worth many
-        // segments.
+        // An eviction ends when it is needed no more: the items in the rest of its segment may have
+        // frames of many segments.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -85,7 +85,7 @@ impl Room {
         true
     }
 
-    /// Walks on for about `budget` bytes. Returns how many it did.
+    /// Walks on for about `budget` bytes. Returns how many it walked.
     fn slice(&mut self, view: View<'_>, budget: u32) -> u32 {
         let Some(mut drain) = self.drain.take() else { return 0 };
         let (done, slice) = drain.slice(view, &mut self.debt, budget);
@@ -97,13 +97,13 @@ impl Room {
         done
     }
 
-    /// Begins a walk through one of the segments whose time has come. False: as `begin`.
+    /// Begins a walk through a segment that the harvest has gathered. False: as `begin`.
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
         self.begin(view, |_, _| harvested(view))
     }
 
-    /// Begins a walk through the segment that `claim` gives. False: there is none, or too much else
-    /// is under way.
+    /// Begins a walk through the segment that `claim` gives. False: there is none, or too many
+    /// other walks are under way.
     fn begin(
         &mut self,
         view: View<'_>,
@@ -128,7 +128,7 @@ impl Room {
         true
     }
 
-    /// A slice of the work to be within the limit. True: there is more to do now.
+    /// A slice of the work that brings the store within the limit. True: there is more to do now.
     pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         if memory.present() == memory.allowed() {
@@ -142,7 +142,7 @@ impl Room {
         if view.excess() == 0 {
             return memory.excess() > 0 && view.index_gives();
         }
-        // What waits for other columns will do.
+        // Segments that wait for other columns will be enough.
         if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }
@@ -153,14 +153,14 @@ impl Room {
         made
     }
 
-    /// Gives an eviction up where it stands.
+    /// Gives up an eviction that is under way.
     fn stop_evicting(&mut self, view: View<'_>) {
         if let Some(drain) = self.drain.take_if(|drain| matches!(drain.aim, Aim::Evict)) {
             drain.stop(view);
         }
     }
 
-    /// As `stop_evicting`, where frames brought together make up for what it would free.
+    /// As `stop_evicting`, if frames brought together would win as much as the eviction.
     fn stop_for_repack(&mut self, view: View<'_>) {
         let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
         if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {
@@ -168,7 +168,8 @@ impl Room {
         }
     }
 
-    /// A column that sleeps leaves its walk to whoever needs room next, and the token with it.
+    /// To be called before a column sleeps: leaves its walk, with the token, to whichever column
+    /// needs room next.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
         match view.parked.try_lock() {
@@ -177,7 +178,7 @@ impl Room {
         }
     }
 
-    /// Goes on with a walk that somebody left. False: there is none.
+    /// Takes over a walk that another column has parked. False: there is none.
     fn take_parked(&mut self, view: View<'_>) -> bool {
         // Relaxed: a hint; each parked walk has a token.
         if self.drain.is_none()
