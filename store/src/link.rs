@@ -122,8 +122,7 @@ impl View<'_> {
             self.log.void(place);
             return Move::NoRoom;
         }
-        // The item was flushed since it was looked at: in a segment of the new epoch it would be
-        // seen again.
+        // Flushed since it was looked at: in a segment of the new epoch it would be seen again.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
