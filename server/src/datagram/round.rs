@@ -53,7 +53,8 @@ impl Round<'_> {
         let mut executed_bytes = 0;
         let mut datagrams = self.inbox.datagrams().enumerate().skip(rest.first);
         loop {
-            let may_wait = rest.may_wait(turn);
+            // Only the datagram that has waited may have waited for too long.
+            let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
             let mut messages = Messages {
                 datagrams,
                 speak: self.socket.speak,
@@ -69,7 +70,7 @@ impl Round<'_> {
                 from: Mark::default(),
                 special: None,
                 left: None,
-                may_wait,
+                cannot_wait,
                 executed_bytes,
             };
             batch::run(turn, &mut messages);
@@ -79,7 +80,10 @@ impl Round<'_> {
             let left = match (left, special) {
                 (Some(left), _) => left,
                 (None, None) => return None,
-                (None, Some(special)) => match self.execute(special, may_wait, turn) {
+                (None, Some(special)) if executed_bytes >= MESSAGES_TURN_BYTES => {
+                    Left { first: special.datagram(), waits: false }
+                }
+                (None, Some(special)) => match self.execute(special, cannot_wait, turn) {
                     true => {
                         executed_bytes += MESSAGE_BYTES_MAX;
                         rest = Rest { first: special.datagram() + 1, waits_since_ms: None, ..rest };
@@ -95,7 +99,12 @@ impl Round<'_> {
     }
 
     /// Answers what is no message of one datagram. False: the request waits for room.
-    fn execute(&mut self, special: Special<'_>, may_wait: bool, turn: &mut TurnState) -> bool {
+    fn execute(
+        &mut self,
+        special: Special<'_>,
+        cannot_wait: Option<usize>,
+        turn: &mut TurnState,
+    ) -> bool {
         let from = self.answers.begin(&mut turn.out);
         let message = match special {
             Special::TooLong(message) => {
@@ -112,7 +121,7 @@ impl Round<'_> {
             self.finish(special);
             return true;
         }
-        turn.context.may_wait = may_wait;
+        turn.context.may_wait = cannot_wait != Some(message.datagram);
         let mut session = Session::of_message(self.socket.speak, message.bytes);
         let mut budget = self.answers.budget(from, &turn.out);
         let (stopped, at) = turn::run(turn, &mut session, (message.bytes, 0), &mut budget);
@@ -176,7 +185,8 @@ struct Messages<'r, 'i> {
     from: Mark,
     special: Option<Special<'i>>,
     left: Option<Left>,
-    may_wait: bool,
+    /// The datagram that has waited for too long.
+    cannot_wait: Option<usize>,
     executed_bytes: usize,
 }
 
@@ -253,7 +263,7 @@ impl<'i> Inputs<'i> for Messages<'_, 'i> {
             return Budget::none();
         }
         self.executed_bytes += message.bytes.len() + MESSAGE_COST_BYTES;
-        turn.context.may_wait = self.may_wait;
+        turn.context.may_wait = self.cannot_wait != Some(message.datagram);
         self.from = self.answers.begin(&mut turn.out);
         self.answers.budget(self.from, &turn.out)
     }
