@@ -17,7 +17,7 @@ const ALIGN_BYTES: usize = 8;
 
 /// The bytes of control messages, aligned for the kernel's `cmsghdr`.
 #[repr(C, align(8))]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Control(pub(super) [u8; CONTROL_BYTES]);
 
 impl Control {

@@ -12,8 +12,10 @@
 #![allow(unsafe_code, reason = "rustix lacks recvmmsg, which is called as in C")]
 
 use std::io;
+use std::iter::Zip;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::slice::{self, ChunksExact};
 
 use super::control::{CONTROL_BYTES, Control};
 use super::peer::{ADDRESS_BYTES, Asked, Peer};
@@ -34,12 +36,13 @@ pub struct Inbox {
     arrivals: Box<[Arrival]>,
     /// Slots that the last call filled.
     filled: usize,
-    /// Slots that the next call offers to the kernel, about twice as many as are filled: each slot
-    /// offered costs a little.
+    /// Slots that the next call offers to the kernel, some more than are filled: each slot offered
+    /// costs a little, and one that stays empty says that no datagram waits.
     asked: usize,
 }
 
 /// What a slot holds, and what the kernel writes beside it.
+#[derive(Debug)]
 struct Arrival {
     peer: Peer,
     control: Control,
@@ -107,25 +110,31 @@ impl Inbox {
     #[inline]
     #[must_use]
     pub fn datagrams(&self) -> Arrived<'_> {
-        Arrived { inbox: self, slot: 0, left: 0, rest: &[] }
+        let slots = self.bytes.chunks_exact(self.stride_bytes);
+        let slots = self.arrivals[..self.filled].iter().zip(slots);
+        Arrived { slots, arrival: None, left: 0, rest: &[] }
     }
 
-    /// Adapts the number of slots offered to how many of them were filled.
+    /// Adapts the number of slots offered to how many of them were filled. That nothing came says
+    /// nothing of how many come.
     fn adapt(&mut self, asked: usize, came: usize) {
-        if came == asked {
-            self.asked = (asked * 2).min(self.arrivals.len());
-        } else if came * 4 < asked {
-            self.asked = (asked / 2).max(2).min(self.arrivals.len());
-        }
+        let wanted = came + came / 4 + 2;
+        self.asked = match came {
+            0 => asked,
+            _ if came == asked => asked * 2,
+            _ => wanted.max(asked - asked.saturating_sub(wanted) / 2),
+        };
+        self.asked = self.asked.min(self.arrivals.len());
     }
 }
 
 /// An iterator over what has arrived.
 #[derive(Clone, Debug)]
 pub struct Arrived<'a> {
-    inbox: &'a Inbox,
-    /// The slot after the one that is being taken apart.
-    slot: usize,
+    /// The slots that come next.
+    slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
+    /// What the slot holds that is being taken apart; none before the first.
+    arrival: Option<&'a Arrival>,
     /// Datagrams left in it.
     left: usize,
     /// Their bytes.
@@ -138,13 +147,11 @@ impl<'a> Iterator for Arrived<'a> {
     #[inline]
     fn next(&mut self) -> Option<Datagram<'a>> {
         while self.left == 0 {
-            let arrival = self.inbox.arrivals[..self.inbox.filled].get(self.slot)?;
-            let start = self.slot * self.inbox.stride_bytes;
-            self.rest = self.inbox.bytes.get(start..start + arrival.bytes)?;
-            self.left = arrival.datagrams;
-            self.slot += 1;
+            let (arrival, slot) = self.slots.next()?;
+            self.rest = slot.get(..arrival.bytes)?;
+            (self.arrival, self.left) = (Some(arrival), arrival.datagrams);
         }
-        let arrival = &self.inbox.arrivals[self.slot - 1];
+        let arrival = self.arrival?;
         let (bytes, rest) = self.rest.split_at(arrival.each_bytes.min(self.rest.len()));
         self.left -= 1;
         self.rest = rest;
@@ -166,12 +173,16 @@ impl Arrival {
                 self.peer.asked = asked;
             }
         }
-        let each_bytes = each_bytes.unwrap_or(bytes).max(1);
-        let came = bytes.div_ceil(each_bytes).max(1);
-        let is_cut = bytes > slot_bytes;
-        self.each_bytes = each_bytes;
-        self.datagrams = if is_cut { slot_bytes / each_bytes } else { came };
-        self.bytes = if is_cut { self.datagrams * each_bytes } else { bytes };
+        let (each, came) = match each_bytes {
+            None => (bytes.max(1), 1),
+            Some(each) => (each, bytes.div_ceil(each).max(1)),
+        };
+        self.each_bytes = each;
+        (self.datagrams, self.bytes) = (came, bytes);
+        if bytes > slot_bytes {
+            self.datagrams = slot_bytes / each;
+            self.bytes = self.datagrams * each;
+        }
         came - self.datagrams
     }
 }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Where: a column's replies, after the turns that made them; a load generator's requests.
-//! Invariant: an outbox has room and keeps nothing: pieces are borrowed until `Letters` ends, and
-//! what could not be sent by then is gone. Nothing is allocated after `new`. The calls of one
-//! `post` are bounded by the letters: each sends one at least, or ends it, or parts a run.
+//! Invariant: an outbox has room and keeps nothing: pieces and peers are borrowed until `Letters`
+//! ends, and what could not be sent by then is gone. Nothing is allocated after `new`. The calls of
+//! one `post` are bounded by the letters: each sends one at least, or ends it, or parts a run.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -17,6 +17,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::ptr;
 
 use super::control::Control;
 use super::inbox::NO_HEADER;
@@ -46,15 +47,17 @@ pub struct Outbox {
     /// The pieces of all letters, in order.
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces of the messages of one call; what lies side by side is one.
-    joined: Vec<libc::iovec>,
+    /// Heads and pieces of the messages of one call; what lies side by side is one. A letter of one
+    /// piece alone is not joined.
+    joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
 
-// SAFETY: what is not `Send` in an outbox is the pointers in `pieces` and `joined`. They are
-// followed by `Letters::send` alone. There is a `Letters` for as long only as the memory they point
-// to is borrowed, and `open` removes those of an earlier one. That memory is `[u8]`, shared, and
-// may be read by any thread; and heads, which lie in `letters`.
+// SAFETY: what is not `Send` in an outbox is the pointers in `letters`, `pieces` and `joined`. They
+// are followed by `Letters::send` alone. There is a `Letters` for as long only as the memory they
+// point to is borrowed, `open` removes letters and pieces of an earlier one, and of `joined` a call
+// uses what it has written itself. That memory is `[u8]` and `Peer`, shared, and may be read by any
+// thread; and heads, which lie in `letters`.
 unsafe impl Send for Outbox {}
 
 impl std::fmt::Debug for Outbox {
@@ -64,11 +67,11 @@ impl std::fmt::Debug for Outbox {
 }
 
 struct Letter {
-    /// None is the connected peer.
-    to: Option<Peer>,
+    /// Null is the connected peer.
+    to: *const Peer,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// It is in no run with the letters before it.
+    /// It is in no run with the letters before it, to another peer for example.
     begins: bool,
     /// The index behind its last piece.
     pieces_end: usize,
@@ -86,6 +89,8 @@ pub struct Letters<'a> {
     apart_until: usize,
     /// The letter that is added next begins a run.
     begins: bool,
+    /// To whom the letter goes that was added last.
+    last_to: Option<&'a Peer>,
     pieces: PhantomData<&'a [u8]>,
 }
 
@@ -142,7 +147,7 @@ impl Outbox {
             letters_max,
             pieces: Vec::with_capacity(pieces_max),
             pieces_max,
-            joined: Vec::with_capacity(pieces_max + letters_max),
+            joined: Box::new_uninit_slice(pieces_max + letters_max),
             runs: Runs { wanted: runs, refused: 0, rested: 0 },
         }
     }
@@ -152,82 +157,14 @@ impl Outbox {
     pub fn open(&mut self) -> Letters<'_> {
         self.letters.clear();
         self.pieces.clear();
-        Letters { outbox: self, next: 0, apart_until: 0, begins: false, pieces: PhantomData }
-    }
-
-    /// Shapes messages out of the letters from number `next` on, as many as there is room for in
-    /// `shapes`: a message's first letter, its letters and its pieces, which are joined. Letters
-    /// before number `apart_until` are a message each. Returns the number of messages.
-    fn shape(
-        &mut self,
-        mut next: usize,
-        apart_until: usize,
-        shapes: &mut [(usize, usize, usize)],
-    ) -> usize {
-        let may_run = self.runs.are_tried();
-        let mut messages = 0;
-        self.joined.clear();
-        for shape in shapes {
-            if next >= self.letters.len() {
-                break;
-            }
-            let count = if may_run && next >= apart_until { self.run(next) } else { 1 };
-            *shape = (next, count, self.join(next, count));
-            next += count;
-            messages += 1;
+        Letters {
+            outbox: self,
+            next: 0,
+            apart_until: 0,
+            begins: false,
+            last_to: None,
+            pieces: PhantomData,
         }
-        messages
-    }
-
-    /// The number of letters that one message takes, from number `first` on.
-    fn run(&self, first: usize) -> usize {
-        let Letter { to, bytes: each, .. } = &self.letters[first];
-        let is_cuttable = (1..=usize::from(u16::MAX)).contains(each);
-        let (mut count, mut bytes) = (1, *each);
-        while let Some(next) = self.letters.get(first + count).filter(|_| is_cuttable) {
-            let pieces = next.pieces_end - self.pieces_start(first) + count + 1;
-            let fits = count < RUN_LETTERS_MAX
-                && bytes + next.bytes <= RUN_BYTES_MAX
-                && pieces <= MESSAGE_PIECES_MAX;
-            let is_like = (1..=*each).contains(&next.bytes) && !next.begins && next.to == *to;
-            if !fits || !is_like {
-                break;
-            }
-            bytes += next.bytes;
-            count += 1;
-            if next.bytes < *each {
-                break;
-            }
-        }
-        count
-    }
-
-    fn pieces_start(&self, letter: usize) -> usize {
-        letter.checked_sub(1).map_or(0, |before| self.letters[before].pieces_end)
-    }
-
-    /// Appends heads and pieces of `count` letters to `joined`; returns how many pieces these are.
-    fn join(&mut self, first: usize, count: usize) -> usize {
-        let start = self.joined.len();
-        let mut at = self.pieces_start(first);
-        for letter in &self.letters[first..first + count] {
-            let head = libc::iovec {
-                iov_base: letter.head.as_ptr().cast_mut().cast(),
-                iov_len: letter.head_bytes,
-            };
-            let pieces = &self.pieces[at..letter.pieces_end];
-            at = letter.pieces_end;
-            for piece in std::iter::once(&head).chain(pieces) {
-                match self.joined[start..].last_mut() {
-                    _ if piece.iov_len == 0 => {}
-                    Some(last) if last.iov_base.addr() + last.iov_len == piece.iov_base.addr() => {
-                        last.iov_len += piece.iov_len;
-                    }
-                    _ => self.joined.push(*piece),
-                }
-            }
-        }
-        self.joined.len() - start
     }
 }
 
@@ -241,24 +178,25 @@ enum Call {
 
 impl<'a> Letters<'a> {
     /// Adds a letter: `head`, of `HEAD_BYTES_MAX` bytes at most, which is copied, and behind it
-    /// `pieces`. Where `to` is none it goes to the connected peer.
+    /// `pieces`. Where `to` is none it goes to the connected peer. It costs least with one piece
+    /// and no head.
     ///
     /// False, and nothing is added, if there is no room: then post, and add it again. A letter for
     /// which an empty outbox has no room never has any.
     #[inline]
     pub fn add(
         &mut self,
-        to: Option<&Peer>,
+        to: Option<&'a Peer>,
         head: &[u8],
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> bool {
         let outbox = &mut *self.outbox;
         let start = outbox.pieces.len();
         let mut letter = Letter {
-            to: to.copied(),
+            to: to.map_or(ptr::null(), ptr::from_ref),
             head: [0; HEAD_BYTES_MAX],
             head_bytes: head.len(),
-            begins: self.begins,
+            begins: self.begins || to != self.last_to,
             pieces_end: start,
             bytes: head.len(),
         };
@@ -281,7 +219,7 @@ impl<'a> Letters<'a> {
         }
         letter.pieces_end = outbox.pieces.len();
         outbox.letters.push(letter);
-        self.begins = false;
+        (self.begins, self.last_to) = (false, to);
         true
     }
 
@@ -351,41 +289,29 @@ impl<'a> Letters<'a> {
 
     /// One call: messages from the next letter on, `BATCH_MAX` at most.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> Call {
-        let outbox = &mut *self.outbox;
-        let mut shapes = [(0, 0, 0); BATCH_MAX];
-        let messages = outbox.shape(self.next, self.apart_until, &mut shapes);
-        let shapes = &shapes[..messages];
-        let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_MAX];
-        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
-        let mut joined = &outbox.joined[..];
-        for ((header, control), &(first, count, pieces)) in
-            headers.iter_mut().zip(&mut controls).zip(shapes)
-        {
-            let (own, rest) = joined.split_at(pieces);
-            joined = rest;
-            write(header.write(NO_HEADER), control, &outbox.letters[first], count, own);
-        }
+        let mut batch = Batch::new();
+        self.write(&mut batch);
         for _ in 0..REFUSALS_MAX {
             calls.writes.add(1);
-            // SAFETY: the loop above has filled in the first `messages` headers. Each points to
-            // pieces in `joined`, and may point to an address in `letters` and to an element of
-            // `controls`; none of these changes before the call ends. Pieces point to heads in
-            // `letters` and to slices that are borrowed for `'a`, which outlives `self`. The call
-            // only reads what all of these point to.
+            // SAFETY: `write` has filled in the first `messages` headers. Each points to pieces in
+            // `pieces` or `joined`, and may point to an address in a peer and to an element of
+            // `controls`. Pieces point to heads in `letters` and to slices; these slices and the
+            // peers are borrowed for `'a`, which outlives `self`, and nothing else changes before
+            // the call ends. The call only reads what all of these point to.
             let count = unsafe {
                 libc::sendmmsg(
                     socket.0.as_raw_fd(),
-                    headers.as_mut_ptr().cast(),
-                    libc::c_uint::try_from(messages).unwrap_or(0),
+                    batch.headers.as_mut_ptr().cast(),
+                    libc::c_uint::try_from(batch.messages).unwrap_or(0),
                     libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
                 )
             };
             if let Ok(sent @ 1..) = usize::try_from(count) {
-                let sent = &shapes[..sent.min(messages)];
-                outbox.runs.passed(sent);
-                return Call::Sent(sent.iter().map(|(_, count, _)| count).sum());
+                let letters = batch.letters(sent, self.next);
+                self.outbox.runs.passed(sent, letters);
+                return Call::Sent(letters);
             }
-            let run = shapes.first().map_or(0, |&(_, count, _)| count);
+            let run = batch.letters(1, self.next);
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                     return Call::Stopped(Obstacle::Full);
@@ -393,7 +319,7 @@ impl<'a> Letters<'a> {
                 Some(libc::EINTR | libc::ECONNREFUSED) => {}
                 // Too long for the path with its headers, or a device that computes no checksums.
                 Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if run > 1 => {
-                    outbox.runs.refused += 1;
+                    self.outbox.runs.refused += 1;
                     return Call::RunRefused(run);
                 }
                 Some(libc::EMSGSIZE) => return Call::Stopped(Obstacle::TooLong),
@@ -401,39 +327,158 @@ impl<'a> Letters<'a> {
             }
         }
         // Nobody listens at the peer: the message counts as sent and lost.
-        Call::Sent(shapes.first().map_or(0, |&(_, count, _)| count))
+        Call::Sent(batch.letters(1, self.next))
+    }
+
+    /// Writes messages from the next letter on into an empty batch.
+    #[inline]
+    fn write(&mut self, batch: &mut Batch) {
+        let Outbox { letters, pieces, joined, runs, .. } = &mut *self.outbox;
+        let may_run = runs.are_tried();
+        let (mut next, mut room) = (self.next, &mut joined[..]);
+        let mut start = next.checked_sub(1).map_or(0, |before| letters[before].pieces_end);
+        let mut messages = 0;
+        let slots = batch.headers.iter_mut().zip(&mut batch.controls).zip(&mut batch.ends);
+        for ((header, control), end) in slots {
+            let rest = &letters[next..];
+            let Some(letter) = rest.first() else { break };
+            let count = if may_run && next >= self.apart_until { run(rest, start) } else { 1 };
+            let mut message = NO_HEADER;
+            if count == 1 && letter.head_bytes == 0 && letter.pieces_end == start + 1 {
+                message.msg_hdr.msg_iov = (&raw const pieces[start]).cast_mut();
+                message.msg_hdr.msg_iovlen = 1;
+                start += 1;
+            } else {
+                let joined = join(&rest[..count], start, pieces, room);
+                let (own, others) = room.split_at_mut(joined);
+                message.msg_hdr.msg_iov = own.as_mut_ptr().cast();
+                message.msg_hdr.msg_iovlen = joined;
+                room = others;
+                start = rest[count - 1].pieces_end;
+            }
+            address(&mut message.msg_hdr, control, letter, count);
+            header.write(message);
+            next += count;
+            *end = next;
+            messages += 1;
+        }
+        batch.messages = messages;
     }
 }
 
-/// Fills in the header of a message: a letter, or with `count - 1` more a run.
+/// The messages of one call.
+struct Batch {
+    headers: [MaybeUninit<libc::mmsghdr>; BATCH_MAX],
+    controls: [MaybeUninit<Control>; BATCH_MAX],
+    /// Of each message: the index behind its last letter.
+    ends: [usize; BATCH_MAX],
+    /// How many there are.
+    messages: usize,
+}
+
+impl Batch {
+    #[inline(always)]
+    fn new() -> Batch {
+        Batch {
+            headers: [const { MaybeUninit::uninit() }; BATCH_MAX],
+            controls: [const { MaybeUninit::uninit() }; BATCH_MAX],
+            ends: [0; BATCH_MAX],
+            messages: 0,
+        }
+    }
+
+    /// The number of letters in the first `messages` messages, of which `first` is the first.
+    fn letters(&self, messages: usize, first: usize) -> usize {
+        self.ends[..self.messages].get(messages - 1).map_or(0, |end| end - first)
+    }
+}
+
+/// The number of letters, from the first on, that one message takes. The pieces of the first begin
+/// at `start`.
 #[inline]
-fn write(
-    header: &mut libc::mmsghdr,
+fn run(letters: &[Letter], start: usize) -> usize {
+    let Some((Letter { bytes: each, .. }, others)) = letters.split_first() else { return 0 };
+    if !(1..=usize::from(u16::MAX)).contains(each) {
+        return 1;
+    }
+    let (mut count, mut bytes) = (1, *each);
+    for next in others.iter().take(RUN_LETTERS_MAX - 1) {
+        let pieces = next.pieces_end - start + count + 1;
+        let fits = bytes + next.bytes <= RUN_BYTES_MAX && pieces <= MESSAGE_PIECES_MAX;
+        if !fits || next.begins || !(1..=*each).contains(&next.bytes) {
+            break;
+        }
+        bytes += next.bytes;
+        count += 1;
+        if next.bytes < *each {
+            break;
+        }
+    }
+    count
+}
+
+/// Writes heads and pieces of letters into `room`, which has room for them all; the pieces of the
+/// first begin at `start`. Returns how many they have become.
+#[inline]
+fn join(
+    letters: &[Letter],
+    mut start: usize,
+    pieces: &[libc::iovec],
+    room: &mut [MaybeUninit<libc::iovec>],
+) -> usize {
+    let mut last = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+    let mut count = 0;
+    let mut add = |piece: libc::iovec| {
+        if last.iov_base.addr() + last.iov_len == piece.iov_base.addr() {
+            last.iov_len += piece.iov_len;
+        } else if piece.iov_len > 0 {
+            if last.iov_len > 0 {
+                room[count].write(last);
+                count += 1;
+            }
+            last = piece;
+        }
+    };
+    for letter in letters {
+        if letter.head_bytes > 0 {
+            let iov_base = letter.head.as_ptr().cast_mut().cast();
+            add(libc::iovec { iov_base, iov_len: letter.head_bytes });
+        }
+        pieces[start..letter.pieces_end].iter().for_each(|piece| add(*piece));
+        start = letter.pieces_end;
+    }
+    if last.iov_len > 0 {
+        room[count].write(last);
+        count += 1;
+    }
+    count
+}
+
+/// Writes who is to have a message, and how: a letter, or with `count - 1` more a run.
+#[inline]
+fn address(
+    header: &mut libc::msghdr,
     control: &mut MaybeUninit<Control>,
     letter: &Letter,
     count: usize,
-    pieces: &[libc::iovec],
 ) {
-    header.msg_hdr.msg_iov = pieces.as_ptr().cast_mut();
-    header.msg_hdr.msg_iovlen = pieces.len();
-    if let Some(to) = &letter.to {
-        header.msg_hdr.msg_name = to.address.bytes.as_ptr().cast_mut().cast();
-        header.msg_hdr.msg_namelen = to.address.len;
+    // SAFETY: null, or from a reference that `Letters::add` was given and that lives as long as the
+    // `Letters`, which has called this: `Outbox::open` removes the letters of an earlier one.
+    let to = unsafe { letter.to.as_ref() };
+    if let Some(to) = to {
+        header.msg_name = to.address.bytes.as_ptr().cast_mut().cast();
+        header.msg_namelen = to.address.len;
     }
-    let has_source = letter.to.as_ref().is_some_and(Peer::has_source);
-    if count == 1 && !has_source {
+    if count == 1 && !to.is_some_and(Peer::has_source) {
         return;
     }
     let control = control.write(Control::EMPTY);
-    let mut bytes = 0;
-    if let Some(to) = &letter.to {
-        bytes = to.leave_from(control, bytes);
-    }
+    let mut bytes = to.map_or(0, |to| to.leave_from(control, 0));
     if let (2.., Ok(each)) = (count, u16::try_from(letter.bytes)) {
         bytes = control.push(bytes, libc::SOL_UDP, libc::UDP_SEGMENT, &each.to_ne_bytes());
     }
-    header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_hdr.msg_controllen = bytes;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = bytes;
 }
 
 /// Whether runs are worth trying. One peer behind a narrow path does not take them from the others,
@@ -455,12 +500,12 @@ impl Runs {
         self.wanted && self.refused < RUNS_REFUSED_MAX
     }
 
-    /// Takes down which messages the kernel took.
-    fn passed(&mut self, sent: &[(usize, usize, usize)]) {
-        if sent.iter().any(|&(_, count, _)| count > 1) {
+    /// Takes down what the kernel took.
+    fn passed(&mut self, messages: usize, letters: usize) {
+        if letters > messages {
             self.refused = 0;
         } else if self.refused >= RUNS_REFUSED_MAX {
-            self.rested += sent.len();
+            self.rested += messages;
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) const ADDRESS_BYTES: usize = 28;
 const V4_ADDRESS_BYTES: usize = 16;
 
 /// Who sent a datagram, and which of our addresses it was sent to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub(super) address: Address,
     pub(super) asked: Asked,
@@ -29,10 +29,10 @@ pub struct Peer {
 /// | family | port | flow   | IPv6    | scope |
 /// ```
 #[repr(C, align(4))]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) bytes: [u8; ADDRESS_BYTES],
-    /// Used of them.
+    /// Used of them; the others are zero, for a socket's addresses are all equally long.
     pub(super) len: libc::socklen_t,
 }
 
@@ -166,20 +166,6 @@ impl Asked {
         }
     }
 }
-
-impl Address {
-    fn used(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len().min(self.len as usize)]
-    }
-}
-
-impl PartialEq for Peer {
-    fn eq(&self, other: &Peer) -> bool {
-        self.address.used() == other.address.used() && self.asked == other.asked
-    }
-}
-
-impl Eq for Peer {}
 
 impl std::fmt::Debug for Peer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

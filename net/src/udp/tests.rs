@@ -121,6 +121,26 @@ fn what_is_longer_than_its_slot_is_counted_and_only_what_is_whole_is_shown() {
 }
 
 #[test]
+fn as_many_datagrams_as_came_before_take_one_call() {
+    let (server, client) = pair("127.0.0.1:0");
+    let (calls, mut inbox) = (Calls::default(), Inbox::new(BATCH_MAX, 64));
+    for round in 0..40 {
+        post(&client, false, &[(None, &b"abc"[..]); 16]);
+        let (mut datagrams, before) = (0, calls.reads.get());
+        loop {
+            let received = server.receive(&mut inbox, &calls);
+            datagrams += received.datagrams;
+            if received.is_drained {
+                break;
+            }
+        }
+        assert_eq!(datagrams, 16);
+        // At first an inbox offers two slots, and it learns from each call.
+        assert!(round < 4 || calls.reads.get() - before == 1, "round {round}");
+    }
+}
+
+#[test]
 fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
     for runs in [false, true] {
         let (server, one) = pair("127.0.0.1:0");
