@@ -12,6 +12,7 @@ mod encode;
 
 use libfuzzer_sys::fuzz_target;
 use protocol::Reply;
+use protocol::binary::MAGIC_REQUEST;
 use protocol::binary::frame::{self, Frame};
 use protocol::reply::Decoded;
 use protocol::{resp, udp};
@@ -42,7 +43,9 @@ fuzz_target!(|data: &[u8]| {
         assert!(used <= data.len() && command.words().count() == command.len());
     }
     if let Some((header, rest)) = udp::Header::read(data) {
-        assert!(header.number < header.total && rest.len() + udp::HEADER_BYTES == data.len());
-        assert_eq!(header.bytes()[..6], data[..6]);
+        assert!(rest.len() + udp::HEADER_BYTES == data.len());
+        assert_eq!(header.bytes()[..], data[..udp::HEADER_BYTES]);
+        assert_eq!(header.is_part(), header.number < header.total);
+        assert!(!(udp::is_answer(rest) && rest.first() == Some(&MAGIC_REQUEST)));
     }
 });
