@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     /// Replies the socket did not take.
     unsent: Option<Box<Unsent>>,
     /// The large value on its way in, in the column's `Arrivals`.
-    arrival: Option<usize>,
+    arrival: Option<u32>,
     /// `held` may contain whole requests: execute before reading more.
     resumable: bool,
     /// The last read did not empty the socket.
@@ -297,7 +297,7 @@ impl Connection {
         &mut self,
         turn: &mut TurnState,
         streams: &mut StreamState,
-        arrival: usize,
+        arrival: u32,
         free: &mut [u8],
     ) -> Got {
         for reads_left in (0..VALUE_READS_MAX).rev() {

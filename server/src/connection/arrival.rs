@@ -100,23 +100,24 @@ impl Arrivals {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    fn add(&mut self, arrival: Arrival) -> usize {
+    /// Its index, of 32 bits: a connection keeps it, and fewer than 2^32 values are on their way.
+    fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
-        self.all.insert(arrival)
+        u32::try_from(self.all.insert(arrival)).unwrap_or(u32::MAX)
     }
 
     /// Drops it; what stood before it.
-    pub(crate) fn remove(&mut self, index: usize) -> Vec<u8> {
+    pub(crate) fn remove(&mut self, index: u32) -> Vec<u8> {
         self.end(index);
-        let header = self.all.try_remove(index).map_or_else(Vec::new, |it| it.header);
+        let header = self.all.try_remove(index as usize).map_or_else(Vec::new, |it| it.header);
         self.beside_bytes -= header.capacity();
         header
     }
 
     /// Ends its draft: to be stored, or dropped.
-    fn end(&mut self, index: usize) -> Option<Draft> {
-        let arrival = self.all.get_mut(index)?;
+    fn end(&mut self, index: u32) -> Option<Draft> {
+        let arrival = self.all.get_mut(index as usize)?;
         let draft = arrival.draft.take()?;
         self.bytes -= arrival.received_bytes;
         self.beside_bytes -= arrival.copied_bytes;
@@ -125,16 +126,16 @@ impl Arrivals {
     }
 
     /// Why there is no space for its next bytes, if there is none.
-    fn refused(&mut self, index: usize, store: &mut Column) -> Option<Refused> {
-        self.all.get_mut(index)?.draft.as_mut()?.space(store).err()
+    fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
+        self.all.get_mut(index as usize)?.draft.as_mut()?.space(store).err()
     }
 
     /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
     /// is none yet, ask again soon. When there will be none, its draft is gone.
-    pub(crate) fn must_wait(&mut self, index: usize, store: &mut Column, served_ms: u64) -> bool {
+    pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
-                if let Some(arrival) = self.all.get_mut(index)
+                if let Some(arrival) = self.all.get_mut(index as usize)
                     && arrival.waits_since_ms.take().is_some()
                 {
                     arrival.moved_ms = served_ms;
@@ -144,7 +145,7 @@ impl Arrivals {
             if self.give_way(index, Some(served_ms)) {
                 continue;
             }
-            let Some(arrival) = self.all.get_mut(index) else { return false };
+            let Some(arrival) = self.all.get_mut(index as usize) else { return false };
             let since_ms = *arrival.waits_since_ms.get_or_insert(served_ms);
             let waits = self.waits || refused == Refused::Later;
             if waits && served_ms.saturating_sub(since_ms) < ARRIVAL_WAIT_MS_MAX {
@@ -160,8 +161,8 @@ impl Arrivals {
 
     /// Where its next bytes go, and how many it lacks; nothing and 0 when it has given way. Ask
     /// `must_wait` first.
-    pub(crate) fn space(&mut self, index: usize, store: &mut Column) -> (&mut [u8], usize) {
-        match self.all.get_mut(index) {
+    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> (&mut [u8], usize) {
+        match self.all.get_mut(index as usize) {
             Some(Arrival { draft: Some(draft), missing_bytes, .. }) => match draft.space(store) {
                 Ok(space) => (space, *missing_bytes),
                 Err(_) => (&mut [], 0),
@@ -171,8 +172,8 @@ impl Arrivals {
     }
 
     /// `bytes` of `space` have been written.
-    pub(crate) fn filled(&mut self, index: usize, bytes: usize, served_ms: u64) {
-        let Some(arrival) = self.all.get_mut(index) else { return };
+    pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
+        let Some(arrival) = self.all.get_mut(index as usize) else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
         if bytes == 0 {
             return;
@@ -189,24 +190,24 @@ impl Arrivals {
 
     /// Drops the draft that has not grown for longest, not that of `except`. With `stalled_at_ms`
     /// only if it is stalled at that time. False when there is none.
-    fn give_way(&mut self, except: usize, stalled_at_ms: Option<u64>) -> bool {
+    fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
             .iter()
             .filter(|(index, arrival)| {
-                *index != except
+                *index != except as usize
                     && arrival.draft.is_some()
                     && arrival.received_bytes > 0
                     && stalled_at_ms.is_none_or(|served_ms| arrival.is_stalled(served_ms))
             })
             .min_by_key(|(_, arrival)| arrival.moved_ms)
             .map(|(index, _)| index);
-        oldest.and_then(|index| self.end(index)).is_some()
+        oldest.and_then(|index| self.end(u32::try_from(index).ok()?)).is_some()
     }
 
     /// Drops stalled drafts while they hold more than the column's share.
     pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
-        while self.bytes > self.bytes_share && self.give_way(usize::MAX, Some(served_ms)) {}
+        while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
     }
 }
 
@@ -238,7 +239,7 @@ impl Connection {
         &mut self,
         turn: &mut TurnState,
         streams: &mut StreamState,
-        index: usize,
+        index: u32,
         input: &[u8],
     ) -> (Fill, usize) {
         let mut used = 0;
@@ -255,7 +256,7 @@ impl Connection {
             streams.arrivals.filled(index, bytes, turn.served_ms);
             used += bytes;
         }
-        let Some(arrival) = streams.arrivals.all.get_mut(index) else {
+        let Some(arrival) = streams.arrivals.all.get_mut(index as usize) else {
             return (Fill::Hungry, used);
         };
         let Some(draft) = &mut arrival.draft else {
