@@ -70,12 +70,11 @@ impl Session {
     /// Of a message, which has all of its requests, and whose first byte is there.
     #[must_use]
     pub fn of_message(speak: Speak, message: &[u8]) -> Session {
-        let is_binary = match speak {
-            Speak::Auto => message.first() == Some(&MAGIC_REQUEST),
-            Speak::Ascii => false,
-            Speak::Binary => true,
-        };
-        Session { state: if is_binary { State::Frame } else { State::Line } }
+        Session::new(match speak {
+            Speak::Auto if message.first() == Some(&MAGIC_REQUEST) => Speak::Binary,
+            Speak::Auto => Speak::Ascii,
+            told => told,
+        })
     }
 
     /// Nothing of a request is consumed that does not end here.

@@ -48,7 +48,8 @@ pub(crate) struct Column {
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
-    datagrams: Datagrams,
+    /// With `-U`.
+    datagrams: Option<Datagrams>,
     /// One bit for each listener: the epoll watches it.
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
@@ -76,7 +77,7 @@ pub(crate) struct Column {
 pub(crate) struct Parts {
     pub(crate) context: Context,
     pub(crate) listeners: Vec<ColumnListener>,
-    pub(crate) datagrams: Datagrams,
+    pub(crate) datagrams: Option<Datagrams>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
@@ -123,7 +124,8 @@ impl Column {
             stopping: parts.stopping,
         };
         column.watch_listeners()?;
-        for (at, socket) in column.datagrams.sockets().iter().enumerate() {
+        let sockets = column.datagrams.iter().flat_map(Datagrams::sockets);
+        for (at, socket) in sockets.enumerate() {
             let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
             column.epoll.add(&*socket.socket, token, Interest::Read, calls)?;
         }
@@ -178,7 +180,8 @@ impl Column {
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
                 } else if event.token >= TOKEN_DATAGRAMS {
-                    self.datagrams.note_input(event.token - TOKEN_DATAGRAMS);
+                    let socket = event.token - TOKEN_DATAGRAMS;
+                    self.datagrams.iter_mut().for_each(|it| it.note_input(socket));
                 } else {
                     self.listeners_ready |= 1 << (event.token - TOKEN_WAKER - 1).min(63);
                 }
@@ -204,7 +207,7 @@ impl Column {
         // If a connection that asked again found room, the next one may find room as well.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
-        let datagrams = self.datagrams.next();
+        let datagrams = self.datagrams.as_ref().map_or(datagram::Next::Sleep, Datagrams::next);
         if !self.queue.is_empty() || goes_on || datagrams == datagram::Next::Again {
             return Timeout::Zero;
         }
@@ -229,11 +232,12 @@ impl Column {
 
     /// Gives the datagrams that have come their turns.
     fn datagram_turns(&mut self) {
+        let Some(datagrams) = &mut self.datagrams else { return };
         for _ in 0..limits::DATAGRAM_TURNS_MAX {
-            match self.datagrams.next() {
+            match datagrams.next() {
                 datagram::Next::Sleep => return,
-                datagram::Next::Again => self.datagrams.turn(&mut self.turn),
-                datagram::Next::AwaitRoom => return self.datagrams.turn(&mut self.turn),
+                datagram::Next::Again => datagrams.turn(&mut self.turn),
+                datagram::Next::AwaitRoom => return datagrams.turn(&mut self.turn),
             }
         }
     }
@@ -304,9 +308,9 @@ impl Column {
         holding.connection_structures.set(entries as u64);
         holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
         let spare = spares.spare_bytes();
-        holding
-            .read_buf_bytes
-            .set((buffers + spare + spares.held_bytes() + self.datagrams.held_bytes()) as u64);
+        let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::held_bytes);
+        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams;
+        holding.read_buf_bytes.set(read_buf_bytes as u64);
         holding.read_buf_bytes_free.set(spare as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
         holding.awaiting_room.set(self.awaiting_room.len() as u64);

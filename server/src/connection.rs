@@ -206,10 +206,23 @@ impl Connection {
     ) -> (Next, usize) {
         self.session.clone_from(end.session);
         let (stop, used) = self.go_on(turn, streams, (input, end.at), end.budget, end.stopped);
+        (self.answer(turn, streams, (stop, used), fills_buffer), used)
+    }
+
+    /// Execution came to a `stop` behind the first `used` bytes of its input: sends the replies.
+    /// What the connection needs next.
+    #[inline]
+    fn answer(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        (stop, used): (Stop, usize),
+        fills_buffer: bool,
+    ) -> Next {
         self.stopped(stop, used, turn.served_ms);
         // The parser never asks for more than the buffer holds; if it did, this would spin.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
-        (self.send(turn, streams), used)
+        self.send(turn, streams)
     }
 
     /// Keeps what is not `used` of the turn's input; of what was received, it may keep `buffer`
@@ -260,9 +273,7 @@ impl Connection {
         let bytes = input.bytes(buffer);
         let fills_buffer = bytes.len() == buffer.len();
         let (stop, used) = self.execute(turn, streams, bytes);
-        self.stopped(stop, used, turn.served_ms);
-        self.closing |= used == 0 && fills_buffer && !self.resumable; // as in `end`
-        let next = self.send(turn, streams);
+        let next = self.answer(turn, streams, (stop, used), fills_buffer);
         self.keep(streams, buffer, input, used);
         next
     }

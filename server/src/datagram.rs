@@ -83,19 +83,16 @@ pub(crate) enum Next {
 }
 
 impl Datagrams {
-    /// `reply_bytes_max` is the most bytes of one answer.
+    /// Of at least one socket; `reply_bytes_max` is the most bytes of one answer.
     pub(crate) fn new(
         sockets: Vec<ColumnSocket>,
         guard: Guard,
         reply_bytes_max: usize,
     ) -> Datagrams {
-        // A column without UDP sockets has no buffers for datagrams.
-        let slots = if sockets.is_empty() { 1 } else { DATAGRAMS_RECEIVED_MAX };
-        let slot_bytes = if sockets.is_empty() { 1 } else { SLOT_BYTES_MAX };
         Datagrams {
             ready: 0,
             next_socket: 0,
-            inbox: Inbox::new(slots, slot_bytes),
+            inbox: Inbox::new(DATAGRAMS_RECEIVED_MAX, SLOT_BYTES_MAX),
             rest: None,
             assembly: Assembly::default(),
             guard,
@@ -167,13 +164,8 @@ impl Datagrams {
 
     /// Memory that it takes beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        match self.sockets.is_empty() {
-            true => 0,
-            false => {
-                let inbox_bytes = DATAGRAMS_RECEIVED_MAX * SLOT_BYTES_MAX;
-                inbox_bytes + self.assembly.held_bytes() + self.answers.held_bytes()
-            }
-        }
+        let inbox_bytes = DATAGRAMS_RECEIVED_MAX * SLOT_BYTES_MAX;
+        inbox_bytes + self.assembly.held_bytes() + self.answers.held_bytes()
     }
 }
 

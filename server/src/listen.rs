@@ -102,18 +102,26 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
             return Err(ListenError::TooMany);
         }
     }
+    if !settings.datagrams.is_empty() {
+        open_udp(&mut listeners, settings)?;
+    }
+    Ok(listeners)
+}
+
+/// Opens all UDP sockets.
+fn open_udp(listeners: &mut Listeners, settings: &Settings) -> Result<(), ListenError> {
     let datagram_bytes_max = datagram_bytes_max();
     for listen in &settings.datagrams {
         let Some(port) = number(listen.port) else { continue };
         open_entry(listen, port, |address| {
-            open_datagrams(&mut listeners, settings, (listen.protocol, datagram_bytes_max), address)
+            open_datagrams(listeners, settings, (listen.protocol, datagram_bytes_max), address)
         })
         .map_err(|error| ListenError::Udp(port, error))?;
         if listeners.datagrams.iter().any(|sockets| sockets.len() > LISTENERS_MAX) {
             return Err(ListenError::TooMany);
         }
     }
-    Ok(listeners)
+    Ok(())
 }
 
 fn named(settings: &Settings, port: u16, error: io::Error) -> ListenError {

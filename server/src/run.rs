@@ -121,8 +121,9 @@ impl Bound {
         );
         let sockets = listeners.columns.into_iter().zip(listeners.datagrams);
         for (index, (listeners, datagrams)) in sockets.enumerate() {
-            let reply_bytes_max = settings.udp_reply_bytes_max;
-            let datagrams = Datagrams::new(datagrams, guard.clone(), reply_bytes_max);
+            let of_sockets =
+                || Datagrams::new(datagrams, guard.clone(), settings.udp_reply_bytes_max);
+            let datagrams = (!settings.datagrams.is_empty()).then(of_sockets);
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections.
             let timers = Timers::new(start, index == 0 || settings.idle_seconds_max > 0);
@@ -160,7 +161,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        (listeners, datagrams): (Vec<ColumnListener>, Datagrams),
+        (listeners, datagrams): (Vec<ColumnListener>, Option<Datagrams>),
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {

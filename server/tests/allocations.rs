@@ -6,20 +6,15 @@
 
 mod inprocess;
 
-use std::net::UdpSocket;
-
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port};
-use inprocess::{Client, answer, connect, frame, settings, start};
-use protocol::Speak;
-use protocol::udp::Header;
+use inprocess::{Client, answer, connect, datagrams, frame, settings, start};
 use testing::allocations::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 /// Messages that are sent before their answers are read.
-const BURST: u16 = 8;
+const BURST: usize = 8;
 
 /// How many requests of each kind are sent.
 const REQUESTS: usize = 10_000;
@@ -37,8 +32,7 @@ fn a_column_does_not_allocate_per_request() {
     allocations::leave_this_thread_out();
     let mut settings = settings(2);
     settings.cas = false; // a binary answer shows the unique
-    let host = Some("127.0.0.1".to_owned());
-    settings.datagrams = vec![Listen { host, port: Port::Any, protocol: Speak::Auto }];
+    settings.datagrams = datagrams::at("127.0.0.1");
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
     let value = "v".repeat(500);
@@ -87,28 +81,18 @@ fn a_column_does_not_allocate_per_request() {
 }
 
 /// Sends `request` in so many `parts`, by bursts, as often as it takes to see an allocation.
-fn messages_do_not_allocate(server: &Server, request: &[u8], reply: &[u8], parts: u16) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server.datagram_addresses()[0]).unwrap();
-    socket.set_read_timeout(Some(inprocess::DEADLINE)).unwrap();
-    let part_bytes = request.len().div_ceil(parts.into());
-    let burst = |first: u16| {
-        for id in first..first + BURST {
-            for (number, part) in (0..).zip(request.chunks(part_bytes)) {
-                let total = u16::try_from(request.len().div_ceil(part_bytes)).unwrap();
-                let header = Header { id, number, total, flow: 0 };
-                socket.send(&[&header.bytes()[..], part].concat()).unwrap();
-            }
-        }
-        let mut answer = [0; 2000];
-        for _ in 0..BURST {
-            let bytes = socket.recv(&mut answer).unwrap();
-            assert_eq!(Header::read(&answer[..bytes]).unwrap().1, reply);
-        }
+fn messages_do_not_allocate(server: &Server, request: &[u8], reply: &[u8], parts: usize) {
+    let mut client = datagrams::Client::of(server);
+    let mut burst = || {
+        let ids = [(); BURST].map(|()| {
+            client.send_parts(request, request.len().div_ceil(parts), |_| {});
+            client.id
+        });
+        ids.into_iter().for_each(|id| client.expect(id, reply));
     };
-    (0..100).for_each(|at| burst(at * BURST));
+    (0..100).for_each(|_| burst());
     let before = allocations::count();
-    (100..600).for_each(|at| burst(at * BURST));
+    (0..500).for_each(|_| burst());
     let allocations = allocations::count() - before;
     let shown = request[..request.len().min(40)].escape_ascii();
     assert_eq!(allocations, 0, "{shown} in {parts} datagrams: allocations in 500 bursts");

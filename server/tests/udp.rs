@@ -8,108 +8,16 @@
 mod inprocess;
 mod live;
 
-use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::net::UdpSocket;
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings};
-use inprocess::{DEADLINE, answer, frame, wait_until};
-use protocol::Speak;
-use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
-
-/// Long enough for a server to answer what it should not.
-const SILENCE: Duration = Duration::from_millis(100);
+use hypostyle::settings::Settings;
+use inprocess::datagrams::{self, Client};
+use inprocess::{DEADLINE, answer, frame, start, wait_until};
+use protocol::udp::{HEADER_BYTES, Header};
 
 fn settings(columns: usize, host: &str) -> Settings {
-    let listen = |port| Listen { host: Some(host.to_owned()), port, protocol: Speak::Auto };
-    Settings {
-        datagrams: vec![listen(Port::Any)],
-        udp_port: Port::Any,
-        ..inprocess::settings(columns)
-    }
-}
-
-fn start(settings: Settings) -> Server {
-    inprocess::start(settings)
-}
-
-/// A client that numbers its requests.
-struct Client {
-    socket: UdpSocket,
-    server: SocketAddr,
-    id: u16,
-}
-
-impl Client {
-    fn of(server: &Server) -> Client {
-        Client::to(server.datagram_addresses()[0])
-    }
-
-    fn to(server: SocketAddr) -> Client {
-        let any = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-        let socket = UdpSocket::bind(any).unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        Client { socket, server, id: 0x0102 }
-    }
-
-    /// Sends `message` in parts of at most `part_bytes`, in the order that `order` makes of them.
-    fn send_parts(&mut self, message: &[u8], part_bytes: usize, order: fn(&mut Vec<Vec<u8>>)) {
-        self.id = self.id.wrapping_add(1);
-        let parts: Vec<&[u8]> = message.chunks(part_bytes).collect();
-        let total = u16::try_from(parts.len()).unwrap();
-        let mut datagrams: Vec<Vec<u8>> = (0..)
-            .zip(parts)
-            .map(|(number, part)| {
-                let header = Header { id: self.id, number, total, flow: 0 };
-                [&header.bytes()[..], part].concat()
-            })
-            .collect();
-        order(&mut datagrams);
-        for datagram in datagrams {
-            self.socket.send_to(&datagram, self.server).unwrap();
-        }
-    }
-
-    fn send(&mut self, message: impl AsRef<[u8]>) {
-        self.send_parts(message.as_ref(), 60_000, |_| {});
-    }
-
-    /// The whole answer to the last request, and how many datagrams it came in.
-    fn receive(&mut self) -> (Vec<u8>, usize) {
-        let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
-        let mut buffer = [0; 65_536];
-        loop {
-            let (bytes, from) = self.socket.recv_from(&mut buffer).unwrap();
-            assert_eq!(from, self.server, "the answer comes from the address that was asked");
-            let (header, part) = Header::read(&buffer[..bytes]).unwrap();
-            assert_eq!(header.id, self.id);
-            assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes");
-            parts.resize(header.total.into(), None);
-            let place = &mut parts[usize::from(header.number)];
-            assert!(place.is_none(), "part {} came twice", header.number);
-            *place = Some(part.to_vec());
-            if parts.iter().all(Option::is_some) {
-                let count = parts.len();
-                return (parts.into_iter().flatten().flatten().collect(), count);
-            }
-        }
-    }
-
-    fn ask(&mut self, message: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
-        self.send(message.as_ref());
-        let (got, _) = self.receive();
-        let cut = |bytes: &[u8]| bytes[..bytes.len().min(200)].escape_ascii().to_string();
-        let (message, reply) = (message.as_ref(), reply.as_ref());
-        assert!(got == reply, "{}: {} instead of {}", cut(message), cut(&got), cut(reply));
-    }
-
-    /// Nothing is answered.
-    fn expect_silence(&mut self) {
-        self.socket.set_read_timeout(Some(SILENCE)).unwrap();
-        let got = self.socket.recv_from(&mut [0; 65_536]);
-        assert!(got.is_err(), "an answer of {got:?}");
-        self.socket.set_read_timeout(Some(DEADLINE)).unwrap();
-    }
+    Settings { datagrams: datagrams::at(host), ..inprocess::settings(columns) }
 }
 
 fn text_hit(key: &str, value: &str) -> String {

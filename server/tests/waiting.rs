@@ -9,15 +9,12 @@ mod inprocess;
 
 use std::io::ErrorKind;
 use std::io::Read;
-use std::net::UdpSocket;
 use std::sync::Arc;
 
 use hypostyle::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX};
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings};
-use inprocess::{Client, connect, settings, start, wait_until};
-use protocol::Speak;
-use protocol::udp::Header;
+use hypostyle::settings::Settings;
+use inprocess::{Client, connect, datagrams, settings, start, wait_until};
 use store::Store;
 
 /// Most SETs before one waits: the memory is full by then.
@@ -30,8 +27,7 @@ const NOON_MS: u64 = 3_600_000;
 /// A server of one column. No memory is given back while the stall is on. The clock stands still,
 /// so no request has waited for too long.
 fn stalled() -> (Server, Arc<Store>) {
-    let host = Some("127.0.0.1".to_owned());
-    let datagrams = vec![Listen { host, port: Port::Any, protocol: Speak::Auto }];
+    let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
     let server = start(settings);
     server.shared().plant_clock(NOON_MS);
@@ -221,54 +217,26 @@ fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
     let _ = other.0.read(&mut [0]);
 }
 
-/// A client over UDP.
-fn datagrams(server: &Server) -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server.datagram_addresses()[0]).unwrap();
-    socket.set_read_timeout(Some(inprocess::DEADLINE)).unwrap();
-    socket
-}
-
-fn send_message(socket: &UdpSocket, id: u16, message: &str) {
-    let frame = Header { id, number: 0, total: 1, flow: 0 }.bytes();
-    socket.send(&[&frame[..], message.as_bytes()].concat()).unwrap();
-}
-
-fn expect_message(socket: &UdpSocket, id: u16, reply: &str) {
-    let mut datagram = [0; 2000];
-    let bytes = socket.recv(&mut datagram).unwrap();
-    let (header, got) = Header::read(&datagram[..bytes]).unwrap();
-    assert_eq!(
-        (header.id, got.escape_ascii().to_string()),
-        (id, reply.escape_default().to_string())
-    );
-}
-
 #[test]
 fn a_datagram_waits_with_those_behind_it() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
-    let client = datagrams(&server);
-    send_message(&client, 1, "get none\r\n");
-    expect_message(&client, 1, "END\r\n");
-    send_message(&client, 2, &set(1_000_000));
-    send_message(&client, 3, "get none\r\nmn\r\n");
+    let mut client = datagrams::Client::of(&server);
+    client.ask("get none\r\n", "END\r\n");
+    let first = client.send(set(1_000_000));
+    let second = client.send("get none\r\nmn\r\n");
     // A request that is not its message's first cannot wait: what is before it has been done.
-    send_message(&client, 4, &format!("mn\r\n{}mn\r\n", set(1_000_001)));
+    client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
-    client.set_nonblocking(true).unwrap();
-    assert_eq!(client.recv(&mut [0; 10]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    client.set_nonblocking(false).unwrap();
+    assert!(client.is_silent());
     let received = other.stat("udp_received");
     assert!((2..=4).contains(&received), "{received} received while the first waits");
     store.plant_stall(false);
-    expect_message(&client, 2, "STORED\r\n");
-    expect_message(&client, 3, "END\r\nMN\r\n");
-    let mut datagram = [0; 200];
-    let bytes = client.recv(&mut datagram).unwrap();
-    let (header, got) = Header::read(&datagram[..bytes]).unwrap();
-    assert!(header.id == 4 && got.starts_with(b"MN\r\n") && got.ends_with(b"MN\r\n"));
+    client.expect(first, "STORED\r\n");
+    client.expect(second, "END\r\nMN\r\n");
+    let (third, _) = client.receive();
+    assert!(third.starts_with(b"MN\r\n") && third.ends_with(b"MN\r\n"));
     server.stop();
 }
 
@@ -277,22 +245,18 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
-    let client = datagrams(&server);
-    send_message(&client, 1, &set(1_000_000));
-    send_message(&client, 2, &set(1_000_001));
+    let mut client = datagrams::Client::of(&server);
+    let ids = [client.send(set(1_000_000)), client.send(set(1_000_001))];
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     let refused = "SERVER_ERROR out of memory storing object\r\n";
-    for (step, id) in [(1, 1), (2, 2)] {
+    for (step, id) in (1..).zip(ids) {
         // As long as a datagram waits, and the most that one loop counts.
         server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
-        expect_message(&client, id, refused);
-        client.set_nonblocking(true).unwrap();
-        assert_eq!(client.recv(&mut [0; 10]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        client.set_nonblocking(false).unwrap();
+        client.expect(id, refused);
+        assert!(client.is_silent());
     }
     store.plant_stall(false);
-    send_message(&client, 3, "get none\r\n");
-    expect_message(&client, 3, "END\r\n");
+    client.ask("get none\r\n", "END\r\n");
     server.stop();
 }

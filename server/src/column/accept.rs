@@ -135,7 +135,6 @@ mod tests {
 
     use crate::clock::{Clock, START};
     use crate::column::{Parts, Timers, coarse_now};
-    use crate::datagram::{Datagrams, Guard};
     use crate::execute::Context;
     use crate::limits::LISTENER_REST_MS;
     use crate::listen;
@@ -169,7 +168,7 @@ mod tests {
             stopping: Arc::new(AtomicBool::new(false)),
             calls: Arc::<Calls>::default(),
             populator,
-            datagrams: Datagrams::new(Vec::new(), Guard::default(), 0),
+            datagrams: None,
             timers: Timers::new(coarse_now(), false),
         })
         .unwrap()

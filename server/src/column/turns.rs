@@ -50,15 +50,14 @@ impl Column {
                 _ => self.finish(token, at, received),
             }
         }
-        let bytes = std::array::from_fn(|at| {
-            taken[at].as_ref().map_or(&[][..], |input| input.bytes(&self.buffers[at]))
+        let inputs = std::array::from_fn(|at| {
+            taken[at].as_ref().map(|input| input.bytes(&self.buffers[at]))
         });
         let mut together = Together {
             connections: &mut self.connections,
             streams: &mut self.streams,
             tokens,
-            taken: std::array::from_fn(|at| taken[at].is_some()),
-            bytes,
+            inputs,
             buffer_bytes: self.buffers[0].len(),
             next: 0,
             ended: [None; TURNS_AHEAD],
@@ -130,9 +129,8 @@ struct Together<'c, 'i> {
     connections: &'c mut Connections,
     streams: &'c mut StreamState,
     tokens: &'c [u64],
-    /// Who has input, and the bytes.
-    taken: [bool; TURNS_AHEAD],
-    bytes: [&'i [u8]; TURNS_AHEAD],
+    /// The bytes of those that have input.
+    inputs: [Option<&'i [u8]>; TURNS_AHEAD],
     buffer_bytes: usize,
     /// The connection to be asked next.
     next: usize,
@@ -146,11 +144,10 @@ impl<'i> Inputs<'i> for Together<'_, 'i> {
         while let Some(&token) = self.tokens.get(self.next) {
             let number = self.next;
             self.next += 1;
-            if self.taken[number]
+            if let Some(bytes) = self.inputs[number]
                 && let Some(connection) = self.connections.get(token)
             {
                 let session = connection.session().clone();
-                let bytes = self.bytes[number];
                 return Some(Input { number, bytes, at: 0, session, first: None });
             }
         }
@@ -160,7 +157,10 @@ impl<'i> Inputs<'i> for Together<'_, 'i> {
     #[inline]
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
         match self.connections.get(self.tokens[number]) {
-            Some(connection) => connection.budget(turn, self.streams),
+            Some(connection) => {
+                connection.set_may_wait(turn);
+                connection.budget(turn, self.streams)
+            }
             None => Budget::none(),
         }
     }
@@ -168,7 +168,7 @@ impl<'i> Inputs<'i> for Together<'_, 'i> {
     #[inline]
     fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState) {
         let Some(connection) = self.connections.get(self.tokens[number]) else { return };
-        let bytes = self.bytes[number];
+        let bytes = self.inputs[number].unwrap_or_default();
         let input = (bytes, bytes.len() == self.buffer_bytes);
         self.ended[number] = Some(connection.end(turn, self.streams, input, end));
         self.streams.pressed = self.streams.is_pressed(2);

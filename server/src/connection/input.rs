@@ -58,17 +58,16 @@ impl Connection {
 
     /// Says whether the next request may wait for room: not when it has waited long enough.
     #[inline]
-    fn set_may_wait(&self, turn: &mut TurnState) {
+    pub(crate) fn set_may_wait(&self, turn: &mut TurnState) {
         turn.context.may_wait = self
             .waits_since_ms
             .is_none_or(|since_ms| turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX);
     }
 
-    /// How much the turn that begins may do.
+    /// How much the turn that begins may do, once `set_may_wait` has said its part.
     #[inline]
-    pub(crate) fn budget(&self, turn: &mut TurnState, streams: &StreamState) -> Budget {
+    pub(crate) fn budget(&self, turn: &TurnState, streams: &StreamState) -> Budget {
         let mut budget = streams.budget();
-        self.set_may_wait(turn);
         if !turn.context.may_wait {
             budget.spend_all_but_one(); // the next has not waited yet
         }

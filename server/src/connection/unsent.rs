@@ -49,16 +49,19 @@ impl Unsent {
         self.text_sent = (self.text_sent + bytes).min(self.replies.buf.len());
     }
 
+    /// The place up to which all is sent.
+    fn sent(&self) -> Mark {
+        Mark { text: self.text_sent, pins: 0 }
+    }
+
     /// How much is left.
     pub(crate) fn left_bytes(&self) -> usize {
-        let values = self.replies.pins.iter().map(|(_, value)| value.bytes_left());
-        self.replies.buf.len() - self.text_sent + values.sum::<usize>()
+        self.replies.bytes_between(self.sent(), self.replies.mark())
     }
 
     /// The first of what is left, in `pieces`; how many of them are used.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
-        let from = Mark { text: self.text_sent, pins: 0 };
-        gather(self.replies.pieces(from, self.replies.mark()), pieces)
+        gather(self.replies.pieces(self.sent(), self.replies.mark()), pieces)
     }
 
     /// Memory it takes beside the values it pins.

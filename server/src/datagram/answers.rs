@@ -16,7 +16,6 @@ use protocol::udp::{HEADER_BYTES, Header};
 use super::ColumnSocket;
 use crate::execute::budget::Budget;
 use crate::limits::{ANSWERS_MAX, LETTER_PIECES_MAX, LETTERS_MAX, OUT_BYTES_MAX};
-use crate::limits::{PINNED_BYTES_TURN_MAX, PINS_MAX};
 use crate::out::{Mark, Out};
 use crate::turn::TurnState;
 
@@ -80,13 +79,11 @@ impl Answers {
         self.all.push(Answer { peer: *peer, id, from, to });
     }
 
-    /// So many that they are to be sent before more is executed.
+    /// So many, or as much as a connection's turn replies at most, that they are to be sent before
+    /// more is executed.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
-        self.all.len() >= ANSWERS_MAX
-            || out.buf.len() >= OUT_BYTES_MAX
-            || out.pins.len() >= PINS_MAX
-            || out.pinned_bytes() >= PINNED_BYTES_TURN_MAX
+        self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
     }
 
     /// Sends them all, and empties the turn's replies.

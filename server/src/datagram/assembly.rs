@@ -80,7 +80,7 @@ impl Assembly {
         bytes: &[u8],
         now_ms: u64,
     ) -> (Added, u64) {
-        if header.number >= header.total {
+        if !header.is_part() {
             return (Added::Ignored, 0);
         }
         let (at, gone) = match self.parts.iter().position(|parts| parts.whose == whose) {

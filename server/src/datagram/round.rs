@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use net::{Arrived, Datagram, Inbox, Peer};
 use protocol::udp::{self, Header};
-use protocol::{Refusal, Session, Speak};
+use protocol::{Refusal, Session};
 
 use super::answers::Answers;
 use super::assembly::{Added, Assembly, Whose};
@@ -57,7 +57,6 @@ impl Round<'_> {
             let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
             let mut messages = Messages {
                 datagrams,
-                speak: self.socket.speak,
                 socket: self.socket,
                 guard: self.guard,
                 assembly: self.assembly,
@@ -169,7 +168,6 @@ struct Left {
 struct Messages<'r, 'i> {
     /// Those that are yet to be looked at, with their numbers.
     datagrams: Skip<Enumerate<Arrived<'i>>>,
-    speak: Speak,
     socket: &'r ColumnSocket,
     guard: &'r Guard,
     assembly: &'r mut Assembly,
@@ -247,7 +245,7 @@ impl<'i> Inputs<'i> for Messages<'_, 'i> {
                 let number = self.opened;
                 self.opened += 1;
                 self.open[number % OPEN_MAX] = Some(message);
-                let session = Session::of_message(self.speak, message.bytes);
+                let session = Session::of_message(self.socket.speak, message.bytes);
                 return Some(Input { number, bytes: message.bytes, at: 0, session, first: None });
             }
         }

@@ -96,8 +96,9 @@ impl Budget {
         self.requests == 0
     }
 
+    /// Nothing more may be done, given the turn's replies.
     #[inline(always)]
-    pub(super) fn is_spent(&self, out: &Out) -> bool {
+    pub(crate) fn is_spent(&self, out: &Out) -> bool {
         self.requests == 0
             || self.keys == 0
             || out.buf.len() >= self.text_end

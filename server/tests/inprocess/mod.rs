@@ -4,6 +4,8 @@
 //! Invariant: loopback only; every wait ends by a deadline.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod datagrams;
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,0 +1,131 @@
+//! A client that sends datagrams and puts answers together.
+//!
+//! Where: shared by the tests of UDP.
+//! Invariant: an answer comes from the address that was asked, with the number of its request; each
+//! part comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port};
+use protocol::Speak;
+use protocol::udp::{ANSWER_BYTES_MAX, Header};
+
+use super::{DEADLINE, shown};
+
+/// Long enough for a server to answer what it should not.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A UDP socket at a free port of `host`, for `Settings`.
+pub(crate) fn at(host: &str) -> Vec<Listen> {
+    vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
+}
+
+/// A client that numbers its requests.
+pub(crate) struct Client {
+    pub(crate) socket: UdpSocket,
+    pub(crate) server: SocketAddr,
+    /// The number of the last request.
+    pub(crate) id: u16,
+}
+
+impl Client {
+    /// Of a server's first UDP address.
+    pub(crate) fn of(server: &Server) -> Client {
+        Client::to(server.datagram_addresses()[0])
+    }
+
+    /// Of the server at an address.
+    pub(crate) fn to(server: SocketAddr) -> Client {
+        let any = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(any).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        Client { socket, server, id: 0x0102 }
+    }
+
+    /// Sends `message` in parts of at most `part_bytes`, in the order that `order` makes of them.
+    pub(crate) fn send_parts(
+        &mut self,
+        message: &[u8],
+        part_bytes: usize,
+        order: fn(&mut Vec<Vec<u8>>),
+    ) {
+        self.id = self.id.wrapping_add(1);
+        let parts: Vec<&[u8]> = message.chunks(part_bytes).collect();
+        let total = u16::try_from(parts.len()).unwrap();
+        let mut datagrams: Vec<Vec<u8>> = (0..)
+            .zip(parts)
+            .map(|(number, part)| {
+                let header = Header { id: self.id, number, total, flow: 0 };
+                [&header.bytes()[..], part].concat()
+            })
+            .collect();
+        order(&mut datagrams);
+        for datagram in datagrams {
+            self.socket.send_to(&datagram, self.server).unwrap();
+        }
+    }
+
+    /// Sends `message` in one datagram; the number of the request.
+    pub(crate) fn send(&mut self, message: impl AsRef<[u8]>) -> u16 {
+        self.send_parts(message.as_ref(), 60_000, |_| {});
+        self.id
+    }
+
+    /// The whole answer to the last request, and how many datagrams it came in.
+    pub(crate) fn receive(&mut self) -> (Vec<u8>, usize) {
+        self.receive_of(self.id)
+    }
+
+    /// The same, of request `id`.
+    pub(crate) fn receive_of(&mut self, id: u16) -> (Vec<u8>, usize) {
+        let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
+        let mut buffer = [0; 65_536];
+        loop {
+            let (bytes, from) = self.socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(from, self.server, "the answer comes from the address that was asked");
+            let (header, part) = Header::read(&buffer[..bytes]).unwrap();
+            assert_eq!(header.id, id);
+            assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes");
+            parts.resize(header.total.into(), None);
+            let place = &mut parts[usize::from(header.number)];
+            assert!(place.is_none(), "part {} came twice", header.number);
+            *place = Some(part.to_vec());
+            if parts.iter().all(Option::is_some) {
+                let count = parts.len();
+                return (parts.into_iter().flatten().flatten().collect(), count);
+            }
+        }
+    }
+
+    /// The next answer must be this one, to request `id`.
+    pub(crate) fn expect(&mut self, id: u16, reply: impl AsRef<[u8]>) {
+        let (got, _) = self.receive_of(id);
+        let reply = reply.as_ref();
+        assert!(got == reply, "{:?} instead of {:?}", shown(&got), shown(reply));
+    }
+
+    /// Sends a request and expects its reply.
+    pub(crate) fn ask(&mut self, message: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        let id = self.send(message);
+        self.expect(id, reply);
+    }
+
+    /// True if there is nothing to read.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let peeked = self.socket.peek(&mut [0]);
+        self.socket.set_nonblocking(false).unwrap();
+        peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Nothing is answered.
+    pub(crate) fn expect_silence(&mut self) {
+        self.socket.set_read_timeout(Some(SILENCE)).unwrap();
+        let got = self.socket.recv_from(&mut [0; 65_536]);
+        assert!(got.is_err(), "an answer of {got:?}");
+        self.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    }
+}
