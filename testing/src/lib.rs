@@ -1,11 +1,12 @@
 //! What tests and benches of several crates need: numbers drawn from a seed, an allocator that
-//! counts, and what is around a test.
+//! counts, network namespaces, and what is around a test.
 //!
 //! Where: beside every path; a dev-dependency, in nothing that is shipped.
 //! Invariant: nothing here knows another crate of the tree.
 
 pub mod allocations;
 mod around;
+pub mod namespace;
 pub mod random;
 
 pub use around::{is_alive, skip};

@@ -1,0 +1,244 @@
+//! Network namespaces of a test: machines of its own, joined by a wire of its own.
+//!
+//! ```text
+//! | near: wire, 10.77.0.1, fd77::1 | ------ veth ------ | wire, 10.77.0.2, fd77::2: far |
+//! ```
+//!
+//! Where: under tests of what packets do. A test makes a pair and starts its server `on` one end,
+//! its clients `on` the other:
+//!
+//! ```no_run
+//! # use testing::namespace::{Veth, pair};
+//! # use std::net::UdpSocket;
+//! let Some([near, far]) = pair(Veth { queues: 4, mtu: 9000 }) else { return };
+//! let server = far.on(|| UdpSocket::bind((far.v4, 0)));
+//! let client = near.on(|| UdpSocket::bind((near.v4, 0)));
+//! near.ip("link set wire mtu 1500");
+//! ```
+//!
+//! Invariant: nothing outside the namespaces is touched. They have no name: they and their links
+//! are gone with the last thread, process and descriptor in them, however the test ends.
+//! Source: namespaces(7), network_namespaces(7); `ip netns exec` of iproute2 for `/sys`.
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The interface of each end.
+pub const WIRE: &str = "wire";
+
+/// The link between two namespaces.
+#[derive(Clone, Copy, Debug)]
+pub struct Veth {
+    /// Queues of each end, for sending and as many for receiving.
+    pub queues: u32,
+    /// Most bytes of a packet, from its IP header on; IPv6 needs 1,280.
+    pub mtu: u32,
+}
+
+impl Default for Veth {
+    fn default() -> Veth {
+        Veth { queues: 1, mtu: 1500 }
+    }
+}
+
+/// A network namespace with one end of a link, which is named `WIRE`, and a loopback of its own.
+#[derive(Debug)]
+pub struct Namespace {
+    network: File,
+    /// With a `/sys` that shows this network.
+    mounts: File,
+    /// The interface's IPv4 address, of a network of 24 bits.
+    pub v4: Ipv4Addr,
+    /// The interface's IPv6 address, of a network of 64 bits.
+    pub v6: Ipv6Addr,
+    /// The interface's Ethernet address.
+    pub mac: [u8; 6],
+}
+
+/// Two namespaces joined by a link. None, and the test counts as skipped, where this process may
+/// not make them or has no `ip`.
+///
+/// # Panics
+/// The system cannot make such a link.
+#[must_use]
+pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
+    if Command::new("ip").arg("-V").output().is_err() {
+        crate::skip("no program ip (make peers)");
+        return None;
+    }
+    let made = Namespace::new(1).and_then(|near| Ok([near, Namespace::new(2)?]));
+    let ends = match made {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            crate::skip("no privilege to make network namespaces");
+            return None;
+        }
+        made => made.unwrap_or_else(|error| panic!("no network namespace: {error}")),
+    };
+    let [near, far] = &ends;
+    let Veth { queues, mtu } = veth;
+    let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+    let there = format!("/proc/{}/fd/{}", std::process::id(), far.network.as_raw_fd());
+    near.ip(&format!("link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"));
+    for end in &ends {
+        let mac = end.mac.map(|byte| format!("{byte:02x}")).join(":");
+        // Without an address of the kernel's making, which would take a second to be tried.
+        end.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
+        end.ip(&format!("address add {}/24 broadcast + dev {WIRE}", end.v4));
+        end.ip(&format!("address add {}/64 dev {WIRE} nodad", end.v6));
+        end.ip(&format!("link set {WIRE} up"));
+    }
+    Some(ends)
+}
+
+impl Namespace {
+    /// One whose interface will have addresses that end in `number`.
+    fn new(number: u8) -> io::Result<Namespace> {
+        let namespace = on_a_thread(|| -> io::Result<Namespace> {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
+            // What is mounted from here on is seen here alone.
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
+            Ok(Namespace {
+                network: File::open("/proc/thread-self/ns/net")?,
+                mounts: File::open("/proc/thread-self/ns/mnt")?,
+                v4: Ipv4Addr::new(10, 77, 0, number),
+                v6: Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number.into()),
+                mac: [2, 0, 0, 0, 0, number],
+            })
+        })?;
+        namespace.ip("link set lo up");
+        Ok(namespace)
+    }
+
+    /// Does `work` on a thread in this namespace. Threads and processes that `work` starts are in
+    /// it as well, and so is each socket that is made there, whoever uses it.
+    ///
+    /// # Panics
+    /// As `work` does.
+    pub fn on<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        on_a_thread(|| {
+            // A thread that shares its working directory with others may not change its mounts.
+            let entered = unshare(CloneFlags::CLONE_FS)
+                .and_then(|()| setns(&self.network, CloneFlags::CLONE_NEWNET))
+                .and_then(|()| setns(&self.mounts, CloneFlags::CLONE_NEWNS));
+            entered.unwrap_or_else(|error| panic!("a namespace cannot be entered: {error}"));
+            work()
+        })
+    }
+
+    /// Runs iproute2's `ip` in this namespace with these arguments, none with a space in it. What
+    /// it said.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn ip(&self, arguments: &str) -> String {
+        let output = self.on(|| Command::new("ip").args(arguments.split(' ')).output());
+        let output = output.unwrap_or_else(|error| panic!("ip {arguments}: {error}"));
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ip {arguments}: {complaint}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Gives a variable of this network a value: `ipv4/conf/all/rp_filter`.
+    ///
+    /// # Panics
+    /// There is none, or it does not take the value.
+    pub fn set(&self, variable: &str, value: u32) {
+        let written =
+            self.on(|| std::fs::write(format!("/proc/sys/net/{variable}"), value.to_string()));
+        written.unwrap_or_else(|error| panic!("{variable}: {error}"));
+    }
+}
+
+/// Does `work` on a thread that has the caller's name and ends with it.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    thread::scope(|scope| {
+        let spawned = thread::Builder::new().name(name).spawn_scoped(scope, work);
+        let worker = spawned.unwrap_or_else(|error| panic!("no thread: {error}"));
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, UdpSocket};
+    use std::time::Duration;
+
+    /// The names of the interfaces that `/sys` and the sockets of this thread see.
+    fn interfaces() -> (Vec<String>, Vec<String>) {
+        let folder = std::fs::read_dir("/sys/class/net").unwrap();
+        let mut named: Vec<String> =
+            folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        named.sort();
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let lines = table.lines().filter_map(|line| line.split_once(':'));
+        let mut seen: Vec<String> = lines.map(|(name, _)| name.trim().to_owned()).collect();
+        seen.sort();
+        (named, seen)
+    }
+
+    #[test]
+    fn each_end_of_a_pair_is_a_machine_that_reaches_the_other_alone() {
+        let before = interfaces();
+        let Some([near, far]) = pair(Veth { queues: 3, mtu: 1400 }) else { return };
+        let here = [(near.v4.into(), far.v4.into()), (near.v6.into(), far.v6.into())];
+        for (near_ip, far_ip) in here {
+            let (near_ip, far_ip): (IpAddr, IpAddr) = (near_ip, far_ip);
+            let asked = far.on(|| UdpSocket::bind((far_ip, 4000)).unwrap());
+            let asks = near.on(|| UdpSocket::bind((near_ip, 4000)).unwrap());
+            asked.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            asks.send_to(b"hello", (far_ip, 4000)).unwrap();
+            let mut buffer = [0; 10];
+            let (bytes, from) = asked.recv_from(&mut buffer).unwrap();
+            assert_eq!((&buffer[..bytes], from), (&b"hello"[..], (near_ip, 4000).into()));
+            assert!(UdpSocket::bind((far_ip, 0)).is_err(), "no address of this process");
+        }
+        let own = vec!["lo".to_owned(), WIRE.to_owned()];
+        for end in [&near, &far] {
+            assert_eq!(end.on(interfaces), (own.clone(), own.clone()));
+            let wire = format!("/sys/class/net/{WIRE}");
+            let read =
+                |name: &str| end.on(|| std::fs::read_to_string(format!("{wire}/{name}"))).unwrap();
+            assert_eq!(read("mtu"), "1400\n");
+            let mac = end.mac.map(|byte| format!("{byte:02x}")).join(":");
+            assert_eq!(read("address"), mac + "\n");
+            let queues = end.on(|| std::fs::read_dir(format!("{wire}/queues")).unwrap().count());
+            assert_eq!(queues, 2 * 3);
+        }
+        assert_eq!(interfaces(), before, "nothing is seen outside");
+    }
+
+    #[test]
+    fn what_is_started_in_a_namespace_stays_there_and_what_is_set_there_as_well() {
+        let variable = "/proc/sys/net/ipv4/ip_default_ttl";
+        let before = std::fs::read_to_string(variable).unwrap();
+        let Some([near, far]) = pair(Veth::default()) else { return };
+        let started = near.on(|| {
+            let child = Command::new("cat").arg("/proc/self/net/dev").output().unwrap();
+            let thread = thread::spawn(interfaces).join().unwrap();
+            (String::from_utf8(child.stdout).unwrap(), thread)
+        });
+        assert!(started.0.contains(WIRE), "{}", started.0);
+        assert_eq!(started.1, near.on(interfaces));
+        near.set("ipv4/ip_default_ttl", 7);
+        assert_eq!(near.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
+        assert_ne!(far.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
+        assert_eq!(std::fs::read_to_string(variable).unwrap(), before);
+        // With the last descriptor of one end the link goes, of which the other end hears.
+        drop(far);
+        while near.on(interfaces).1.contains(&WIRE.to_owned()) {
+            thread::yield_now();
+        }
+    }
+}
