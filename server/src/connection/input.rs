@@ -153,7 +153,7 @@ impl Connection {
             Fill::Wait => Some(Stop::Wait),
             Fill::Done(After::Close) => Some(Stop::Close),
             Fill::Done(_) => {
-                budget.spend_request();
+                budget.spend_requests(1);
                 None
             }
         };

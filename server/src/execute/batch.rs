@@ -153,6 +153,13 @@ impl<'i> Window<'i> {
             if self.ahead.is_full() {
                 return None;
             }
+            // What `read_one` does, and each request is written where it stays.
+            if let Some((get, used)) = session.next_get(&bytes[*at..]) {
+                *at += used;
+                let hash = Some(context.store.prefetch(get.key));
+                self.ahead.push(Ahead { request: Request::Get(get), hash });
+                continue;
+            }
             match read_one(bytes, at, session) {
                 Ok(request) => self.push(context, request),
                 Err(stopped) => return Some(stopped),

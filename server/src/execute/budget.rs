@@ -17,7 +17,7 @@ pub struct Budget {
     requests: u32,
     keys: u32,
     /// It is spent once the replies have so many bytes of text, pin so many values, or pin so many
-    /// bytes.
+    /// bytes. 0 where no request or no key is left.
     text_end: usize,
     pins_end: usize,
     pinned_bytes_end: usize,
@@ -74,16 +74,27 @@ impl Budget {
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
-            Request::Get(get) if get.form.is_continued() => self.keys -= 1,
-            Request::Stats { .. } => self.requests = self.requests.saturating_sub(STATS_REQUESTS),
-            _ => self.spend_request(),
+            Request::Get(get) if get.form.is_continued() => {
+                self.keys = self.keys.saturating_sub(1);
+                self.end_if(self.keys == 0);
+            }
+            Request::Stats { .. } => self.spend_requests(STATS_REQUESTS),
+            _ => self.spend_requests(1),
         }
     }
 
-    /// A request whose value came by itself.
-    #[inline]
-    pub(crate) fn spend_request(&mut self) {
-        self.requests = self.requests.saturating_sub(1);
+    /// Requests, or one whose value came by itself.
+    #[inline(always)]
+    pub(crate) fn spend_requests(&mut self, requests: u32) {
+        self.requests = self.requests.saturating_sub(requests);
+        self.end_if(self.requests == 0);
+    }
+
+    #[inline(always)]
+    fn end_if(&mut self, nothing_is_left: bool) {
+        if nothing_is_left {
+            self.text_end = 0;
+        }
     }
 
     /// Leaves one request at most.
@@ -99,10 +110,8 @@ impl Budget {
     /// Nothing more may be done, given the turn's replies.
     #[inline(always)]
     pub(crate) fn is_spent(&self, out: &Out) -> bool {
-        self.requests == 0
-            || self.keys == 0
-            || out.buf.len() >= self.text_end
-            || out.pins.len() >= self.pins_end
-            || out.pinned_bytes() >= self.pinned_bytes_end
+        let pins = out.pins.len();
+        out.buf.len() >= self.text_end
+            || (pins > 0 && (pins >= self.pins_end || out.pinned_bytes() >= self.pinned_bytes_end))
     }
 }
