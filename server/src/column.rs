@@ -21,6 +21,8 @@ use protocol::Refusal;
 use crate::ahead::PopulatorHandle;
 use crate::connection::StreamState;
 use crate::datagram::{self, Datagrams};
+use crate::datapath::Datapath;
+use crate::datapath::udp::Udp;
 use crate::execute::Context;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::ColumnListener;
@@ -49,7 +51,7 @@ pub(crate) struct Column {
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
     /// With `-U`.
-    datagrams: Option<Datagrams>,
+    datagrams: Option<Datagrams<Udp>>,
     /// One bit for each listener: the epoll watches it.
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
@@ -77,7 +79,7 @@ pub(crate) struct Column {
 pub(crate) struct Parts {
     pub(crate) context: Context,
     pub(crate) listeners: Vec<ColumnListener>,
-    pub(crate) datagrams: Option<Datagrams>,
+    pub(crate) datagrams: Option<Datagrams<Udp>>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
@@ -124,10 +126,10 @@ impl Column {
             stopping: parts.stopping,
         };
         column.watch_listeners()?;
-        let sockets = column.datagrams.iter().flat_map(Datagrams::sockets);
-        for (at, socket) in sockets.enumerate() {
+        let descriptors = column.datagrams.iter().flat_map(|it| it.path().descriptors());
+        for (at, descriptor) in descriptors.enumerate() {
             let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
-            column.epoll.add(&*socket.socket, token, Interest::Read, calls)?;
+            column.epoll.add(descriptor, token, Interest::Read, calls)?;
         }
         Ok(column)
     }
@@ -145,7 +147,7 @@ impl Column {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
             self.turns();
-            self.datagram_turns();
+            self.datagrams.iter_mut().for_each(|it| it.turns(&mut self.turn));
             self.accept_ready();
             self.turn.context.store.quiesce();
             self.timers.worked(self.turn.context.store.maintain());
@@ -227,18 +229,6 @@ impl Column {
         if self.awaiting_room_before > 0 {
             let woken = self.awaiting_room_before.min(limits::ROOM_RETRIES_MAX);
             self.queue.extend(self.awaiting_room.drain(..woken));
-        }
-    }
-
-    /// Gives the datagrams that have come their turns.
-    fn datagram_turns(&mut self) {
-        let Some(datagrams) = &mut self.datagrams else { return };
-        for _ in 0..limits::DATAGRAM_TURNS_MAX {
-            match datagrams.next() {
-                datagram::Next::Sleep => return,
-                datagram::Next::Again => datagrams.turn(&mut self.turn),
-                datagram::Next::AwaitRoom => return datagrams.turn(&mut self.turn),
-            }
         }
     }
 

@@ -19,41 +19,23 @@ mod assembly;
 mod guard;
 mod round;
 
-use std::sync::Arc;
-
-use net::{Inbox, SLOT_BYTES_MAX};
-use protocol::Speak;
-
-use crate::limits::{DATAGRAM_WAIT_MS_MAX, DATAGRAMS_RECEIVED_MAX, PARTS_WAIT_MS_MAX};
+use crate::datapath::Datapath;
+use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX};
 use crate::turn::TurnState;
-use answers::Answers;
+use answers::{Answers, Way};
 use assembly::Assembly;
 pub(crate) use guard::Guard;
 use round::Round;
 
-/// A UDP socket as its column sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct ColumnSocket {
-    pub(crate) socket: Arc<net::Datagrams>,
-    pub(crate) speak: Speak,
-    /// The most bytes that a datagram to its peers carries, the frame included.
-    pub(crate) datagram_bytes_max: usize,
-}
-
-/// A column's UDP sockets and what they have received.
+/// What a column has received by one datapath, and its way to the answers.
 #[derive(Debug)]
-pub(crate) struct Datagrams {
-    sockets: Vec<ColumnSocket>,
-    /// One bit for each socket: something has arrived there.
-    ready: u64,
-    /// The first to be asked when the next turn receives.
-    next_socket: u32,
-    inbox: Inbox,
-    /// What is in the inbox and not executed.
+pub(crate) struct Datagrams<D: Datapath> {
+    path: D,
+    /// What was received and is not executed.
     rest: Option<Rest>,
     assembly: Assembly,
     guard: Guard,
-    answers: Answers,
+    answers: Answers<D::Peer>,
     /// When requests that lack parts are to be dropped, by `TurnState::served_ms`.
     late_due_ms: u64,
 }
@@ -61,9 +43,7 @@ pub(crate) struct Datagrams {
 /// Datagrams that were received and are yet to be executed.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    /// The socket that received them.
-    socket: usize,
-    /// The number of the first of them in the inbox.
+    /// The number of the first of them in what the path received.
     first: usize,
     /// Those before this one have been looked at and counted.
     counted: usize,
@@ -82,75 +62,72 @@ pub(crate) enum Next {
     AwaitRoom,
 }
 
-impl Datagrams {
-    /// Of at least one socket; `reply_bytes_max` is the most bytes of one answer.
-    pub(crate) fn new(
-        sockets: Vec<ColumnSocket>,
-        guard: Guard,
-        reply_bytes_max: usize,
-    ) -> Datagrams {
+impl<D: Datapath> Datagrams<D> {
+    /// `reply_bytes_max` is the most bytes of one answer.
+    pub(crate) fn new(path: D, guard: Guard, reply_bytes_max: usize) -> Datagrams<D> {
         Datagrams {
-            ready: 0,
-            next_socket: 0,
-            inbox: Inbox::new(DATAGRAMS_RECEIVED_MAX, SLOT_BYTES_MAX),
+            path,
             rest: None,
             assembly: Assembly::default(),
             guard,
             answers: Answers::new(reply_bytes_max),
             late_due_ms: 0,
-            sockets,
         }
     }
 
-    pub(crate) fn sockets(&self) -> &[ColumnSocket] {
-        &self.sockets
+    pub(crate) fn path(&self) -> &D {
+        &self.path
     }
 
-    /// The kernel says that a socket has received something.
-    pub(crate) fn note_input(&mut self, socket: u64) {
-        self.ready |= 1 << socket.min(63);
+    /// The kernel says that a descriptor of the path has received something.
+    pub(crate) fn note_input(&mut self, number: u64) {
+        self.path.note_input(number);
     }
 
     /// What the next turn is to wait for.
     pub(crate) fn next(&self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
-            None if self.ready == 0 => Next::Sleep,
+            None if !self.path.has_input() => Next::Sleep,
             _ => Next::Again,
         }
     }
 
+    /// Gives the datagrams that have come their turns.
+    pub(crate) fn turns(&mut self, turn: &mut TurnState) {
+        for _ in 0..DATAGRAM_TURNS_MAX {
+            match self.next() {
+                Next::Sleep => return,
+                Next::Again => self.turn(turn),
+                Next::AwaitRoom => return self.turn(turn),
+            }
+        }
+    }
+
     /// Receives once, if all that was received is executed; executes, and answers.
-    pub(crate) fn turn(&mut self, turn: &mut TurnState) {
+    fn turn(&mut self, turn: &mut TurnState) {
         self.drop_late(turn);
-        let Some(rest) = self.rest.take().or_else(|| self.receive(turn)) else { return };
-        let Some(socket) = self.sockets.get(rest.socket) else { return };
-        let mut round = Round {
-            socket,
-            inbox: &self.inbox,
+        let rest = self.rest.take().unwrap_or_else(|| self.receive(turn));
+        let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
+        let (arrived, outgoing) = self.path.halves();
+        let mut round = Round::<D> {
+            speak,
             guard: &self.guard,
             assembly: &mut self.assembly,
             answers: &mut self.answers,
+            outgoing: Way { out: outgoing, datagram_bytes_max },
         };
-        self.rest = round.run(rest, turn);
-        self.answers.send(socket, turn);
+        self.rest = round.run(arrived, rest, turn);
+        round.answers.send(&mut round.outgoing, turn);
     }
 
-    /// Receives once from the next socket that is ready.
-    fn receive(&mut self, turn: &TurnState) -> Option<Rest> {
-        // From the socket behind the last: one that is always ready keeps no other waiting.
-        let ahead = self.ready.rotate_right(self.next_socket).trailing_zeros();
-        let index = ((self.next_socket + ahead) % u64::BITS) as usize;
-        let socket = self.sockets.get(index)?;
-        let received = socket.socket.receive(&mut self.inbox, &turn.calls);
+    /// Receives once.
+    fn receive(&mut self, turn: &TurnState) -> Rest {
+        let received = self.path.receive(&turn.calls);
         let counters = &turn.context.counters;
         counters.udp_received.add((received.datagrams + received.cut) as u64);
         counters.udp_dropped_length.add(received.cut as u64);
-        if received.is_drained {
-            self.ready &= !(1 << index);
-        }
-        self.next_socket = (self.next_socket + ahead + 1) % u64::BITS;
-        Some(Rest { socket: index, first: 0, counted: 0, waits_since_ms: None })
+        Rest { first: 0, counted: 0, waits_since_ms: None }
     }
 
     /// Drops requests whose parts have not come.
@@ -164,8 +141,7 @@ impl Datagrams {
 
     /// Memory that it takes beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        let inbox_bytes = DATAGRAMS_RECEIVED_MAX * SLOT_BYTES_MAX;
-        inbox_bytes + self.assembly.held_bytes() + self.answers.held_bytes()
+        self.path.held_bytes() + self.assembly.held_bytes() + self.answers.held_bytes()
     }
 }
 

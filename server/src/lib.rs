@@ -10,6 +10,7 @@ mod ahead;
 mod column;
 mod connection;
 mod datagram;
+mod datapath;
 
 pub mod clock;
 pub mod cpus;

@@ -15,7 +15,7 @@ use net::{Endpoint, Listener, ReservedPort, Sizes};
 use protocol::Speak;
 use protocol::udp::ANSWER_BYTES_MAX;
 
-use crate::datagram::ColumnSocket;
+use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 

@@ -19,6 +19,7 @@ use crate::ahead::Populator;
 use crate::clock::{Clock, START};
 use crate::column::{Column, Parts, Timers, coarse_now};
 use crate::datagram::{Datagrams, Guard};
+use crate::datapath::udp::Udp;
 use crate::execute::Context;
 use crate::listen::{self, ColumnListener, ListenError, Listeners};
 use crate::process;
@@ -121,9 +122,8 @@ impl Bound {
         );
         let sockets = listeners.columns.into_iter().zip(listeners.datagrams);
         for (index, (listeners, datagrams)) in sockets.enumerate() {
-            let of_sockets =
-                || Datagrams::new(datagrams, guard.clone(), settings.udp_reply_bytes_max);
-            let datagrams = (!settings.datagrams.is_empty()).then(of_sockets);
+            let datagrams = Udp::new(datagrams)
+                .map(|path| Datagrams::new(path, guard.clone(), settings.udp_reply_bytes_max));
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections.
             let timers = Timers::new(start, index == 0 || settings.idle_seconds_max > 0);
@@ -161,7 +161,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        (listeners, datagrams): (Vec<ColumnListener>, Option<Datagrams>),
+        (listeners, datagrams): (Vec<ColumnListener>, Option<Datagrams<Udp>>),
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {

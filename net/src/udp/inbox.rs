@@ -65,13 +65,13 @@ pub struct Received {
     pub is_drained: bool,
 }
 
-/// One received datagram.
+/// One received datagram, by whichever path a `P` leads back.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
+pub struct Datagram<'a, P = Peer> {
     /// The datagram's payload.
     pub bytes: &'a [u8],
     /// Who sent it, and where to.
-    pub peer: &'a Peer,
+    pub peer: &'a P,
 }
 
 impl std::fmt::Debug for Inbox {

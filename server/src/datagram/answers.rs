@@ -7,43 +7,46 @@
 //! Where: behind the execution of a message. What clients of one burst are answered lies one behind
 //! the other, so that the kernel takes it as one.
 //! Invariant: each datagram of an answer has the request's number, its own and the total, and no
-//! more bytes than its socket's `datagram_bytes_max`. What the system does not take is dropped and
+//! more bytes than `Way::datagram_bytes_max`. What the system does not take is dropped and
 //! counted.
 
-use net::{Outbox, Peer, Tally};
+use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
 
-use super::ColumnSocket;
+use crate::datapath::{Letters, Outgoing};
 use crate::execute::budget::Budget;
-use crate::limits::{ANSWERS_MAX, LETTER_PIECES_MAX, LETTERS_MAX, OUT_BYTES_MAX};
+use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
 use crate::out::{Mark, Out};
 use crate::turn::TurnState;
 
 /// Answers that are to be sent.
 #[derive(Debug)]
-pub(super) struct Answers {
-    all: Vec<Answer>,
-    outbox: Outbox,
+pub(super) struct Answers<P> {
+    all: Vec<Answer<P>>,
     reply_bytes_max: usize,
 }
 
 /// One message, which stands in the turn's replies.
 #[derive(Clone, Copy, Debug)]
-struct Answer {
-    peer: Peer,
+struct Answer<P> {
+    peer: P,
     id: u16,
     /// Behind the room for a frame.
     from: Mark,
     to: Mark,
 }
 
-impl Answers {
-    pub(super) fn new(reply_bytes_max: usize) -> Answers {
-        Answers {
-            all: Vec::with_capacity(ANSWERS_MAX),
-            outbox: Outbox::new(LETTERS_MAX, LETTER_PIECES_MAX, true),
-            reply_bytes_max,
-        }
+/// The way back to those who asked.
+#[derive(Debug)]
+pub(super) struct Way<O> {
+    pub(super) out: O,
+    /// The most bytes that a datagram carries, the frame included.
+    pub(super) datagram_bytes_max: usize,
+}
+
+impl<P: Copy> Answers<P> {
+    pub(super) fn new(reply_bytes_max: usize) -> Answers<P> {
+        Answers { all: Vec::with_capacity(ANSWERS_MAX), reply_bytes_max }
     }
 
     /// Begins an answer at the end of `out`, with room for a frame. Where its replies begin.
@@ -64,17 +67,12 @@ impl Answers {
         self.reply_bytes_max
     }
 
-    /// Takes back an answer of which nothing may be sent.
-    pub(super) fn take_back(from: Mark, out: &mut Out) {
-        out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
-    }
-
     /// Adds the answer that stands in `out` since `from`. Nothing answers nothing.
     #[inline]
-    pub(super) fn add(&mut self, peer: &Peer, id: u16, from: Mark, out: &mut Out) {
+    pub(super) fn add(&mut self, peer: &P, id: u16, from: Mark, out: &mut Out) {
         let to = out.mark();
         if from == to {
-            return Answers::take_back(from, out);
+            return take_back(from, out);
         }
         self.all.push(Answer { peer: *peer, id, from, to });
     }
@@ -87,9 +85,9 @@ impl Answers {
     }
 
     /// Sends them all, and empties the turn's replies.
-    pub(super) fn send(&mut self, socket: &ColumnSocket, turn: &mut TurnState) {
+    pub(super) fn send<O: Outgoing<Peer = P>>(&mut self, way: &mut Way<O>, turn: &mut TurnState) {
         let TurnState { out, calls, context, .. } = turn;
-        let payload_bytes = socket.datagram_bytes_max - HEADER_BYTES;
+        let payload_bytes = way.datagram_bytes_max - HEADER_BYTES;
         // The frames of answers of one datagram stand before them.
         for answer in &self.all {
             if answer.bytes(out) <= payload_bytes {
@@ -99,7 +97,7 @@ impl Answers {
             }
         }
         let (mut tally, mut bytes_sent) = (Tally::default(), 0);
-        let mut letters = self.outbox.open();
+        let mut letters = way.out.open();
         for answer in &self.all {
             let bytes = answer.bytes(out);
             let (parts, from) = match bytes <= payload_bytes {
@@ -113,14 +111,15 @@ impl Answers {
                 let head = if parts == 1 { &[][..] } else { &frame };
                 let part_bytes = if parts == 1 { usize::MAX } else { payload_bytes };
                 let before = rest.clone();
-                if !letters.add(Some(&answer.peer), head, rest.take(part_bytes)) {
-                    tally += letters.post_or_drop(&socket.socket, calls);
+                if !letters.add(&answer.peer, head, rest.take(part_bytes)) {
+                    tally += letters.post_or_drop(calls);
                     rest = before;
-                    letters.add(Some(&answer.peer), head, rest.take(part_bytes));
+                    letters.add(&answer.peer, head, rest.take(part_bytes));
                 }
             }
         }
-        tally += letters.post_or_drop(&socket.socket, calls);
+        tally += letters.post_or_drop(calls);
+        drop(letters);
         let unsent = tally.full + tally.too_long + tally.refused;
         context.counters.udp_sent.add(tally.sent as u64);
         context.counters.udp_unsent.add(unsent as u64);
@@ -131,11 +130,16 @@ impl Answers {
 
     /// Memory that it takes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Answer>()
+        self.all.capacity() * size_of::<Answer<P>>()
     }
 }
 
-impl Answer {
+/// Takes back an answer of which nothing may be sent.
+pub(super) fn take_back(from: Mark, out: &mut Out) {
+    out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
+}
+
+impl<P> Answer<P> {
     /// Bytes of the replies.
     fn bytes(&self, out: &Out) -> usize {
         out.bytes_between(self.from, self.to)

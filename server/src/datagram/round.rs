@@ -8,14 +8,15 @@
 use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
 
-use net::{Arrived, Datagram, Inbox, Peer};
+use net::Datagram;
 use protocol::udp::{self, Header};
-use protocol::{Refusal, Session};
+use protocol::{Refusal, Session, Speak};
 
-use super::answers::Answers;
+use super::Rest;
+use super::answers::{Answers, Way, take_back};
 use super::assembly::{Added, Assembly, Whose};
 use super::guard::{Guard, Refused};
-use super::{ColumnSocket, Rest};
+use crate::datapath::{Datapath, Sender};
 use crate::execute::batch::{self, End, Input, Inputs};
 use crate::execute::budget::{Budget, Stopped};
 use crate::execute::turn;
@@ -28,39 +29,45 @@ use crate::turn::TurnState;
 const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 
 /// What a round needs of its column.
-pub(super) struct Round<'r> {
-    pub(super) socket: &'r ColumnSocket,
-    pub(super) inbox: &'r Inbox,
+pub(super) struct Round<'r, D: Datapath + 'r> {
+    pub(super) speak: Speak,
     pub(super) guard: &'r Guard,
     pub(super) assembly: &'r mut Assembly,
-    pub(super) answers: &'r mut Answers,
+    pub(super) answers: &'r mut Answers<D::Peer>,
+    pub(super) outgoing: Way<D::Outgoing<'r>>,
 }
 
 /// A message whose requests are executed.
 #[derive(Clone, Copy, Debug)]
-struct Message<'i> {
-    /// The number of its last datagram in the inbox.
+struct Message<'i, P> {
+    /// The number of its last datagram among those received.
     datagram: usize,
-    peer: &'i Peer,
+    peer: &'i P,
     id: u16,
     bytes: &'i [u8],
 }
 
-impl Round<'_> {
-    /// Executes what is left of the inbox. What is left then, if anything.
-    pub(super) fn run(&mut self, mut rest: Rest, turn: &mut TurnState) -> Option<Rest> {
+impl<'r, D: Datapath> Round<'r, D> {
+    /// Executes what is left of the datagrams that `arrived`. What is left then, if anything.
+    pub(super) fn run(
+        &mut self,
+        arrived: D::Arrived<'r>,
+        mut rest: Rest,
+        turn: &mut TurnState,
+    ) -> Option<Rest> {
         let (waited_for, since_ms) = (rest.first, rest.waits_since_ms);
         let mut executed_bytes = 0;
-        let mut datagrams = self.inbox.datagrams().enumerate().skip(rest.first);
+        let mut datagrams = arrived.enumerate().skip(rest.first);
         loop {
             // Only the datagram that has waited may have waited for too long.
             let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
-            let mut messages = Messages {
+            let mut messages = Messages::<D> {
                 datagrams,
-                socket: self.socket,
+                speak: self.speak,
                 guard: self.guard,
                 assembly: self.assembly,
                 answers: self.answers,
+                outgoing: &mut self.outgoing,
                 counters: Arc::clone(&turn.context.counters),
                 now_ms: turn.served_ms,
                 counted: rest.counted,
@@ -100,7 +107,7 @@ impl Round<'_> {
     /// Answers what is no message of one datagram. False: the request waits for room.
     fn execute(
         &mut self,
-        special: Special<'_>,
+        special: Special<'_, D::Peer>,
         cannot_wait: Option<usize>,
         turn: &mut TurnState,
     ) -> bool {
@@ -116,12 +123,12 @@ impl Round<'_> {
         };
         if udp::is_answer(message.bytes) {
             turn.context.counters.udp_dropped_answer.add(1);
-            Answers::take_back(from, &mut turn.out);
+            take_back(from, &mut turn.out);
             self.finish(special);
             return true;
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
-        let mut session = Session::of_message(self.socket.speak, message.bytes);
+        let mut session = Session::of_message(self.speak, message.bytes);
         let mut budget = self.answers.budget(from, &turn.out);
         let (stopped, at) = turn::run(turn, &mut session, (message.bytes, 0), &mut budget);
         let end = End { stopped, at, session: &session, budget: &mut budget };
@@ -133,7 +140,7 @@ impl Round<'_> {
         true
     }
 
-    fn finish(&mut self, special: Special<'_>) {
+    fn finish(&mut self, special: Special<'_, D::Peer>) {
         if let Special::Whole(_, whose) = special {
             self.assembly.finish(whose);
         }
@@ -142,14 +149,14 @@ impl Round<'_> {
 
 /// What ends a batch of messages, for it is none that the batch could execute.
 #[derive(Clone, Copy, Debug)]
-enum Special<'i> {
+enum Special<'i, P> {
     /// The request that this datagram made whole; its bytes are in the assembly.
-    Whole(Message<'i>, Whose),
+    Whole(Message<'i, P>, Whose),
     /// A request that is longer than any may be.
-    TooLong(Message<'i>),
+    TooLong(Message<'i, P>),
 }
 
-impl Special<'_> {
+impl<P> Special<'_, P> {
     fn datagram(&self) -> usize {
         match self {
             Special::Whole(message, _) | Special::TooLong(message) => message.datagram,
@@ -164,34 +171,39 @@ struct Left {
     waits: bool,
 }
 
-/// The messages of the inbox, as inputs of a batch.
-struct Messages<'r, 'i> {
+/// The messages that have come, as inputs of a batch.
+struct Messages<'m, 'r, D: Datapath + 'r> {
     /// Those that are yet to be looked at, with their numbers.
-    datagrams: Skip<Enumerate<Arrived<'i>>>,
-    socket: &'r ColumnSocket,
-    guard: &'r Guard,
-    assembly: &'r mut Assembly,
-    answers: &'r mut Answers,
+    datagrams: Skip<Enumerate<D::Arrived<'r>>>,
+    speak: Speak,
+    guard: &'m Guard,
+    assembly: &'m mut Assembly,
+    answers: &'m mut Answers<D::Peer>,
+    outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
     now_ms: u64,
     /// Datagrams before this one have been counted.
     counted: usize,
-    open: [Option<Message<'i>>; OPEN_MAX],
+    open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     /// Messages opened so far.
     opened: usize,
     /// Where the answer to the message begins that is being executed.
     from: Mark,
-    special: Option<Special<'i>>,
+    special: Option<Special<'r, D::Peer>>,
     left: Option<Left>,
     /// The datagram that has waited for too long.
     cannot_wait: Option<usize>,
     executed_bytes: usize,
 }
 
-impl<'i> Messages<'_, 'i> {
+impl<'r, D: Datapath> Messages<'_, 'r, D> {
     /// The message in a datagram, unless it is dropped or lacks parts.
     #[inline]
-    fn message(&mut self, number: usize, datagram: Datagram<'i>) -> Option<Message<'i>> {
+    fn message(
+        &mut self,
+        number: usize,
+        datagram: Datagram<'r, D::Peer>,
+    ) -> Option<Message<'r, D::Peer>> {
         // What is looked at again, because something before it had to wait, counts once.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
@@ -237,15 +249,15 @@ impl<'i> Messages<'_, 'i> {
     }
 }
 
-impl<'i> Inputs<'i> for Messages<'_, 'i> {
-    fn next(&mut self) -> Option<Input<'i>> {
+impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
+    fn next(&mut self) -> Option<Input<'r>> {
         while self.special.is_none() && self.left.is_none() {
             let (number, datagram) = self.datagrams.next()?;
             if let Some(message) = self.message(number, datagram) {
                 let number = self.opened;
                 self.opened += 1;
                 self.open[number % OPEN_MAX] = Some(message);
-                let session = Session::of_message(self.socket.speak, message.bytes);
+                let session = Session::of_message(self.speak, message.bytes);
                 return Some(Input { number, bytes: message.bytes, at: 0, session, first: None });
             }
         }
@@ -277,12 +289,12 @@ impl<'i> Inputs<'i> for Messages<'_, 'i> {
         }
         self.answers.add(message.peer, message.id, self.from, &mut turn.out);
         if self.answers.are_enough(&turn.out) {
-            self.answers.send(self.socket, turn);
+            self.answers.send(self.outgoing, turn);
         }
     }
 }
 
-impl Message<'_> {
+impl<P> Message<'_, P> {
     /// Its requests have been executed up to `end`, with replies since `from`. False: its first
     /// request waits for room, and nothing was done.
     fn end(self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
@@ -290,7 +302,7 @@ impl Message<'_> {
         let mut session = session.clone();
         if stopped == Stopped::Wait {
             if at == 0 {
-                Answers::take_back(from, &mut turn.out);
+                take_back(from, &mut turn.out);
                 return false;
             }
             // What is executed is not executed again, so that the rest of the message cannot wait.

@@ -1,0 +1,83 @@
+//! Ways by which datagrams come and go, and what each of them must be able to do.
+//!
+//! Where: between the system and `datagram`, which executes what has come and writes answers.
+//! Invariant: a datapath gives out whole datagrams and sends an answer or drops it; it never knows
+//! what stands in them. Another one is a file beside `udp` and a field of the column.
+
+pub(crate) mod udp;
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use net::{Calls, Datagram, Received, Tally};
+use protocol::Speak;
+
+/// A column's sockets of one kind, and what they have received last.
+pub(crate) trait Datapath {
+    /// Who sent a datagram, and all that leads an answer back.
+    type Peer: Sender;
+    /// What has been received.
+    type Arrived<'a>: Iterator<Item = Datagram<'a, Self::Peer>>
+    where
+        Self: 'a;
+    /// What answers it.
+    type Outgoing<'a>: Outgoing<Peer = Self::Peer>
+    where
+        Self: 'a;
+
+    /// What the column's epoll is to watch, each by its number.
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
+
+    /// The kernel says that a descriptor has input.
+    fn note_input(&mut self, number: u64);
+
+    /// A descriptor may have input.
+    fn has_input(&self) -> bool;
+
+    /// Receives once, from the next socket that is ready.
+    fn receive(&mut self, calls: &Calls) -> Received;
+
+    /// The protocols that may be spoken to the socket that received last.
+    fn speak(&self) -> Speak;
+
+    /// The most bytes that a datagram from that socket carries, the frame included.
+    fn datagram_bytes_max(&self) -> usize;
+
+    /// What was received last, and what answers it.
+    fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
+
+    /// Memory that it takes beside the store.
+    fn held_bytes(&self) -> usize;
+}
+
+/// Who sent a datagram.
+pub(crate) trait Sender: Copy + std::fmt::Debug {
+    /// Address and port.
+    fn address(&self) -> Option<SocketAddr>;
+
+    /// The datagram was sent to many: to a multicast or broadcast address.
+    fn is_for_many(&self) -> bool;
+}
+
+/// The way out.
+pub(crate) trait Outgoing {
+    /// To whom it leads.
+    type Peer;
+    /// What is being written.
+    type Letters<'a>: Letters<'a, Self::Peer>
+    where
+        Self: 'a;
+
+    /// Begins: there is no letter.
+    fn open(&mut self) -> Self::Letters<'_>;
+}
+
+/// Datagrams that are being written and sent.
+pub(crate) trait Letters<'a, P> {
+    /// Adds a letter: `head`, of at most `net::HEAD_BYTES_MAX` bytes, and behind it `pieces`.
+    /// False, and nothing is added, if there is no room: then post, and add it again.
+    fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;
+
+    /// Sends what can be sent and drops the rest.
+    fn post_or_drop(&mut self, calls: &Calls) -> Tally;
+}

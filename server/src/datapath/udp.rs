@@ -1,0 +1,153 @@
+//! UDP sockets of the kernel.
+//!
+//! Where: a datapath; a column has one, with a socket for each address of `-U`.
+//! Invariant: there is a socket, and `inbox` holds what `current` received. A socket that is always
+//! ready keeps no other one waiting.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use net::{Arrived, Calls, Inbox, Outbox, Peer, Received, SLOT_BYTES_MAX, Tally};
+use protocol::Speak;
+
+use super::{Datapath, Letters, Outgoing, Sender};
+use crate::limits::{DATAGRAMS_RECEIVED_MAX, LETTER_PIECES_MAX, LETTERS_MAX};
+
+/// A UDP socket as its column sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnSocket {
+    pub(crate) socket: Arc<net::Datagrams>,
+    pub(crate) speak: Speak,
+    /// The most bytes that a datagram to its peers carries, the frame included.
+    pub(crate) datagram_bytes_max: usize,
+}
+
+/// A column's UDP sockets.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    sockets: Vec<ColumnSocket>,
+    /// The one that received last.
+    current: usize,
+    /// One bit for each socket: something has arrived there.
+    ready: u64,
+    /// The first to be asked when the next turn receives.
+    next: u32,
+    inbox: Inbox,
+    outbox: Outbox,
+}
+
+impl Udp {
+    /// None without sockets.
+    pub(crate) fn new(sockets: Vec<ColumnSocket>) -> Option<Udp> {
+        if sockets.is_empty() {
+            return None;
+        }
+        Some(Udp {
+            sockets,
+            current: 0,
+            ready: 0,
+            next: 0,
+            inbox: Inbox::new(DATAGRAMS_RECEIVED_MAX, SLOT_BYTES_MAX),
+            outbox: Outbox::new(LETTERS_MAX, LETTER_PIECES_MAX, true),
+        })
+    }
+}
+
+impl Datapath for Udp {
+    type Peer = Peer;
+    type Arrived<'a> = Arrived<'a>;
+    type Outgoing<'a> = UdpOutgoing<'a>;
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(|it| it.socket.as_fd())
+    }
+
+    fn note_input(&mut self, number: u64) {
+        self.ready |= 1 << number.min(63);
+    }
+
+    fn has_input(&self) -> bool {
+        self.ready != 0
+    }
+
+    fn receive(&mut self, calls: &Calls) -> Received {
+        // From the socket behind the last.
+        let ahead = self.ready.rotate_right(self.next).trailing_zeros();
+        let number = (self.next + ahead) % u64::BITS;
+        self.next = (number + 1) % u64::BITS;
+        self.current = (number as usize).min(self.sockets.len() - 1);
+        let received = self.sockets[self.current].socket.receive(&mut self.inbox, calls);
+        if received.is_drained {
+            self.ready &= !(1 << number);
+        }
+        received
+    }
+
+    fn speak(&self) -> Speak {
+        self.sockets[self.current].speak
+    }
+
+    fn datagram_bytes_max(&self) -> usize {
+        self.sockets[self.current].datagram_bytes_max
+    }
+
+    fn halves(&mut self) -> (Arrived<'_>, UdpOutgoing<'_>) {
+        let socket = &*self.sockets[self.current].socket;
+        let outgoing = UdpOutgoing { outbox: &mut self.outbox, socket };
+        (self.inbox.datagrams(), outgoing)
+    }
+
+    fn held_bytes(&self) -> usize {
+        DATAGRAMS_RECEIVED_MAX * SLOT_BYTES_MAX
+    }
+}
+
+impl Sender for Peer {
+    #[inline]
+    fn address(&self) -> Option<SocketAddr> {
+        Peer::address(self)
+    }
+
+    #[inline]
+    fn is_for_many(&self) -> bool {
+        Peer::is_for_many(self)
+    }
+}
+
+/// The way out of one socket.
+#[derive(Debug)]
+pub(crate) struct UdpOutgoing<'a> {
+    outbox: &'a mut Outbox,
+    socket: &'a net::Datagrams,
+}
+
+/// Letters to that socket.
+#[derive(Debug)]
+pub(crate) struct UdpLetters<'a> {
+    letters: net::Letters<'a>,
+    socket: &'a net::Datagrams,
+}
+
+impl Outgoing for UdpOutgoing<'_> {
+    type Peer = Peer;
+    type Letters<'a>
+        = UdpLetters<'a>
+    where
+        Self: 'a;
+
+    fn open(&mut self) -> UdpLetters<'_> {
+        UdpLetters { letters: self.outbox.open(), socket: self.socket }
+    }
+}
+
+impl<'a> Letters<'a, Peer> for UdpLetters<'a> {
+    #[inline]
+    fn add(&mut self, to: &'a Peer, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.letters.add(Some(to), head, pieces)
+    }
+
+    fn post_or_drop(&mut self, calls: &Calls) -> Tally {
+        self.letters.post_or_drop(self.socket, calls)
+    }
+}
