@@ -2,8 +2,9 @@
 //!
 //! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
 //! connections from its `listener`, reads requests from a `stream` and writes replies to it; `udp`
-//! has both for datagrams. `wake` ends its sleep from another thread, `timer` once a second. A load
-//! generator also uses `connect`, `clock` and `nic`.
+//! has both for datagrams. `wire` reads and writes packets that bypass the kernel's stack. `wake`
+//! ends the sleep from another thread, `timer` once a second. A load generator also uses `connect`,
+//! `clock` and `nic`.
 //! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
 //! for a connection is counted in the column's `Calls`.
 
@@ -18,6 +19,7 @@ mod stream;
 mod timer;
 mod udp;
 mod wake;
+pub mod wire;
 
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};

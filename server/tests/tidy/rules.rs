@@ -18,7 +18,7 @@ const PROOF_LINES_MAX: usize = 25;
 /// Which of our crates each crate may use, tests included.
 const ARROWS: [(&str, &[&str]); 9] = [
     ("memory", &[]),
-    ("net", &["memory"]),
+    ("net", &["memory", "testing"]),
     ("protocol", &[]),
     ("store", &["memory", "testing"]),
     // The load generator for its benches alone: no dependency of what is shipped.

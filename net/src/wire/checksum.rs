@@ -1,0 +1,98 @@
+//! The Internet checksum.
+//!
+//! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload.
+//! Invariant: the order of bytes in a word does not matter: words are added as they lie in memory,
+//! and the sum lies there as they do.
+//! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
+
+/// The sum of words of two bytes in ones' complement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum(u64);
+
+impl Sum {
+    /// Adds bytes that begin at a word's first byte. An odd last byte has a zero behind it, so that
+    /// only what is added last may have one. Up to 2^32 words are added without overflow, and no
+    /// packet has as many.
+    #[inline]
+    #[must_use]
+    pub(super) fn add(self, bytes: &[u8]) -> Sum {
+        // Four bytes are one word of a wider sum, which is folded in the end; the compiler adds
+        // several of them in one instruction.
+        let (words, rest) = bytes.as_chunks::<4>();
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
+        Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
+    }
+
+    /// The sum as a word, as it lies in a packet.
+    #[inline]
+    #[must_use]
+    pub(super) fn folded(self) -> [u8; 2] {
+        let mut sum = self.0;
+        while sum > u64::from(u16::MAX) {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 0xffff, by the loop")]
+        let word = sum as u16;
+        word.to_ne_bytes()
+    }
+
+    /// What makes the sum of all words -0, and so stands in a header as its checksum.
+    #[inline]
+    #[must_use]
+    pub(super) fn checksum(self) -> [u8; 2] {
+        self.folded().map(|byte| !byte)
+    }
+
+    /// True if a header's checksum is among the words and right.
+    #[inline]
+    #[must_use]
+    pub(super) fn is_right(self) -> bool {
+        self.folded() == [0xff; 2]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Word by word in the order of the network, as RFC 1071 says it first.
+    fn slowly(bytes: &[u8]) -> u16 {
+        let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        let sum = bytes.chunks(2).map(word).fold(0, |sum, word| {
+            let sum: u32 = sum + word;
+            (sum & 0xffff) + (sum >> 16)
+        });
+        u16::try_from(sum).unwrap()
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071_sums_up() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::default().add(&bytes).folded(), [0xdd, 0xf2]);
+        assert_eq!(Sum::default().add(&bytes).checksum(), [0x22, 0x0d]);
+        let (left, right) = bytes.split_at(2);
+        assert_eq!(Sum::default().add(left).add(right).folded(), [0xdd, 0xf2]);
+        assert_eq!(Sum::default().add(&[]).folded(), [0, 0]);
+        assert_eq!(Sum::default().add(&[1]).folded(), [1, 0]);
+        assert_eq!(Sum::default().add(&[0xff; 65_535]).folded(), [0xff, 0x00]);
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_four_bytes_sum_up_as_words_of_two(
+            bytes in prop::collection::vec(any::<u8>(), 0..3000),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let expected = slowly(&bytes).to_be_bytes();
+            prop_assert_eq!(Sum::default().add(&bytes).folded(), expected);
+            let (left, right) = bytes.split_at(cut.index(bytes.len() + 1) & !1);
+            prop_assert_eq!(Sum::default().add(left).add(right).folded(), expected);
+            prop_assume!(bytes.len() % 2 == 0);
+            let sum = Sum::default().add(&bytes);
+            prop_assert!(sum.add(&sum.checksum()).is_right());
+        }
+    }
+}

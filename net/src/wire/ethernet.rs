@@ -1,0 +1,61 @@
+//! The Ethernet header.
+//!
+//! ```text
+//! 0             6             12     14
+//! | to          | from        | type | IPv4 or IPv6 ...
+//! ```
+//!
+//! Where: the first bytes of a frame. Its checksum is the network card's.
+//! Invariant: what is read is from one machine to one machine, and has no VLAN tag.
+//! Source: IEEE 802.3, clause 3; RFC 894, RFC 2464.
+
+use super::{Mac, Macs, NotOurs};
+
+pub(super) const HEADER_BYTES: usize = 14;
+
+const IPV4: [u8; 2] = 0x0800_u16.to_be_bytes();
+const IPV6: [u8; 2] = 0x86dd_u16.to_be_bytes();
+/// The types of tags: 802.1Q, 802.1ad, and the latter's predecessor.
+const TAGS: [[u8; 2]; 3] =
+    [0x8100_u16.to_be_bytes(), 0x88a8_u16.to_be_bytes(), 0x9100_u16.to_be_bytes()];
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carries {
+    Ipv4,
+    Ipv6,
+}
+
+/// Who sent it to whom, what it carries, and that.
+#[inline]
+pub(super) fn read(frame: &[u8]) -> Result<(Macs, Carries, &[u8]), NotOurs> {
+    let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+    let [t0, t1, t2, t3, t4, t5, f0, f1, f2, f3, f4, f5, kind @ ..] = *header;
+    let macs = Macs { from: Mac([f0, f1, f2, f3, f4, f5]), to: Mac([t0, t1, t2, t3, t4, t5]) };
+    if !macs.from.is_one() || !macs.to.is_one() {
+        return Err(NotOurs::Group);
+    }
+    match kind {
+        IPV4 => Ok((macs, Carries::Ipv4, rest)),
+        IPV6 => Ok((macs, Carries::Ipv6, rest)),
+        kind if TAGS.contains(&kind) => Err(NotOurs::Tagged),
+        _ => Err(NotOurs::NotIp),
+    }
+}
+
+/// Writes the header; returns what is behind it.
+#[inline]
+pub(super) fn write<'f>(
+    frame: &'f mut [u8],
+    macs: &Macs,
+    carries: Carries,
+) -> Option<&'f mut [u8]> {
+    let (header, rest) = frame.split_first_chunk_mut::<HEADER_BYTES>()?;
+    header[..6].copy_from_slice(&macs.to.0);
+    header[6..12].copy_from_slice(&macs.from.0);
+    header[12..].copy_from_slice(match carries {
+        Carries::Ipv4 => &IPV4,
+        Carries::Ipv6 => &IPV6,
+    });
+    Some(rest)
+}

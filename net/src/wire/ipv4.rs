@@ -1,0 +1,66 @@
+//! The IPv4 header, without options.
+//!
+//! ```text
+//! 0      1      2       4      6       8     9      10       12       16       20
+//! | 0x45 | DSCP | bytes | id   | parts | TTL | UDP  | sum    | from   | to     | UDP header ...
+//! ```
+//!
+//! Where: behind the Ethernet header.
+//! Invariant: what is read is whole, to its last byte; bytes behind that pad a short frame.
+//! No router cuts what is written, so that it needs no id.
+//! Source: RFC 791, section 3.1; RFC 6864, section 4.1, on atomic datagrams.
+
+use std::net::Ipv4Addr;
+
+use super::checksum::Sum;
+use super::{HOPS, Ips, NotOurs, UDP};
+
+pub(super) const HEADER_BYTES: usize = 20;
+
+/// Version 4, and a header of five words of four bytes.
+const VERSION_AND_WORDS: u8 = 0x45;
+/// Bits of `parts`: never cut it; more parts follow, and where this one begins.
+const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
+const PART: u16 = 0x3fff;
+
+/// Who sent it to whom, and the UDP header and what is behind it.
+#[inline]
+pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
+    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+    let [words, _, b0, b1, _, _, p0, p1, _, carries, _, _, f0, f1, f2, f3, to @ ..] = *header;
+    match words {
+        VERSION_AND_WORDS => {}
+        0x46..=0x4f => return Err(NotOurs::Options),
+        0x40..=0x44 => return Err(NotOurs::Length),
+        _ => return Err(NotOurs::NotIp),
+    }
+    if !Sum::default().add(header).is_right() {
+        return Err(NotOurs::HeaderChecksum);
+    }
+    if u16::from_be_bytes([p0, p1]) & PART != 0 {
+        return Err(NotOurs::Fragment);
+    }
+    if carries != UDP {
+        return Err(NotOurs::NotUdp);
+    }
+    let bytes = usize::from(u16::from_be_bytes([b0, b1]));
+    let rest = packet.get(HEADER_BYTES..bytes).ok_or(NotOurs::Length)?;
+    Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest))
+}
+
+/// Writes the header of a packet that is all of `packet`; returns what is behind it.
+#[inline]
+pub(super) fn write(packet: &mut [u8], from: Ipv4Addr, to: Ipv4Addr) -> Option<&mut [u8]> {
+    let bytes = u16::try_from(packet.len()).ok()?;
+    let (header, rest) = packet.split_first_chunk_mut::<HEADER_BYTES>()?;
+    *header = [0; HEADER_BYTES];
+    header[0] = VERSION_AND_WORDS;
+    header[2..4].copy_from_slice(&bytes.to_be_bytes());
+    header[6..8].copy_from_slice(&WHOLE);
+    (header[8], header[9]) = (HOPS, UDP);
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..].copy_from_slice(&to.octets());
+    let sum = Sum::default().add(header).checksum();
+    header[10..12].copy_from_slice(&sum);
+    Some(rest)
+}

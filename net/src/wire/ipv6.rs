@@ -1,0 +1,54 @@
+//! The IPv6 header, without extensions.
+//!
+//! ```text
+//! 0                4       6     7      8       24      40
+//! | 6, class, flow | bytes | UDP | hops | from  | to    | UDP header ...
+//! ```
+//!
+//! Where: behind the Ethernet header.
+//! Invariant: what is read is whole, to its last byte; bytes behind it are padding.
+//! Source: RFC 8200, section 3.
+
+use std::net::Ipv6Addr;
+
+use super::{HOPS, Ips, NotOurs, UDP};
+
+pub(super) const HEADER_BYTES: usize = 40;
+
+const VERSION: u8 = 6;
+
+/// What the next header may be that is no UDP, but may stand before it: options for each hop,
+/// routing, a fragment, authentication, options, mobility, host identity, shim6 and experiments.
+const EXTENSIONS: [u8; 10] = [0, 43, 44, 51, 60, 135, 139, 140, 253, 254];
+
+/// Who sent it to whom, and the UDP header and what is behind it.
+#[inline]
+pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
+    let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+    let [version, _, _, _, b0, b1, carries, _, addresses @ ..] = header;
+    if version >> 4 != VERSION {
+        return Err(NotOurs::NotIp);
+    }
+    if *carries != UDP {
+        let is_extension = EXTENSIONS.contains(carries);
+        return Err(if is_extension { NotOurs::Extension } else { NotOurs::NotUdp });
+    }
+    let bytes = usize::from(u16::from_be_bytes([*b0, *b1]));
+    let rest = rest.get(..bytes).ok_or(NotOurs::Length)?;
+    let ([from, to], []) = addresses.as_chunks::<16>() else { return Err(NotOurs::Short) };
+    Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest))
+}
+
+/// Writes the header of a packet that is all of `packet`; returns what is behind it.
+#[inline]
+pub(super) fn write(packet: &mut [u8], from: Ipv6Addr, to: Ipv6Addr) -> Option<&mut [u8]> {
+    let (header, rest) = packet.split_first_chunk_mut::<HEADER_BYTES>()?;
+    let bytes = u16::try_from(rest.len()).ok()?;
+    *header = [0; HEADER_BYTES];
+    header[0] = VERSION << 4;
+    header[4..6].copy_from_slice(&bytes.to_be_bytes());
+    (header[6], header[7]) = (UDP, HOPS);
+    header[8..24].copy_from_slice(&from.octets());
+    header[24..].copy_from_slice(&to.octets());
+    Some(rest)
+}

@@ -1,0 +1,68 @@
+//! The UDP header and the checksum over all that it stands for.
+//!
+//! ```text
+//! 0           2         4       6     8
+//! | from port | to port | bytes | sum | payload ...
+//!
+//! summed up with it: | from IP | to IP | 0, UDP | bytes |
+//! ```
+//!
+//! Where: behind the IP header.
+//! Invariant: a packet over IPv6 has a checksum; what is written always has one.
+//! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes that stand behind the payload.
+
+use super::checksum::Sum;
+use super::{Ips, NotOurs, Ports, Sums, UDP};
+
+pub(super) const HEADER_BYTES: usize = 8;
+
+/// From which port to which, and the payload's bytes.
+#[inline]
+pub(super) fn read(packet: &[u8], ips: &Ips, sums: Sums) -> Result<(Ports, usize), NotOurs> {
+    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Length)?;
+    let [f0, f1, t0, t1, b0, b1, sum @ ..] = *header;
+    let bytes = u16::from_be_bytes([b0, b1]);
+    // Bytes behind these are options, which the payload's receiver may ignore.
+    let counted = packet.get(..usize::from(bytes)).ok_or(NotOurs::Length)?;
+    let payload_bytes = counted.len().checked_sub(HEADER_BYTES).ok_or(NotOurs::Length)?;
+    let pseudo = pseudo(ips, bytes);
+    let is_right = match (sum, ips) {
+        ([0, 0], Ips::V4 { .. }) => true,
+        ([0, 0], Ips::V6 { .. }) => false,
+        _ => pseudo.add(counted).is_right() || (sums == Sums::PartialToo && sum == pseudo.folded()),
+    };
+    if !is_right {
+        return Err(NotOurs::Checksum);
+    }
+    let ports = Ports { from: u16::from_be_bytes([f0, f1]), to: u16::from_be_bytes([t0, t1]) };
+    Ok((ports, payload_bytes))
+}
+
+/// Writes the header of a packet that is all of `packet`, payload included.
+#[inline]
+pub(super) fn write(packet: &mut [u8], ips: &Ips, ports: Ports) -> Option<()> {
+    let bytes = u16::try_from(packet.len()).ok()?;
+    let header = packet.first_chunk_mut::<HEADER_BYTES>()?;
+    header[..2].copy_from_slice(&ports.from.to_be_bytes());
+    header[2..4].copy_from_slice(&ports.to.to_be_bytes());
+    header[4..6].copy_from_slice(&bytes.to_be_bytes());
+    header[6..].copy_from_slice(&[0; 2]);
+    let sum = match pseudo(ips, bytes).add(packet).checksum() {
+        // Zero says that there is none; all ones are the same number.
+        [0, 0] => [0xff; 2],
+        sum => sum,
+    };
+    packet[6..8].copy_from_slice(&sum);
+    Some(())
+}
+
+/// The sum of what is not in the packet.
+#[inline]
+fn pseudo(ips: &Ips, bytes: u16) -> Sum {
+    let sum = match ips {
+        Ips::V4 { from, to } => Sum::default().add(&from.octets()).add(&to.octets()),
+        Ips::V6 { from, to } => Sum::default().add(&from.octets()).add(&to.octets()),
+    };
+    let [b0, b1] = bytes.to_be_bytes();
+    sum.add(&[0, UDP, b0, b1])
+}
