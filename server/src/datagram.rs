@@ -14,8 +14,9 @@
 //! Source: memcached's `protocol.txt`, "UDP protocol"; memcached 1.6.45 `try_read_udp`,
 //! `build_udp_headers`. It answers each value of a multiget by a message of its own.
 
+pub mod assembly;
+
 mod answers;
-mod assembly;
 mod guard;
 mod round;
 

@@ -21,7 +21,7 @@ use crate::limits::{
 
 /// What a part came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
+pub enum Added {
     /// Others are missing.
     Waits,
     /// The request is whole: `Assembly::whole`. It stays until `Assembly::finish`.
@@ -35,9 +35,11 @@ pub(crate) enum Added {
 
 /// Whose request: the sender, and the number that he gave the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whose {
-    pub(crate) from: SocketAddr,
-    pub(crate) id: u16,
+pub struct Whose {
+    /// The sender.
+    pub from: SocketAddr,
+    /// The number.
+    pub id: u16,
 }
 
 /// One request.
@@ -62,7 +64,7 @@ impl Parts {
 
 /// A column's requests that lack parts.
 #[derive(Debug, Default)]
-pub(crate) struct Assembly {
+pub struct Assembly {
     /// The oldest first.
     parts: Vec<Parts>,
     /// Buffers of those that have ended.
@@ -73,13 +75,7 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Adds a part. How many requests had to go for it comes second.
-    pub(crate) fn add(
-        &mut self,
-        whose: Whose,
-        header: Header,
-        bytes: &[u8],
-        now_ms: u64,
-    ) -> (Added, u64) {
+    pub fn add(&mut self, whose: Whose, header: Header, bytes: &[u8], now_ms: u64) -> (Added, u64) {
         if !header.is_part() {
             return (Added::Ignored, 0);
         }
@@ -143,19 +139,19 @@ impl Assembly {
     }
 
     /// The request that the last `add` made whole.
-    pub(crate) fn whole(&self) -> &[u8] {
+    pub fn whole(&self) -> &[u8] {
         &self.whole
     }
 
     /// Forgets a request.
-    pub(crate) fn finish(&mut self, whose: Whose) {
+    pub fn finish(&mut self, whose: Whose) {
         if let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) {
             self.end(at);
         }
     }
 
     /// Drops the requests that have waited too long for their parts; how many.
-    pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
+    pub fn drop_late(&mut self, now_ms: u64) -> u64 {
         let (mut late, mut at) = (0, 0);
         while let Some(parts) = self.parts.get(at) {
             if now_ms.saturating_sub(parts.since_ms) < PARTS_WAIT_MS_MAX {
@@ -169,12 +165,12 @@ impl Assembly {
     }
 
     /// Requests wait for parts.
-    pub(crate) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         !self.parts.is_empty()
     }
 
     /// Memory that it takes.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         let of = |all: &[Parts]| all.iter().map(|it| it.bytes.capacity()).sum::<usize>();
         of(&self.parts) + of(&self.spare) + self.whole.capacity()
     }
@@ -231,41 +227,6 @@ mod tests {
         assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"y", 0).0, Added::Waits);
         assert_eq!(assembly.add(whose(1, 1), part(1, 2), b"z", 0).0, Added::Whole);
         assert_eq!(assembly.whole(), b"get z");
-    }
-
-    #[test]
-    fn whatever_comes_in_whatever_order_a_whole_is_what_was_cut() {
-        let mut random = testing::Random::new(7);
-        let mut assembly = Assembly::default();
-        // What each of a few senders has sent of its request.
-        let mut sent = std::collections::BTreeMap::<(u8, u16), Vec<bool>>::new();
-        let mut wholes = 0;
-        for step in 0..20_000_u64 {
-            let (host, id) = random.pick(&[(0, 0), (0, 1), (1, 0), (1, 2), (2, 1)]);
-            let total = 3 + id;
-            let there = sent.entry((host, id)).or_insert_with(|| vec![false; total.into()]);
-            let at = random.index(total.into());
-            let all: Vec<u8> =
-                (0..90).map(|at| at ^ (host << 5) ^ u8::try_from(id).unwrap()).collect();
-            let bytes = all.chunks(90_usize.div_ceil(total.into())).nth(at).unwrap();
-            let was_there = std::mem::replace(&mut there[at], true);
-            let header = part(u16::try_from(at).unwrap(), total);
-            let (added, gone) = assembly.add(whose(host, id), header, bytes, step / 100);
-            assert_eq!(gone, 0);
-            let expected = match (there.iter().all(|there| *there), was_there) {
-                (true, _) => Added::Whole,
-                (false, true) => Added::Ignored,
-                (false, false) => Added::Waits,
-            };
-            assert_eq!(added, expected, "step {step}");
-            if added == Added::Whole {
-                assert_eq!(assembly.whole(), all);
-                assembly.finish(whose(host, id));
-                sent.remove(&(host, id));
-                wholes += 1;
-            }
-        }
-        assert!(wholes > 1000, "{wholes}");
     }
 
     #[test]

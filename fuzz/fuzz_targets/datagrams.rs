@@ -1,0 +1,23 @@
+//! Any datagrams, from any senders, at any times, to what puts requests together.
+//!
+//! Where: `cargo fuzz run --sanitizer none datagrams -- -max_total_time=20`.
+//! Invariant: no panic; each datagram comes to what a model says; the memory is bounded.
+//! Source: the invariants of `server/src/datagram/assembly.rs`, checked in `server/tests/parts`.
+#![no_main]
+
+#[path = "../../server/tests/parts/model.rs"]
+mod model;
+#[path = "../../server/tests/parts/script.rs"]
+mod script;
+
+use libfuzzer_sys::fuzz_target;
+
+/// First parts of requests, of which as many wait as may: seven each from five hosts.
+fn flood() -> impl Iterator<Item = u8> {
+    (0..35).flat_map(|at| [at % 5 * 2 + 1, at / 5 << 4, 0, 2, 1])
+}
+
+fuzz_target!(|data: &[u8]| {
+    script::run(data);
+    script::run(&flood().chain(data.iter().copied()).collect::<Vec<u8>>());
+});

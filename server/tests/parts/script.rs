@@ -1,0 +1,107 @@
+//! Datagrams made of any bytes, to the assembly and to its model.
+//!
+//! ```text
+//! 0    | 0: four bytes and a datagram as it stands  1: four bytes say it   seven bits: host, port
+//! 1    | four bits: id     four bits: time that passes
+//! 2    | its number        as it stands: bytes of the datagram
+//! 3    | of how many       (their lowest bit: what is whole stays a while)
+//! 4..  | bytes of the part, by 16 or by 512
+//! ```
+//!
+//! Where: the test beside this file and the fuzz target include it.
+//! Invariant: after each datagram the two agree on what it came to, on what is whole, byte for
+//! byte, and on what waits; and the assembly holds no more memory than its limits say.
+//! Source: `server/src/datagram/assembly.rs`.
+
+use std::net::SocketAddr;
+
+use hypostyle::datagram::assembly::{Added, Assembly, Whose};
+use hypostyle::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
+use protocol::udp::Header;
+
+use crate::model::{Came, Model};
+
+/// Bytes that say one datagram.
+const STEP_BYTES: usize = 5;
+/// Milliseconds that pass before a datagram, by four bits.
+const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
+/// Buffers double as they grow, and the whole request has one more than those that wait.
+const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
+
+/// What a script came to: how often each thing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) waits: u64,
+    pub(crate) ignored: u64,
+    pub(crate) too_long: u64,
+    pub(crate) wholes: u64,
+    pub(crate) gone: u64,
+    pub(crate) late: u64,
+}
+
+/// Runs a script.
+pub(crate) fn run(mut script: &[u8]) -> Counts {
+    let (mut assembly, mut model) = (Assembly::default(), Model::default());
+    let (mut counts, mut now_ms) = (Counts::default(), 0);
+    while let Some((&[sender, moment, number, total, size], rest)) =
+        script.split_first_chunk::<STEP_BYTES>()
+    {
+        script = rest;
+        now_ms += PASSES_MS[usize::from(moment & 15)];
+        let late = model.drop_late(now_ms);
+        assert_eq!(assembly.drop_late(now_ms), late);
+        let from = SocketAddr::from(([10, 0, 0, sender >> 1 & 31], 4000 + u16::from(sender >> 6)));
+        let datagram = if sender & 1 == 0 {
+            let (datagram, rest) = script.split_at(usize::from(size).min(script.len()));
+            script = rest;
+            datagram.to_vec()
+        } else {
+            said(moment >> 4, number, total, size)
+        };
+        counts.late += late;
+        let Some((header, bytes)) = Header::read(&datagram) else { continue };
+        let whose = Whose { from, id: header.id };
+        let (added, gone) = assembly.add(whose, header, bytes, now_ms);
+        let came = match added {
+            Added::Waits => Came::Waits,
+            Added::Ignored => Came::Ignored,
+            Added::TooLong => Came::TooLong,
+            Added::Whole => Came::Whole(assembly.whole().to_vec()),
+        };
+        counts.gone += gone;
+        match &came {
+            Came::Waits => counts.waits += 1,
+            Came::Ignored => counts.ignored += 1,
+            Came::TooLong => counts.too_long += 1,
+            Came::Whole(_) => counts.wholes += 1,
+        }
+        assert_eq!((came, gone), model.add(from, header, bytes, now_ms));
+        if added == Added::Whole && size & 1 == 0 {
+            assembly.finish(whose);
+            model.finish(from, header.id);
+        }
+        assert_eq!(assembly.any(), !model.is_empty());
+        let held_bytes = assembly.held_bytes();
+        assert!(held_bytes <= HELD_BYTES_MAX, "{held_bytes} bytes");
+    }
+    counts
+}
+
+/// A datagram that a few bits say, so that many of them belong together.
+fn said(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
+    let most = u16::try_from(PARTS_MAX).unwrap();
+    let total = match total {
+        0..=99 => u16::from(total % 6),
+        100..=249 => u16::from(total - 90),
+        _ => most + u16::from(total) - 252,
+    };
+    let bytes = match usize::from(size) {
+        few @ 0..=127 => few * 16,
+        many => (many - 127) * 512,
+    };
+    let header = Header { id: id.into(), number: number.into(), total, flow: 0 };
+    let mut datagram = header.bytes().to_vec();
+    let pattern: Vec<u8> = (0..=250).map(|at| at ^ number).collect();
+    datagram.extend_from_slice(&pattern.repeat(bytes / pattern.len() + 1)[..bytes]);
+    datagram
+}
