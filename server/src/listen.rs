@@ -110,11 +110,10 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
 
 /// Opens all UDP sockets.
 fn open_udp(listeners: &mut Listeners, settings: &Settings) -> Result<(), ListenError> {
-    let datagram_bytes_max = datagram_bytes_max();
     for listen in &settings.datagrams {
         let Some(port) = number(listen.port) else { continue };
         open_entry(listen, port, |address| {
-            open_datagrams(listeners, settings, (listen.protocol, datagram_bytes_max), address)
+            open_datagrams(listeners, settings, listen.protocol, address)
         })
         .map_err(|error| ListenError::Udp(port, error))?;
         if listeners.datagrams.iter().any(|sockets| sockets.len() > LISTENERS_MAX) {
@@ -191,9 +190,10 @@ fn open_address(
 fn open_datagrams(
     listeners: &mut Listeners,
     settings: &Settings,
-    (speak, datagram_bytes_max): (Speak, usize),
+    speak: Speak,
     address: SocketAddr,
 ) -> io::Result<()> {
+    let datagram_bytes_max = datagram_bytes_max(address.ip());
     let columns = u16::try_from(settings.columns).map_err(io::Error::other)?;
     let sizes = Sizes { receive_bytes: UDP_BUFFER_BYTES, send_bytes: UDP_BUFFER_BYTES };
     let sockets = match settings.udp_port_per_column {
@@ -210,14 +210,12 @@ fn open_datagrams(
     Ok(())
 }
 
-/// The most bytes that a datagram carries: memcached's 1,400, and fewer where an interface of this
-/// machine takes fewer.
-fn datagram_bytes_max() -> usize {
-    let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mtus = interfaces.filter_map(|interface| {
-        let mtu = std::fs::read_to_string(interface.path().join("mtu")).ok()?;
-        mtu.trim().parse::<usize>().ok()
-    });
-    let least = mtus.min().unwrap_or(usize::MAX).max(MTU_MIN);
-    (least - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
+/// The most bytes that a datagram from `ip` carries: memcached's 1,400, and fewer where the
+/// interface of that address takes fewer; where that is any interface, one that takes fewer.
+fn datagram_bytes_max(ip: IpAddr) -> usize {
+    let interfaces = net::interface_addresses().unwrap_or_default();
+    let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
+    let of_ip = interfaces.iter().filter(|(_, its)| is_any(its) || *its == ip);
+    let mtu = of_ip.filter_map(|(name, _)| net::interface_mtu(name)).min();
+    (mtu.unwrap_or(usize::MAX).max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }
