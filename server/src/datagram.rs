@@ -25,12 +25,12 @@ use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX}
 use crate::turn::TurnState;
 use answers::{Answers, Way};
 use assembly::Assembly;
-pub(crate) use guard::Guard;
+pub use guard::Guard;
 use round::Round;
 
 /// What a column has received by one datapath, and its way to the answers.
 #[derive(Debug)]
-pub(crate) struct Datagrams<D: Datapath> {
+pub struct Datagrams<D: Datapath> {
     path: D,
     /// What was received and is not executed.
     rest: Option<Rest>,
@@ -65,7 +65,7 @@ pub(crate) enum Next {
 
 impl<D: Datapath> Datagrams<D> {
     /// `reply_bytes_max` is the most bytes of one answer.
-    pub(crate) fn new(path: D, guard: Guard, reply_bytes_max: usize) -> Datagrams<D> {
+    pub fn new(path: D, guard: Guard, reply_bytes_max: usize) -> Datagrams<D> {
         Datagrams {
             path,
             rest: None,
@@ -81,7 +81,7 @@ impl<D: Datapath> Datagrams<D> {
     }
 
     /// The kernel says that a descriptor of the path has received something.
-    pub(crate) fn note_input(&mut self, number: u64) {
+    pub fn note_input(&mut self, number: u64) {
         self.path.note_input(number);
     }
 
@@ -95,7 +95,7 @@ impl<D: Datapath> Datagrams<D> {
     }
 
     /// Gives the datagrams that have come their turns.
-    pub(crate) fn turns(&mut self, turn: &mut TurnState) {
+    pub fn turns(&mut self, turn: &mut TurnState) {
         for _ in 0..DATAGRAM_TURNS_MAX {
             match self.next() {
                 Next::Sleep => return,

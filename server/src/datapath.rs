@@ -4,7 +4,7 @@
 //! Invariant: a datapath gives out whole datagrams and sends an answer or drops it; it never knows
 //! what stands in them. Another one is a file beside `udp` and a field of the column.
 
-pub(crate) mod udp;
+pub mod udp;
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use net::{Calls, Datagram, Received, Tally};
 use protocol::Speak;
 
 /// A column's sockets of one kind, and what they have received last.
-pub(crate) trait Datapath {
+pub trait Datapath {
     /// Who sent a datagram, and all that leads an answer back.
     type Peer: Sender;
     /// What has been received.
@@ -51,7 +51,7 @@ pub(crate) trait Datapath {
 }
 
 /// Who sent a datagram.
-pub(crate) trait Sender: Copy + std::fmt::Debug {
+pub trait Sender: Copy + std::fmt::Debug {
     /// Address and port.
     fn address(&self) -> Option<SocketAddr>;
 
@@ -60,7 +60,7 @@ pub(crate) trait Sender: Copy + std::fmt::Debug {
 }
 
 /// The way out.
-pub(crate) trait Outgoing {
+pub trait Outgoing {
     /// To whom it leads.
     type Peer;
     /// What is being written.
@@ -73,7 +73,7 @@ pub(crate) trait Outgoing {
 }
 
 /// Datagrams that are being written and sent.
-pub(crate) trait Letters<'a, P> {
+pub trait Letters<'a, P> {
     /// Adds a letter: `head`, of at most `net::HEAD_BYTES_MAX` bytes, and behind it `pieces`.
     /// False, and nothing is added, if there is no room: then post, and add it again.
     fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;

@@ -9,11 +9,11 @@
 mod ahead;
 mod column;
 mod connection;
-mod datapath;
 
 pub mod clock;
 pub mod cpus;
 pub mod datagram;
+pub mod datapath;
 pub mod execute;
 pub mod flags;
 pub mod limits;

@@ -8,6 +8,7 @@
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod callgrind;
+mod datagrams;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod measured;
@@ -27,7 +28,8 @@ use store::policy::Eviction;
 
 /// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that
 /// does nothing and less what this program's own lines cost. Rows `store` are calls of the store;
-/// rows `request` go from the request's bytes to the reply's (parse, execute, encode), no socket.
+/// rows `request` go from the request's bytes to the reply's (parse, execute, encode), no socket;
+/// those of datagrams receive and answer them too, what the kernel does left out.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
     /// N above: callgrind is fifty times slower than the processor

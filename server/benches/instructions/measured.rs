@@ -23,6 +23,7 @@ use store::{
 };
 
 use crate::Options;
+use crate::datagrams;
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, Key, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };
@@ -52,7 +53,13 @@ struct Bench {
 /// Does `op` `count` times, in whole batches.
 pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
     let mut bench = Bench::new(op, count.next_multiple_of(BATCH), options)?;
-    measured_batches(op, &mut bench)
+    match op {
+        Op::RequestGetHitUdp | Op::RequestGetHitUdpBurst => {
+            let Bench { turn, keys, requests, .. } = &mut bench;
+            datagrams::run(op == Op::RequestGetHitUdpBurst, keys.len(), requests, turn)
+        }
+        _ => measured_batches(op, &mut bench),
+    }
 }
 
 impl Bench {
@@ -178,6 +185,9 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             false => fail("a key that was stored is missing".to_owned()),
         }),
         Op::RequestGetHitBeside => answer_beside(turn, requests, keys.len()),
+        Op::RequestGetHitUdp | Op::RequestGetHitUdpBurst => {
+            fail("datagrams are counted by themselves".to_owned())
+        }
         Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None),
         Op::RequestGetHit
         | Op::RequestGetHitAhead

@@ -33,6 +33,10 @@ pub(crate) enum Op {
     RequestGetHitAhead,
     /// Sixteen arrive together, each by a connection of its own.
     RequestGetHitBeside,
+    /// Thirty-two datagrams arrive together, each from a client of its own.
+    RequestGetHitUdp,
+    /// And in one burst, from one client.
+    RequestGetHitUdpBurst,
     RequestGetMiss,
     RequestSetSame,
     RequestSetSameAhead,
@@ -48,7 +52,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 28] = [
+    pub(crate) const ALL: [(&'static str, Op); 30] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -66,6 +70,8 @@ impl Op {
         ("request: get, hit", Op::RequestGetHit),
         ("request: get, hit, 16 together", Op::RequestGetHitAhead),
         ("request: get, hit, 16 connections", Op::RequestGetHitBeside),
+        ("request: get, hit, 32 datagrams", Op::RequestGetHitUdp),
+        ("request: get, hit, a burst of 32 datagrams", Op::RequestGetHitUdpBurst),
         ("request: get, miss", Op::RequestGetMiss),
         ("request: set, same size over", Op::RequestSetSame),
         ("request: set, same size over, 16 together", Op::RequestSetSameAhead),
@@ -138,6 +144,8 @@ impl Op {
             Op::RequestGetHit
                 | Op::RequestGetHitAhead
                 | Op::RequestGetHitBeside
+                | Op::RequestGetHitUdp
+                | Op::RequestGetHitUdpBurst
                 | Op::RequestGetMiss
                 | Op::RequestMetaGetHit
                 | Op::RequestMetaGetHitAhead

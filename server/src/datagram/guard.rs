@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 /// What the server answers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Guard {
+pub struct Guard {
     ports: Vec<u16>,
     allow: Vec<IpNet>,
 }

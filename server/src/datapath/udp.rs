@@ -16,16 +16,18 @@ use crate::limits::{DATAGRAMS_RECEIVED_MAX, LETTER_PIECES_MAX, LETTERS_MAX};
 
 /// A UDP socket as its column sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct ColumnSocket {
-    pub(crate) socket: Arc<net::Datagrams>,
-    pub(crate) speak: Speak,
+pub struct ColumnSocket {
+    /// The socket.
+    pub socket: Arc<net::Datagrams>,
+    /// The protocols that may be spoken to it.
+    pub speak: Speak,
     /// The most bytes that a datagram to its peers carries, the frame included.
-    pub(crate) datagram_bytes_max: usize,
+    pub datagram_bytes_max: usize,
 }
 
 /// A column's UDP sockets.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub struct Udp {
     sockets: Vec<ColumnSocket>,
     /// The one that received last.
     current: usize,
@@ -39,7 +41,7 @@ pub(crate) struct Udp {
 
 impl Udp {
     /// None without sockets.
-    pub(crate) fn new(sockets: Vec<ColumnSocket>) -> Option<Udp> {
+    pub fn new(sockets: Vec<ColumnSocket>) -> Option<Udp> {
         if sockets.is_empty() {
             return None;
         }
@@ -117,14 +119,14 @@ impl Sender for Peer {
 
 /// The way out of one socket.
 #[derive(Debug)]
-pub(crate) struct UdpOutgoing<'a> {
+pub struct UdpOutgoing<'a> {
     outbox: &'a mut Outbox,
     socket: &'a net::Datagrams,
 }
 
 /// Letters to that socket.
 #[derive(Debug)]
-pub(crate) struct UdpLetters<'a> {
+pub struct UdpLetters<'a> {
     letters: net::Letters<'a>,
     socket: &'a net::Datagrams,
 }
