@@ -1,10 +1,10 @@
-//! The network: TCP and Unix sockets for servers and clients, UDP, epoll.
+//! The network: TCP and Unix sockets for servers and clients, UDP, AF_XDP, epoll.
 //!
 //! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
 //! connections from its `listener`, reads requests from a `stream` and writes replies to it; `udp`
-//! has both for datagrams. `wire` reads and writes packets that bypass the kernel's stack. `wake`
-//! ends the sleep from another thread, `timer` once a second. A load generator also uses `connect`,
-//! `clock` and `nic`.
+//! has both for datagrams, and `xdp` for packets that bypass the kernel's stack, which `wire` reads
+//! and writes. `wake` ends the sleep from another thread, `timer` once a second. A load generator
+//! also uses `connect`, `clock` and `nic`.
 //! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
 //! for a connection is counted in the column's `Calls`.
 
@@ -21,6 +21,7 @@ mod timer;
 mod udp;
 mod wake;
 pub mod wire;
+pub mod xdp;
 
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};

@@ -30,7 +30,8 @@ const FIGURES: [(u32, &str); 6] = [
     (0x2b, "gro"),
 ];
 /// Bits of the answer to `GET_FLAGS`.
-const FLAGS: [(u32, &str); 3] = [(1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
+const FLAGS: [(u32, &str); 4] =
+    [(1 << 8, "rx-vlan"), (1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
 /// Words of longer answers: the command, the word's index, the setting's name.
 const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_COALESCE, 1, "rx-usecs"),
@@ -69,8 +70,13 @@ pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
 
 /// The kernel's answer to `command`; `None` if the driver or the kernel does not know the command.
 fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
+    order(socket, name, [command, 0])
+}
+
+/// Carries out a command with its first argument.
+fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]> {
     let mut words = [0; WORDS];
-    words[0] = command;
+    words[..2].copy_from_slice(&command);
     // SAFETY: `ifreq` is an array of characters and a union of integers and pointers. All zeros are
     // a valid value for each of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -90,6 +96,15 @@ fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))
     };
     (outcome == 0).then_some(words)
+}
+
+/// Whether the interface's driver is left to compute the checksums of what is sent.
+#[cfg(test)]
+pub(crate) fn set_transmit_checksums(name: &str, is_on: bool) {
+    const SET_TRANSMIT_CHECKSUMS: u32 = 0x17;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let done = order(&socket.unwrap(), name, [SET_TRANSMIT_CHECKSUMS, u32::from(is_on)]);
+    assert!(done.is_some(), "{name}: {}", std::io::Error::last_os_error());
 }
 
 #[cfg(test)]

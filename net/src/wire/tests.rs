@@ -3,8 +3,6 @@
 //! Where: no network.
 //! Invariant: what the RFCs say of a field, a frame made by hand says byte for byte.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
 use super::*;
 use proptest::prelude::*;
 

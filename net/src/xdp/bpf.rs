@@ -1,0 +1,287 @@
+//! bpf(2): maps, programs and links, as far as an XDP program needs them.
+//!
+//! Where: below `link`, at start.
+//! Invariant: each structure has the kernel's layout as far as it goes; what the kernel knows of
+//! fields behind it, it takes for zero. What a descriptor stands for goes when it is closed: a link
+//! takes the program off its interface.
+//! Source: bpf(2); `union bpf_attr` of `linux/bpf.h`.
+#![allow(unsafe_code, reason = "neither rustix nor libc has bpf(2)")]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::program::Instruction;
+
+/// Commands.
+const MAP_CREATE: u32 = 0;
+const MAP_UPDATE_ELEM: u32 = 2;
+const PROG_LOAD: u32 = 5;
+const PROG_GET_FD_BY_ID: u32 = 13;
+const OBJ_GET_INFO_BY_FD: u32 = 15;
+const LINK_CREATE: u32 = 28;
+
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_XDP: u32 = 6;
+/// The place in the kernel to which an XDP program is attached.
+const ATTACH_XDP: u32 = 37;
+/// The program looks at a packet's first part only, and takes longer packets for all that.
+const HAS_FRAGMENTS: u32 = 1 << 5;
+const FLAG_GENERIC: u32 = 1 << 1;
+const FLAG_NATIVE: u32 = 1 << 2;
+
+const NAME_BYTES: usize = 16;
+/// A name, which ends in 0 and which tools show.
+pub(super) type Name = [u8; NAME_BYTES];
+/// The name of our programs and maps.
+pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
+
+/// Where on a packet's way the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the driver, before the kernel has made anything of the packet.
+    Native,
+    /// At the entry to the kernel's stack, with any driver.
+    Generic,
+}
+
+#[repr(C)]
+struct CreateMap {
+    map_type: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    numa_node: u32,
+    name: Name,
+}
+
+/// A map of `entries` numbers to AF_XDP sockets, empty.
+pub(super) fn create_map(entries: u32) -> io::Result<OwnedFd> {
+    let mut create = CreateMap {
+        map_type: MAP_TYPE_XSKMAP,
+        key_bytes: 4,
+        value_bytes: 4,
+        entries,
+        flags: 0,
+        inner: 0,
+        numa_node: 0,
+        name: NAME,
+    };
+    // SAFETY: MAP_CREATE takes this structure, which holds no pointer.
+    descriptor(unsafe { call(MAP_CREATE, &mut create) }?)
+}
+
+#[repr(C)]
+struct UpdateElement {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Enters a socket into a map. The kernel removes it when it is closed.
+pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let value = raw(socket);
+    let mut update = UpdateElement {
+        map: raw(map),
+        padding: 0,
+        key: address(&raw const number),
+        value: address(&raw const value),
+        flags: 0,
+    };
+    // SAFETY: MAP_UPDATE_ELEM takes this structure, and reads a key and a value of four bytes each,
+    // which `create_map` has said: `number` and `value`, which outlive the call.
+    unsafe { call(MAP_UPDATE_ELEM, &mut update) }.map(drop)
+}
+
+#[repr(C)]
+struct LoadProgram {
+    program_type: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: Name,
+    interface: u32,
+    attach_type: u32,
+}
+
+/// Loads an XDP program; the kernel checks it. `takes_long` programs are let at packets that lie in
+/// several pieces.
+pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io::Result<OwnedFd> {
+    let license: &CStr = c"Apache-2.0";
+    let mut load = LoadProgram {
+        program_type: PROG_TYPE_XDP,
+        count: u32::try_from(program.len()).map_err(io::Error::other)?,
+        instructions: address(program.as_ptr()),
+        license: address(license.as_ptr()),
+        log_level: 0,
+        log_bytes: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: if takes_long { HAS_FRAGMENTS } else { 0 },
+        name,
+        interface: 0,
+        attach_type: ATTACH_XDP,
+    };
+    // SAFETY: PROG_LOAD takes this structure, and reads `count` instructions of eight bytes, which
+    // `program` has, and a license that ends in 0, as a `CStr` does. Both outlive the call. No log
+    // is asked for.
+    descriptor(unsafe { call(PROG_LOAD, &mut load) }?)
+}
+
+#[repr(C)]
+struct CreateLink {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Attaches a program to an interface for as long as the link is open. An interface that has a
+/// program already is left as it is: EBUSY, or EEXIST if it is attached elsewhere on its way.
+pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: Place) -> io::Result<OwnedFd> {
+    let mut create = CreateLink {
+        program: raw(program),
+        interface,
+        attach_type: ATTACH_XDP,
+        flags: match place {
+            Place::Native => FLAG_NATIVE,
+            Place::Generic => FLAG_GENERIC,
+        },
+    };
+    // SAFETY: LINK_CREATE takes this structure, which holds no pointer.
+    descriptor(unsafe { call(LINK_CREATE, &mut create) }?)
+}
+
+#[repr(C)]
+struct FromId {
+    id: u32,
+    next_id: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct AskInfo {
+    object: u32,
+    bytes: u32,
+    info: u64,
+}
+
+/// What the kernel tells of a program, as far as its name.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    program_type: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_bytes: u32,
+    translated_bytes: u32,
+    jited: u64,
+    translated: u64,
+    load_time: u64,
+    user: u32,
+    maps: u32,
+    map_ids: u64,
+    name: Name,
+}
+
+/// The name that the program with this id was given.
+pub(super) fn name_of(id: u32) -> io::Result<String> {
+    let mut from = FromId { id, next_id: 0, flags: 0 };
+    // SAFETY: PROG_GET_FD_BY_ID takes this structure, which holds no pointer.
+    let program = descriptor(unsafe { call(PROG_GET_FD_BY_ID, &mut from) }?)?;
+    let info = info(program.as_fd())?;
+    let name = info.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The id that the kernel has given a program.
+pub(super) fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
+    info(program).map(|info| info.id)
+}
+
+fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
+    let mut info = ProgramInfo::default();
+    let bytes = u32::try_from(size_of::<ProgramInfo>()).map_err(io::Error::other)?;
+    let mut ask =
+        AskInfo { object: raw(program), bytes, info: (&raw mut info).expose_provenance() as u64 };
+    // SAFETY: OBJ_GET_INFO_BY_FD takes this structure, and writes at most `bytes` bytes to `info`,
+    // which has as many, outlives the call, and may be any bytes. What it would write elsewhere, to
+    // `jited`, `translated` and `map_ids`, it leaves out, for their lengths are 0.
+    unsafe { call(OBJ_GET_INFO_BY_FD, &mut ask) }?;
+    Ok(info)
+}
+
+/// True if a program of this name is one of ours.
+pub(super) fn is_ours(name: &str) -> bool {
+    name.as_bytes() == NAME.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Runs a program on a packet, and returns its verdict.
+#[cfg(test)]
+pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
+    const PROG_TEST_RUN: u32 = 10;
+    #[repr(C)]
+    struct RunProgram {
+        program: u32,
+        verdict: u32,
+        bytes_in: u32,
+        bytes_out: u32,
+        packet_in: u64,
+        packet_out: u64,
+        repeat: u32,
+        duration: u32,
+    }
+    let mut run = RunProgram {
+        program: raw(program),
+        verdict: 0,
+        bytes_in: u32::try_from(packet.len()).map_err(io::Error::other)?,
+        bytes_out: 0,
+        packet_in: address(packet.as_ptr()),
+        packet_out: 0,
+        repeat: 1,
+        duration: 0,
+    };
+    // SAFETY: PROG_TEST_RUN takes this structure, and reads `bytes_in` bytes of `packet`, which
+    // outlives the call. It is told to write no packet.
+    unsafe { call(PROG_TEST_RUN, &mut run) }?;
+    Ok(run.verdict)
+}
+
+/// Calls bpf(2).
+///
+/// # Safety
+/// The command takes a structure that begins as a `T` does, and every pointer in it leads to what
+/// the command reads or writes there.
+unsafe fn call<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel reads and writes at most as many bytes of `attributes` as it has, and what
+    // its pointers lead to, which the caller answers for.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = i32::try_from(result).map_err(io::Error::other)?;
+    // SAFETY: the commands whose results come here return a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor as the kernel's structures hold it. Open ones are not negative.
+fn raw(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().unsigned_abs()
+}
+
+/// A pointer as the kernel's structures hold it.
+fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}

@@ -1,0 +1,182 @@
+//! A network interface: what the kernel tells of it.
+//!
+//! Where: at start, to see what can be done with it; later, to see whether it still can.
+//! Invariant: only reads. An interface is known by its index: its name may change, and another one
+//! may get it.
+//! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::netlink::{Attributes, HowMany, Netlink, number};
+use crate::wire::Mac;
+
+/// Attributes of an interface.
+const ADDRESS: u16 = 1;
+const NAME: u16 = 3;
+const MTU: u16 = 4;
+const LINK: u16 = 5;
+const KIND_OF: u16 = 18;
+const XDP: u16 = 43;
+/// Within `KIND_OF` and `XDP`.
+const KIND: u16 = 1;
+const XDP_PLACE: u16 = 2;
+const XDP_PROGRAM: u16 = 4;
+/// Attributes of an IP address: of the other end of a link from point to point, and our own.
+const IP_ADDRESS: u16 = 1;
+const IP_LOCAL: u16 = 2;
+
+/// Bytes of `struct ifinfomsg` and `struct ifaddrmsg`.
+const LINK_BYTES: usize = 16;
+const IP_BYTES: usize = 8;
+/// It is up, as an operator wants it, and there is a carrier.
+const UP: u32 = 1;
+const CARRIER: u32 = 1 << 16;
+
+/// What the kernel tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) index: u32,
+    pub(super) name: String,
+    /// Of Ethernet; none of an interface of another kind.
+    pub(super) mac: Option<Mac>,
+    /// Most bytes of an IP packet.
+    pub(super) mtu: u32,
+    /// What it is made by, such as `veth`; empty if a card is behind it.
+    pub(super) kind: String,
+    /// It is up, and there is a carrier.
+    pub(super) is_up: bool,
+    /// The id of the XDP program that it has; 0: none.
+    pub(super) program: u32,
+}
+
+impl Interface {
+    /// The interface of this name.
+    pub(super) fn named(netlink: &Netlink, name: &str) -> io::Result<Interface> {
+        let mut value = name.as_bytes().to_vec();
+        value.push(0);
+        let bytes = u16::try_from(4 + value.len()).map_err(io::Error::other)?;
+        value.resize(value.len().next_multiple_of(4), 0);
+        let mut question = vec![0; LINK_BYTES];
+        question.extend_from_slice(&bytes.to_ne_bytes());
+        question.extend_from_slice(&NAME.to_ne_bytes());
+        question.extend_from_slice(&value);
+        Interface::ask(netlink, &question)
+    }
+
+    /// The interface of this index.
+    pub(super) fn numbered(netlink: &Netlink, index: u32) -> io::Result<Interface> {
+        let mut question = [0; LINK_BYTES];
+        question[4..8].copy_from_slice(&index.to_ne_bytes());
+        Interface::ask(netlink, &question)
+    }
+
+    fn ask(netlink: &Netlink, question: &[u8]) -> io::Result<Interface> {
+        let mut found = None;
+        netlink.ask(libc::RTM_GETLINK, HowMany::One, question, |_, body| {
+            found = found.take().or(Interface::read(body));
+        })?;
+        found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// `struct ifinfomsg`: kind of hardware at 2, index at 4, flags at 8; attributes behind it.
+    fn read(body: &[u8]) -> Option<Interface> {
+        const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
+        let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;
+        let flags = number(&header[8..]);
+        let mut interface = Interface {
+            index: number(&header[4..]),
+            is_up: flags & UP != 0 && flags & CARRIER != 0,
+            ..Interface::default()
+        };
+        for (kind, value) in Attributes(attributes) {
+            match kind {
+                ADDRESS if header[2..4] == ETHERNET => {
+                    interface.mac = value.first_chunk().map(|mac| Mac(*mac));
+                }
+                NAME => interface.name = text(value),
+                MTU => interface.mtu = number(value),
+                KIND_OF => {
+                    let kind = Attributes(value).find(|(kind, _)| *kind == KIND);
+                    interface.kind = kind.map(|(_, value)| text(value)).unwrap_or_default();
+                }
+                XDP => interface.program = program(value),
+                _ => {}
+            }
+        }
+        Some(interface)
+    }
+
+    /// The names of the VLANs on it.
+    pub(super) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
+        let mut vlans = Vec::new();
+        netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
+            let attributes = body.get(LINK_BYTES..).unwrap_or_default();
+            let below = Attributes(attributes).find(|(kind, _)| *kind == LINK);
+            let is_on_it = below.is_some_and(|(_, value)| number(value) == self.index);
+            let link = Interface::read(body).filter(|link| is_on_it && link.kind == "vlan");
+            vlans.extend(link.map(|link| link.name));
+        })?;
+        Ok(vlans)
+    }
+
+    /// The IP addresses that it has.
+    pub(super) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        netlink.ask(libc::RTM_GETADDR, HowMany::All, &[0; IP_BYTES], |_, body| {
+            // `struct ifaddrmsg`: the interface's index at 4.
+            let Some((header, attributes)) = body.split_first_chunk::<IP_BYTES>() else { return };
+            if number(&header[4..]) != self.index {
+                return;
+            }
+            let find = |wanted| {
+                let mut attributes = Attributes(attributes);
+                attributes.find(|(kind, _)| *kind == wanted).and_then(|(_, value)| ip(value))
+            };
+            all.extend(find(IP_LOCAL).or(find(IP_ADDRESS)));
+        })?;
+        Ok(all)
+    }
+}
+
+/// The id of a program, if one is attached.
+fn program(value: &[u8]) -> u32 {
+    let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
+    // Where there are several, in several places, the kernel tells none here.
+    let id = find(XDP_PROGRAM).map(number);
+    if is_there { id.unwrap_or(u32::MAX) } else { 0 }
+}
+
+fn ip(value: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
+}
+
+fn text(value: &[u8]) -> String {
+    let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_told_by_its_name_and_by_its_index() {
+        let netlink = Netlink::open().unwrap();
+        let named = Interface::named(&netlink, "lo").unwrap();
+        assert_eq!((named.index, named.mac, named.program), (1, None, 0));
+        assert!(named.mtu >= 1280, "{named:?}");
+        assert_eq!(Interface::numbered(&netlink, 1).unwrap(), named);
+        assert!(named.vlans(&netlink).unwrap().is_empty());
+        for name in ["nosuchnic", "", "a name that is longer than an interface's"] {
+            assert!(Interface::named(&netlink, name).is_err(), "{name}");
+        }
+        let gone = Interface::numbered(&netlink, u32::MAX >> 1).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
+        // Whether loopback is up is not for a test to say.
+        let ips = named.addresses(&netlink).unwrap();
+        assert!(!named.is_up || ips.contains(&IpAddr::from([127, 0, 0, 1])), "{ips:?}");
+    }
+}

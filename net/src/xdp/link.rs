@@ -1,0 +1,377 @@
+//! Opening: a program on an interface, and a port for each of its queues.
+//!
+//! ```text
+//! interface  ->  program  ->  map: queue -> socket  ->  port
+//! ```
+//!
+//! Where: at start, as root. Whatever the ports need later they have then.
+//! Invariant: the program is on the interface as long as there is a port, and goes with the
+//! process, however it ends. A program that somebody else attached is named and left alone. What
+//! cannot be had is told, and nothing of it is kept.
+//! Source: `Documentation/networking/af_xdp.rst` of Linux; `net/core/dev.c`, `dev_xdp_attach`.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::ops::{Range, RangeInclusive};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+use super::bpf::{self, Place};
+use super::interface::Interface;
+use super::netlink::Netlink;
+use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
+use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
+use super::umem::chunk_bytes;
+use crate::nic::nic_settings;
+use crate::wire::{ETHERNET_BYTES, Sums};
+
+/// How long a program of ours is waited for that an earlier process leaves behind.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
+/// The pause between two attempts.
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Which way is tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver; where that is refused, in the kernel's stack.
+    #[default]
+    Any,
+    /// In the driver alone.
+    Native,
+    /// At the entry to the kernel's stack alone, which works with any driver.
+    Generic,
+}
+
+/// What is to be opened.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// The interface's name.
+    pub interface: &'a str,
+    /// Which of its queues; none: all.
+    pub queues: Option<Range<u32>>,
+    /// Our addresses. `0.0.0.0` and `::` stand for all addresses of the interface.
+    pub addresses: &'a [IpAddr],
+    /// Our ports.
+    pub ports: RangeInclusive<u16>,
+    /// The networks that are answered; none: all.
+    pub allow: &'a [IpNet],
+    /// Chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. One half
+    /// receives and one half sends.
+    pub chunks: u32,
+    /// Which way is tried.
+    pub mode: Mode,
+}
+
+/// What was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// One for each queue, in their order.
+    pub ports: Vec<Port>,
+    /// Tells what was got, and how the interface is.
+    pub watch: Watch,
+}
+
+/// What was got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The interface's name.
+    pub interface: String,
+    /// The queues that it has, of which there may be fewer ports.
+    pub queues: u32,
+    /// Most bytes of an IP packet.
+    pub mtu: u32,
+    /// The program runs in the driver; else at the entry to the kernel's stack.
+    pub is_native: bool,
+    /// The driver uses our memory itself; else the kernel copies each packet once.
+    pub is_zero_copy: bool,
+    /// Packets may be longer than a chunk: what arrives in several is joined.
+    pub is_long: bool,
+    /// The addresses that are taken.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of all ports' chunks.
+    pub memory_bytes: usize,
+}
+
+/// A look at an interface with our program, from any thread.
+#[derive(Debug)]
+pub struct Watch {
+    netlink: Netlink,
+    index: u32,
+    program: u32,
+    facts: Facts,
+}
+
+/// How an interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Packets come and go, of at most so many bytes.
+    Up {
+        /// Most bytes of an IP packet.
+        mtu: u32,
+    },
+    /// It is switched off, or has no carrier.
+    Down,
+    /// Our program is not on it: somebody has taken it off, or the ports are closed. Packets pass
+    /// to the kernel's stack.
+    Detached,
+    /// There is no such interface any more.
+    Gone,
+}
+
+impl Watch {
+    /// What was got.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// How the interface is now. It costs two system calls.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match Interface::numbered(&self.netlink, self.index) {
+            Ok(now) if now.program != self.program => Health::Detached,
+            Ok(now) if now.is_up => Health::Up { mtu: now.mtu },
+            Ok(_) => Health::Down,
+            // It has gone, or into another network namespace.
+            Err(_) => Health::Gone,
+        }
+    }
+}
+
+/// Why nothing was opened, to be told to whoever asked for it.
+#[derive(Debug)]
+pub enum Refused {
+    /// There is no such interface.
+    NoInterface(String),
+    /// It is not of Ethernet.
+    NotEthernet(String),
+    /// The interface has no such queues.
+    Queues {
+        /// Those wanted.
+        wanted: Range<u32>,
+        /// How many it has.
+        count: u32,
+    },
+    /// The interface has no such address, or there are none or too many.
+    Addresses(String),
+    /// There are more networks than a program looks for.
+    Networks(usize),
+    /// There are VLANs on the interface, and its card hides their tags.
+    Vlans(Vec<String>),
+    /// The process may not do what is needed.
+    Privilege,
+    /// The kernel cannot do it.
+    Unsupported(&'static str, io::Error),
+    /// Another program is on the interface.
+    Program {
+        /// Its number.
+        id: u32,
+        /// Its name; one of ours is another server's.
+        name: String,
+    },
+    /// Another socket has the queue.
+    QueueTaken(u32),
+    /// Packets of this MTU are longer than a chunk, and the kernel is too old to part them.
+    Mtu(u32),
+    /// The system has not the memory.
+    Memory(io::Error),
+    /// It failed otherwise.
+    System(&'static str, io::Error),
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::NoInterface(name) => write!(out, "there is no interface {name}"),
+            Refused::NotEthernet(name) => write!(out, "{name} is no Ethernet interface"),
+            Refused::Queues { wanted, count } => {
+                let last = wanted.end.saturating_sub(1);
+                write!(out, "queues {} to {last} are wanted, of {count} from 0 on", wanted.start)
+            }
+            Refused::Addresses(why) => write!(out, "{why}"),
+            Refused::Networks(count) => {
+                write!(out, "{count} networks are more than {NETWORKS_MAX}")
+            }
+            Refused::Vlans(names) => write!(
+                out,
+                "there are VLANs on it ({}), and its card hides their tags: ethtool -K ... \
+                 rxvlan off",
+                names.join(", ")
+            ),
+            Refused::Privilege => write!(
+                out,
+                "no privilege: it takes root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+            ),
+            Refused::Unsupported(what, error) => write!(out, "no {what} in this kernel: {error}"),
+            Refused::Program { id, name } if bpf::is_ours(name) => {
+                write!(out, "another server has its program there ({name}, number {id})")
+            }
+            Refused::Program { id, name } => {
+                write!(out, "the XDP program {name} is there (number {id})")
+            }
+            Refused::QueueTaken(queue) => write!(out, "another AF_XDP socket has queue {queue}"),
+            Refused::Mtu(mtu) => {
+                write!(out, "packets of {mtu} bytes take a kernel of 6.6 or newer, or a lower MTU")
+            }
+            Refused::Memory(error) => write!(out, "no memory for its packets: {error}"),
+            Refused::System(what, error) => write!(out, "{what}: {error}"),
+        }
+    }
+}
+
+/// Opens a port for each queue that is wanted, and has the interface's packets for us come there.
+///
+/// The calling thread's network namespace is meant. Call it before the process gives its privilege
+/// away; what is opened needs none.
+///
+/// # Errors
+/// What is missing, or who is in the way.
+pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
+    let netlink = Netlink::open().map_err(|error| Refused::System("netlink", error))?;
+    let interface = Interface::named(&netlink, wanted.interface)
+        .map_err(|_| Refused::NoInterface(wanted.interface.to_owned()))?;
+    if interface.mac.is_none() {
+        return Err(Refused::NotEthernet(interface.name));
+    }
+    let settings = nic_settings(&interface.name);
+    let setting = |name| settings.iter().find(|(one, _)| *one == name).map_or(0, |(_, it)| *it);
+    let count = (setting("rx-channels") + setting("combined-channels")).max(1);
+    let queues = wanted.queues.clone().unwrap_or(0..count);
+    if queues.is_empty() || queues.end > count {
+        return Err(Refused::Queues { wanted: queues, count });
+    }
+    let vlans = interface.vlans(&netlink).map_err(|error| Refused::System("netlink", error))?;
+    if !vlans.is_empty() && setting("rx-vlan") != 0 {
+        return Err(Refused::Vlans(vlans));
+    }
+    if wanted.allow.len() > NETWORKS_MAX {
+        return Err(Refused::Networks(wanted.allow.len()));
+    }
+    let addresses = addresses(wanted, &interface, &netlink)?;
+    let taken = Taken { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
+    let (_, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
+    let map = bpf::create_map(queues.end).map_err(|error| refused("XSKMAP", error))?;
+    let code = program(&taken, map.as_raw_fd().unsigned_abs());
+    let loaded = bpf::load(&code, is_long, bpf::NAME);
+    let loaded = loaded.map_err(|error| refused("such XDP programs", error))?;
+    let (link, place) = attach(&loaded, &interface, &netlink, wanted.mode)?;
+    let link = Arc::new(link);
+    let plan = |queue| Plan {
+        interface: interface.index,
+        queue,
+        mtu: interface.mtu,
+        chunks: 1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2(),
+        may_zero_copy: place == Place::Native,
+        sums: if interface.kind == "veth" { Sums::PartialToo } else { Sums::Whole },
+    };
+    let open = |queue| {
+        let opened = plan(queue).open(&link, |socket| bpf::enter(map.as_fd(), queue, socket));
+        opened.map_err(|stopped| match stopped {
+            Stopped::Socket(error) => refused("AF_XDP", error),
+            Stopped::Memory(error) => Refused::Memory(error),
+            Stopped::Taken => Refused::QueueTaken(queue),
+            Stopped::Long => Refused::Mtu(interface.mtu),
+            Stopped::Bind(error) => refused("AF_XDP on this interface", error),
+        })
+    };
+    let ports = queues.map(open).collect::<Result<Vec<Port>, Refused>>()?;
+    let program = bpf::id_of(loaded.as_fd()).map_err(|error| Refused::System("program", error))?;
+    let facts = Facts {
+        interface: interface.name,
+        queues: count,
+        mtu: interface.mtu,
+        is_native: place == Place::Native,
+        is_zero_copy: ports.iter().all(Port::is_zero_copy),
+        is_long,
+        addresses: taken.addresses,
+        memory_bytes: ports.iter().map(Port::memory_bytes).sum(),
+    };
+    Ok(Opened { ports, watch: Watch { netlink, index: interface.index, program, facts } })
+}
+
+/// What an error of the system means, where `what` was asked for.
+fn refused(what: &'static str, error: io::Error) -> Refused {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Refused::Privilege,
+        Some(
+            libc::ENOSYS
+            | libc::EINVAL
+            | libc::EAFNOSUPPORT
+            | libc::EOPNOTSUPP
+            | libc::EPROTONOSUPPORT,
+        ) => Refused::Unsupported(what, error),
+        Some(libc::ENOMEM | libc::ENOBUFS) => Refused::Memory(error),
+        _ => Refused::System(what, error),
+    }
+}
+
+/// The addresses wanted, of which some stand for all that the interface has.
+fn addresses(
+    wanted: &Wanted<'_>,
+    interface: &Interface,
+    netlink: &Netlink,
+) -> Result<Vec<IpAddr>, Refused> {
+    let own = interface.addresses(netlink).map_err(|error| Refused::System("netlink", error))?;
+    let mut all = Vec::new();
+    for ip in wanted.addresses {
+        if ip.is_unspecified() {
+            all.extend(own.iter().filter(|own| own.is_ipv4() == ip.is_ipv4()));
+        } else if own.contains(ip) {
+            all.push(*ip);
+        } else {
+            let why = format!("{} does not have the address {ip}", interface.name);
+            return Err(Refused::Addresses(why));
+        }
+    }
+    all.sort();
+    all.dedup();
+    match all.len() {
+        0 => Err(Refused::Addresses(format!("{} has no IP address", interface.name))),
+        1..=ADDRESSES_MAX => Ok(all),
+        count => {
+            Err(Refused::Addresses(format!("{count} addresses are more than {ADDRESSES_MAX}")))
+        }
+    }
+}
+
+/// Attaches the program, in the driver if it can be and is wanted there.
+fn attach(
+    loaded: &OwnedFd,
+    interface: &Interface,
+    netlink: &Netlink,
+    mode: Mode,
+) -> Result<(OwnedFd, Place), Refused> {
+    let deadline = Instant::now() + RELEASE_WAIT;
+    let mut place = if mode == Mode::Generic { Place::Generic } else { Place::Native };
+    loop {
+        let error = match bpf::attach(loaded.as_fd(), interface.index, place) {
+            Ok(link) => return Ok((link, place)),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => {}
+            Some(libc::EPERM | libc::ENODEV) => return Err(refused("XDP", error)),
+            _ if place == Place::Native && mode == Mode::Any => {
+                place = Place::Generic;
+                continue;
+            }
+            _ => return Err(refused("XDP on this interface", error)),
+        }
+        let now = Interface::numbered(netlink, interface.index);
+        let id = now.map_or(0, |now| now.program);
+        let name = if id == 0 { Ok(String::new()) } else { bpf::name_of(id) };
+        let name = name.unwrap_or_default();
+        // An earlier process of ours may be leaving; another one's program stays.
+        let may_go = id == 0 || bpf::is_ours(&name);
+        if !may_go || Instant::now() >= deadline {
+            return Err(Refused::Program { id, name });
+        }
+        std::thread::sleep(RELEASE_PAUSE);
+    }
+}

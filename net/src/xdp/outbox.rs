@@ -1,0 +1,196 @@
+//! Datagrams that are to be sent, each gathered into a chunk.
+//!
+//! ```text
+//! chunk     free --- add ---> transmit ring --- kernel --- completion ring ---> free
+//! frame     | Ethernet | IP | UDP | head | piece | piece | ...
+//! ```
+//!
+//! Where: a column's replies, after the turns that made them, as `udp::outbox` is for sockets.
+//! Invariant: each of the outbox's chunks is free or in transmission. Only descriptors that the
+//! kernel accepts are written: one that it finds invalid never completes. Letters are copied: what
+//! they were made of is free when `add` returns.
+//! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`.
+#![allow(unsafe_code, reason = "slices of chunks")]
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+
+use super::inbox::Peer;
+use super::port::Socket;
+use super::ring::{Consuming, Producing};
+use crate::calls::Calls;
+use crate::udp::Tally;
+use crate::wire;
+
+/// What leaves by a queue.
+#[derive(Debug)]
+pub struct Outbox {
+    socket: Arc<Socket>,
+    transmit: Producing<XdpDesc>,
+    completion: Consuming<u64>,
+    /// The outbox's chunks are this one and those behind it.
+    first: u32,
+    /// Of each of them: it is in transmission.
+    is_sent: Box<[bool]>,
+    free: Vec<u32>,
+    frame_bytes_max: usize,
+    /// What has been added since the last post.
+    tally: Tally,
+    strays: u64,
+}
+
+impl Outbox {
+    /// With `chunks` chunks of the socket's from `first` on. A frame has at most `frame_bytes_max`
+    /// bytes.
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
+        first: u32,
+        chunks: u32,
+        frame_bytes_max: usize,
+    ) -> Outbox {
+        Outbox {
+            frame_bytes_max: frame_bytes_max.min(socket.umem.chunk_bytes()),
+            socket,
+            transmit,
+            completion,
+            first,
+            is_sent: vec![false; chunks as usize].into_boxed_slice(),
+            free: (first..first + chunks).rev().collect(),
+            tally: Tally::default(),
+            strays: 0,
+        }
+    }
+
+    /// Most bytes that a letter to `to` has.
+    #[must_use]
+    pub fn letter_bytes_max(&self, to: &Peer) -> usize {
+        self.frame_bytes_max.saturating_sub(to.back.header_bytes())
+    }
+
+    /// Adds a letter: `head` and behind it `pieces`. It leaves when letters are posted.
+    ///
+    /// False, and nothing is added, if there is no room: then post, and add it again. If there is
+    /// no room then either, what was sent before has not left yet. A letter that is longer than
+    /// `letter_bytes_max` is dropped, and the next post tells that it was too long.
+    #[inline]
+    pub fn add<'p>(
+        &mut self,
+        to: &Peer,
+        head: &[u8],
+        pieces: impl IntoIterator<Item = &'p [u8]>,
+    ) -> bool {
+        if self.free.is_empty() {
+            self.reap();
+        }
+        let Some(chunk) = self.free.pop() else { return false };
+        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
+        // The outbox alone has it, and this slice of it is the only one.
+        let room = unsafe { self.socket.umem.write(chunk) };
+        let room = &mut room[..self.frame_bytes_max];
+        let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
+            self.free.push(chunk);
+            self.tally.too_long += 1;
+            return true;
+        };
+        let is_written = wire::write(&mut room[..bytes], &to.back);
+        let (addr, len) = (self.socket.umem.address(chunk), u32::try_from(bytes).unwrap_or(0));
+        let descriptor = XdpDesc { addr, len, options: XdpDescOptions::empty() };
+        if !is_written || !self.transmit.push(descriptor) {
+            self.free.push(chunk);
+            return false;
+        }
+        self.is_sent[(chunk - self.first) as usize] = true;
+        self.tally.sent += 1;
+        true
+    }
+
+    /// Hands all letters to the kernel, and has it send them. What it cannot send now stays with it
+    /// (`waiting`) and leaves with the next post. Refused is what the device had no room for.
+    pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
+        self.transmit.publish();
+        let mut tally = std::mem::take(&mut self.tally);
+        let mut left = self.transmit.waiting();
+        while left > 0 && self.transmit.needs_wakeup() {
+            calls.writes.add(1);
+            let kicked = self.socket.kick_transmit();
+            if kicked == Err(Errno::BUSY) {
+                tally.refused += 1;
+            }
+            // Each call takes some, up to the kernel's own limit, or the device is full or down.
+            let now = self.transmit.waiting();
+            if now == left {
+                break;
+            }
+            left = now;
+        }
+        tally.sent = tally.sent.saturating_sub(tally.refused);
+        self.reap();
+        tally
+    }
+
+    /// The number of letters that the kernel has not taken: the device was full, or it is down.
+    /// Nothing tells when it takes letters again: while there are some, sleep for a millisecond at
+    /// most, and post again.
+    pub fn waiting(&mut self) -> usize {
+        self.transmit.waiting() as usize
+    }
+
+    /// The number of letters that have not left: their chunks are the kernel's. Nothing tells when
+    /// they have; whoever adds or posts finds out. Only who counts chunks has to look.
+    #[must_use]
+    pub fn in_transmission(&self) -> usize {
+        self.is_sent.len() - self.free.len()
+    }
+
+    /// Takes back the chunks of what has left.
+    pub fn reap(&mut self) {
+        let complete = self.completion.look();
+        for ahead in 0..complete {
+            let span = self.socket.umem.span(self.completion.peek(ahead), 0);
+            let number = span.and_then(|span| span.chunk.checked_sub(self.first));
+            let number = number.filter(|number| {
+                self.is_sent.get_mut(*number as usize).is_some_and(std::mem::take)
+            });
+            match number {
+                Some(number) => self.free.push(self.first + number),
+                None => self.strays += 1,
+            }
+        }
+        if complete > 0 {
+            self.completion.release(complete);
+        }
+    }
+
+    /// The number of completions from the kernel that named no chunk of ours that it had, since the
+    /// socket was opened. A kernel without a fault makes none.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// The number of chunks that are free, and the number of those in transmission, each counted.
+    pub(super) fn free_and_sent(&self) -> (usize, usize) {
+        (self.free.len(), self.is_sent.iter().filter(|is_sent| **is_sent).count())
+    }
+}
+
+/// Copies a head and pieces behind `at` bytes of `room`; returns where they end, none if there is
+/// not the room.
+#[inline]
+fn gather<'p>(
+    room: &mut [u8],
+    at: usize,
+    head: &[u8],
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+) -> Option<usize> {
+    let mut end = at + head.len();
+    room.get_mut(at..end)?.copy_from_slice(head);
+    for piece in pieces {
+        room.get_mut(end..end + piece.len())?.copy_from_slice(piece);
+        end += piece.len();
+    }
+    Some(end)
+}

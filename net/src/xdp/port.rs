@@ -1,0 +1,294 @@
+//! A port: the AF_XDP socket of one queue of an interface.
+//!
+//! ```text
+//! chunks   | inbox's ...                       | outbox's ...                      |
+//!            fill ring      -> kernel            transmit ring   -> kernel
+//!            receive ring   <- kernel            completion ring <- kernel
+//! ```
+//!
+//! Where: a column has one, as it has a UDP socket.
+//! Invariant: one thread uses a port. Its halves share nothing but the socket, so that what is read
+//! from one is answered by the other. When a port is dropped, packets of its queue pass to the
+//! kernel's stack again.
+//! Source: `Documentation/networking/af_xdp.rst` of Linux.
+#![allow(unsafe_code, reason = "rustix has no XDP_MAX_TX_SKB_BUDGET and no call without a buffer")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_socket_send_buffer_size_force, set_xdp_rx_ring_size, set_xdp_tx_ring_size,
+    set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size, xdp_mmap_offsets, xdp_options,
+    xdp_statistics,
+};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+use super::ring::{Consuming, Producing};
+use super::umem::{Umem, chunk_bytes};
+use crate::wire::{ETHERNET_BYTES, Sums};
+
+/// Fewest and most chunks of a port.
+pub const CHUNKS_MIN: u32 = 128;
+/// As `CHUNKS_MIN`.
+pub const CHUNKS_MAX: u32 = 1 << 16;
+/// Packets that one call may send in copy mode, where the kernel lets itself be told (6.17).
+const SENT_PER_CALL: u32 = 256;
+/// How long a queue is waited for that an earlier socket is leaving: it is the kernel's to release,
+/// a little after the socket is closed.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
+/// The pause between two attempts.
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// A socket and its memory.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    pub(super) umem: Umem,
+}
+
+impl Socket {
+    /// Has the kernel take what the transmit ring has.
+    pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
+        send(&self.fd, &[], SendFlags::DONTWAIT)
+    }
+
+    /// Has the driver look at the fill ring.
+    pub(super) fn kick_receive(&self) {
+        // What is refused now is asked for again by the next receive.
+        let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+    }
+}
+
+/// The socket of one queue, with what has arrived and what leaves.
+#[derive(Debug)]
+pub struct Port {
+    /// What has arrived.
+    pub inbox: Inbox,
+    /// What leaves.
+    pub outbox: Outbox,
+    socket: Arc<Socket>,
+    /// What keeps the program on the interface, for all ports.
+    _link: Arc<OwnedFd>,
+    queue: u32,
+    is_zero_copy: bool,
+}
+
+impl AsFd for Port {
+    /// For epoll, edge-triggered or level-triggered: it is readable while datagrams wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.fd.as_fd()
+    }
+}
+
+/// Where a port's chunks are. Their sum is always `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// All of the port's.
+    pub all: usize,
+    /// Lent to the kernel, empty or with a frame that is yet to be received.
+    pub lent: usize,
+    /// With a frame that was received and not released.
+    pub held: usize,
+    /// Free to be sent.
+    pub free: usize,
+    /// With the kernel, to be sent.
+    pub sent: usize,
+}
+
+/// What the kernel has counted for a socket since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets dropped because they were too long for a chunk, or for want of memory.
+    pub dropped: u64,
+    /// Packets dropped because the receive ring was full.
+    pub ring_full: u64,
+    /// Times that there was no chunk for a packet.
+    pub no_chunk: u64,
+    /// Descriptors of ours that the kernel found invalid; we make none.
+    pub invalid: u64,
+}
+
+/// A look at a port's statistics from any thread.
+#[derive(Clone, Debug)]
+pub struct Meter(Weak<Socket>);
+
+impl Meter {
+    /// What the kernel has counted; none once the port is closed.
+    #[must_use]
+    pub fn read(&self) -> Option<Statistics> {
+        let counted = xdp_statistics(&self.0.upgrade()?.fd).ok()?;
+        Some(Statistics {
+            dropped: counted.rx_dropped,
+            ring_full: counted.rx_ring_full.unwrap_or(0),
+            no_chunk: counted.rx_fill_ring_empty_descs.unwrap_or(0),
+            invalid: counted.rx_invalid_descs + counted.tx_invalid_descs,
+        })
+    }
+}
+
+/// What a port is opened with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) interface: u32,
+    pub(super) queue: u32,
+    pub(super) mtu: u32,
+    /// A power of two, of which one half receives and one half sends.
+    pub(super) chunks: u32,
+    /// The driver may be asked to use our memory itself.
+    pub(super) may_zero_copy: bool,
+    pub(super) sums: Sums,
+}
+
+/// What stopped a port from being opened, and the system's word on it.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// It may not, or cannot, make such a socket.
+    Socket(io::Error),
+    /// It has no memory for it.
+    Memory(io::Error),
+    /// Somebody else has the queue.
+    Taken,
+    /// Packets are longer than a chunk, and the kernel cannot part them.
+    Long,
+    /// The interface does not take it.
+    Bind(io::Error),
+}
+
+impl Plan {
+    /// The most bytes of a frame.
+    fn frame_bytes_max(&self) -> usize {
+        self.mtu as usize + ETHERNET_BYTES
+    }
+
+    /// Opens the socket and binds it; `enter` makes it known to the program.
+    pub(super) fn open(
+        self,
+        link: &Arc<OwnedFd>,
+        enter: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Result<Port, Stopped> {
+        let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
+        let fd = fd.map_err(|error| Stopped::Socket(error.into()))?;
+        let (chunk_bytes, is_long) = chunk_bytes(self.frame_bytes_max());
+        let half = self.chunks / 2;
+        let socket = Umem::new(self.chunks, chunk_bytes).and_then(|umem| {
+            umem.register(&fd)?;
+            set_xdp_umem_fill_ring_size(&fd, half)?;
+            set_xdp_umem_completion_ring_size(&fd, half)?;
+            set_xdp_rx_ring_size(&fd, half)?;
+            set_xdp_tx_ring_size(&fd, half)?;
+            Ok(Arc::new(Socket { fd, umem }))
+        });
+        let socket = socket.map_err(Stopped::Memory)?;
+        let fd = socket.fd.as_fd();
+        // Else the kernel sends only as much at once as a socket may have on its way by default.
+        let send_bytes = half as usize * 2 * chunk_bytes;
+        let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));
+        let budget = SENT_PER_CALL.min(half);
+        set_sent_per_call(fd, budget);
+        let offsets = xdp_mmap_offsets(fd).map_err(|error| Stopped::Memory(error.into()))?;
+        let rings = || {
+            let fill = Producing::new(fd, half, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+            let completion = Consuming::new(fd, half, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+            let receive = Consuming::new(fd, half, &offsets.rx, XDP_PGOFF_RX_RING)?;
+            let transmit = Producing::new(fd, half, &offsets.tx, XDP_PGOFF_TX_RING)?;
+            Ok(((receive, fill), (transmit, completion)))
+        };
+        let (incoming, outgoing) = rings().map_err(Stopped::Memory)?;
+        self.bind(fd, is_long)?;
+        enter(fd).map_err(Stopped::Bind)?;
+        let is_zero_copy = xdp_options(fd)
+            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        let frame = (self.frame_bytes_max(), is_long);
+        Ok(Port {
+            inbox: Inbox::new(Arc::clone(&socket), incoming, half, frame, self.sums),
+            outbox: Outbox::new(Arc::clone(&socket), outgoing, half, half, frame.0),
+            socket,
+            _link: Arc::clone(link),
+            queue: self.queue,
+            is_zero_copy,
+        })
+    }
+
+    /// Binds the socket to the queue, and waits a little for one that is being left.
+    fn bind(self, fd: BorrowedFd<'_>, is_long: bool) -> Result<(), Stopped> {
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        flags.set(SocketAddrXdpFlags::XDP_COPY, !self.may_zero_copy);
+        flags.set(SocketAddrXdpFlags::XDP_USE_SG, is_long);
+        let address = SocketAddrXdp::new(flags, self.interface, self.queue);
+        let deadline = Instant::now() + RELEASE_WAIT;
+        loop {
+            return match bind(fd, &address) {
+                Ok(()) => Ok(()),
+                Err(Errno::BUSY) if Instant::now() < deadline => {
+                    std::thread::sleep(RELEASE_PAUSE);
+                    continue;
+                }
+                Err(Errno::BUSY) => Err(Stopped::Taken),
+                Err(Errno::INVAL) if is_long => Err(Stopped::Long),
+                Err(error) => Err(Stopped::Bind(error.into())),
+            };
+        }
+    }
+}
+
+/// Sets how many packets one call sends in copy mode; an older kernel sends 32.
+fn set_sent_per_call(fd: BorrowedFd<'_>, packets: u32) {
+    const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+    #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
+    let bytes = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the kernel reads `bytes` bytes of `packets`, which has as many and outlives the call.
+    let _ = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_XDP,
+            XDP_MAX_TX_SKB_BUDGET,
+            (&raw const packets).cast(),
+            bytes,
+        )
+    };
+}
+
+impl Port {
+    /// The interface's queue.
+    #[must_use]
+    pub fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// True if the driver uses our memory itself; else the kernel copies each packet once.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
+    }
+
+    /// Where its chunks are.
+    #[must_use]
+    pub fn chunks(&self) -> Chunks {
+        let (lent, held) = self.inbox.lent_and_held();
+        let (free, sent) = self.outbox.free_and_sent();
+        Chunks { all: self.memory_bytes() / self.socket.umem.chunk_bytes(), lent, held, free, sent }
+    }
+
+    /// Bytes of its chunks, which the system cannot take away.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.socket.umem.bytes()
+    }
+
+    /// For whoever wants to know what was dropped.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        Meter(Arc::downgrade(&self.socket))
+    }
+}

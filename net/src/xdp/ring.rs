@@ -1,0 +1,253 @@
+//! A ring that a socket shares with the kernel: one writes entries, the other takes them.
+//!
+//! ```text
+//! mapping   | producer | ... | consumer | ... | flags | ... | entry | entry | ...
+//!
+//!     consumer          producer            both count on and wrap around; an entry's place is
+//! ... |  to be taken    |  room ...         the count's lower bits
+//! ```
+//!
+//! Where: the fill and transmit rings, which we write, and the receive and completion rings, which
+//! the kernel writes.
+//! Invariant: of a ring there is one producer and one consumer, of which one is the kernel. An
+//! entry is written before it is published and read before it is released.
+//! Source: `net/xdp/xsk_queue.h` of Linux, which has the barriers and their pairs.
+#![allow(unsafe_code, reason = "the kernel's half of a ring is reached by pointers")]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::{io, ptr};
+
+use memory::sync::{AtomicU32, Ordering};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+
+/// What both kinds of ring are made of.
+#[derive(Debug)]
+struct Mapped<T> {
+    mapping: NonNull<u8>,
+    mapping_bytes: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: Option<NonNull<AtomicU32>>,
+    entries: NonNull<T>,
+    /// One less than the number of entries, a power of two.
+    mask: u32,
+}
+
+// SAFETY: a mapping is a range of addresses, which any thread may use and unmap. Our half of a ring
+// is written through `&mut` of the one `Producing` or `Consuming` that owns it; of the other half,
+// the kernel's, all accesses are atomic.
+unsafe impl<T: Send> Send for Mapped<T> {}
+
+impl<T> Mapped<T> {
+    /// Maps a ring of `entries` entries, of which the kernel keeps the offsets. `T` is one of the
+    /// kernel's entries: integers alone.
+    fn new(
+        socket: BorrowedFd<'_>,
+        entries: u32,
+        offsets: &XdpRingOffset,
+        page_offset: u64,
+    ) -> io::Result<Mapped<T>> {
+        let broken = || io::Error::other("a ring is not as the kernel says");
+        if !entries.is_power_of_two() {
+            return Err(broken());
+        }
+        let at = |offset: u64| usize::try_from(offset).map_err(|_| broken());
+        let first = at(offsets.desc)?;
+        let mapping_bytes = first.checked_add(entries as usize * size_of::<T>());
+        let mapping_bytes = mapping_bytes.ok_or_else(broken)?;
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
+        let start =
+            unsafe { mmap(ptr::null_mut(), mapping_bytes, prot, flags, socket, page_offset)? };
+        let mapping = NonNull::new(start.cast::<u8>()).ok_or_else(broken)?;
+        let word = |offset: u64| {
+            let fits = at(offset)?.checked_add(4).is_some_and(|end| end <= mapping_bytes);
+            if !fits || !offset.is_multiple_of(4) {
+                return Err(broken());
+            }
+            // SAFETY: four bytes from there on lie in the mapping, as seen above.
+            Ok(unsafe { mapping.add(at(offset)?) }.cast::<AtomicU32>())
+        };
+        let ring = (|| {
+            let flags = offsets.flags.map(word).transpose()?;
+            // SAFETY: the mapping has this many bytes and the entries behind them.
+            let entries_at = unsafe { mapping.add(first) }.cast::<T>();
+            if !entries_at.is_aligned() {
+                return Err(broken());
+            }
+            Ok(Mapped {
+                mapping,
+                mapping_bytes,
+                producer: word(offsets.producer)?,
+                consumer: word(offsets.consumer)?,
+                flags,
+                entries: entries_at,
+                mask: entries - 1,
+            })
+        })();
+        if ring.is_err() {
+            unmap(mapping, mapping_bytes);
+        }
+        ring
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: `new` has seen that the word lies in the mapping, which lives as long as `self`,
+        // and is aligned. The kernel accesses it atomically too.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    /// The entry of a count.
+    fn entry(&self, count: u32) -> *mut T {
+        // SAFETY: a masked count is below the number of entries, which the mapping has.
+        unsafe { self.entries.add((count & self.mask) as usize) }.as_ptr()
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        unmap(self.mapping, self.mapping_bytes);
+    }
+}
+
+/// Unmaps what `new` has mapped and hands out no more.
+fn unmap(mapping: NonNull<u8>, bytes: usize) {
+    // SAFETY: `new` has mapped the range, and nobody has a pointer into it any more.
+    let unmapped = unsafe { munmap(mapping.as_ptr().cast(), bytes) };
+    debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+}
+
+/// A ring that we write and the kernel takes from.
+#[derive(Debug)]
+pub(super) struct Producing<T> {
+    ring: Mapped<T>,
+    /// Entries written, of which the kernel knows those that were published.
+    written: u32,
+    /// Entries that the kernel had taken when last looked at.
+    taken: u32,
+}
+
+impl<T: Copy> Producing<T> {
+    /// Maps the ring at `page_offset`. `T` is what the kernel takes from it, integers alone.
+    pub(super) fn new(
+        socket: BorrowedFd<'_>,
+        entries: u32,
+        offsets: &XdpRingOffset,
+        page_offset: u64,
+    ) -> io::Result<Producing<T>> {
+        let ring = Mapped::new(socket, entries, offsets, page_offset)?;
+        Ok(Producing { ring, written: 0, taken: 0 })
+    }
+
+    /// Writes an entry; false if there is no room.
+    #[inline]
+    #[must_use]
+    pub(super) fn push(&mut self, entry: T) -> bool {
+        if self.written.wrapping_sub(self.taken) > self.ring.mask {
+            self.look();
+            if self.written.wrapping_sub(self.taken) > self.ring.mask {
+                return false;
+            }
+        }
+        // SAFETY: the entry lies in the mapping and is aligned. The kernel has taken what was there
+        // before, by `taken`, and does not look at it before it is published.
+        unsafe { self.ring.entry(self.written).write(entry) };
+        self.written = self.written.wrapping_add(1);
+        true
+    }
+
+    /// Shows the kernel what was written.
+    #[inline]
+    pub(super) fn publish(&self) {
+        // Release, paired with the kernel's acquire of the producer: it sees the entries written.
+        self.ring.producer().store(self.written, Ordering::Release);
+    }
+
+    /// Entries that the kernel has not taken.
+    #[inline]
+    pub(super) fn waiting(&mut self) -> u32 {
+        self.look();
+        self.written.wrapping_sub(self.taken)
+    }
+
+    fn look(&mut self) {
+        // Acquire, paired with the kernel's release of the consumer: it has read the entries before
+        // we write over them.
+        let taken = self.ring.consumer().load(Ordering::Acquire);
+        // A kernel that says it had taken what was never written would have us write on for ever.
+        if self.written.wrapping_sub(taken) <= self.written.wrapping_sub(self.taken) {
+            self.taken = taken;
+        }
+    }
+
+    /// True if the kernel sleeps until it is called. A kernel that cannot tell is called.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.ring.flags.is_none_or(|flags| {
+            // SAFETY: as in `Mapped::producer`.
+            let flags = unsafe { flags.as_ref() };
+            // Relaxed: the flag orders nothing. A driver that sets it late is called later.
+            let bits = flags.load(Ordering::Relaxed);
+            bits & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
+        })
+    }
+}
+
+/// A ring that the kernel writes and we take from.
+#[derive(Debug)]
+pub(super) struct Consuming<T> {
+    ring: Mapped<T>,
+    /// Entries taken, of which the kernel knows those that were released.
+    taken: u32,
+    /// Entries that the kernel had written when last looked at.
+    written: u32,
+}
+
+impl<T: Copy> Consuming<T> {
+    /// Maps the ring at `page_offset`. `T` is what the kernel writes to it, integers alone.
+    pub(super) fn new(
+        socket: BorrowedFd<'_>,
+        entries: u32,
+        offsets: &XdpRingOffset,
+        page_offset: u64,
+    ) -> io::Result<Consuming<T>> {
+        let ring = Mapped::new(socket, entries, offsets, page_offset)?;
+        Ok(Consuming { ring, taken: 0, written: 0 })
+    }
+
+    /// Looks at what the kernel has written, and returns how many entries can be taken.
+    #[inline]
+    pub(super) fn look(&mut self) -> u32 {
+        // Acquire, paired with the kernel's release of the producer: we see the entries, and what
+        // it has written to the chunks that they name.
+        self.written = self.ring.producer().load(Ordering::Acquire);
+        // A kernel that says it had written more than the ring holds is believed that it is full.
+        self.written.wrapping_sub(self.taken).min(self.ring.mask + 1)
+    }
+
+    /// The entry `ahead` places behind the first that is not taken; `look` has said that it is
+    /// there.
+    #[inline]
+    pub(super) fn peek(&self, ahead: u32) -> T {
+        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a `T`, which is
+        // integers alone. The kernel writes there again only when it is released.
+        unsafe { self.ring.entry(self.taken.wrapping_add(ahead)).read() }
+    }
+
+    /// Takes entries, and gives their places back to the kernel.
+    #[inline]
+    pub(super) fn release(&mut self, entries: u32) {
+        self.taken = self.taken.wrapping_add(entries);
+        // Release, paired with the kernel's acquire of the consumer: it writes to the entries only
+        // after we have read them.
+        self.ring.consumer().store(self.taken, Ordering::Release);
+    }
+}

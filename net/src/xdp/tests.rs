@@ -1,0 +1,319 @@
+//! Tests of ports: an echo server on one end of a link, the kernel's sockets on the other.
+//!
+//! Where: in network namespaces of their own, for which they need root.
+//! Invariant: what a client gets back is what it sent, and all chunks are accounted for.
+
+use std::net::{IpAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+use super::*;
+use crate::{Calls, Epoll, Interest, Timeout};
+
+const PORT: u16 = 11_211;
+/// How long anything that must come is waited for.
+const LIMIT: Duration = Duration::from_secs(20);
+const UNSPECIFIED: [IpAddr; 2] =
+    [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
+
+fn wanted(mode: Mode) -> Wanted<'static> {
+    Wanted {
+        interface: WIRE,
+        queues: None,
+        addresses: &UNSPECIFIED,
+        ports: PORT..=PORT,
+        allow: &[],
+        chunks: CHUNKS_MIN,
+        mode,
+    }
+}
+
+fn open_on(end: &Namespace, wanted: &Wanted<'_>) -> Opened {
+    end.on(|| open(wanted)).unwrap_or_else(|refused| panic!("{refused}"))
+}
+
+/// Answers what has come with the same, and returns how many datagrams that were.
+fn echo(port: &mut Port, calls: &Calls) -> usize {
+    let received = port.inbox.receive(calls);
+    for datagram in port.inbox.datagrams() {
+        assert!(port.outbox.add(datagram.peer, b"", [datagram.bytes]), "room for a batch");
+    }
+    port.inbox.release();
+    let tally = port.outbox.post_or_drop(calls);
+    assert_eq!((tally.sent, tally.refused, tally.too_long), (received.datagrams, 0, 0));
+    received.datagrams
+}
+
+/// Sums up where the chunks are.
+fn assert_all_chunks(port: &Port) {
+    let Chunks { all, lent, held, free, sent } = port.chunks();
+    assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
+    assert_eq!(port.inbox.strays() + port.outbox.strays(), 0);
+}
+
+fn client(end: &Namespace, to: impl Into<IpAddr>) -> UdpSocket {
+    let to: IpAddr = to.into();
+    let from = if to.is_ipv4() { UNSPECIFIED[0] } else { UNSPECIFIED[1] };
+    let socket = end.on(|| UdpSocket::bind((from, 0))).unwrap();
+    socket.connect((to, PORT)).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+/// Waits until something holds.
+fn await_that(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never held");
+        std::thread::yield_now();
+    }
+}
+
+/// Until a port has answered `count` datagrams.
+fn serve(ports: &mut [Port], count: usize) {
+    let (calls, deadline) = (Calls::default(), Instant::now() + LIMIT);
+    let mut served = 0;
+    while served < count {
+        served += ports.iter_mut().map(|port| echo(port, &calls)).sum::<usize>();
+        assert!(Instant::now() < deadline, "{served} of {count} have come");
+        std::thread::yield_now();
+    }
+    assert_eq!(served, count);
+}
+
+fn answer(socket: &UdpSocket) -> Vec<u8> {
+    let mut buffer = vec![0; 1 << 16];
+    let bytes = socket.recv(&mut buffer).unwrap();
+    buffer[..bytes].to_vec()
+}
+
+#[test]
+fn what_the_kernels_sockets_send_is_answered_in_both_modes_over_both_families() {
+    for mode in [Mode::Native, Mode::Generic] {
+        for mtu in [1280, 1500] {
+            let Some([near, far]) = pair(Veth { queues: 1, mtu }) else { return };
+            let Opened { mut ports, watch } = open_on(&far, &wanted(mode));
+            let facts = watch.facts();
+            assert_eq!(facts.is_native, mode == Mode::Native);
+            assert_eq!((facts.mtu, facts.queues, facts.is_long), (mtu, 1, false));
+            assert_eq!(facts.addresses, [IpAddr::from(far.v4), IpAddr::from(far.v6)]);
+            let clients: [(UdpSocket, usize); 2] =
+                [(client(&near, far.v4), 28), (client(&near, far.v6), 48)];
+            for (client, header_bytes) in &clients {
+                for bytes in [0, 1, 9, 1000, mtu as usize - header_bytes] {
+                    let text: Vec<u8> = (0..=255).cycle().take(bytes).collect();
+                    client.send(&text).unwrap();
+                    serve(&mut ports, 1);
+                    assert!(answer(client) == text, "{bytes} bytes, MTU {mtu}, {mode:?}");
+                }
+            }
+            assert_all_chunks(&ports[0]);
+            assert_eq!(ports[0].meter().read(), Some(Statistics::default()));
+        }
+    }
+}
+
+#[test]
+fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
+    const QUEUES: u32 = 4;
+    for mode in [Mode::Native, Mode::Generic] {
+        let Some([near, far]) = pair(Veth { queues: QUEUES, mtu: 1500 }) else { return };
+        let Opened { mut ports, watch } = open_on(&far, &wanted(mode));
+        assert_eq!(ports.iter().map(Port::queue).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(watch.facts().memory_bytes, 4 * 128 * 2048);
+        let clients: Vec<UdpSocket> = (0..40).map(|_| client(&near, far.v4)).collect();
+        clients.iter().for_each(|client| assert_eq!(client.send(b"hello").unwrap(), 5));
+        let (calls, mut served) = (Calls::default(), [0; QUEUES as usize]);
+        while served.iter().sum::<usize>() < clients.len() {
+            for (port, served) in ports.iter_mut().zip(&mut served) {
+                *served += echo(port, &calls);
+            }
+        }
+        clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
+        // With 40 senders that two queues of four get nothing is as likely as one in a billion.
+        let used = served.iter().filter(|served| **served > 0).count();
+        assert!(used >= 3, "{served:?}, {mode:?}");
+        ports.iter().for_each(assert_all_chunks);
+    }
+}
+
+#[test]
+fn checksums_may_be_left_to_a_card_that_is_not_there() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
+    for is_left in [false, true] {
+        near.on(|| crate::nic::set_transmit_checksums(WIRE, is_left));
+        for to in [IpAddr::from(far.v4), far.v6.into()] {
+            let client = client(&near, to);
+            client.send(b"sum me up").unwrap();
+            serve(&mut ports, 1);
+            assert_eq!(answer(&client), b"sum me up");
+        }
+    }
+    ports[0].inbox.sums = crate::wire::Sums::Whole;
+    client(&near, far.v4).send(b"sum me up").unwrap();
+    await_that(|| {
+        assert_eq!(echo(&mut ports[0], &Calls::default()), 0);
+        ports[0].inbox.refused(crate::wire::NotOurs::Checksum) == 1
+    });
+}
+
+#[test]
+fn without_chunks_packets_are_lost_and_told_and_with_chunks_they_come_again() {
+    for mode in [Mode::Native, Mode::Generic] {
+        let Some([near, far]) = pair(Veth::default()) else { return };
+        let Opened { mut ports, .. } = open_on(&far, &wanted(mode));
+        let (port, calls) = (&mut ports[0], Calls::default());
+        let client = client(&near, far.v4);
+        let sent = |count: u8| {
+            (0..count).for_each(|number| assert_eq!(client.send(&[number]).unwrap(), 1))
+        };
+        let meter = port.meter();
+        let told = || meter.read().unwrap();
+        // 64 chunks receive; all get a frame, of which the inbox shows all.
+        sent(64 + 10);
+        await_that(|| told().dropped == 10);
+        let Statistics { no_chunk, ring_full, invalid, .. } = told();
+        assert!(no_chunk > 0 && (ring_full, invalid) == (0, 0), "{:?}, {mode:?}", told());
+        assert_eq!(port.inbox.receive(&calls).datagrams, 64);
+        assert_eq!(port.chunks(), Chunks { all: 128, lent: 0, held: 64, free: 64, sent: 0 });
+        sent(10);
+        await_that(|| told().dropped == 20);
+        let shown: Vec<&[u8]> = port.inbox.datagrams().map(|one| one.bytes).collect();
+        assert!(shown.iter().zip(0..).all(|(one, number)| one[..] == [number]));
+        port.inbox.release();
+        assert_eq!(port.chunks(), Chunks { all: 128, lent: 64, held: 0, free: 64, sent: 0 });
+        assert_eq!(port.inbox.datagrams().count(), 0);
+        client.send(b"again").unwrap();
+        serve(&mut ports, 1);
+        assert_eq!(answer(&client), b"again");
+        assert_all_chunks(&ports[0]);
+    }
+}
+
+#[test]
+fn letters_find_room_again_when_those_before_them_have_left() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
+    let (port, calls) = (&mut ports[0], Calls::default());
+    let client = client(&near, far.v6);
+    client.send(b"?").unwrap();
+    await_that(|| port.inbox.receive(&calls).datagrams == 1);
+    let peer = *port.inbox.datagrams().next().unwrap().peer;
+    assert_eq!(peer.address(), Some((near.v6, client.local_addr().unwrap().port()).into()));
+    assert_eq!(peer.asked(), (far.v6, PORT).into());
+    assert_eq!(port.outbox.letter_bytes_max(&peer), 1500 - 48);
+    for round in 0..5_u8 {
+        for number in 0..64 {
+            assert!(port.outbox.add(&peer, &[round], [&[number][..], b"", b"!"]));
+        }
+        assert!(!port.outbox.add(&peer, b"", [&b"one too many"[..]]));
+        assert_eq!(port.outbox.in_transmission(), 64);
+        let tally = port.outbox.post_or_drop(&calls);
+        assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (64, 0, 0, 0));
+        for number in 0..64 {
+            assert_eq!(answer(&client), [round, number, b'!']);
+        }
+        assert_eq!((port.outbox.waiting(), port.outbox.in_transmission()), (0, 0));
+    }
+    assert!(port.outbox.add(&peer, b"12345678", [&[0; 1445][..]]));
+    assert!(port.outbox.add(&peer, b"12345678", [&[7; 1444][..]]));
+    let tally = port.outbox.post_or_drop(&calls);
+    assert_eq!((tally.sent, tally.too_long), (1, 1));
+    assert_eq!(answer(&client).len(), 1452);
+    assert_all_chunks(port);
+}
+
+#[test]
+fn what_is_not_for_us_goes_to_the_kernel_and_all_of_it_when_the_ports_are_gone() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let bind = |port| far.on(|| UdpSocket::bind((far.v4, port)).unwrap());
+    let (here, beside) = (bind(PORT), bind(PORT + 1));
+    for socket in [&here, &beside] {
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+    }
+    let Opened { mut ports, watch } = open_on(&far, &wanted(Mode::Any));
+    let client = client(&near, far.v4);
+    let other = near.on(|| UdpSocket::bind((near.v4, 0)).unwrap());
+    other.send_to(b"beside", (far.v4, PORT + 1)).unwrap();
+    assert_eq!(answer(&beside), b"beside");
+    client.send(b"one").unwrap();
+    serve(&mut ports, 1);
+    assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+    assert!(far.ip("link show wire").contains("xdp"));
+    let meter = ports[0].meter();
+    drop(ports);
+    assert_eq!(meter.read(), None);
+    // The kernel closes a socket a little later.
+    here.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 9];
+    await_that(|| {
+        client.send(b"two").unwrap();
+        here.recv(&mut buffer).is_ok()
+    });
+    assert_eq!(&buffer[..3], b"two");
+    await_that(|| watch.health() == Health::Detached);
+    assert!(!far.ip("link show wire").contains("xdp"));
+}
+
+#[test]
+fn an_epoll_reports_what_comes_after_an_inbox_was_drained() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
+    let (calls, client) = (Calls::default(), client(&near, far.v4));
+    let mut epoll = Epoll::new(1).unwrap();
+    epoll.add(&ports[0], 7, Interest::Read, &calls).unwrap();
+    for count in [1, 3, 64, 5] {
+        (0..count).for_each(|_| assert_eq!(client.send(b"wake").unwrap(), 4));
+        let mut received = 0;
+        while received < count {
+            let limit = Timeout::Within(LIMIT);
+            assert_eq!(epoll.wait(limit, &calls).unwrap().len(), 1, "{received} of {count}");
+            loop {
+                let came = ports[0].inbox.receive(&calls);
+                received += came.datagrams;
+                ports[0].inbox.release();
+                if came.is_drained {
+                    break;
+                }
+            }
+        }
+        assert_eq!(received, count);
+    }
+}
+
+#[test]
+fn frames_longer_than_a_chunk_are_joined() {
+    for mode in [Mode::Native, Mode::Generic] {
+        let Some([near, far]) = pair(Veth { queues: 1, mtu: 9000 }) else { return };
+        let wanted = Wanted { chunks: 512, ..wanted(mode) };
+        let Opened { mut ports, watch } = open_on(&far, &wanted);
+        assert!(watch.facts().is_long);
+        let client = client(&near, far.v4);
+        // The kernel keeps only a little for a neighbour that it does not know yet.
+        client.send(b"who are you").unwrap();
+        serve(&mut ports, 1);
+        let (port, calls) = (&mut ports[0], Calls::default());
+        let text: Vec<u8> = (0..=250).cycle().take(9000 - 28).collect();
+        // More than one receive joins, and short ones among them.
+        let (mut received, mut sent) = (0, 0);
+        while sent < 50 {
+            client.send(if sent % 5 == 4 { b"short" } else { &text }).unwrap();
+            sent += 1;
+        }
+        let deadline = Instant::now() + LIMIT;
+        while received < sent {
+            let came = port.inbox.receive(&calls);
+            assert_eq!(came.cut, 0);
+            assert!(came.datagrams > 0 || came.is_drained);
+            for datagram in port.inbox.datagrams() {
+                let expected = if received % 5 == 4 { b"short" } else { &text[..] };
+                assert!(datagram.bytes == expected, "number {received}, {mode:?}");
+                received += 1;
+            }
+            assert!(Instant::now() < deadline, "{received} of {sent}, {mode:?}");
+        }
+        assert_all_chunks(port);
+    }
+}
