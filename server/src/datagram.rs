@@ -24,7 +24,7 @@ use crate::datapath::Datapath;
 use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX};
 use crate::turn::TurnState;
 use answers::{Answers, Way};
-use assembly::Assembly;
+use assembly::{Added, Assembly};
 pub use guard::Guard;
 use round::Round;
 
@@ -46,8 +46,11 @@ pub struct Datagrams<D: Datapath> {
 struct Rest {
     /// The number of the first of them in what the path received.
     first: usize,
-    /// Those before this one have been looked at and counted.
+    /// Those before this one have been looked at and counted, and are in the assembly if they are
+    /// parts.
     counted: usize,
+    /// One of these that is to be answered when its turn comes, and what it came to there.
+    put_off: Option<(usize, Added)>,
     /// Since when the first waits for room in the store, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
 }
@@ -107,8 +110,10 @@ impl<D: Datapath> Datagrams<D> {
 
     /// Receives once, if all that was received is executed; executes, and answers.
     fn turn(&mut self, turn: &mut TurnState) {
-        self.drop_late(turn);
-        let rest = self.rest.take().unwrap_or_else(|| self.receive(turn));
+        let rest = self.rest.take().unwrap_or_else(|| {
+            self.drop_late(turn);
+            self.receive(turn)
+        });
         let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
         let (arrived, outgoing) = self.path.halves();
         let mut round = Round::<D> {
@@ -128,7 +133,7 @@ impl<D: Datapath> Datagrams<D> {
         let counters = &turn.context.counters;
         counters.udp_received.add((received.datagrams + received.cut) as u64);
         counters.udp_dropped_length.add(received.cut as u64);
-        Rest { first: 0, counted: 0, waits_since_ms: None }
+        Rest { first: 0, counted: 0, put_off: None, waits_since_ms: None }
     }
 
     /// Drops requests whose parts have not come.

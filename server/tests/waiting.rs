@@ -9,12 +9,15 @@ mod inprocess;
 
 use std::io::ErrorKind;
 use std::io::Read;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use hypostyle::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX};
+use hypostyle::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::run::Server;
 use hypostyle::settings::Settings;
-use inprocess::{Client, connect, datagrams, settings, start, wait_until};
+use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_until};
+use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
 
 /// Most SETs before one waits: the memory is full by then.
@@ -237,6 +240,49 @@ fn a_datagram_waits_with_those_behind_it() {
     client.expect(second, "END\r\nMN\r\n");
     let (third, _) = client.receive();
     assert!(third.starts_with(b"MN\r\n") && third.ends_with(b"MN\r\n"));
+    server.stop();
+}
+
+/// What came behind a request that waits has been looked at by then, and its parts put together.
+#[test]
+fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
+    let (server, store) = stalled();
+    let (mut waits, mut other) = (connect(&server), connect(&server));
+    fill(&server, &mut waits, &mut other);
+    let mut client = datagrams::Client::of(&server);
+    // A burst, which the server receives at once: all but the last are equally long.
+    let first = set(1_000_000);
+    let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
+    let payload_bytes = first.len() - HEADER_BYTES;
+    let asks = format!("{}mg fill1000000 s\r\n", "mn\r\n".repeat(payload_bytes / 4 - 2));
+    let (head, tail) = asks.as_bytes().split_at(payload_bytes);
+    let part = |id, number, total, bytes: &[u8]| {
+        [&Header { id, number, total, flow: 0 }.bytes()[..], bytes].concat()
+    };
+    let many = u16::try_from(PARTS_MAX).unwrap() + 1;
+    let too_long = part(3, 0, many, head);
+    let burst = [part(2, 0, 2, head), first, too_long, part(2, 1, 2, tail)];
+    let socket = net::Datagrams::connect(client.server, net::Sizes::default()).unwrap();
+    let (calls, mut outbox) = (net::Calls::default(), net::Outbox::new(8, 8, true));
+    let mut letters = outbox.open();
+    burst.iter().for_each(|datagram| assert!(letters.add(None, b"", [&datagram[..]])));
+    assert_eq!(letters.post(&socket, &calls).sent, burst.len());
+    assert_eq!(calls.writes.get(), 1, "they are sent at once");
+    client.socket = UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap());
+    client.socket.set_nonblocking(false).unwrap();
+    client.socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
+    assert!(client.is_silent());
+    store.plant_stall(false);
+    client.expect(1, "STORED\r\n");
+    client.expect(3, "SERVER_ERROR request is longer than 65536 bytes or 128 datagrams\r\n");
+    let replies = asks.replace("mn", "MN").replace("mg fill1000000 s", "HD s700");
+    client.expect(2, replies);
+    for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
+        server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
+        (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
+    }
+    assert_eq!(other.stat("udp_dropped_incomplete"), 0);
     server.stop();
 }
 

@@ -3,7 +3,9 @@
 //! Where: the first look at a datagram.
 //! Invariant: whoever is not to be answered has nothing executed: port 0, which nobody has; our own
 //! UDP ports, from which two servers would answer each other for ever (CVE-2024-2169); senders that
-//! are no single host; what was sent to many; and whom `-o udp_allow` leaves out.
+//! are no single host; what was sent to many; and whom `-o udp_allow` leaves out. Which address is
+//! all of a network is not known here: what claims to be from one is executed, and the kernel
+//! refuses to send the answer.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -71,6 +71,7 @@ impl<'r, D: Datapath> Round<'r, D> {
                 counters: Arc::clone(&turn.context.counters),
                 now_ms: turn.served_ms,
                 counted: rest.counted,
+                put_off: rest.put_off,
                 open: [None; OPEN_MAX],
                 opened: 0,
                 from: Mark::default(),
@@ -83,6 +84,7 @@ impl<'r, D: Datapath> Round<'r, D> {
             let (special, left) = (messages.special, messages.left);
             (rest.counted, executed_bytes) = (messages.counted, messages.executed_bytes);
             datagrams = messages.datagrams;
+            rest.put_off = special.map(|special| special.put_off()).or(rest.put_off);
             let left = match (left, special) {
                 (Some(left), _) => left,
                 (None, None) => return None,
@@ -162,6 +164,14 @@ impl<P> Special<'_, P> {
             Special::Whole(message, _) | Special::TooLong(message) => message.datagram,
         }
     }
+
+    /// As `Rest::put_off` has it.
+    fn put_off(&self) -> (usize, Added) {
+        match self {
+            Special::Whole(message, _) => (message.datagram, Added::Whole),
+            Special::TooLong(message) => (message.datagram, Added::TooLong),
+        }
+    }
 }
 
 /// What of the inbox is left: datagrams from `first` on, of which the first may wait for room.
@@ -182,8 +192,10 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
     now_ms: u64,
-    /// Datagrams before this one have been counted.
+    /// As in `Rest`.
     counted: usize,
+    /// As in `Rest`.
+    put_off: Option<(usize, Added)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     /// Messages opened so far.
     opened: usize,
@@ -234,8 +246,17 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             return Some(message);
         }
         let whose = Whose { from: sender, id: header.id };
-        let (added, gone) = self.assembly.add(whose, header, bytes, self.now_ms);
-        self.counters.udp_dropped_incomplete.add(gone);
+        // What was added before came to something then. What has not been done about it since then
+        // is to be done here, and no part makes its request whole a second time.
+        let added = match self.put_off {
+            _ if count > 0 => {
+                let (added, gone) = self.assembly.add(whose, header, bytes, self.now_ms);
+                self.counters.udp_dropped_incomplete.add(gone);
+                added
+            }
+            Some((at, added)) if at == number => added,
+            _ => return None,
+        };
         match added {
             Added::Waits => {}
             Added::Ignored => self.counters.udp_dropped_frame.add(count),
