@@ -23,16 +23,21 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 /// The interface of each end.
 pub const WIRE: &str = "wire";
+
+/// The longest wait for a link, and for one packet of it.
+const DEADLINE: Duration = Duration::from_secs(60);
+const LINK_WAIT: Duration = Duration::from_millis(20);
 
 /// The link between two namespaces.
 #[derive(Clone, Copy, Debug)]
@@ -87,15 +92,42 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     let queues = format!("numtxqueues {queues} numrxqueues {queues}");
     let there = format!("/proc/{}/fd/{}", std::process::id(), far.network.as_raw_fd());
     near.ip(&format!("link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"));
-    for end in &ends {
-        let mac = end.mac.map(|byte| format!("{byte:02x}")).join(":");
+    for (end, other) in [(near, far), (far, near)] {
+        let [mac, there] =
+            [end.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
         // Without an address of the kernel's making, which would take a second to be tried.
         end.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
         end.ip(&format!("address add {}/24 broadcast + dev {WIRE}", end.v4));
         end.ip(&format!("address add {}/64 dev {WIRE} nodad", end.v6));
         end.ip(&format!("link set {WIRE} up"));
+        // What the kernel sees to where it makes an address.
+        end.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
+        // Nobody has to be asked where the other is, and on whose behalf.
+        for ip in [IpAddr::from(other.v4), other.v6.into()] {
+            end.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
+        }
     }
+    await_link([near, far], [near.v4.into(), far.v4.into()]);
+    await_link([near, far], [near.v6.into(), far.v6.into()]);
     Some(ends)
+}
+
+/// Waits until the link carries packets both ways, which is a while after it is up.
+fn await_link(ends: [&Namespace; 2], addresses: [IpAddr; 2]) {
+    let carries = || -> io::Result<()> {
+        let bind = |at: usize| ends[at].on(|| UdpSocket::bind((addresses[at], 0)));
+        let sockets = [bind(0)?, bind(1)?];
+        for (from, to) in [(0, 1), (1, 0)] {
+            sockets[to].set_read_timeout(Some(LINK_WAIT))?;
+            sockets[from].send_to(b"?", sockets[to].local_addr()?)?;
+            sockets[to].recv(&mut [0])?;
+        }
+        Ok(())
+    };
+    let until = Instant::now() + DEADLINE;
+    while let Err(error) = carries() {
+        assert!(Instant::now() < until, "no link between {addresses:?}: {error}");
+    }
 }
 
 impl Namespace {
@@ -172,8 +204,6 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, UdpSocket};
-    use std::time::Duration;
 
     /// The names of the interfaces that `/sys` and the sockets of this thread see.
     fn interfaces() -> (Vec<String>, Vec<String>) {
@@ -197,7 +227,7 @@ mod tests {
             let (near_ip, far_ip): (IpAddr, IpAddr) = (near_ip, far_ip);
             let asked = far.on(|| UdpSocket::bind((far_ip, 4000)).unwrap());
             let asks = near.on(|| UdpSocket::bind((near_ip, 4000)).unwrap());
-            asked.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            asked.set_read_timeout(Some(DEADLINE)).unwrap();
             asks.send_to(b"hello", (far_ip, 4000)).unwrap();
             let mut buffer = [0; 10];
             let (bytes, from) = asked.recv_from(&mut buffer).unwrap();
