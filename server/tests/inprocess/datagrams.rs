@@ -5,7 +5,7 @@
 //! part comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use hypostyle::run::Server;
@@ -37,10 +37,15 @@ impl Client {
         Client::to(server.datagram_addresses()[0])
     }
 
-    /// Of the server at an address.
+    /// Of the server at an address of this machine.
     pub(crate) fn to(server: SocketAddr) -> Client {
-        let any = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-        let socket = UdpSocket::bind(any).unwrap();
+        let here = if server.is_ipv4() { "127.0.0.1" } else { "::1" };
+        Client::at(here.parse().unwrap(), server)
+    }
+
+    /// One that has the address `here`.
+    pub(crate) fn at(here: IpAddr, server: SocketAddr) -> Client {
+        let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Client { socket, server, id: 0x0102 }
     }

@@ -1,0 +1,78 @@
+//! A server on a machine of its own, which packets reach late, twice, from anybody or not at all.
+//!
+//! Where: an in-process server in one network namespace, its clients in another.
+//! Invariant: what arrives is answered as if nothing else were sent, or dropped and counted.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![cfg(debug_assertions)]
+
+#[path = "../inprocess/mod.rs"]
+mod inprocess;
+#[path = "../parts/model.rs"]
+mod model;
+mod relay;
+mod senders;
+mod sizes;
+
+use std::net::{IpAddr, SocketAddr};
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Listen, Port, Settings};
+use inprocess::{Client, connect, datagrams, settings, start};
+use protocol::Speak;
+use testing::namespace::{Namespace, Veth, pair};
+
+/// Two machines, and a server on the second.
+struct Network {
+    near: Namespace,
+    far: Namespace,
+    server: Server,
+    /// A connection to the server on its own machine.
+    stream: Client,
+}
+
+impl Network {
+    /// With a server of one column that has UDP sockets at these addresses. None: skipped.
+    fn new(veth: Veth, hosts: &[&str]) -> Option<Network> {
+        let [near, far] = pair(veth)?;
+        let server = far.on(|| serve(hosts, Port::Any));
+        let stream = far.on(|| connect(&server));
+        Some(Network { near, far, server, stream })
+    }
+
+    /// A client on the first machine, of the server at its IPv4 or IPv6 address.
+    fn client(&self, is_v6: bool) -> datagrams::Client {
+        let (here, there) = self.hosts(is_v6);
+        let server = self.asks(there);
+        self.near.on(|| datagrams::Client::at(here, server))
+    }
+
+    /// The addresses of the two machines.
+    fn hosts(&self, is_v6: bool) -> (IpAddr, IpAddr) {
+        match is_v6 {
+            true => (self.near.v6.into(), self.far.v6.into()),
+            false => (self.near.v4.into(), self.far.v4.into()),
+        }
+    }
+
+    /// Where the server is asked at `host`.
+    fn asks(&self, host: IpAddr) -> SocketAddr {
+        let addresses = self.server.datagram_addresses();
+        let of_family = |address: &&SocketAddr| address.is_ipv6() == host.is_ipv6();
+        SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
+    }
+
+    /// A counter of all columns.
+    fn count(&mut self, name: &str) -> u64 {
+        self.stream.stat(name)
+    }
+}
+
+/// A server with UDP sockets at these addresses, in the namespace of the thread.
+fn serve(hosts: &[&str], port: Port) -> Server {
+    let listen = |host: &&str| Listen { host: Some((*host).into()), port, protocol: Speak::Auto };
+    start(Settings { datagrams: hosts.iter().map(listen).collect(), ..settings(1) })
+}
+
+fn hit(key: &str, value: &str) -> String {
+    format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len())
+}

@@ -1,0 +1,244 @@
+//! Datagrams that a network loses, doubles and has overtake each other.
+//!
+//! ```text
+//! requests -> parts -> relay: lost, doubled, late -> server -> answers, part by part as they left
+//!                       |-> model: what arrives, put together and executed -> answers expected
+//! ```
+//!
+//! Where: between a few clients of one machine and a server of one column, which executes what
+//! arrives in its order.
+//! Invariant: each datagram of each answer is the one expected next by its client, to the byte; and
+//! what the server has counted is what the relay has passed on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, UdpSocket};
+
+use super::{Network, Veth, datagrams, hit};
+use crate::inprocess::DEADLINE;
+use crate::model::{Came, Model};
+use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
+use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use testing::Random;
+
+const CLIENTS: usize = 3;
+const REQUESTS: u16 = 3000;
+/// Requests whose datagrams may overtake each other.
+const TOGETHER: u16 = 12;
+/// The time that columns are shown.
+const NOON_MS: u64 = 3_600_000;
+
+/// What the network does, drawn from a seed.
+struct Relay {
+    random: Random,
+    lost: u64,
+    doubled: u64,
+    late: u64,
+}
+
+impl Relay {
+    /// What arrives of these, and in which order.
+    fn pass<T: Clone>(&mut self, sent: impl IntoIterator<Item = T>) -> Vec<T> {
+        let mut arrives = Vec::new();
+        for (at, datagram) in (0..).zip(sent) {
+            let copies = match self.random.below(100) {
+                0..4 => 0,
+                4..8 => 2,
+                _ => 1,
+            };
+            self.lost += u64::from(copies == 0);
+            self.doubled += u64::from(copies == 2);
+            for _ in 0..copies {
+                let late = if self.random.one_in(5) { self.random.below(20) } else { 0 };
+                self.late += u64::from(late > 0);
+                arrives.push((at + late, datagram.clone()));
+            }
+        }
+        arrives.sort_by_key(|(when, _)| *when);
+        arrives.into_iter().map(|(_, datagram)| datagram).collect()
+    }
+}
+
+/// A request of a few keys, whose value tells the request.
+fn request(random: &mut Random, number: u16) -> String {
+    let key = random.below(8);
+    let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
+    let value: String = format!("{number},").chars().cycle().take(bytes).collect();
+    match random.below(10) {
+        0..4 => format!("set k{key} 0 0 {bytes}\r\n{value}\r\n"),
+        4..8 => format!("get k{key}\r\n"),
+        8 => "incr n 1\r\n".to_owned(),
+        _ => format!("get k{key}\r\nmn\r\nappend k{key} 0 0 1\r\n+\r\n"),
+    }
+}
+
+/// What a server has, in the simplest way.
+#[derive(Default)]
+struct Store {
+    values: BTreeMap<String, String>,
+    number: u64,
+}
+
+impl Store {
+    /// Executes the requests of one message.
+    fn execute(&mut self, mut message: &str) -> String {
+        let mut replies = String::new();
+        while let Some((line, rest)) = message.split_once("\r\n") {
+            let words: Vec<&str> = line.split(' ').collect();
+            message = rest;
+            let mut value = "";
+            if let ["set" | "append", .., bytes] = words[..] {
+                let bytes: usize = bytes.parse().unwrap();
+                value = &message[..bytes];
+                message = &message[bytes + 2..];
+            }
+            replies += &match words[..] {
+                ["get", key] => self.values.get(key).map_or("END\r\n".into(), |it| hit(key, it)),
+                ["mn"] => "MN\r\n".to_owned(),
+                ["incr", ..] => {
+                    self.number += 1;
+                    format!("{}\r\n", self.number)
+                }
+                ["set", key, ..] => {
+                    self.values.insert(key.to_owned(), value.to_owned());
+                    "STORED\r\n".to_owned()
+                }
+                ["append", key, ..] => match self.values.get_mut(key) {
+                    Some(had) => {
+                        *had += value;
+                        "STORED\r\n".to_owned()
+                    }
+                    None => "NOT_STORED\r\n".to_owned(),
+                },
+                _ => panic!("{line}"),
+            };
+        }
+        replies
+    }
+}
+
+/// What the server is expected to do with what arrives.
+#[derive(Default)]
+struct Expected {
+    parts: Model,
+    store: Store,
+    /// Of each client, the datagrams that come next.
+    answers: [VecDeque<Vec<u8>>; CLIENTS],
+    ignored: u64,
+    gone: u64,
+}
+
+impl Expected {
+    /// A datagram of a client arrives.
+    fn arrive(&mut self, client: usize, from: SocketAddr, datagram: &[u8]) {
+        let (header, bytes) = Header::read(datagram).unwrap();
+        let mut whole = bytes.to_vec();
+        if header.total > 1 {
+            let (came, gone) = self.parts.add(from, header, bytes, NOON_MS);
+            self.gone += gone;
+            match came {
+                Came::Waits => return,
+                Came::Ignored => {
+                    self.ignored += 1;
+                    return;
+                }
+                Came::TooLong => panic!("no request is too long"),
+                Came::Whole(bytes) => whole = bytes,
+            }
+            self.parts.finish(from, header.id);
+        }
+        let reply = self.store.execute(std::str::from_utf8(&whole).unwrap());
+        let parts: Vec<&[u8]> = reply.as_bytes().chunks(ANSWER_BYTES_MAX - HEADER_BYTES).collect();
+        let total = u16::try_from(parts.len()).unwrap();
+        for (number, part) in (0..).zip(parts) {
+            let head = Header { number, total, flow: 0, ..header }.bytes();
+            self.answers[client].push_back([&head[..], part].concat());
+        }
+    }
+}
+
+/// Receives the answers of all clients, as they are expected. The number of datagrams.
+fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
+    let (mut buffer, mut count) = ([0; 65_536], 0);
+    for (socket, answers) in sockets.iter().zip(&mut expected.answers) {
+        for answer in answers.drain(..) {
+            let bytes = socket.recv(&mut buffer).unwrap();
+            let (got, wanted) = (&buffer[..bytes], &answer[..]);
+            let shown = |bytes: &[u8]| bytes[..bytes.len().min(60)].escape_ascii().to_string();
+            assert!(got == wanted, "{} instead of {}", shown(got), shown(wanted));
+            count += 1;
+        }
+    }
+    count
+}
+
+/// What a thread sends from one processor arrives in that order; from two it need not.
+fn stay_on_this_processor() {
+    let mut processors = CpuSet::new();
+    processors.set(sched_getcpu());
+    sched_setaffinity(None, &processors).unwrap();
+}
+
+#[test]
+fn what_arrives_is_answered_whatever_is_lost_doubled_or_late() {
+    let Some(mut network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    network.server.shared().plant_clock(NOON_MS);
+    network.stream.ask("set n 0 0 1\r\n0\r\n", "STORED\r\n");
+    let mut expected = Expected::default();
+    let mut relay = Relay { random: Random::new(20), lost: 0, doubled: 0, late: 0 };
+    let (mut received, mut sent) = (0, 0);
+    stay_on_this_processor();
+    for is_v6 in [false, true] {
+        let clients: Vec<datagrams::Client> = (0..CLIENTS).map(|_| network.client(is_v6)).collect();
+        let server = clients[0].server;
+        let sockets: Vec<UdpSocket> = clients.into_iter().map(|client| client.socket).collect();
+        let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
+        for socket in &sockets {
+            socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        }
+        for first in (0..REQUESTS).step_by(TOGETHER.into()) {
+            let mut datagrams = Vec::new();
+            for id in first..first + TOGETHER {
+                // All clients give their requests the same numbers.
+                for client in 0..CLIENTS {
+                    let text = request(&mut relay.random, id);
+                    let parts: Vec<&[u8]> = text.as_bytes().chunks(1000).collect();
+                    let total = u16::try_from(parts.len()).unwrap();
+                    for (number, part) in (0..).zip(parts) {
+                        let head = Header { id, number, total, flow: 0 }.bytes();
+                        datagrams.push((client, [&head[..], part].concat()));
+                    }
+                }
+            }
+            for (client, datagram) in relay.pass(datagrams) {
+                sockets[client].send_to(&datagram, server).unwrap();
+                expected.arrive(client, addresses[client], &datagram);
+                received += 1;
+            }
+            sent += receive(&sockets, &mut expected);
+        }
+    }
+    let Relay { lost, doubled, late, .. } = relay;
+    assert!(lost > 1000 && doubled > 1000 && late > 5000, "{lost} {doubled} {late}");
+    // All that waits is late when the next datagram comes.
+    for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
+        network.server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
+        (0..2).for_each(|_| network.stream.ask("mn\r\n", "MN\r\n"));
+    }
+    network.client(false).ask("mn\r\n", "MN\r\n");
+    (received, sent) = (received + 1, sent + 1);
+    let incomplete = expected.gone + expected.parts.drop_late(NOON_MS + PARTS_WAIT_MS_MAX);
+    assert!(incomplete > 1000, "{incomplete}");
+    let counts = [
+        ("udp_received", received),
+        ("udp_sent", sent),
+        ("udp_unsent", 0),
+        ("udp_dropped_frame", expected.ignored),
+        ("udp_dropped_incomplete", incomplete),
+        ("udp_dropped_answer", 0),
+        ("udp_dropped_sender", 0),
+        ("udp_dropped_length", 0),
+    ];
+    assert_eq!(counts.map(|(name, _)| (name, network.count(name))), counts);
+    network.server.stop();
+}

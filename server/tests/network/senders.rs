@@ -1,0 +1,183 @@
+//! Datagrams from senders that are to get no answer.
+//!
+//! Where: packets with headers of the test's making.
+//! Invariant: what is not answered has nothing executed and is counted by its reason; two servers
+//! never keep each other busy.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Network, Veth, connect, datagrams, serve};
+use crate::inprocess::{Client, frame, wait_until};
+use hypostyle::run::Server;
+use hypostyle::settings::Port;
+use protocol::udp::Header;
+use testing::namespace::{Namespace, WIRE, pair};
+
+fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
+    [&Header::request(id, 0).bytes()[..], text.as_ref()].concat()
+}
+
+/// Datagrams that a machine's sockets have sent, and that it has received and given to a socket.
+fn sent_and_received(machine: &Namespace) -> (u64, u64) {
+    let read = |name: &str| {
+        machine.on(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"))).unwrap()
+    };
+    let table = read("snmp");
+    let mut rows = table.lines().filter(|line| line.starts_with("Udp: "));
+    let names = rows.next().unwrap().split(' ').zip(rows.next().unwrap().split(' '));
+    let of_v4: Vec<(&str, &str)> = names.collect();
+    let table = read("snmp6");
+    let v4 = |name: &str| of_v4.iter().find(|(one, _)| *one == name).unwrap().1;
+    let v6 = |name: &str| table.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+    let sum = |name: &str| -> u64 {
+        let of_v6 = format!("Udp6{name} ");
+        v4(name).parse::<u64>().unwrap() + v6(&of_v6).parse::<u64>().unwrap()
+    };
+    (sum("OutDatagrams"), sum("InDatagrams"))
+}
+
+#[test]
+fn no_forged_sender_and_nothing_sent_to_many_is_answered() {
+    let Some(mut network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    network.near.ip(&format!("route add default dev {WIRE}"));
+    let mut refused = 0;
+    for is_v6 in [false, true] {
+        let (here, there) = network.hosts(is_v6);
+        let server = network.asks(there);
+        let mut client = network.client(is_v6);
+        client.ask("get k\r\n", "END\r\n");
+        let groups: &[&str] = match is_v6 {
+            true => &["ff02::1"],
+            false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
+        };
+        let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
+        // From a sender that has no port, from the server's own port, and to many.
+        let port = client.socket.local_addr().unwrap().port();
+        let mut forged = vec![(0, there), (server.port(), there)];
+        forged.extend(many.map(|group| (port, group)));
+        for (port, to) in forged {
+            let to = SocketAddr::new(to, server.port());
+            let before = sent_and_received(&network.far);
+            for text in [&b"set k 0 0 1\r\nv\r\n"[..], &frame(1, &[0; 8], "k", "v"), b"get k\r\n"] {
+                network.near.forge((here, port).into(), to, &message(7, text));
+                refused += 1;
+            }
+            let what = format!("a drop of what came from port {port} to {to}");
+            wait_until(&what, || network.stream.stat("udp_dropped_sender") == refused);
+            let after = sent_and_received(&network.far);
+            assert_eq!(after, (before.0, before.1 + 3), "port {port} to {to} is answered");
+        }
+        assert!(client.is_silent());
+        client.ask("get k\r\n", "END\r\n");
+    }
+    // The kernel itself takes no packets from a group or from everybody. From all of a network,
+    // which the server cannot know, it takes them, and refuses to send the answer.
+    let before = sent_and_received(&network.far);
+    for group in ["224.0.0.1", "255.255.255.255", "10.77.0.255"] {
+        let from = SocketAddr::new(group.parse().unwrap(), 4000);
+        let to = network.asks(network.far.v4.into());
+        network.near.forge(from, to, &message(7, b"get k\r\n"));
+    }
+    wait_until("an answer refused", || network.stream.stat("udp_unsent") == 1);
+    assert_eq!(sent_and_received(&network.far), (before.0, before.1 + 1));
+    let counted = ["udp_sent", "udp_received"].map(|name| network.count(name));
+    assert_eq!(counted, [4, 4 + refused + 1], "two requests of each family's client");
+    network.server.stop();
+}
+
+/// Two servers on two machines, at ports of their own or at the same one.
+struct Two {
+    machines: [Namespace; 2],
+    servers: [Server; 2],
+    streams: [Client; 2],
+}
+
+impl Two {
+    fn new(ports: [Port; 2]) -> Option<Two> {
+        let machines = pair(Veth::default())?;
+        let [first, second] = &machines;
+        let on = |machine: &Namespace, port| machine.on(|| serve(&["0.0.0.0", "::"], port));
+        let servers = [on(first, ports[0]), on(second, ports[1])];
+        let streams = [first.on(|| connect(&servers[0])), second.on(|| connect(&servers[1]))];
+        Some(Two { machines, servers, streams })
+    }
+
+    /// Where each of them is asked.
+    fn asked(&self, is_v6: bool) -> [SocketAddr; 2] {
+        [0, 1].map(|at| {
+            let machine = &self.machines[at];
+            let host = if is_v6 { machine.v6.into() } else { IpAddr::from(machine.v4) };
+            let addresses = self.servers[at].datagram_addresses();
+            let address = addresses.iter().find(|one| one.is_ipv6() == is_v6).unwrap();
+            SocketAddr::new(host, address.port())
+        })
+    }
+
+    fn counts(&mut self, name: &str) -> [u64; 2] {
+        [0, 1].map(|at| self.streams[at].stat(name))
+    }
+}
+
+#[test]
+fn two_servers_that_are_set_on_each_other_are_quiet_at_once() {
+    let Some(mut two) = Two::new([Port::Any; 2]) else { return };
+    let large = "l".repeat(100_000);
+    for stream in &mut two.streams {
+        stream.ask(format!("set large 0 0 100000\r\n{large}\r\n"), "STORED\r\n");
+        stream.ask("set get 0 0 9\r\nget get\r\n\r\n", "STORED\r\n");
+    }
+    let texts: [&[u8]; 9] = [
+        b"get none\r\n",
+        b"nonsense\r\n",
+        b"mn\r\n",
+        b"mg get v k\r\n",
+        b"get get\r\n",
+        b"incr none 1\r\n",
+        b"stats\r\n",
+        b"version\r\n",
+        &frame(0x0a, &[], "", ""),
+    ];
+    let mut asked = 0;
+    for is_v6 in [false, true] {
+        let [first, second] = two.asked(is_v6);
+        for text in texts {
+            // The first is asked, by all it can see, by the second.
+            two.machines[1].forge(second, first, &message(1, text));
+            asked += 1;
+            wait_until("one answer", || two.streams[0].stat("udp_sent") >= asked);
+        }
+    }
+    wait_until("the answers", || two.counts("udp_dropped_answer")[1] == asked);
+    // An answer longer than any request. The other says so, which is an answer again.
+    let [first, second] = two.asked(false);
+    two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
+    wait_until("what that is answered", || two.counts("udp_dropped_answer") == [1, asked]);
+    let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
+    // Datagrams that follow say that those before them have been looked at.
+    for at in [0, 1] {
+        let (server, machine) = (two.asked(false)[at], &two.machines[at]);
+        let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };
+        let mut client = machine.on(|| datagrams::Client::at(here.into(), server));
+        client.ask("mn\r\n", "MN\r\n");
+    }
+    let after = ["udp_sent", "udp_received"].map(|name| two.counts(name));
+    assert_eq!(after, counts.map(|both| both.map(|count| count + 1)), "all is quiet");
+    let [sent, received] = counts;
+    assert_eq!(received[0], asked + 1 + sent[1], "what was forged, and what the other answered");
+    assert_eq!((sent[0], sent[1]), (received[1], 1));
+    two.servers.into_iter().for_each(Server::stop);
+}
+
+#[test]
+fn two_servers_at_the_same_port_do_not_answer_each_other_at_all() {
+    // A port that is free on a machine of one's own.
+    let Some(mut two) = Two::new([Port::Number(11211); 2]) else { return };
+    for is_v6 in [false, true] {
+        let [first, second] = two.asked(is_v6);
+        two.machines[1].forge(second, first, &message(1, b"get none\r\n"));
+        two.machines[0].forge(first, second, &message(1, b"get none\r\n"));
+    }
+    wait_until("the drops", || two.counts("udp_dropped_sender") == [2, 2]);
+    assert_eq!(two.counts("udp_sent"), [0, 0]);
+    two.servers.into_iter().for_each(Server::stop);
+}
