@@ -8,7 +8,40 @@
 //! ```
 //!
 //! Where: beside `udp`, whose `Inbox` and `Outbox` these resemble. `open` makes a `Port` for each
-//! queue, as root; a column uses one.
+//! queue, as root; a column uses one. A server that echoes:
+//!
+//! ```no_run
+//! # use net::{Calls, Epoll, Interest, Timeout, xdp};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let xdp::Opened { mut ports, watch } = xdp::open(&xdp::Wanted {
+//!     interface: "eth0",
+//!     queues: Some(0..1),
+//!     addresses: &["0.0.0.0".parse()?, "::".parse()?],
+//!     ports: 11_211..=11_211,
+//!     allow: &["10.0.0.0/8".parse()?],
+//!     chunks: 4096,
+//!     mode: xdp::Mode::Any,
+//! })?;
+//! println!("{:?}", watch.facts());
+//! let (port, calls, mut epoll) = (&mut ports[0], Calls::default(), Epoll::new(1)?);
+//! epoll.add(&*port, 0, Interest::Read, &calls)?;
+//! loop {
+//!     let received = port.inbox.receive(&calls);
+//!     for datagram in port.inbox.datagrams() {
+//!         // Where there is no room, the answer is lost.
+//!         port.outbox.add(datagram.peer, b"", [datagram.bytes]);
+//!     }
+//!     port.outbox.post_or_drop(&calls);
+//!     port.inbox.release();
+//!     if received.is_drained {
+//!         let is_unsent = port.outbox.waiting() > 0;
+//!         let unsent = Timeout::Within(xdp::UNSENT_WAIT);
+//!         let _events = epoll.wait(if is_unsent { unsent } else { Timeout::Never }, &calls)?;
+//!     }
+//! }
+//! # }
+//! ```
+//!
 //! Invariant: only UDP to our addresses and ports is taken. What the kernel says is checked against
 //! what it was lent, and what it is told is valid. A port's chunks are all accounted for.
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
@@ -28,5 +61,5 @@ mod umem;
 
 pub use inbox::{Arrived, Inbox, Peer};
 pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
-pub use outbox::Outbox;
+pub use outbox::{Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};

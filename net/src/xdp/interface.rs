@@ -111,11 +111,7 @@ impl Interface {
     pub(super) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
         let mut vlans = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
-            let attributes = body.get(LINK_BYTES..).unwrap_or_default();
-            let below = Attributes(attributes).find(|(kind, _)| *kind == LINK);
-            let is_on_it = below.is_some_and(|(_, value)| number(value) == self.index);
-            let link = Interface::read(body).filter(|link| is_on_it && link.kind == "vlan");
-            vlans.extend(link.map(|link| link.name));
+            vlans.extend(vlan_on(self.index, body));
         })?;
         Ok(vlans)
     }
@@ -137,6 +133,13 @@ impl Interface {
         })?;
         Ok(all)
     }
+}
+
+/// The name of an interface, if it is a VLAN on the one of this index.
+fn vlan_on(index: u32, body: &[u8]) -> Option<String> {
+    let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
+    let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
+    Interface::read(body).filter(|it| is_on_it && it.kind == "vlan").map(|it| it.name)
 }
 
 /// The id of a program, if one is attached.
@@ -161,6 +164,26 @@ fn text(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the kernel tells of `ip link add link wire name wire.5 type vlan id 5`.
+    #[test]
+    fn a_vlan_is_known_by_what_it_is_on() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let bytes = u16::try_from(4 + value.len()).unwrap();
+            let padding = vec![0; value.len().next_multiple_of(4) - value.len()];
+            [&bytes.to_ne_bytes()[..], &kind.to_ne_bytes(), value, &padding].concat()
+        };
+        let told = |kind: &[u8]| {
+            let link = attribute(LINK, &7_u32.to_ne_bytes());
+            let info = attribute(KIND_OF, &attribute(KIND, kind));
+            [vec![0; LINK_BYTES], attribute(NAME, b"wire.5\0"), link, info].concat()
+        };
+        assert_eq!(vlan_on(7, &told(b"vlan\0")), Some("wire.5".to_owned()));
+        assert_eq!(vlan_on(8, &told(b"vlan\0")), None);
+        assert_eq!(vlan_on(7, &told(b"veth\0")), None);
+        assert_eq!(vlan_on(7, &[0; LINK_BYTES]), None);
+        assert_eq!(vlan_on(7, &[]), None);
+    }
 
     #[test]
     fn loopback_is_told_by_its_name_and_by_its_index() {

@@ -10,6 +10,9 @@
 //! cannot be had is told, and nothing of it is kept.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux; `net/core/dev.c`, `dev_xdp_attach`.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::io;
 use std::net::IpAddr;

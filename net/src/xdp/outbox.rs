@@ -13,6 +13,7 @@
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -23,6 +24,9 @@ use super::ring::{Consuming, Producing};
 use crate::calls::Calls;
 use crate::udp::Tally;
 use crate::wire;
+
+/// How long to sleep at most while letters wait for the kernel to take them.
+pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
 
 /// What leaves by a queue.
 #[derive(Debug)]
@@ -132,7 +136,7 @@ impl Outbox {
     }
 
     /// The number of letters that the kernel has not taken: the device was full, or it is down.
-    /// Nothing tells when it takes letters again: while there are some, sleep for a millisecond at
+    /// Nothing tells when it takes letters again: while there are some, sleep for `UNSENT_WAIT` at
     /// most, and post again.
     pub fn waiting(&mut self) -> usize {
         self.transmit.waiting() as usize

@@ -13,6 +13,9 @@
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 #![allow(unsafe_code, reason = "rustix has no XDP_MAX_TX_SKB_BUDGET and no call without a buffer")]
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};

@@ -251,3 +251,104 @@ impl<T: Copy> Consuming<T> {
         self.ring.consumer().store(self.taken, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    /// Where the kernel keeps what stands before the entries of a ring made by hand.
+    const OFFSETS: XdpRingOffset =
+        XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(8) };
+
+    /// Memory for one ring, of which a test is the kernel.
+    pub(in crate::xdp) struct Kernel(OwnedFd);
+
+    impl Kernel {
+        pub(in crate::xdp) fn new() -> Kernel {
+            let memory = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&memory, 1 << 16).unwrap();
+            Kernel(memory)
+        }
+
+        /// The two ends of a ring: one is ours.
+        pub(in crate::xdp) fn ends<T: Copy>(&self, entries: u32) -> (Producing<T>, Consuming<T>) {
+            let fd = self.0.as_fd();
+            let producing = Producing::new(fd, entries, &OFFSETS, 0).unwrap();
+            (producing, Consuming::new(fd, entries, &OFFSETS, 0).unwrap())
+        }
+    }
+
+    #[test]
+    fn what_one_end_publishes_the_other_takes_however_often_the_counts_wrap_around() {
+        let kernel = Kernel::new();
+        let (mut producing, mut consuming) = kernel.ends::<u64>(4);
+        for start in [0, u32::MAX - 5] {
+            for count in [&mut producing.written, &mut producing.taken] {
+                *count = start;
+            }
+            (consuming.written, consuming.taken) = (start, start);
+            consuming.release(0);
+            producing.publish();
+            let mut next = 0_u64;
+            for round in 0..10_u64 {
+                let count = round % 5;
+                for number in 0..count {
+                    assert!(producing.push(next + number), "{number} of {count}");
+                }
+                assert_eq!(consuming.look(), 0, "not published");
+                producing.publish();
+                assert_eq!(u64::from(consuming.look()), count);
+                assert_eq!(u64::from(producing.waiting()), count);
+                (0..u32::try_from(count).unwrap()).for_each(|ahead| {
+                    assert_eq!(consuming.peek(ahead), next + u64::from(ahead));
+                });
+                consuming.release(u32::try_from(count).unwrap());
+                assert_eq!(producing.waiting(), 0);
+                next += count;
+            }
+            assert!((0..4).all(|number| producing.push(number)) && !producing.push(4));
+            producing.publish();
+            consuming.look();
+            consuming.release(1);
+            assert!(producing.push(4) && !producing.push(5));
+            producing.publish();
+            consuming.release(4);
+            assert_eq!(producing.waiting(), 0);
+        }
+    }
+
+    #[test]
+    fn counts_that_lie_lead_nowhere() {
+        let kernel = Kernel::new();
+        let (mut producing, mut consuming) = kernel.ends::<u64>(4);
+        producing.ring.producer().store(1000, Ordering::Relaxed); // nobody else looks
+        assert_eq!(consuming.look(), 4, "no more than the ring has");
+        consuming.ring.consumer().store(1000, Ordering::Relaxed); // as above
+        assert!((0..4).all(|number| producing.push(number)));
+        assert!(!producing.push(4), "taken before it was written");
+        assert_eq!(producing.waiting(), 4);
+    }
+
+    #[test]
+    fn a_ring_that_does_not_fit_its_mapping_is_refused() {
+        let kernel = Kernel::new();
+        let refuses = |entries, offsets| {
+            Producing::<u64>::new(kernel.0.as_fd(), entries, &offsets, 0).is_err()
+        };
+        assert!(!refuses(4, OFFSETS));
+        assert!(refuses(3, OFFSETS) && refuses(0, OFFSETS));
+        assert!(refuses(4, XdpRingOffset { producer: 160, ..OFFSETS }), "behind the end");
+        assert!(refuses(4, XdpRingOffset { consumer: 2, ..OFFSETS }), "not aligned");
+        assert!(refuses(4, XdpRingOffset { flags: Some(u64::MAX), ..OFFSETS }));
+        assert!(refuses(4, XdpRingOffset { desc: 129, ..OFFSETS }));
+        assert!(refuses(4, XdpRingOffset { desc: u64::MAX, ..OFFSETS }));
+        let (producing, _) = kernel.ends::<u64>(4);
+        assert!(!producing.needs_wakeup());
+        let flags = producing.ring.flags.unwrap();
+        // SAFETY: the mapping lives as long as `producing`.
+        unsafe { flags.as_ref() }.store(1, Ordering::Relaxed); // nobody else looks
+        assert!(producing.needs_wakeup());
+    }
+}

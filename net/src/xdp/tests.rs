@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use super::*;
-use crate::{Calls, Epoll, Interest, Timeout};
+use crate::{Calls, Datagrams, Epoll, Interest, Sizes, Timeout};
 
 const PORT: u16 = 11_211;
 /// How long anything that must come is waited for.
@@ -17,7 +17,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
-fn wanted(mode: Mode) -> Wanted<'static> {
+/// All that comes to the addresses of a link's end.
+pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
     Wanted {
         interface: WIRE,
         queues: None,
@@ -62,7 +63,7 @@ fn client(end: &Namespace, to: impl Into<IpAddr>) -> UdpSocket {
 }
 
 /// Waits until something holds.
-fn await_that(mut holds: impl FnMut() -> bool) {
+pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "it never held");
@@ -84,8 +85,13 @@ fn serve(ports: &mut [Port], count: usize) {
 
 fn answer(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
-    let bytes = socket.recv(&mut buffer).unwrap();
-    buffer[..bytes].to_vec()
+    loop {
+        match socket.recv(&mut buffer) {
+            // A wait with a limit is not taken up again after a signal.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            bytes => return buffer[..bytes.unwrap()].to_vec(),
+        }
+    }
 }
 
 #[test]
@@ -268,8 +274,8 @@ fn an_epoll_reports_what_comes_after_an_inbox_was_drained() {
         (0..count).for_each(|_| assert_eq!(client.send(b"wake").unwrap(), 4));
         let mut received = 0;
         while received < count {
-            let limit = Timeout::Within(LIMIT);
-            assert_eq!(epoll.wait(limit, &calls).unwrap().len(), 1, "{received} of {count}");
+            // A signal may end the wait.
+            await_that(|| epoll.wait(Timeout::Within(LIMIT), &calls).unwrap().len() == 1);
             loop {
                 let came = ports[0].inbox.receive(&calls);
                 received += came.datagrams;
@@ -316,4 +322,126 @@ fn frames_longer_than_a_chunk_are_joined() {
         }
         assert_all_chunks(port);
     }
+}
+
+/// A burst that its sender's kernel leaves to a card to cut, where there is none.
+#[test]
+fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
+    for mode in [Mode::Native, Mode::Generic] {
+        let Some([near, far]) = pair(Veth::default()) else { return };
+        let Opened { mut ports, .. } = open_on(&far, &wanted(mode));
+        let (port, calls) = (&mut ports[0], Calls::default());
+        let (to, sizes) = ((far.v4, PORT).into(), Sizes::default());
+        let client = near.on(|| Datagrams::connect(to, sizes)).unwrap();
+        let mut outbox = crate::Outbox::new(64, 64, true);
+        let mut send = |bytes: usize, count: usize| {
+            let text = vec![7; bytes];
+            let mut letters = outbox.open();
+            (0..count).for_each(|_| assert!(letters.add(None, b"", [&text[..]])));
+            assert_eq!(letters.post(&client, &calls).sent, count);
+        };
+        let meter = port.meter();
+        let (mut came, mut cut) = (Vec::new(), 0);
+        let mut receive_until = |holds: &dyn Fn(&[usize], usize) -> bool| {
+            await_that(|| {
+                cut += port.inbox.receive(&calls).cut;
+                came.extend(port.inbox.datagrams().map(|one| one.bytes.len()));
+                holds(&came, cut)
+            });
+        };
+        send(400, 4); // fits a chunk, and no packet
+        send(1000, 20); // fits neither
+        send(9, 1);
+        receive_until(&|came, _| came.last() == Some(&9));
+        let dropped = meter.read().unwrap().dropped;
+        match mode {
+            Mode::Native => assert_eq!((came.len(), cut, dropped), (25, 0, 0)),
+            _ => assert_eq!((came.len(), cut, dropped), (1, 1, 1)),
+        }
+    }
+}
+
+#[test]
+fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
+    use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
+    let (port, calls) = (&mut ports[0], Calls::default());
+    let wire = near.on(|| packet_socket(WIRE));
+    let send = |frame: &[u8]| {
+        assert_eq!(
+            rustix::net::send(&wire, frame, rustix::net::SendFlags::empty()),
+            Ok(frame.len())
+        );
+    };
+    let frame = |ips, payload: &[u8]| {
+        let macs = Macs { from: Mac(near.mac), to: Mac(far.mac) };
+        let ends = Ends { macs, ips, ports: Ports { from: 40_000, to: PORT } };
+        let mut frame = [&vec![0; ends.header_bytes()][..], payload].concat();
+        assert!(crate::wire::write(&mut frame, &ends));
+        frame
+    };
+    let [v4_ends, own_ends] = [near.v4, far.v4].map(|from| Ips::V4 { from, to: far.v4 });
+    let v6_ends = Ips::V6 { from: near.v6, to: far.v6 };
+    let (v4, v6) = (frame(v4_ends, b"get a"), frame(v6_ends, b"get a"));
+    let own = frame(own_ends, b"get a");
+    // A link that has just been switched on loses what it is given for a while.
+    await_that(|| {
+        send(&v4);
+        port.inbox.receive(&calls).datagrams > 0
+    });
+    let with = |frame: &[u8], at: usize, bytes: &[u8]| {
+        let mut frame = frame.to_vec();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let cases = [
+        (with(&v4, 24, &[1, 1]), NotOurs::HeaderChecksum),
+        (with(&v4, 46, b"b"), NotOurs::Checksum),
+        (with(&v6, 60, &[0, 0]), NotOurs::Checksum),
+        (with(&v6, 18, &[0, 99]), NotOurs::Length),
+        (with(&v6, 58, &[0, 7]), NotOurs::Length),
+        (with(&v4, 6, &[1, 0, 0x5e]), NotOurs::Group),
+        (own, NotOurs::Sender),
+    ];
+    let mut expected = [0; NotOurs::ALL.len()];
+    for (frame, reason) in cases {
+        send(&frame);
+        expected[reason as usize] += 1;
+    }
+    // What passes to the kernel never comes here; the last frame shows that the others have come.
+    let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+    for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
+        send(&frame);
+    }
+    send(&frame(v6_ends, b"the last"));
+    let mut last = None;
+    await_that(|| {
+        assert_eq!(port.inbox.receive(&calls).cut, 0);
+        last = port.inbox.datagrams().last().map(|one| (one.bytes.to_vec(), one.peer.address()));
+        last.as_ref().is_some_and(|(bytes, _)| bytes == b"the last")
+    });
+    assert_eq!(last.unwrap().1, Some((near.v6, 40_000).into()));
+    assert_eq!(NotOurs::ALL.map(|reason| port.inbox.refused(reason)), expected);
+    assert_eq!(port.outbox.in_transmission(), 0);
+}
+
+/// A socket that sends frames as they are.
+#[allow(unsafe_code, reason = "rustix has no address of such sockets")]
+fn packet_socket(interface: &str) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).unwrap();
+    let index = netdevice::name_to_index(&socket, interface).unwrap();
+    // SAFETY: integers and an array of them, for which zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET.try_into().unwrap();
+    address.sll_ifindex = index.try_into().unwrap();
+    let bytes = libc::socklen_t::try_from(size_of_val(&address)).unwrap();
+    // SAFETY: the kernel reads `bytes` bytes of `address`, which has as many and outlives the call.
+    let bound = unsafe {
+        libc::bind(std::os::fd::AsRawFd::as_raw_fd(&socket), (&raw const address).cast(), bytes)
+    };
+    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+    socket
 }

@@ -1,0 +1,165 @@
+//! Tests of opening: what is in the way, what is left behind, and how the interface is.
+//!
+//! Where: in network namespaces of their own, for which they need root.
+//! Invariant: what is refused leaves nothing behind, and whoever was there first stays.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+use super::*;
+use crate::xdp::tests::{await_that, wanted};
+
+fn open_on(end: &Namespace) -> Result<Opened, Refused> {
+    end.on(|| open(&wanted(Mode::Any)))
+}
+
+/// What `ip` says of the XDP program there.
+fn program_on(end: &Namespace) -> Option<String> {
+    let told = end.ip("link show wire");
+    told.split("prog/xdp").nth(1).map(|told| told.trim().to_owned())
+}
+
+#[test]
+fn a_second_server_is_told_of_the_first_which_goes_on() {
+    let Some([_near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let first = open_on(&far).unwrap();
+    let refused = open_on(&far).unwrap_err();
+    assert!(matches!(&refused, Refused::Program { name, .. } if bpf::is_ours(name)));
+    assert!(refused.to_string().starts_with("another server has its program there"), "{refused}");
+    assert_eq!(first.watch.health(), Health::Up { mtu: 1500 });
+    drop(first);
+    let again = open_on(&far).unwrap();
+    assert_eq!((again.ports.len(), again.watch.facts().queues), (2, 2));
+}
+
+#[test]
+fn somebody_elses_program_is_named_and_left_alone() {
+    let Some([_near, far]) = pair(Veth::default()) else { return };
+    let taken = Taken { addresses: vec![far.v4.into()], ports: 1..=1, allow: Vec::new() };
+    let map = bpf::create_map(1).unwrap();
+    let code = program(&taken, map.as_raw_fd().unsigned_abs());
+    let foreign = bpf::load(&code, false, *b"somebody_else\0\0\0").unwrap();
+    for place in [Place::Native, Place::Generic] {
+        let link = far.on(|| {
+            let index = Interface::named(&Netlink::open().unwrap(), WIRE).unwrap().index;
+            bpf::attach(foreign.as_fd(), index, place).unwrap()
+        });
+        let before = program_on(&far);
+        let id = bpf::id_of(foreign.as_fd()).unwrap();
+        let refused = open_on(&far).unwrap_err();
+        let told = format!("the XDP program somebody_else is there (number {id})");
+        assert_eq!(refused.to_string(), told, "{place:?}");
+        assert!(before.is_some() && program_on(&far) == before);
+        drop(link);
+        assert_eq!(program_on(&far), None);
+    }
+}
+
+#[test]
+fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
+    let Some([_near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let somebody = far.on(|| {
+        let interface = Interface::named(&Netlink::open().unwrap(), WIRE).unwrap().index;
+        let nothing = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+        let (mtu, chunks, sums) = (1500, CHUNKS_MIN, Sums::Whole);
+        let plan = Plan { interface, queue: 1, mtu, chunks, may_zero_copy: false, sums };
+        plan.open(&nothing, |_| Ok(())).unwrap()
+    });
+    let refused = open_on(&far).unwrap_err();
+    assert_eq!(refused.to_string(), "another AF_XDP socket has queue 1");
+    assert_eq!(program_on(&far), None);
+    let wanted = Wanted { queues: Some(0..1), ..wanted(Mode::Any) };
+    let beside = far.on(|| open(&wanted)).unwrap();
+    assert_eq!(beside.ports.len(), 1);
+    drop((beside, somebody));
+    assert_eq!(open_on(&far).unwrap().ports.len(), 2);
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let Some([_near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let here = |ip: &str| [ip.parse::<IpAddr>().unwrap()];
+    let networks: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(); NETWORKS_MAX + 1];
+    let (other, v6) = (here("10.77.0.9"), here("::"));
+    let cases = [
+        (Wanted { interface: "nowire", ..wanted(Mode::Any) }, "there is no interface nowire"),
+        (Wanted { interface: "lo", ..wanted(Mode::Any) }, "lo is no Ethernet interface"),
+        (
+            Wanted { queues: Some(1..3), ..wanted(Mode::Any) },
+            "queues 1 to 2 are wanted, of 2 from 0 on",
+        ),
+        (
+            Wanted { addresses: &other, ..wanted(Mode::Any) },
+            "wire does not have the address 10.77.0.9",
+        ),
+        (Wanted { addresses: &[], ..wanted(Mode::Any) }, "wire has no IP address"),
+        (Wanted { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
+    ];
+    for (wanted, expected) in cases {
+        assert_eq!(far.on(|| open(&wanted)).unwrap_err().to_string(), expected);
+        assert_eq!(program_on(&far), None);
+    }
+    far.ip("address flush dev wire");
+    let refused = far.on(|| open(&Wanted { addresses: &v6, ..wanted(Mode::Any) })).unwrap_err();
+    assert_eq!(refused.to_string(), "wire has no IP address");
+}
+
+#[test]
+fn how_the_interface_is_can_be_asked() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, watch } = open_on(&far).unwrap();
+    assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+    far.ip("link set wire mtu 1400");
+    assert_eq!(watch.health(), Health::Up { mtu: 1400 });
+    near.ip("link set wire down");
+    await_that(|| watch.health() == Health::Down);
+    near.ip("link set wire up");
+    await_that(|| watch.health() == Health::Up { mtu: 1400 });
+    far.ip("link set wire down");
+    assert_eq!(watch.health(), Health::Down);
+    far.ip("link set wire up");
+    far.ip("link del wire");
+    assert_eq!(watch.health(), Health::Gone);
+    // Another one of the same name is not it.
+    far.ip("link add wire type veth peer name other");
+    assert_eq!(watch.health(), Health::Gone);
+    let calls = crate::Calls::default();
+    assert_eq!(ports[0].inbox.receive(&calls).datagrams, 0);
+    assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
+}
+
+/// In a process that is killed, so that nothing is closed in order. It is this test's own program,
+/// which does nothing here when no other test has started it.
+#[test]
+fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
+    const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";
+    if std::env::var_os(CHILD).is_some() {
+        let _opened = open(&wanted(Mode::Any)).unwrap();
+        println!("\nopened");
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    let Some([_near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    for _ in 0..3 {
+        let this = "xdp::link::tests::\
+                    a_process_that_is_killed_leaves_nothing_and_another_starts_at_once";
+        let mut child = far.on(|| {
+            Command::new(std::env::current_exe().unwrap())
+                .args([this, "--exact", "--nocapture"])
+                .env(CHILD, "1")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        });
+        let told = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        assert!(told.into_iter().any(|line| line == "opened"));
+        assert!(program_on(&far).is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let opened = open_on(&far).unwrap();
+        assert_eq!((opened.ports.len(), opened.watch.health()), (2, Health::Up { mtu: 1500 }));
+    }
+}

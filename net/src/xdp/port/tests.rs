@@ -1,0 +1,221 @@
+//! Tests of a port whose kernel is the test: it names what it was never lent.
+//!
+//! Where: rings in memory, without a socket behind them; no privilege.
+//! Invariant: nothing that the kernel says has memory be touched that it was not lent, and every
+//! chunk stays accounted for.
+
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+
+use super::*;
+use crate::Calls;
+use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
+use crate::xdp::Peer;
+use crate::xdp::ring::tests::Kernel;
+
+const CHUNKS: u32 = 8;
+const CHUNK_BYTES: u64 = 2048;
+
+/// A port, and the kernel's ends of its rings.
+struct Rig {
+    port: Port,
+    receive: Producing<XdpDesc>,
+    fill: Consuming<u64>,
+    transmit: Consuming<XdpDesc>,
+    completion: Producing<u64>,
+}
+
+/// Frames have at most 1,514 bytes, or lie in several chunks.
+fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
+    let rings = [(); 4].map(|()| Kernel::new());
+    let half = CHUNKS / 2;
+    let (fill_end, fill) = rings[0].ends(half);
+    let (receive, receive_end) = rings[1].ends(half);
+    let (transmit_end, transmit) = rings[2].ends(half);
+    let (completion, completion_end) = rings[3].ends(half);
+    let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    let umem = Umem::new(CHUNKS, 2048).unwrap();
+    let link = Arc::new(fd.try_clone().unwrap());
+    let socket = Arc::new(Socket { fd, umem });
+    let frame = (frame_bytes_max, is_long);
+    let port = Port {
+        inbox: Inbox::new(Arc::clone(&socket), (receive_end, fill_end), half, frame, Sums::Whole),
+        outbox: Outbox::new(
+            Arc::clone(&socket),
+            (transmit_end, completion_end),
+            half,
+            half,
+            frame_bytes_max,
+        ),
+        socket,
+        _link: link,
+        queue: 0,
+        is_zero_copy: false,
+    };
+    Rig { port, receive, fill, transmit, completion }
+}
+
+fn ends() -> Ends {
+    let macs = Macs { from: Mac([2, 0, 0, 0, 0, 1]), to: Mac([2, 0, 0, 0, 0, 2]) };
+    let ips = Ips::V4 { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() };
+    Ends { macs, ips, ports: Ports { from: 1, to: 2 } }
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let mut frame = [&[0; crate::wire::HEADERS_BYTES_V4][..], payload].concat();
+    assert!(crate::wire::write(&mut frame, &ends()));
+    frame
+}
+
+impl Rig {
+    /// Writes bytes to a chunk, as the kernel does, behind its headroom.
+    fn put(&self, chunk: u32, bytes: &[u8]) -> XdpDesc {
+        // SAFETY: the chunk is lent to the kernel, which is this test.
+        let room = unsafe { self.port.socket.umem.write(chunk) };
+        room[256..256 + bytes.len()].copy_from_slice(bytes);
+        let len = u32::try_from(bytes.len()).unwrap();
+        let addr = u64::from(chunk) * CHUNK_BYTES + 256;
+        XdpDesc { addr, len, options: XdpDescOptions::empty() }
+    }
+
+    fn send(&mut self, descriptors: &[XdpDesc]) {
+        descriptors.iter().for_each(|descriptor| assert!(self.receive.push(*descriptor)));
+        self.receive.publish();
+    }
+
+    fn got(&mut self) -> Vec<Vec<u8>> {
+        let _ = self.port.inbox.receive(&Calls::default());
+        self.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect()
+    }
+
+    /// What the inbox has lent since the last look.
+    fn lent(&mut self) -> Vec<u64> {
+        let count = self.fill.look();
+        let mut lent: Vec<u64> = (0..count).map(|ahead| self.fill.peek(ahead)).collect();
+        self.fill.release(count);
+        lent.sort_unstable();
+        lent
+    }
+
+    fn is_accounted_for(&self) -> bool {
+        let Chunks { all, lent, held, free, sent } = self.port.chunks();
+        (lent + held, free + sent, all) == (4, 4, 8)
+    }
+}
+
+#[test]
+fn descriptors_that_name_what_was_not_lent_are_strays() {
+    let mut rig = rig(1514, false);
+    assert_eq!(rig.lent(), [0, 2048, 4096, 6144]);
+    let good = rig.put(1, &frame(b"good"));
+    let strays = [
+        XdpDesc { addr: CHUNK_BYTES * u64::from(CHUNKS), ..good },
+        XdpDesc { addr: u64::MAX, ..good },
+        XdpDesc { addr: CHUNK_BYTES * 5, ..good }, // the outbox's
+        XdpDesc { len: 1793, ..good },             // beyond the chunk
+        XdpDesc { len: u32::MAX, ..good },
+        good, // twice
+    ];
+    rig.send(&[good, strays[0], strays[1]]);
+    assert_eq!(rig.got(), [b"good"]);
+    assert_eq!(rig.port.chunks(), Chunks { all: 8, lent: 3, held: 1, free: 4, sent: 0 });
+    rig.send(&strays[2..5]);
+    assert!(rig.got().is_empty());
+    let again = rig.put(1, &frame(b"again"));
+    rig.send(&[again, again, XdpDesc { len: 3, ..again }]);
+    assert_eq!(rig.got(), [b"again"], "a chunk is received once");
+    assert_eq!(rig.port.inbox.strays(), 7);
+    rig.port.inbox.release();
+    assert!(rig.is_accounted_for());
+    assert_eq!(rig.lent(), [2048, 2048], "lent again each time, and nothing else is");
+    let short = rig.put(0, &frame(b"short")[..20]);
+    rig.send(&[short]);
+    assert!(rig.got().is_empty() && rig.port.inbox.refused(NotOurs::Short) == 1);
+    assert!(rig.is_accounted_for());
+}
+
+#[test]
+fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames() {
+    let mut rig = rig(3000, true);
+    assert_eq!(rig.lent().len(), 4);
+    let text: Vec<u8> = (0..=255).cycle().take(2900).collect();
+    let whole = frame(&text);
+    let more = |descriptor| XdpDesc { options: XdpDescOptions::XDP_PKT_CONTD, ..descriptor };
+    let (first, rest) = whole.split_at(1792);
+    let (first, rest) = (more(rig.put(0, first)), rig.put(1, rest));
+    // The end has not come yet.
+    rig.send(&[first]);
+    let received = rig.port.inbox.receive(&Calls::default());
+    assert_eq!((received.datagrams, received.is_drained), (0, true));
+    rig.send(&[rest]);
+    assert_eq!(rig.got(), [text]);
+    rig.port.inbox.release();
+    assert_eq!(rig.lent(), [0, 2048]);
+    // One byte too long; with a piece that is not ours; both leave all chunks where they belong.
+    let long = XdpDesc { len: 3001 - 1792, ..rest };
+    rig.send(&[first, long]);
+    let received = rig.port.inbox.receive(&Calls::default());
+    assert_eq!((received.datagrams, received.cut, received.is_drained), (0, 1, true));
+    rig.port.inbox.release();
+    assert_eq!(rig.lent(), [0, 2048]);
+    rig.send(&[first, XdpDesc { addr: u64::MAX, ..rest }]);
+    assert!(rig.got().is_empty());
+    assert_eq!(rig.port.inbox.strays(), 1);
+    rig.port.inbox.release();
+    assert!(rig.is_accounted_for() && rig.port.chunks().lent == 4);
+}
+
+#[test]
+fn a_piece_where_no_frame_comes_in_pieces_is_dropped_and_keeps_nobody_waiting() {
+    let mut rig = rig(1514, false);
+    let piece = rig.put(0, &frame(b"piece"));
+    let more = XdpDesc { options: XdpDescOptions::XDP_PKT_CONTD, ..piece };
+    let other = rig.put(1, &frame(b"other"));
+    let next = rig.put(2, &frame(b"next"));
+    rig.send(&[more, other, next]);
+    let received = rig.port.inbox.receive(&Calls::default());
+    assert_eq!((received.datagrams, received.cut, received.is_drained), (1, 1, true));
+    assert_eq!(rig.port.inbox.datagrams().map(|one| one.bytes).collect::<Vec<_>>(), [b"next"]);
+}
+
+#[test]
+fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
+    let mut rig = rig(1514, false);
+    let peer = Peer::at(ends());
+    for text in [&b"a"[..], b"bc", b"def", b""] {
+        assert!(rig.port.outbox.add(&peer, b"head", [text]));
+    }
+    assert!(!rig.port.outbox.add(&peer, b"", []), "five letters in four chunks");
+    assert_eq!(rig.transmit.look(), 0, "nothing leaves before it is posted");
+    rig.port.outbox.post_or_drop(&Calls::default());
+    assert_eq!(rig.transmit.look(), 4);
+    let mut sent = Vec::new();
+    for ahead in 0..4 {
+        let descriptor = rig.transmit.peek(ahead);
+        assert!(descriptor.options.is_empty());
+        let span = rig.port.socket.umem.span(descriptor.addr, descriptor.len).unwrap();
+        assert_eq!((span.chunk, span.at), (4 + ahead, 0));
+        // SAFETY: the chunk is in transmission, and so the kernel's, which is this test.
+        let bytes = unsafe { rig.port.socket.umem.read(span) };
+        let packet = crate::wire::read(bytes, Sums::Whole).unwrap();
+        assert_eq!(packet.ends, ends());
+        sent.push(bytes[crate::wire::HEADERS_BYTES_V4..].to_vec());
+    }
+    assert_eq!(sent, [&b"heada"[..], b"headbc", b"headdef", b"head"]);
+    assert_eq!(rig.port.outbox.waiting(), 4);
+    rig.transmit.release(4);
+    assert_eq!((rig.port.outbox.waiting(), rig.port.outbox.in_transmission()), (0, 4));
+    let complete = |rig: &mut Rig, addresses: &[u64]| {
+        addresses.iter().for_each(|address| assert!(rig.completion.push(*address)));
+        rig.completion.publish();
+        rig.port.outbox.reap();
+    };
+    // The inbox's; none of all; one of ours, twice, within and not at its beginning.
+    complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
+    assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
+    complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
+    assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (4, 2));
+    assert!(rig.is_accounted_for());
+    assert!(rig.port.outbox.add(&peer, b"", []) && rig.port.outbox.add(&peer, b"", []));
+    assert!(!rig.port.outbox.add(&peer, b"", []));
+    assert!(rig.is_accounted_for());
+}
