@@ -18,7 +18,7 @@
 mod audit;
 mod pinned;
 
-pub use pinned::Pinned;
+pub use pinned::{Pieces as PinnedPieces, Pinned};
 
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;

@@ -63,28 +63,27 @@ impl Out {
     }
 
     /// The bytes between two places, in order, without empty pieces.
-    pub fn pieces(&self, from: Mark, to: Mark) -> impl Iterator<Item = &[u8]> + Clone {
-        let pins = self.pins.get(from.pins..to.pins).unwrap_or_default();
-        let starts = std::iter::once(from.text).chain(pins.iter().map(|(at, _)| *at));
-        let ends = pins.iter().map(|(at, _)| *at).chain(std::iter::once(to.text));
-        let values = pins.iter().map(Some).chain(std::iter::once(None));
-        starts
-            .zip(ends)
-            .zip(values)
-            .flat_map(|((start, end), pin)| {
-                let text = self.buf.get(start..end).unwrap_or_default();
-                let value = pin.into_iter().flat_map(|(_, value)| value.pieces());
-                std::iter::once(text).chain(value)
-            })
-            .filter(|piece| !piece.is_empty())
+    #[inline]
+    #[must_use]
+    pub fn pieces(&self, from: Mark, to: Mark) -> Pieces<'_> {
+        Pieces {
+            text: self.buf.get(..to.text).unwrap_or_default(),
+            at: from.text,
+            pins: self.pins.get(from.pins..to.pins).unwrap_or_default().iter(),
+            value: None,
+        }
     }
 
     /// Sum of the bytes between two places.
     #[inline]
     #[must_use]
     pub fn bytes_between(&self, from: Mark, to: Mark) -> usize {
+        let text_bytes = to.text - from.text;
+        if from.pins == to.pins {
+            return text_bytes;
+        }
         let pins = self.pins.get(from.pins..to.pins).unwrap_or_default();
-        (to.text - from.text) + pins.iter().map(|(_, value)| value.bytes_left()).sum::<usize>()
+        text_bytes + pins.iter().map(|(_, value)| value.bytes_left()).sum::<usize>()
     }
 
     /// Takes back all behind a place.
@@ -131,5 +130,42 @@ impl Out {
     #[must_use]
     pub fn pinned_bytes(&self) -> usize {
         self.pinned_bytes
+    }
+}
+
+/// Bytes of replies, in order.
+#[derive(Clone, Debug)]
+pub struct Pieces<'o> {
+    /// All text before the end.
+    text: &'o [u8],
+    /// Bytes of it that are taken.
+    at: usize,
+    pins: std::slice::Iter<'o, (usize, store::Pinned)>,
+    /// What is left of the value that comes first.
+    value: Option<store::PinnedPieces<'o>>,
+}
+
+impl<'o> Iterator for Pieces<'o> {
+    type Item = &'o [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'o [u8]> {
+        loop {
+            if let Some(value) = &mut self.value {
+                if let Some(piece) = value.next() {
+                    return Some(piece);
+                }
+                self.value = None;
+            }
+            let pin = self.pins.next();
+            let end = pin.map_or(self.text.len(), |(at, _)| *at);
+            self.value = pin.map(|(_, value)| value.pieces());
+            let text = self.text.get(self.at..end).unwrap_or_default();
+            self.at = end;
+            if !text.is_empty() {
+                return Some(text);
+            }
+            self.value.as_ref()?;
+        }
     }
 }

@@ -52,7 +52,7 @@ pub use draft::Draft;
 pub use evicted::tell_evictions;
 pub use hash::Prefetched;
 pub use limit::OutOfBounds;
-pub use memory::frames::Pinned;
+pub use memory::frames::{Pinned, PinnedPieces};
 pub use read::Head;
 pub use stats::Stats;
 pub use usage::Usage;

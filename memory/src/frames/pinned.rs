@@ -37,26 +37,11 @@ impl Pinned {
     }
 
     /// The bytes from the read position on, in order, each frame's as one piece.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> + Clone {
+    #[must_use]
+    pub fn pieces(&self) -> Pieces<'_> {
         let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let (mut frame, mut left) = (self.at, self.bytes_left());
-        let mut from = self.passed % frame_bytes;
-        std::iter::from_fn(move || {
-            if left == 0 || frame == NONE {
-                return None;
-            }
-            let bytes = left.min(frame_bytes - from);
-            // SAFETY: the frame is in the chain to which this struct holds a reference, by the
-            // contract of `hold`. It was filled before the chain was published, nobody writes to it
-            // afterwards, and it is not freed while the reference lives; the piece borrows `self`,
-            // so it does not outlive the reference. `from + bytes` is at most a frame's length.
-            let piece =
-                unsafe { std::slice::from_raw_parts(self.memory.frame_at(frame).add(from), bytes) };
-            left -= bytes;
-            from = 0;
-            frame = self.memory.next(frame);
-            Some(piece)
-        })
+        let from = self.passed % frame_bytes;
+        Pieces { memory: &self.memory, frame: self.at, from, left: self.bytes_left() }
     }
 
     /// Moves the read position by `bytes`, but not beyond the end. Frames before the position stay
@@ -95,6 +80,40 @@ impl Pinned {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+/// Pieces of a body, which is pinned as long as they are used.
+#[derive(Clone, Debug)]
+pub struct Pieces<'p> {
+    memory: &'p Memory,
+    frame: u32,
+    /// The byte of the frame at which the next piece begins.
+    from: usize,
+    /// Bytes of all that are to come.
+    left: usize,
+}
+
+impl<'p> Iterator for Pieces<'p> {
+    type Item = &'p [u8];
+
+    fn next(&mut self) -> Option<&'p [u8]> {
+        if self.left == 0 || self.frame == NONE {
+            return None;
+        }
+        let bytes = self.left.min(self.memory.frames.frame_bytes as usize - self.from);
+        // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
+        // of `hold`. It was filled before the chain was published, nobody writes to it afterwards,
+        // and it is not freed while the reference lives; the piece borrows the `Pinned`, as this
+        // iterator does, so it does not outlive the reference. `from + bytes` is at most a frame's
+        // length.
+        let piece = unsafe {
+            std::slice::from_raw_parts(self.memory.frame_at(self.frame).add(self.from), bytes)
+        };
+        self.left -= bytes;
+        self.from = 0;
+        self.frame = self.memory.next(self.frame);
+        Some(piece)
     }
 }
 

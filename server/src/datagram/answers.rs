@@ -16,7 +16,7 @@ use protocol::udp::{HEADER_BYTES, Header};
 use crate::datapath::{Letters, Outgoing};
 use crate::execute::budget::Budget;
 use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
-use crate::out::{Mark, Out};
+use crate::out::{Mark, Out, Pieces};
 use crate::turn::TurnState;
 
 /// Answers that are to be sent.
@@ -34,6 +34,8 @@ struct Answer<P> {
     /// Behind the room for a frame.
     from: Mark,
     to: Mark,
+    /// Bytes of the replies.
+    bytes: usize,
 }
 
 /// The way back to those who asked.
@@ -42,6 +44,13 @@ pub(super) struct Way<O> {
     pub(super) out: O,
     /// The most bytes that a datagram carries, the frame included.
     pub(super) datagram_bytes_max: usize,
+}
+
+impl<O> Way<O> {
+    /// The most bytes that a datagram carries behind its frame.
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.datagram_bytes_max - HEADER_BYTES
+    }
 }
 
 impl<P: Copy> Answers<P> {
@@ -67,14 +76,27 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer that stands in `out` since `from`. Nothing answers nothing.
+    /// Adds the answer that stands in `out` since `from`. Nothing answers nothing. An answer of one
+    /// datagram, of at most `payload_bytes` bytes, has its frame before it from now on.
     #[inline]
-    pub(super) fn add(&mut self, peer: &P, id: u16, from: Mark, out: &mut Out) {
+    pub(super) fn add(
+        &mut self,
+        (peer, id): (&P, u16),
+        from: Mark,
+        payload_bytes: usize,
+        out: &mut Out,
+    ) {
         let to = out.mark();
         if from == to {
             return take_back(from, out);
         }
-        self.all.push(Answer { peer: *peer, id, from, to });
+        let bytes = out.bytes_between(from, to);
+        if bytes <= payload_bytes
+            && let Some(room) = out.buf.get_mut(from.text - HEADER_BYTES..from.text)
+        {
+            room.copy_from_slice(&frame(id, 0, 1));
+        }
+        self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
     /// So many, or as much as a connection's turn replies at most, that they are to be sent before
@@ -87,34 +109,27 @@ impl<P: Copy> Answers<P> {
     /// Sends them all, and empties the turn's replies.
     pub(super) fn send<O: Outgoing<Peer = P>>(&mut self, way: &mut Way<O>, turn: &mut TurnState) {
         let TurnState { out, calls, context, .. } = turn;
-        let payload_bytes = way.datagram_bytes_max - HEADER_BYTES;
-        // The frames of answers of one datagram stand before them.
-        for answer in &self.all {
-            if answer.bytes(out) <= payload_bytes {
-                let frame = answer.frame(0, 1);
-                let at = answer.from.text - HEADER_BYTES;
-                out.buf[at..at + HEADER_BYTES].copy_from_slice(&frame);
-            }
-        }
+        let payload_bytes = way.payload_bytes();
         let (mut tally, mut bytes_sent) = (Tally::default(), 0);
         let mut letters = way.out.open();
-        for answer in &self.all {
-            let bytes = answer.bytes(out);
-            let (parts, from) = match bytes <= payload_bytes {
-                true => (1, Mark { text: answer.from.text - HEADER_BYTES, ..answer.from }),
-                false => (bytes.div_ceil(payload_bytes), answer.from),
-            };
+        for Answer { peer, id, from, to, bytes } in &self.all {
+            let parts = if *bytes <= payload_bytes { 1 } else { bytes.div_ceil(payload_bytes) };
             bytes_sent += bytes + parts * HEADER_BYTES;
-            let mut rest = Pieces { all: out.pieces(from, answer.to), first: &[] };
+            if parts == 1 {
+                let with_frame = Mark { text: from.text - HEADER_BYTES, ..*from };
+                if !letters.add(peer, &[], out.pieces(with_frame, *to)) {
+                    tally += letters.post_or_drop(calls);
+                    letters.add(peer, &[], out.pieces(with_frame, *to));
+                }
+                continue;
+            }
+            let mut rest = Rest { all: out.pieces(*from, *to), first: &[] };
             for number in 0..parts {
-                let frame = answer.frame(number, parts);
-                let head = if parts == 1 { &[][..] } else { &frame };
-                let part_bytes = if parts == 1 { usize::MAX } else { payload_bytes };
-                let before = rest.clone();
-                if !letters.add(&answer.peer, head, rest.take(part_bytes)) {
+                let (head, before) = (frame(*id, number, parts), rest.clone());
+                if !letters.add(peer, &head, rest.take(payload_bytes)) {
                     tally += letters.post_or_drop(calls);
                     rest = before;
-                    letters.add(&answer.peer, head, rest.take(part_bytes));
+                    letters.add(peer, &head, rest.take(payload_bytes));
                 }
             }
         }
@@ -139,29 +154,23 @@ pub(super) fn take_back(from: Mark, out: &mut Out) {
     out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
 }
 
-impl<P> Answer<P> {
-    /// Bytes of the replies.
-    fn bytes(&self, out: &Out) -> usize {
-        out.bytes_between(self.from, self.to)
-    }
-
-    /// The frame of a datagram. An answer has fewer datagrams than a frame can number.
-    fn frame(&self, number: usize, total: usize) -> [u8; HEADER_BYTES] {
-        let number = u16::try_from(number).unwrap_or(u16::MAX);
-        let total = u16::try_from(total).unwrap_or(u16::MAX);
-        Header { id: self.id, number, total, flow: 0 }.bytes()
-    }
+/// The frame of a datagram. An answer has fewer datagrams than a frame can number.
+#[inline]
+fn frame(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
+    let number = u16::try_from(number).unwrap_or(u16::MAX);
+    let total = u16::try_from(total).unwrap_or(u16::MAX);
+    Header { id, number, total, flow: 0 }.bytes()
 }
 
 /// The bytes of an answer that are not in any datagram yet.
 #[derive(Clone)]
-struct Pieces<'o, P> {
-    all: P,
+struct Rest<'o> {
+    all: Pieces<'o>,
     /// What the last datagram left of a piece.
     first: &'o [u8],
 }
 
-impl<'o, P: Iterator<Item = &'o [u8]>> Pieces<'o, P> {
+impl<'o> Rest<'o> {
     /// The next `bytes` bytes.
     fn take(&mut self, bytes: usize) -> impl Iterator<Item = &'o [u8]> {
         let mut left = bytes;

@@ -74,6 +74,7 @@ impl<'r, D: Datapath> Round<'r, D> {
                 put_off: rest.put_off,
                 open: [None; OPEN_MAX],
                 opened: 0,
+                admitted: None,
                 from: Mark::default(),
                 special: None,
                 left: None,
@@ -118,7 +119,8 @@ impl<'r, D: Datapath> Round<'r, D> {
             Special::TooLong(message) => {
                 let refusal = Refusal::MessageTooLong;
                 protocol::refusal_of(message.bytes, refusal).write(&mut turn.out.buf);
-                self.answers.add(message.peer, message.id, from, &mut turn.out);
+                let asked = (message.peer, message.id);
+                self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
                 return true;
             }
             Special::Whole(message, _) => Message { bytes: self.assembly.whole(), ..message },
@@ -137,7 +139,8 @@ impl<'r, D: Datapath> Round<'r, D> {
         if !message.end(end, turn, from, self.answers.reply_bytes_max()) {
             return false;
         }
-        self.answers.add(message.peer, message.id, from, &mut turn.out);
+        let asked = (message.peer, message.id);
+        self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
         self.finish(special);
         true
     }
@@ -199,6 +202,8 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     /// Messages opened so far.
     opened: usize,
+    /// The sender that the guard let in last.
+    admitted: Option<&'r D::Peer>,
     /// Where the answer to the message begins that is being executed.
     from: Mark,
     special: Option<Special<'r, D::Peer>>,
@@ -228,14 +233,9 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
         };
         let peer = datagram.peer;
-        let sender = peer.address()?;
-        if let Err(refused) = self.guard.check(sender, peer.is_for_many()) {
-            let dropped = match refused {
-                Refused::Sender => &self.counters.udp_dropped_sender,
-                Refused::Network => &self.counters.udp_dropped_network,
-            };
-            dropped.add(count);
-            return None;
+        // Those of a burst have one sender.
+        if !self.admitted.is_some_and(|admitted| std::ptr::eq(admitted, peer)) {
+            self.admit(peer, count)?;
         }
         let message = Message { datagram: number, peer, id: header.id, bytes };
         if header.total == 1 {
@@ -245,7 +245,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
             return Some(message);
         }
-        let whose = Whose { from: sender, id: header.id };
+        let whose = Whose { from: peer.address()?, id: header.id };
         // What was added before came to something then. What has not been done about it since then
         // is to be done here, and no part makes its request whole a second time.
         let added = match self.put_off {
@@ -266,6 +266,22 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
                 self.special = Some(Special::TooLong(message));
             }
         }
+        None
+    }
+}
+
+impl<'r, D: Datapath> Messages<'_, 'r, D> {
+    /// Does the guard let a sender in? If not, `count` datagrams are counted as dropped.
+    fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
+        let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
+            self.admitted = Some(peer);
+            return Some(());
+        };
+        let dropped = match refused {
+            Refused::Sender => &self.counters.udp_dropped_sender,
+            Refused::Network => &self.counters.udp_dropped_network,
+        };
+        dropped.add(count);
         None
     }
 }
@@ -308,7 +324,8 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
             self.left = Some(Left { first: message.datagram, waits: true });
             return;
         }
-        self.answers.add(message.peer, message.id, self.from, &mut turn.out);
+        let asked = (message.peer, message.id);
+        self.answers.add(asked, self.from, self.outgoing.payload_bytes(), &mut turn.out);
         if self.answers.are_enough(&turn.out) {
             self.answers.send(self.outgoing, turn);
         }
@@ -319,17 +336,33 @@ impl<P> Message<'_, P> {
     /// Its requests have been executed up to `end`, with replies since `from`. False: its first
     /// request waits for room, and nothing was done.
     fn end(self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
-        let End { mut stopped, mut at, session, budget } = end;
-        let mut session = session.clone();
-        if stopped == Stopped::Wait {
-            if at == 0 {
-                take_back(from, &mut turn.out);
-                return false;
-            }
-            // What is executed is not executed again, so that the rest of the message cannot wait.
-            turn.context.may_wait = false;
-            (stopped, at) = turn::run(turn, &mut session, (self.bytes, at), budget);
+        let End { stopped, at, session, budget } = end;
+        if stopped != Stopped::Wait {
+            self.finish((stopped, at), session, turn, from, reply_bytes_max);
+            return true;
         }
+        if at == 0 {
+            take_back(from, &mut turn.out);
+            return false;
+        }
+        // What is executed is not executed again, so that the rest of the message cannot wait.
+        turn.context.may_wait = false;
+        let mut session = session.clone();
+        let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
+        self.finish(rest, &session, turn, from, reply_bytes_max);
+        true
+    }
+
+    /// Its execution has `stopped` for good.
+    #[inline]
+    fn finish(
+        self,
+        (stopped, at): (Stopped, usize),
+        session: &Session,
+        turn: &mut TurnState,
+        from: Mark,
+        reply_bytes_max: usize,
+    ) {
         let is_whole = match stopped {
             Stopped::Hungry => at == self.bytes.len() && session.is_between_requests(),
             Stopped::Body => false,
@@ -344,6 +377,5 @@ impl<P> Message<'_, P> {
             turn.out.truncate(from);
             protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut turn.out.buf);
         }
-        true
     }
 }
