@@ -115,6 +115,12 @@ impl Inbox {
         Arrived { slots, arrival: None, left: 0, rest: &[] }
     }
 
+    /// The bytes of those datagrams.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
+    }
+
     /// Adapts the number of slots offered to how many of them were filled. That nothing came says
     /// nothing of how many come.
     fn adapt(&mut self, asked: usize, came: usize) {

@@ -1,15 +1,16 @@
 //! Datagrams that are to be sent: letters, each to its addressee.
 //!
 //! ```text
-//! letter   | head | piece | piece | ...      the head copied, the pieces where they lie
-//! message  | letter |                        one send
-//!          | letter | letter | letter |      or a run: equally long but for the last, to one peer
+//! letter   | head | piece | piece | ...   a datagram: the head copied, the pieces where they lie
+//!          | datagram | datagram | ...    or several in one piece, equally long but for the last
+//! message  | datagram |                   one send
+//!          | datagram | datagram | ...    or a run: equally long but for the last, to one peer
 //! ```
 //!
 //! Where: a column's replies, after the turns that made them; a load generator's requests.
 //! Invariant: an outbox has room and keeps nothing: pieces and peers are borrowed until `Letters`
 //! ends, and what could not be sent by then is gone. Nothing is allocated after `new`. The calls of
-//! one `post` are bounded by the letters: each sends one at least, or ends it, or parts a run.
+//! one `post` are bounded by the datagrams: each sends one at least, or ends it, or parts a run.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -27,18 +28,18 @@ use crate::calls::Calls;
 
 /// Most bytes of a letter's head.
 pub const HEAD_BYTES_MAX: usize = 8;
-/// Most letters of a run, which the kernel cuts apart (Linux before 6.9 takes 64).
-const RUN_LETTERS_MAX: usize = 64;
+/// Most datagrams of a run, which the kernel cuts apart (Linux before 6.9 takes 64).
+const RUN_DATAGRAMS_MAX: usize = 64;
 /// Most bytes of a run: what one IPv4 datagram could carry.
 const RUN_BYTES_MAX: usize = 65_507;
 /// Most pieces of a message (`UIO_MAXIOV`).
 const MESSAGE_PIECES_MAX: usize = 1024;
 /// Attempts to send, each of which may only report that an earlier datagram was refused.
 const REFUSALS_MAX: u32 = 4;
-/// Runs refused one after the other, after which letters go one by one.
+/// Runs refused one after the other, after which datagrams go one by one.
 const RUNS_REFUSED_MAX: u32 = 8;
-/// Letters that do before a run is tried again.
-const REST_LETTERS: usize = 1024;
+/// Datagrams that do before a run is tried again.
+const REST_DATAGRAMS: usize = 1024;
 
 /// Room for letters.
 pub struct Outbox {
@@ -47,8 +48,7 @@ pub struct Outbox {
     /// The pieces of all letters, in order.
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces of the messages of one call; what lies side by side is one. A letter of one
-    /// piece alone is not joined.
+    /// Heads and pieces of the messages of one call; what lies side by side is one.
     joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
@@ -73,19 +73,58 @@ struct Letter {
     head_bytes: usize,
     /// It is in no run with the letters before it, to another peer for example.
     begins: bool,
-    /// The index behind its last piece.
+    /// The index behind its last piece. A letter of several datagrams has one piece and no head.
     pieces_end: usize,
     /// Bytes of head and pieces.
     bytes: usize,
+    /// Bytes of each of its datagrams, but perhaps the last; 0 only where there are no bytes.
+    each_bytes: usize,
+}
+
+impl Letter {
+    fn datagrams(&self) -> usize {
+        if self.bytes <= self.each_bytes { 1 } else { self.bytes.div_ceil(self.each_bytes) }
+    }
+}
+
+/// Where sending goes on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// The index of the letter.
+    letter: usize,
+    /// Datagrams of that letter before this place.
+    inside: usize,
+    /// Datagrams of all letters before this place.
+    datagrams: usize,
+}
+
+impl Place {
+    /// The place so many datagrams further on in `letter`, which is the letter here.
+    fn within(self, letter: &Letter, datagrams: usize) -> Place {
+        let (inside, datagrams) = (self.inside + datagrams, self.datagrams + datagrams);
+        match inside * letter.each_bytes < letter.bytes {
+            true => Place { inside, datagrams, ..self },
+            false => Place { letter: self.letter + 1, inside: 0, datagrams },
+        }
+    }
+
+    /// The place behind `letters` letters from here, which have so many datagrams together. Here a
+    /// letter begins.
+    fn behind(self, letters: usize, datagrams: usize) -> Place {
+        let datagrams = self.datagrams + datagrams;
+        Place { letter: self.letter + letters, inside: 0, datagrams }
+    }
 }
 
 /// Letters that are being written and sent.
 #[derive(Debug)]
 pub struct Letters<'a> {
     outbox: &'a mut Outbox,
-    /// The first letter that is neither sent nor dropped.
-    next: usize,
-    /// Letters before this one go one by one: they were a run that was refused.
+    /// Where the first datagram is that is neither sent nor dropped.
+    next: Place,
+    /// The number of datagrams in all letters.
+    datagrams: usize,
+    /// Of them, those before this one go one by one: they were a run that was refused.
     apart_until: usize,
     /// The letter that is added next begins a run.
     begins: bool,
@@ -97,13 +136,13 @@ pub struct Letters<'a> {
 /// What came of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// Letters sent.
+    /// Datagrams sent.
     pub sent: usize,
     /// Why the next one was not; none if there is none.
     pub obstacle: Option<Obstacle>,
 }
 
-/// Why a letter was not sent.
+/// Why a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The socket, or the system, has no room now.
@@ -114,7 +153,7 @@ pub enum Obstacle {
     Refused,
 }
 
-/// What became of all letters.
+/// What became of the datagrams of all letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Sent.
@@ -138,7 +177,7 @@ impl std::ops::AddAssign for Tally {
 
 impl Outbox {
     /// Room for `letters_max` letters, of `pieces_max` pieces together, at least one of each. With
-    /// `runs` equally long letters to one peer are one send, if the kernel takes them so.
+    /// `runs` equally long datagrams to one peer are one send, if the kernel takes them so.
     #[must_use]
     pub fn new(letters_max: usize, pieces_max: usize, runs: bool) -> Outbox {
         let (letters_max, pieces_max) = (letters_max.max(1), pieces_max.max(1));
@@ -147,7 +186,7 @@ impl Outbox {
             letters_max,
             pieces: Vec::with_capacity(pieces_max),
             pieces_max,
-            joined: Box::new_uninit_slice(pieces_max + letters_max),
+            joined: Box::new_uninit_slice(pieces_max + letters_max + BATCH_MAX),
             runs: Runs { wanted: runs, refused: 0, rested: 0 },
         }
     }
@@ -159,7 +198,8 @@ impl Outbox {
         self.pieces.clear();
         Letters {
             outbox: self,
-            next: 0,
+            next: Place::default(),
+            datagrams: 0,
             apart_until: 0,
             begins: false,
             last_to: None,
@@ -170,16 +210,16 @@ impl Outbox {
 
 /// What a call to the system came to.
 enum Call {
-    Sent(usize),
-    /// The first message was a run of so many letters, and was refused.
-    RunRefused(usize),
+    /// All before this place is sent.
+    Sent(Place),
+    /// The first message was a run up to this place, and was refused.
+    RunRefused(Place),
     Stopped(Obstacle),
 }
 
 impl<'a> Letters<'a> {
-    /// Adds a letter: `head`, of `HEAD_BYTES_MAX` bytes at most, which is copied, and behind it
-    /// `pieces`. Where `to` is none it goes to the connected peer. It costs least with one piece
-    /// and no head.
+    /// Adds a datagram: `head`, of `HEAD_BYTES_MAX` bytes at most, which is copied, and behind it
+    /// `pieces`. Where `to` is none it goes to the connected peer.
     ///
     /// False, and nothing is added, if there is no room: then post, and add it again. A letter for
     /// which an empty outbox has no room never has any.
@@ -199,6 +239,7 @@ impl<'a> Letters<'a> {
             begins: self.begins || to != self.last_to,
             pieces_end: start,
             bytes: head.len(),
+            each_bytes: 0,
         };
         if outbox.letters.len() >= outbox.letters_max {
             return false;
@@ -217,46 +258,72 @@ impl<'a> Letters<'a> {
             outbox.pieces.push(libc::iovec { iov_base, iov_len: piece.len() });
             letter.bytes += piece.len();
         }
-        letter.pieces_end = outbox.pieces.len();
+        (letter.pieces_end, letter.each_bytes) = (outbox.pieces.len(), letter.bytes);
         outbox.letters.push(letter);
+        self.datagrams += 1;
         (self.begins, self.last_to) = (false, to);
         true
     }
 
-    /// Has the next letter begin a run: one that reads a run's first letter only, as what steers
+    /// Adds the datagrams that lie side by side in `bytes`, of `each_bytes` bytes each but for the
+    /// last, which may be shorter; nothing is one datagram of no bytes. They take the room of one
+    /// letter of one piece, however many they are.
+    ///
+    /// False, and nothing is added, as `add` says.
+    #[inline]
+    pub fn add_several(
+        &mut self,
+        to: Option<&'a Peer>,
+        bytes: &'a [u8],
+        each_bytes: usize,
+    ) -> bool {
+        if !self.add(to, b"", [bytes]) {
+            return false;
+        }
+        if let Some(letter) = self.outbox.letters.last_mut()
+            && each_bytes > 0
+        {
+            letter.each_bytes = each_bytes.min(letter.bytes);
+            self.datagrams += letter.datagrams() - 1;
+        }
+        true
+    }
+
+    /// Has the next letter begin a run: one that reads a run's first datagram only, as what steers
     /// flows does, takes the others for like it.
     #[inline]
     pub fn begin_run(&mut self) {
         self.begins = true;
     }
 
-    /// The number of letters that wait to be sent.
+    /// The number of datagrams that wait to be sent.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.outbox.letters.len() - self.next
+        self.datagrams - self.next.datagrams
     }
 
-    /// True if no letter waits to be sent.
+    /// True if no datagram waits to be sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sends letters in their order, until all are sent or one cannot be. When all are, there is
+    /// Sends datagrams in their order, until all are sent or one cannot be. When all are, there is
     /// room again.
     #[must_use]
     pub fn post(&mut self, socket: &Datagrams, calls: &Calls) -> Posted {
-        let mut sent = 0;
+        let before = self.next.datagrams;
         while !self.is_empty() {
             match self.send(socket, calls) {
-                Call::Sent(count) => {
-                    self.next += count;
-                    sent += count;
+                Call::Sent(place) => self.next = place,
+                Call::RunRefused(end) => self.apart_until = end.datagrams,
+                Call::Stopped(obstacle) => {
+                    let sent = self.next.datagrams - before;
+                    return Posted { sent, obstacle: Some(obstacle) };
                 }
-                Call::RunRefused(count) => self.apart_until = self.next + count,
-                Call::Stopped(obstacle) => return Posted { sent, obstacle: Some(obstacle) },
             }
         }
+        let sent = self.datagrams - before;
         self.clear();
         Posted { sent, obstacle: None }
     }
@@ -277,27 +344,30 @@ impl<'a> Letters<'a> {
                 self.clear();
                 return tally;
             }
-            self.next += 1;
+            if let Some(letter) = self.outbox.letters.get(self.next.letter) {
+                self.next = self.next.within(letter, 1);
+            }
         }
     }
 
     fn clear(&mut self) {
         self.outbox.letters.clear();
         self.outbox.pieces.clear();
-        (self.next, self.apart_until) = (0, 0);
+        self.next = Place::default();
+        (self.datagrams, self.apart_until) = (0, 0);
     }
 
-    /// One call: messages from the next letter on, `BATCH_MAX` at most.
+    /// One call: messages from the next datagram on, `BATCH_MAX` at most.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> Call {
         let mut batch = Batch::new();
         self.write(&mut batch);
         for _ in 0..REFUSALS_MAX {
             calls.writes.add(1);
             // SAFETY: `write` has filled in the first `messages` headers. Each points to pieces in
-            // `pieces` or `joined`, and may point to an address in a peer and to an element of
-            // `controls`. Pieces point to heads in `letters` and to slices; these slices and the
-            // peers are borrowed for `'a`, which outlives `self`, and nothing else changes before
-            // the call ends. The call only reads what all of these point to.
+            // `joined`, and may point to an address in a peer and to an element of `controls`.
+            // Pieces lie within heads in `letters` and within slices; these slices and the peers
+            // are borrowed for `'a`, which outlives `self`, and nothing else changes before the
+            // call ends. The call only reads what all of these point to.
             let count = unsafe {
                 libc::sendmmsg(
                     socket.0.as_raw_fd(),
@@ -307,59 +377,66 @@ impl<'a> Letters<'a> {
                 )
             };
             if let Ok(sent @ 1..) = usize::try_from(count) {
-                let letters = batch.letters(sent, self.next);
-                self.outbox.runs.passed(sent, letters);
-                return Call::Sent(letters);
+                let end = batch.end(sent, self.next);
+                self.outbox.runs.passed(sent, end.datagrams - self.next.datagrams);
+                return Call::Sent(end);
             }
-            let run = batch.letters(1, self.next);
+            let first = batch.end(1, self.next);
+            let is_run = first.datagrams > self.next.datagrams + 1;
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                     return Call::Stopped(Obstacle::Full);
                 }
                 Some(libc::EINTR | libc::ECONNREFUSED) => {}
                 // Too long for the path with its headers, or a device that computes no checksums.
-                Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if run > 1 => {
+                Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if is_run => {
                     self.outbox.runs.refused += 1;
-                    return Call::RunRefused(run);
+                    return Call::RunRefused(first);
                 }
                 Some(libc::EMSGSIZE) => return Call::Stopped(Obstacle::TooLong),
                 _ => return Call::Stopped(Obstacle::Refused),
             }
         }
         // Nobody listens at the peer: the message counts as sent and lost.
-        Call::Sent(batch.letters(1, self.next))
+        Call::Sent(batch.end(1, self.next))
     }
 
-    /// Writes messages from the next letter on into an empty batch.
+    /// Writes messages from the next datagram on into an empty batch.
     #[inline]
     fn write(&mut self, batch: &mut Batch) {
         let Outbox { letters, pieces, joined, runs, .. } = &mut *self.outbox;
         let may_run = runs.are_tried();
         let (mut next, mut room) = (self.next, &mut joined[..]);
-        let mut start = next.checked_sub(1).map_or(0, |before| letters[before].pieces_end);
+        // The index of the first piece of the letter there.
+        let mut start = next.letter.checked_sub(1).map_or(0, |before| letters[before].pieces_end);
         let mut messages = 0;
         let slots = batch.headers.iter_mut().zip(&mut batch.controls).zip(&mut batch.ends);
         for ((header, control), end) in slots {
-            let rest = &letters[next..];
-            let Some(letter) = rest.first() else { break };
-            let count = if may_run && next >= self.apart_until { run(rest, start) } else { 1 };
-            let mut message = NO_HEADER;
-            if count == 1 && letter.head_bytes == 0 && letter.pieces_end == start + 1 {
-                message.msg_hdr.msg_iov = (&raw const pieces[start]).cast_mut();
-                message.msg_hdr.msg_iovlen = 1;
-                start += 1;
+            let Some((letter, others)) = letters[next.letter..].split_first() else { break };
+            *end = match may_run && next.datagrams >= self.apart_until {
+                true => run((letter, others), next, start),
+                false => next.within(letter, 1),
+            };
+            let (count, whole) = (end.datagrams - next.datagrams, end.letter - next.letter);
+            let is_one_piece = letter.pieces_end == start + 1 && letter.head_bytes == 0;
+            let joined = if is_one_piece && whole <= 1 {
+                room[0].write(part(pieces[start], letter, next.inside, count));
+                1
             } else {
-                let joined = join(&rest[..count], start, pieces, room);
-                let (own, others) = room.split_at_mut(joined);
-                message.msg_hdr.msg_iov = own.as_mut_ptr().cast();
-                message.msg_hdr.msg_iovlen = joined;
-                room = others;
-                start = rest[count - 1].pieces_end;
-            }
+                join(&letters[next.letter..end.letter], start, pieces, room)
+            };
+            let (own, behind) = room.split_at_mut(joined);
+            let mut message = NO_HEADER;
+            message.msg_hdr.msg_iov = own.as_mut_ptr().cast();
+            message.msg_hdr.msg_iovlen = joined;
             address(&mut message.msg_hdr, control, letter, count);
             header.write(message);
-            next += count;
-            *end = next;
+            match whole {
+                0 => {}
+                1 => start = letter.pieces_end,
+                _ => start = others[whole - 2].pieces_end,
+            }
+            (next, room) = (*end, behind);
             messages += 1;
         }
         batch.messages = messages;
@@ -370,8 +447,8 @@ impl<'a> Letters<'a> {
 struct Batch {
     headers: [MaybeUninit<libc::mmsghdr>; BATCH_MAX],
     controls: [MaybeUninit<Control>; BATCH_MAX],
-    /// Of each message: the index behind its last letter.
-    ends: [usize; BATCH_MAX],
+    /// Of each message: the place behind it.
+    ends: [Place; BATCH_MAX],
     /// How many there are.
     messages: usize,
 }
@@ -382,39 +459,56 @@ impl Batch {
         Batch {
             headers: [const { MaybeUninit::uninit() }; BATCH_MAX],
             controls: [const { MaybeUninit::uninit() }; BATCH_MAX],
-            ends: [0; BATCH_MAX],
+            ends: [Place::default(); BATCH_MAX],
             messages: 0,
         }
     }
 
-    /// The number of letters in the first `messages` messages, of which `first` is the first.
-    fn letters(&self, messages: usize, first: usize) -> usize {
-        self.ends[..self.messages].get(messages - 1).map_or(0, |end| end - first)
+    /// The place behind the first `messages` messages, of which `first` is the beginning.
+    fn end(&self, messages: usize, first: Place) -> Place {
+        self.ends[..self.messages].get(messages - 1).map_or(first, |end| *end)
     }
 }
 
-/// The number of letters, from the first on, that one message takes. The pieces of the first begin
-/// at `start`.
+/// The place behind what one message takes from `place` on: a part of the letter there, or it and
+/// letters behind it. Its pieces begin at `start`.
 #[inline]
-fn run(letters: &[Letter], start: usize) -> usize {
-    let Some((Letter { bytes: each, .. }, others)) = letters.split_first() else { return 0 };
-    if !(1..=usize::from(u16::MAX)).contains(each) {
-        return 1;
+fn run((first, others): (&Letter, &[Letter]), place: Place, start: usize) -> Place {
+    let each = first.each_bytes;
+    if !(1..=usize::from(u16::MAX)).contains(&each) {
+        return place.within(first, 1);
     }
-    let (mut count, mut bytes) = (1, *each);
-    for next in others.iter().take(RUN_LETTERS_MAX - 1) {
+    let mut datagrams = first.datagrams() - place.inside;
+    let mut bytes = first.bytes - place.inside * each;
+    if datagrams > RUN_DATAGRAMS_MAX || bytes > RUN_BYTES_MAX {
+        return place.within(first, RUN_DATAGRAMS_MAX.min(RUN_BYTES_MAX / each).max(1));
+    }
+    if place.inside > 0 {
+        return place.within(first, datagrams);
+    }
+    let mut count = 1;
+    for next in others {
+        let is_full = bytes == datagrams * each;
         let pieces = next.pieces_end - start + count + 1;
         let fits = bytes + next.bytes <= RUN_BYTES_MAX && pieces <= MESSAGE_PIECES_MAX;
-        if !fits || next.begins || !(1..=*each).contains(&next.bytes) {
+        let (more, each_more) = (next.datagrams(), next.each_bytes);
+        let is_like = each_more == each || more == 1 && (1..each).contains(&each_more);
+        if !(is_full && fits && is_like) || next.begins || datagrams + more > RUN_DATAGRAMS_MAX {
             break;
         }
         bytes += next.bytes;
+        datagrams += more;
         count += 1;
-        if next.bytes < *each {
-            break;
-        }
     }
-    count
+    place.behind(count, datagrams)
+}
+
+/// So many datagrams of a letter of one piece, those before `inside` left out.
+fn part(piece: libc::iovec, letter: &Letter, inside: usize, datagrams: usize) -> libc::iovec {
+    let from = (inside * letter.each_bytes).min(piece.iov_len);
+    let iov_len = (datagrams * letter.each_bytes).min(piece.iov_len - from);
+    let iov_base = piece.iov_base.cast::<u8>().wrapping_add(from).cast();
+    libc::iovec { iov_base, iov_len }
 }
 
 /// Writes heads and pieces of letters into `room`, which has room for them all; the pieces of the
@@ -454,7 +548,7 @@ fn join(
     count
 }
 
-/// Writes who is to have a message, and how: a letter, or with `count - 1` more a run.
+/// Writes who is to have a message, and how: a datagram, or a run of `count` of them.
 #[inline]
 fn address(
     header: &mut libc::msghdr,
@@ -474,7 +568,7 @@ fn address(
     }
     let control = control.write(Control::EMPTY);
     let mut bytes = to.map_or(0, |to| to.leave_from(control, 0));
-    if let (2.., Ok(each)) = (count, u16::try_from(letter.bytes)) {
+    if let (2.., Ok(each)) = (count, u16::try_from(letter.each_bytes)) {
         bytes = control.push(bytes, libc::SOL_UDP, libc::UDP_SEGMENT, &each.to_ne_bytes());
     }
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -488,21 +582,21 @@ struct Runs {
     wanted: bool,
     /// One after the other.
     refused: u32,
-    /// Letters sent since.
+    /// Datagrams sent since.
     rested: usize,
 }
 
 impl Runs {
     fn are_tried(&mut self) -> bool {
-        if self.refused >= RUNS_REFUSED_MAX && self.rested >= REST_LETTERS {
+        if self.refused >= RUNS_REFUSED_MAX && self.rested >= REST_DATAGRAMS {
             (self.refused, self.rested) = (RUNS_REFUSED_MAX - 1, 0);
         }
         self.wanted && self.refused < RUNS_REFUSED_MAX
     }
 
     /// Takes down what the kernel took.
-    fn passed(&mut self, messages: usize, letters: usize) {
-        if letters > messages {
+    fn passed(&mut self, messages: usize, datagrams: usize) {
+        if datagrams > messages {
             self.refused = 0;
         } else if self.refused >= RUNS_REFUSED_MAX {
             self.rested += messages;

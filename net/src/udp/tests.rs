@@ -97,6 +97,7 @@ fn a_burst_fills_one_slot_and_comes_apart_into_its_datagrams() {
             assert_eq!(received, Received { datagrams, cut: 0, is_drained: false });
             let came: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
             assert_eq!(came, expected);
+            assert_eq!(inbox.total_bytes(), expected.concat().len());
         }
         assert_eq!(server.receive(&mut inbox, &calls).datagrams, 0);
         assert_eq!(inbox.datagrams().count(), 0);
@@ -172,6 +173,45 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
 }
 
 #[test]
+fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
+    let (server, client) = pair("127.0.0.1:0");
+    let bytes: Vec<u8> = (0..=255).cycle().take(80_000).collect();
+    // Bytes of each datagram, bytes of all, and the calls without runs and with them.
+    let letters = [
+        (9, 9),
+        (9, 27),
+        (9, 25),
+        (9, 27),
+        (5, 3),
+        (1000, 70_000),
+        (0, 0),
+        (70, 70 * 200 + 1),
+        (70, 7),
+        (7, 0),
+    ];
+    for (runs, calls_expected) in [(false, 5), (true, 1)] {
+        let (calls, mut outbox) = (Calls::default(), Outbox::new(11, 11, runs));
+        let (mut letters_open, mut expected) = (outbox.open(), Vec::new());
+        for (each, all) in letters {
+            assert!(letters_open.add_several(None, &bytes[..all], each));
+            let before = expected.len();
+            expected.extend(bytes[..all].chunks(each.max(1)));
+            if expected.len() == before {
+                expected.push(b"");
+            }
+        }
+        assert!(letters_open.add(None, b"head", [&b" and piece"[..]]));
+        expected.push(b"head and piece");
+        assert!(!letters_open.add_several(None, b"more", 1), "twelve letters of eleven");
+        assert_eq!(letters_open.len(), expected.len());
+        let sent = expected.len();
+        assert_eq!(letters_open.post(&client, &calls), Posted { sent, obstacle: None });
+        assert_eq!(calls.writes.get(), calls_expected, "with runs: {runs}");
+        assert_eq!(texts(&arrive(&server, sent)), expected);
+    }
+}
+
+#[test]
 fn an_outbox_takes_what_it_has_room_for_and_has_room_again_when_it_is_posted() {
     let (server, client) = pair("127.0.0.1:0");
     let (calls, mut outbox) = (Calls::default(), Outbox::new(2, 3, true));
@@ -221,6 +261,12 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
     assert_eq!(tally, Tally { sent: 3, full: 0, too_long: 1, refused: 1 });
     assert!(letters.is_empty());
     assert_eq!(texts(&arrive(&client, 3)), [b"one", b"two", b"end"]);
+    // Of the datagrams of one letter each is told for itself.
+    assert!(letters.add_several(Some(&nowhere), b"112233", 2));
+    assert!(letters.add_several(Some(&peer), b"4455", 2));
+    let tally = letters.post_or_drop(&server, &calls);
+    assert_eq!(tally, Tally { sent: 2, full: 0, too_long: 0, refused: 3 });
+    assert_eq!(texts(&arrive(&client, 2)), [b"44", b"55"]);
     assert!(letters.add(Some(&peer), b"", [&b"one"[..]]) && letters.add(None, b"", [&long[..]]));
     let posted = letters.post(&server, &calls);
     assert_eq!(posted, Posted { sent: 1, obstacle: Some(Obstacle::TooLong) });
@@ -247,6 +293,13 @@ fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some(
     let is_tried = |at: u64| at < 8 || at % 16 == 7;
     let expected: Vec<u64> = (0..40).map(|at| if is_tried(at) { 2 } else { 1 }).collect();
     assert_eq!(seen, expected);
+    let (mut outbox, several) = (Outbox::new(1, 1, true), text.map(|text| *text).concat());
+    let mut letters = outbox.open();
+    let before = calls.writes.get();
+    assert!(letters.add_several(None, &several, 3));
+    assert_eq!(letters.post(&client, &calls), Posted { sent: 64, obstacle: None });
+    assert_eq!(texts(&arrive(&server, 64)), text);
+    assert_eq!(calls.writes.get() - before, 2);
     let mut outbox = Outbox::new(64, 64, true);
     let mut letters = outbox.open();
     assert!(text.iter().all(|text| letters.add(None, b"", [&text[..]])));
