@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! bytes       | datagram | datagram | ...     back to back: equally long ones are one send
+//! stretch     |-------------------------|     of one flow, to one receiver
 //! ```
 //!
 //! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines
@@ -18,10 +19,14 @@ const LETTERS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub struct Bag {
     bytes: Vec<u8>,
-    datagrams: Vec<Outgoing>,
+    stretches: Vec<Stretch>,
     /// Peers are large and a client needs none, so they stand apart.
     peers: Vec<Peer>,
-    /// Datagrams sent.
+    /// How many datagrams there are.
+    datagrams: usize,
+    /// The one that was begun last.
+    begun: Begun,
+    /// Stretches sent.
     done: usize,
     /// Those of one flow are sent together, for a run ends where the flow changes.
     by_flow: bool,
@@ -29,14 +34,24 @@ pub struct Bag {
     is_mixed: bool,
 }
 
-/// Where a datagram's bytes lie.
-#[derive(Debug)]
-struct Outgoing {
+/// A datagram that is being written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
     start: usize,
-    end: usize,
     flow: u16,
     /// The index of its receiver in `peers`; none is the connected peer.
     to: Option<usize>,
+}
+
+/// Datagrams side by side, of one flow and to one receiver, all as long as the first, but for the
+/// last, which may be shorter.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    first: Begun,
+    end: usize,
+    each_bytes: usize,
+    /// The last is shorter: it takes no more.
+    is_over: bool,
 }
 
 impl Bag {
@@ -56,30 +71,44 @@ impl Bag {
     /// Begins a datagram to the connected peer, or back `to` a sender. The caller appends its bytes
     /// to the vector returned, and calls `end`.
     #[inline]
-    pub fn begin(&mut self, to: Option<Peer>, flow: u16) -> &mut Vec<u8> {
+    pub fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
-            self.peers.push(to);
+            if self.peers.last() != Some(to) {
+                self.peers.push(*to);
+            }
             self.peers.len() - 1
         });
-        let start = self.bytes.len();
-        self.is_mixed |= self.datagrams.last().is_some_and(|last| last.flow != flow);
-        self.datagrams.push(Outgoing { start, end: start, flow, to });
+        self.begun = Begun { start: self.bytes.len(), flow, to };
         &mut self.bytes
     }
 
     /// The datagram that was begun last is whole: how many bytes it has.
     #[inline]
     pub fn end(&mut self) -> usize {
-        let Some(last) = self.datagrams.last_mut() else { return 0 };
-        last.end = self.bytes.len();
-        last.end - last.start
+        let (begun, end) = (self.begun, self.bytes.len());
+        let bytes = end - begun.start;
+        self.datagrams += 1;
+        if let Some(last) = self.stretches.last_mut() {
+            let is_like = last.first.flow == begun.flow && last.first.to == begun.to;
+            if is_like && !last.is_over && (1..=last.each_bytes).contains(&bytes) {
+                last.end = end;
+                last.is_over = bytes < last.each_bytes;
+                return bytes;
+            }
+            self.is_mixed |= last.first.flow != begun.flow;
+        }
+        self.stretches.push(Stretch { first: begun, end, each_bytes: bytes, is_over: false });
+        bytes
     }
 
-    /// Removes the datagram that was begun last.
+    /// Removes the datagram that ended last.
     pub fn take_back(&mut self) {
-        if let Some(datagram) = self.datagrams.pop() {
-            self.bytes.truncate(datagram.start);
-            self.peers.truncate(datagram.to.unwrap_or(self.peers.len()));
+        let Some(last) = self.stretches.last_mut() else { return };
+        self.datagrams -= 1;
+        self.bytes.truncate(self.begun.start);
+        (last.end, last.is_over) = (self.begun.start, false);
+        if last.first.start == self.begun.start {
+            self.stretches.pop();
         }
     }
 
@@ -87,13 +116,13 @@ impl Bag {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.datagrams.len()
+        self.datagrams
     }
 
     /// True if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.datagrams.is_empty()
+        self.datagrams == 0
     }
 
     /// Their bytes.
@@ -106,9 +135,9 @@ impl Bag {
     /// Removes all datagrams.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.datagrams.clear();
+        self.stretches.clear();
         self.peers.clear();
-        (self.done, self.is_mixed) = (0, false);
+        (self.datagrams, self.done, self.is_mixed) = (0, 0, false);
     }
 
     /// Sends what waits. What stands in the way of the rest, if anything does.
@@ -119,28 +148,44 @@ impl Bag {
         calls: &Calls,
     ) -> Option<Obstacle> {
         if self.is_mixed && self.by_flow {
-            self.datagrams[self.done..].sort_unstable_by_key(|one| (one.flow, one.start));
+            self.stretches[self.done..]
+                .sort_unstable_by_key(|one| (one.first.flow, one.first.start));
         }
-        while self.done < self.datagrams.len() {
+        while self.done < self.stretches.len() {
             let mut letters = outbox.open();
             let mut flow = None;
-            for datagram in &self.datagrams[self.done..] {
-                if flow.replace(datagram.flow).is_some_and(|flow| flow != datagram.flow) {
+            for stretch in &self.stretches[self.done..] {
+                let Begun { start, flow: own, to } = stretch.first;
+                if flow.replace(own).is_some_and(|flow| flow != own) {
                     letters.begin_run();
                 }
-                let to = datagram.to.and_then(|to| self.peers.get(to));
-                if !letters.add(to, b"", [&self.bytes[datagram.start..datagram.end]]) {
+                let to = to.and_then(|to| self.peers.get(to));
+                if !letters.add_several(to, &self.bytes[start..stretch.end], stretch.each_bytes) {
                     break;
                 }
             }
             let posted = letters.post(socket, calls);
-            self.done += posted.sent;
+            self.pass(posted.sent);
             if posted.obstacle.is_some() {
                 return posted.obstacle;
             }
         }
         self.clear();
         None
+    }
+
+    /// So many datagrams more are sent.
+    fn pass(&mut self, mut sent: usize) {
+        for stretch in &mut self.stretches[self.done..] {
+            let bytes = stretch.end - stretch.first.start;
+            let datagrams = bytes.div_ceil(stretch.each_bytes.max(1)).max(1);
+            if sent < datagrams {
+                stretch.first.start += sent * stretch.each_bytes;
+                return;
+            }
+            sent -= datagrams;
+            self.done += 1;
+        }
     }
 }
 
@@ -159,8 +204,9 @@ mod tests {
         let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
         let mut expected = Vec::new();
         for number in 0..1000_u16 {
-            bag.begin(None, 0).extend_from_slice(&number.to_be_bytes());
-            assert_eq!(bag.end(), 2);
+            let bytes = &number.to_be_bytes()[..if number % 3 == 0 { 1 } else { 2 }];
+            bag.begin(None, 0).extend_from_slice(bytes);
+            assert_eq!(bag.end(), bytes.len());
             if number % 3 == 0 {
                 bag.take_back();
             } else {
@@ -168,13 +214,14 @@ mod tests {
             }
         }
         assert_eq!((bag.len(), bag.total_bytes()), (expected.len(), 2 * expected.len()));
+        assert_eq!(bag.stretches.len(), 1);
         assert_eq!(bag.post(&mut outbox, &client, &calls), None);
         assert!(bag.is_empty());
         let mut came = Vec::new();
         while server.receive(&mut inbox, &calls).datagrams > 0 {
             for datagram in inbox.datagrams() {
                 came.push(datagram.bytes.to_vec());
-                bag.begin(Some(*datagram.peer), 0).extend_from_slice(datagram.bytes);
+                bag.begin(Some(datagram.peer), 0).extend_from_slice(datagram.bytes);
                 bag.end();
             }
         }
@@ -187,6 +234,31 @@ mod tests {
             came.extend(inbox.datagrams().map(|datagram| datagram.bytes.to_vec()));
         }
         assert_eq!(came, expected);
+    }
+
+    #[test]
+    fn what_is_sent_in_parts_goes_on_where_it_stopped() {
+        let server = Datagrams::bind("127.0.0.1:0".parse().unwrap(), Sizes::default()).unwrap();
+        let at = server.address().unwrap();
+        let client = Datagrams::connect(at, Sizes::default()).unwrap();
+        let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
+        let texts = [&b"aa"[..], b"bb", b"cc", b"d", b"ee", b"", b"ff", b"ggg", b"hhh", b"ii"];
+        for sent in 0..=texts.len() {
+            let (mut bag, mut outbox) = (Bag::default(), Bag::outbox(true));
+            for text in texts {
+                bag.begin(None, 0).extend_from_slice(text);
+                bag.end();
+            }
+            assert_eq!(bag.stretches.len(), 5, "{:?}", bag.stretches);
+            bag.pass(sent / 2);
+            bag.pass(sent - sent / 2);
+            assert_eq!(bag.post(&mut outbox, &client, &calls), None);
+            let mut came = Vec::new();
+            while server.receive(&mut inbox, &calls).datagrams > 0 {
+                came.extend(inbox.datagrams().map(|one| one.bytes.to_vec()));
+            }
+            assert_eq!(came, texts[sent..]);
+        }
     }
 
     #[test]

@@ -384,7 +384,7 @@ impl Thread<'_> {
 
     /// Answers in one datagram, written where it is sent from; false if it takes more.
     fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
-        let out = self.bag.begin(Some(*source), flow::ANY);
+        let out = self.bag.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
         let start = out.len();
         out.extend_from_slice(&head.bytes());
@@ -459,7 +459,7 @@ impl Thread<'_> {
     /// Appends a message's datagrams to what is sent next.
     fn put(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
-            self.bag.begin(Some(source), flow::ANY).extend_from_slice(datagram);
+            self.bag.begin(Some(&source), flow::ANY).extend_from_slice(datagram);
             self.bag.end();
         }
     }

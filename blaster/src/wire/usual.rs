@@ -211,14 +211,10 @@ fn ended<const N: usize>(input: &[u8], value_end: usize, last: &[u8; N]) -> Opti
     is_right.then_some(value_end + N)
 }
 
-/// Are all bytes above the space? Eight at a time: what borrows is below.
+/// Are all bytes above the space? Sixteen at a time, without a branch for each.
 #[inline(always)]
 fn is_name(key: &[u8]) -> bool {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let is_above = |word: &[u8; 8]| {
-        let word = u64::from_le_bytes(*word);
-        word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80) == 0
-    };
+    let is_above = |word: &[u8; 16]| word.iter().fold(true, |all, &byte| all & (byte > b' '));
     match key.last_chunk() {
         Some(last) => is_above(last) && key.as_chunks().0.iter().all(is_above),
         None => !key.is_empty() && key.iter().all(|&byte| byte > b' '),

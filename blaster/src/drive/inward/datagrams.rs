@@ -11,7 +11,7 @@ use protocol::udp::Header;
 use super::super::Clock;
 use super::super::pending::{Entry, STRUCK, State};
 use super::super::score::{Books, Outcome};
-use super::{Inward, place_of};
+use super::{InLine, Inward, place_of};
 use crate::line::Socket;
 use crate::wire::{Found, Piece, Reader, Said, Tag};
 
@@ -138,8 +138,9 @@ impl Inward {
                 is_drained = true;
                 break;
             }
-            for datagram in inbox.datagrams() {
-                books.score.received(datagram.bytes.len());
+            books.score.received(inbox.total_bytes());
+            let mut datagrams = inbox.datagrams();
+            while let Some(datagram) = self.quick_datagrams(line, &mut datagrams, now_ns, books) {
                 match Header::read(datagram.bytes) {
                     Some((header, bytes)) if header.is_part() => {
                         self.datagram(line, header, bytes, now_ns, books);
@@ -169,9 +170,6 @@ impl Inward {
         now_ns: u64,
         books: &mut Books,
     ) {
-        if header.total == 1 && self.quick_datagram(line, header.id, bytes, now_ns, books) {
-            return self.order(line, header.id, books);
-        }
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.find(header.id) else { return books.score.broken() };
         let entry = own.ring.entry(index);
@@ -296,17 +294,22 @@ impl Inward {
 
     /// A request was answered: after a later one?
     fn order(&mut self, line: u32, number: u16, books: &mut Books) {
-        if !self.options.has_order {
-            return;
-        }
-        let own = &mut self.lines[line as usize];
-        // Numbers go round: later is less than half the way ahead.
-        let ahead = number.wrapping_sub(own.newest);
-        if ahead < 1 << 15 {
-            own.newest = number;
-        } else {
+        if self.options.has_order && self.lines[line as usize].is_overtaken(number) {
             books.score.reordered();
         }
+    }
+}
+
+impl InLine {
+    /// Notes that this request was answered; true if a later one was before.
+    #[inline]
+    pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
+        // Numbers go round: later is less than half the way ahead.
+        let ahead = number.wrapping_sub(self.newest);
+        if ahead < 1 << 15 {
+            self.newest = number;
+        }
+        ahead >= 1 << 15
     }
 }
 
