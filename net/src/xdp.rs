@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Where: beside `udp`, whose `Inbox` and `Outbox` these resemble. `open` makes a `Port` for each
-//! queue, as root; a column uses one. A server that echoes:
+//! queue, as root; a column uses one. A client finds by `reach` how its server is reached, and then
+//! writes to a `Peer` with these ends. A server that echoes:
 //!
 //! ```no_run
 //! # use net::{Calls, Epoll, Interest, Timeout, xdp};
@@ -55,6 +56,7 @@ mod outbox;
 mod port;
 mod program;
 mod ring;
+mod route;
 #[cfg(test)]
 mod tests;
 mod umem;
@@ -63,3 +65,4 @@ pub use inbox::{Arrived, Inbox, Peer};
 pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
 pub use outbox::{Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
+pub use route::{Unreachable, reach};

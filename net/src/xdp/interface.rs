@@ -8,7 +8,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::netlink::{Attributes, HowMany, Netlink, number};
+use super::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::Mac;
 
 /// Attributes of an interface.
@@ -53,14 +53,8 @@ pub(super) struct Interface {
 impl Interface {
     /// The interface of this name.
     pub(super) fn named(netlink: &Netlink, name: &str) -> io::Result<Interface> {
-        let mut value = name.as_bytes().to_vec();
-        value.push(0);
-        let bytes = u16::try_from(4 + value.len()).map_err(io::Error::other)?;
-        value.resize(value.len().next_multiple_of(4), 0);
         let mut question = vec![0; LINK_BYTES];
-        question.extend_from_slice(&bytes.to_ne_bytes());
-        question.extend_from_slice(&NAME.to_ne_bytes());
-        question.extend_from_slice(&value);
+        put(&mut question, NAME, &[name.as_bytes(), &[0]].concat());
         Interface::ask(netlink, &question)
     }
 
@@ -151,7 +145,8 @@ fn program(value: &[u8]) -> u32 {
     if is_there { id.unwrap_or(u32::MAX) } else { 0 }
 }
 
-fn ip(value: &[u8]) -> Option<IpAddr> {
+/// An IP address, as an attribute holds it.
+pub(super) fn ip(value: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
 }
@@ -168,15 +163,13 @@ mod tests {
     /// As the kernel tells of `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
-        let attribute = |kind: u16, value: &[u8]| {
-            let bytes = u16::try_from(4 + value.len()).unwrap();
-            let padding = vec![0; value.len().next_multiple_of(4) - value.len()];
-            [&bytes.to_ne_bytes()[..], &kind.to_ne_bytes(), value, &padding].concat()
-        };
         let told = |kind: &[u8]| {
-            let link = attribute(LINK, &7_u32.to_ne_bytes());
-            let info = attribute(KIND_OF, &attribute(KIND, kind));
-            [vec![0; LINK_BYTES], attribute(NAME, b"wire.5\0"), link, info].concat()
+            let (mut message, mut info) = (vec![0; LINK_BYTES], Vec::new());
+            put(&mut info, KIND, kind);
+            put(&mut message, NAME, b"wire.5\0");
+            put(&mut message, LINK, &7_u32.to_ne_bytes());
+            put(&mut message, KIND_OF, &info);
+            message
         };
         assert_eq!(vlan_on(7, &told(b"vlan\0")), Some("wire.5".to_owned()));
         assert_eq!(vlan_on(8, &told(b"vlan\0")), None);

@@ -28,7 +28,9 @@ const ANSWER_BYTES_MAX: usize = 32 << 10;
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
 const DUMP: u16 = 0x300;
+const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
@@ -56,9 +58,20 @@ impl Netlink {
         kind: u16,
         many: HowMany,
         body: &[u8],
-        mut each: impl FnMut(u16, &[u8]),
+        each: impl FnMut(u16, &[u8]),
     ) -> io::Result<()> {
         let flags = if many == HowMany::All { REQUEST | DUMP } else { REQUEST };
+        self.send(kind, flags, body)?;
+        self.receive(many, each)
+    }
+
+    /// Has the kernel enter something.
+    pub(super) fn enter(&self, kind: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, REQUEST | CREATE | ACKNOWLEDGE, body)?;
+        self.receive(HowMany::One, |_, _| {})
+    }
+
+    fn send(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         let bytes = u32::try_from(HEADER_BYTES + body.len()).map_err(io::Error::other)?;
         let mut question = Vec::with_capacity(HEADER_BYTES + body.len());
         question.extend_from_slice(&bytes.to_ne_bytes());
@@ -67,6 +80,10 @@ impl Netlink {
         question.extend_from_slice(&[0; 8]);
         question.extend_from_slice(body);
         send(&self.0, &question, SendFlags::empty())?;
+        Ok(())
+    }
+
+    fn receive(&self, many: HowMany, mut each: impl FnMut(u16, &[u8])) -> io::Result<()> {
         let mut answer = vec![0; ANSWER_BYTES_MAX];
         for _ in 0..MESSAGES_MAX {
             let (_, bytes) = match recv(&self.0, &mut answer[..], RecvFlags::empty()) {
@@ -125,6 +142,15 @@ impl<'a> Iterator for Attributes<'a> {
         self.0 = self.0.get(bytes.next_multiple_of(ALIGN_BYTES)..).unwrap_or(&[]);
         Some((u16::from_ne_bytes([*k0, *k1]) & KIND_MASK, value))
     }
+}
+
+/// Adds an attribute.
+pub(super) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let bytes = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    message.extend_from_slice(&bytes.to_ne_bytes());
+    message.extend_from_slice(&kind.to_ne_bytes());
+    message.extend_from_slice(value);
+    message.resize(message.len().next_multiple_of(ALIGN_BYTES), 0);
 }
 
 /// A value that is a number of four bytes.

@@ -13,7 +13,7 @@ use crate::{Calls, Datagrams, Epoll, Interest, Sizes, Timeout};
 
 const PORT: u16 = 11_211;
 /// How long anything that must come is waited for.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
@@ -35,7 +35,7 @@ fn open_on(end: &Namespace, wanted: &Wanted<'_>) -> Opened {
 }
 
 /// Answers what has come with the same, and returns how many datagrams that were.
-fn echo(port: &mut Port, calls: &Calls) -> usize {
+pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     let received = port.inbox.receive(calls);
     for datagram in port.inbox.datagrams() {
         assert!(port.outbox.add(datagram.peer, b"", [datagram.bytes]), "room for a batch");
@@ -47,7 +47,7 @@ fn echo(port: &mut Port, calls: &Calls) -> usize {
 }
 
 /// Sums up where the chunks are.
-fn assert_all_chunks(port: &Port) {
+pub(super) fn assert_all_chunks(port: &Port) {
     let Chunks { all, lent, held, free, sent } = port.chunks();
     assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
     assert_eq!(port.inbox.strays() + port.outbox.strays(), 0);

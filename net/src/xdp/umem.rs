@@ -43,6 +43,7 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
 #[derive(Debug)]
 pub(super) struct Umem {
     map: Map,
+    /// A power of two.
     chunk_bytes: usize,
     chunks: u32,
 }
@@ -99,8 +100,9 @@ impl Umem {
     /// chunk.
     pub(super) fn span(&self, address: u64, bytes: u32) -> Option<Span> {
         let address = usize::try_from(address).ok().filter(|&address| address < self.bytes())?;
-        let chunk = u32::try_from(address / self.chunk_bytes).ok()?;
-        let span = Span { chunk, at: address % self.chunk_bytes, bytes: bytes as usize };
+        let chunk = u32::try_from(address >> self.chunk_bytes.ilog2()).ok()?;
+        let at = address & (self.chunk_bytes - 1);
+        let span = Span { chunk, at, bytes: bytes as usize };
         (span.at + span.bytes <= self.chunk_bytes).then_some(span)
     }
 

@@ -1,0 +1,195 @@
+//! How somebody is reached over an interface: from which of our addresses, by which neighbour.
+//!
+//! ```text
+//! route       to IP, over the interface      ->  our IP, and the router's if there is one
+//! neighbour   the router's IP, or to IP      ->  MAC
+//! ```
+//!
+//! Where: before a client's first letter. A server needs none of it: an answer goes back to where
+//! the request came from.
+//! Invariant: the kernel's routes and its table of neighbours say it, and the kernel asks the
+//! neighbour where it does not know; nothing else is sent.
+//! Source: rtnetlink(7); `net/core/neighbour.c` of Linux on `NTF_USE`.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::interface::{Interface, ip};
+use super::netlink::{Attributes, HowMany, Netlink, number, put};
+use crate::wire::{Ends, Ips, Mac, Macs, Ports};
+
+/// How long a neighbour is waited for: the kernel asks three times, a second apart.
+const ANSWER_WAIT: Duration = Duration::from_secs(4);
+/// The pause between two looks.
+const ANSWER_PAUSE: Duration = Duration::from_millis(5);
+
+/// Attributes of a route.
+const ROUTE_TO: u16 = 1;
+const ROUTE_INTERFACE: u16 = 4;
+const ROUTE_GATEWAY: u16 = 5;
+const ROUTE_OWN: u16 = 7;
+/// Attributes of a neighbour.
+const NEIGHBOUR_IP: u16 = 1;
+const NEIGHBOUR_MAC: u16 = 2;
+
+/// Bytes of `struct rtmsg` and `struct ndmsg`.
+const MESSAGE_BYTES: usize = 12;
+/// A flag: the kernel is to find out who the neighbour is.
+const USE: u8 = 1;
+/// A state: it has not found out.
+const FAILED: u16 = 0x20;
+
+/// Why somebody cannot be reached.
+#[derive(Debug)]
+pub enum Unreachable {
+    /// There is no such interface, or it is not of Ethernet.
+    Interface(String),
+    /// No route leads there, or one over another interface.
+    NoRoute(IpAddr),
+    /// This neighbour does not say who it is.
+    Silent(IpAddr),
+    /// The kernel could not be asked.
+    System(io::Error),
+}
+
+impl std::error::Error for Unreachable {}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreachable::Interface(name) => write!(out, "there is no Ethernet interface {name}"),
+            Unreachable::NoRoute(ip) => write!(out, "no route to {ip} leads over this interface"),
+            Unreachable::Silent(ip) => write!(out, "{ip} does not answer on this interface"),
+            Unreachable::System(error) => write!(out, "the kernel's routes: {error}"),
+        }
+    }
+}
+
+/// The ends of a letter to `to` over an interface, from our port `own_port`. It takes the
+/// privilege that `open` takes.
+///
+/// # Errors
+/// Nobody is there.
+pub fn reach(interface: &str, to: SocketAddr, own_port: u16) -> Result<Ends, Unreachable> {
+    let netlink = Netlink::open().map_err(Unreachable::System)?;
+    let none = || Unreachable::Interface(interface.to_owned());
+    let interface = Interface::named(&netlink, interface).map_err(|_| none())?;
+    let own_mac = interface.mac.ok_or_else(none)?;
+    let route = Route::find(&netlink, interface.index, to.ip())?;
+    let mac = neighbour(&netlink, interface.index, route.next)?;
+    let ips = match (route.own, to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => Ips::V4 { from, to },
+        (IpAddr::V6(from), IpAddr::V6(to)) => Ips::V6 { from, to },
+        (_, to) => return Err(Unreachable::NoRoute(to)),
+    };
+    let macs = Macs { from: own_mac, to: mac };
+    Ok(Ends { macs, ips, ports: Ports { from: own_port, to: to.port() } })
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    own: IpAddr,
+    /// Who gets it on this link.
+    next: IpAddr,
+}
+
+impl Route {
+    fn find(netlink: &Netlink, interface: u32, to: IpAddr) -> Result<Route, Unreachable> {
+        // `struct rtmsg`: the family at 0, the bits of the destination at 1.
+        let mut question = vec![0; MESSAGE_BYTES];
+        let value = octets(to);
+        question[0] = family(to);
+        question[1] = if to.is_ipv4() { 32 } else { 128 };
+        put(&mut question, ROUTE_TO, &value);
+        let (mut own, mut gateway, mut over) = (None, None, 0);
+        let asked = netlink.ask(libc::RTM_GETROUTE, HowMany::One, &question, |_, body| {
+            for (kind, value) in Attributes(body.get(MESSAGE_BYTES..).unwrap_or_default()) {
+                match kind {
+                    ROUTE_OWN => own = ip(value),
+                    ROUTE_GATEWAY => gateway = ip(value),
+                    ROUTE_INTERFACE => over = number(value),
+                    _ => {}
+                }
+            }
+        });
+        match (asked, own) {
+            (Ok(()), Some(own)) if over == interface => {
+                Ok(Route { own, next: gateway.unwrap_or(to) })
+            }
+            _ => Err(Unreachable::NoRoute(to)),
+        }
+    }
+}
+
+/// The MAC of a neighbour, for which the kernel asks if it does not know it.
+fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unreachable> {
+    // `struct ndmsg`: the family at 0, the interface at 4, flags at 10.
+    let mut question = vec![0; MESSAGE_BYTES];
+    question[0] = family(of);
+    question[4..8].copy_from_slice(&interface.to_ne_bytes());
+    put(&mut question, NEIGHBOUR_IP, &octets(of));
+    let deadline = Instant::now() + ANSWER_WAIT;
+    let mut is_asked = false;
+    while Instant::now() < deadline {
+        let known = Known::find(netlink, &question).map_err(Unreachable::System)?;
+        match known {
+            Known { mac: Some(mac), .. } => return Ok(mac),
+            Known { is_failed: true, .. } if is_asked => return Err(Unreachable::Silent(of)),
+            _ => {}
+        }
+        if !is_asked {
+            question[10] = USE;
+            netlink.enter(libc::RTM_NEWNEIGH, &question).map_err(Unreachable::System)?;
+            question[10] = 0;
+            is_asked = true;
+        }
+        std::thread::sleep(ANSWER_PAUSE);
+    }
+    Err(Unreachable::Silent(of))
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    mac: Option<Mac>,
+    /// It was asked and did not answer.
+    is_failed: bool,
+}
+
+impl Known {
+    fn find(netlink: &Netlink, question: &[u8]) -> io::Result<Known> {
+        let mut known = Known::default();
+        let asked = netlink.ask(libc::RTM_GETNEIGH, HowMany::One, question, |_, body| {
+            // `struct ndmsg`: the state at 8.
+            let Some((header, attributes)) = body.split_first_chunk::<MESSAGE_BYTES>() else {
+                return;
+            };
+            known.is_failed = u16::from_ne_bytes([header[8], header[9]]) & FAILED != 0;
+            let found = Attributes(attributes).find(|(kind, _)| *kind == NEIGHBOUR_MAC);
+            let mac = found.and_then(|(_, value)| value.first_chunk()).map(|mac| Mac(*mac));
+            known.mac = mac.filter(|mac| mac.is_one() && !known.is_failed);
+        });
+        match asked {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(known),
+            asked => asked.map(|()| known),
+        }
+    }
+}
+
+fn family(ip: IpAddr) -> u8 {
+    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    u8::try_from(family).unwrap_or(0)
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
