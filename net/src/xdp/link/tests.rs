@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use super::*;
-use crate::xdp::tests::{await_that, wanted};
+use crate::xdp::tests::{answer, assert_all_chunks, await_that, client, serve, wanted};
 
 fn open_on(end: &Namespace) -> Result<Opened, Refused> {
     end.on(|| open(&wanted(Mode::Any)))
@@ -104,6 +104,60 @@ fn what_is_not_there_is_told() {
     far.ip("address flush dev wire");
     let refused = far.on(|| open(&Wanted { addresses: &v6, ..wanted(Mode::Any) })).unwrap_err();
     assert_eq!(refused.to_string(), "wire has no IP address");
+}
+
+#[test]
+fn privilege_is_needed_to_open_and_never_again() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let give_away = || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets).unwrap();
+    };
+    let refused = far.on(|| {
+        give_away();
+        open(&wanted(Mode::Any)).unwrap_err()
+    });
+    assert!(matches!(refused, Refused::Privilege), "{refused:?}");
+    let Opened { mut ports, watch } = open_on(&far).unwrap();
+    let client = client(&near, far.v4);
+    client.send(b"hello").unwrap();
+    far.on(|| {
+        give_away();
+        serve(&mut ports, 1);
+        assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+        assert_eq!(ports[0].meter().read(), Some(crate::xdp::Statistics::default()));
+    });
+    assert_eq!(answer(&client), b"hello");
+}
+
+#[test]
+fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let Opened { mut ports, watch } = open_on(&far).unwrap();
+    let (client, calls) = (client(&near, far.v4), crate::Calls::default());
+    client.send(b"hello").unwrap();
+    await_that(|| ports[0].inbox.receive(&calls).datagrams == 1);
+    let peer = *ports[0].inbox.datagrams().next().unwrap().peer;
+    far.ip("link set wire down");
+    assert_eq!(watch.health(), Health::Down);
+    let outbox = &mut ports[0].outbox;
+    for letters in 1..=64 {
+        assert!(outbox.add(&peer, b"", [&b"late"[..]]));
+        assert_eq!(outbox.post_or_drop(&calls).sent, 1);
+        assert_eq!((outbox.waiting(), outbox.in_transmission()), (letters, letters));
+    }
+    assert!(!outbox.add(&peer, b"", [&b"too late"[..]]));
+    far.ip("link set wire up");
+    await_that(|| {
+        let _ = outbox.post_or_drop(&calls);
+        outbox.waiting() == 0
+    });
+    outbox.reap();
+    assert_eq!(outbox.in_transmission(), 0);
+    ports[0].inbox.release();
+    assert_all_chunks(&ports[0]);
 }
 
 #[test]
