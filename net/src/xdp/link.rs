@@ -159,7 +159,7 @@ pub enum Refused {
         /// How many it has.
         count: u32,
     },
-    /// The interface has no such address, or there are none or too many.
+    /// The interface has no such address; or there are none or too many, or no ports.
     Addresses(String),
     /// There are more networks than a program looks for.
     Networks(usize),
@@ -222,7 +222,9 @@ impl fmt::Display for Refused {
             Refused::Mtu(mtu) => {
                 write!(out, "packets of {mtu} bytes take a kernel of 6.6 or newer, or a lower MTU")
             }
-            Refused::Memory(error) => write!(out, "no memory for its packets: {error}"),
+            Refused::Memory(error) => {
+                write!(out, "no memory for its packets, or none to lock (ulimit -l): {error}")
+            }
             Refused::System(what, error) => write!(out, "{what}: {error}"),
         }
     }
@@ -331,6 +333,9 @@ fn addresses(
             let why = format!("{} does not have the address {ip}", interface.name);
             return Err(Refused::Addresses(why));
         }
+    }
+    if wanted.ports.is_empty() {
+        return Err(Refused::Addresses("no port is wanted".to_owned()));
     }
     all.sort();
     all.dedup();

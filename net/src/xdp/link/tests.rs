@@ -53,7 +53,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
         assert_eq!(refused.to_string(), told, "{place:?}");
         assert!(before.is_some() && program_on(&far) == before);
         drop(link);
-        assert_eq!(program_on(&far), None);
+        await_that(|| program_on(&far).is_none());
     }
 }
 
@@ -69,7 +69,7 @@ fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
     });
     let refused = open_on(&far).unwrap_err();
     assert_eq!(refused.to_string(), "another AF_XDP socket has queue 1");
-    assert_eq!(program_on(&far), None);
+    await_that(|| program_on(&far).is_none());
     let wanted = Wanted { queues: Some(0..1), ..wanted(Mode::Any) };
     let beside = far.on(|| open(&wanted)).unwrap();
     assert_eq!(beside.ports.len(), 1);
@@ -95,6 +95,7 @@ fn what_is_not_there_is_told() {
             "wire does not have the address 10.77.0.9",
         ),
         (Wanted { addresses: &[], ..wanted(Mode::Any) }, "wire has no IP address"),
+        (Wanted { ports: RangeInclusive::new(7, 6), ..wanted(Mode::Any) }, "no port is wanted"),
         (Wanted { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
     ];
     for (wanted, expected) in cases {

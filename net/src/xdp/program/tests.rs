@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::*;
 use crate::wire::{self, Ends, Ips, Mac, Macs, Ports};
 use crate::xdp::bpf;
+use crate::xdp::tests::await_that;
 
 const XDP_REDIRECT: u32 = 4;
 
@@ -130,7 +131,8 @@ fn a_queue_without_a_socket_passes_everything() {
     let Some((program, sockets)) = load(&taken()) else { return };
     assert_eq!(bpf::run(program.as_fd(), &v4()).unwrap(), XDP_REDIRECT);
     drop(sockets);
-    assert_eq!(bpf::run(program.as_fd(), &v4()).unwrap(), XDP_PASS);
+    // Another test's process has all descriptors for a moment, until it runs another program.
+    await_that(|| bpf::run(program.as_fd(), &v4()).unwrap() == XDP_PASS);
 }
 
 #[test]
