@@ -32,6 +32,14 @@ pub fn interface_mtu(name: &str) -> Option<usize> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// How many queues an interface receives by. 0: no such interface.
+#[must_use]
+pub fn interface_queues(name: &str) -> usize {
+    let path = Path::new("/sys/class/net").join(name).join("queues");
+    let queues = fs::read_dir(path).into_iter().flatten().flatten();
+    queues.filter(|queue| queue.file_name().as_encoded_bytes().starts_with(b"rx-")).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +51,6 @@ mod tests {
         let (name, _) = loopback.unwrap();
         assert!(interface_mtu(name).unwrap() >= 576);
         assert_eq!(interface_mtu("nosuchnic"), None);
+        assert_eq!((interface_queues(name), interface_queues("nosuchnic")), (1, 0));
     }
 }

@@ -26,7 +26,7 @@ pub mod xdp;
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
 pub use epoll::{Epoll, Event, Interest, Timeout};
-pub use interface::{interface_addresses, interface_mtu};
+pub use interface::{interface_addresses, interface_mtu, interface_queues};
 pub use listener::{Accepted, Endpoint, Listener, ReservedPort};
 pub use nic::nic_settings;
 pub use pin::{pin_thread, thread_cpus};

@@ -66,3 +66,4 @@ pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
 pub use outbox::{Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use route::{Unreachable, reach};
+pub use umem::chunk_bytes_for;

@@ -8,6 +8,7 @@
 
 mod accept;
 mod connections;
+mod spin;
 mod timers;
 mod turns;
 
@@ -23,12 +24,14 @@ use crate::connection::StreamState;
 use crate::datagram::{self, Datagrams};
 use crate::datapath::Datapath;
 use crate::datapath::udp::Udp;
+use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
 use crate::limits::{self, TURNS_AHEAD};
 use crate::listen::ColumnListener;
 use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
+use spin::Spin;
 pub(crate) use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The tokens of its listeners follow.
@@ -36,6 +39,9 @@ const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
 /// The token of the first of the column's UDP sockets, behind those of all listeners.
 const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
+
+/// The token of the column's queue of an interface.
+const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 
 /// The token of the timer that wakes the column once a second, larger than any listener's.
 const TOKEN_TIMER: u64 = u64::MAX;
@@ -52,6 +58,8 @@ pub(crate) struct Column {
     listeners: Vec<ColumnListener>,
     /// With `-U`.
     datagrams: Option<Datagrams<Udp>>,
+    /// With `--xdp`.
+    packets: Option<Datagrams<Xdp>>,
     /// One bit for each listener: the epoll watches it.
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
@@ -67,6 +75,7 @@ pub(crate) struct Column {
     /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
     relief_due_ms: u64,
     timers: Timers,
+    spin: Spin,
     waker: Arc<Waker>,
     populator: PopulatorHandle,
     /// `None` on a column that has no work every second.
@@ -80,6 +89,7 @@ pub(crate) struct Parts {
     pub(crate) context: Context,
     pub(crate) listeners: Vec<ColumnListener>,
     pub(crate) datagrams: Option<Datagrams<Udp>>,
+    pub(crate) packets: Option<Datagrams<Xdp>>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
@@ -100,6 +110,7 @@ impl Column {
             epoll.add(second_timer, TOKEN_TIMER, Interest::Wake, &parts.calls)?;
         }
         let streams = StreamState::new(&parts.context);
+        let spin = Spin::new(parts.context.shared.settings.busy_poll_us);
         let turn = TurnState::new(parts.context, parts.calls);
         let mut column = Column {
             buffers: std::array::from_fn(|at| match at {
@@ -111,6 +122,7 @@ impl Column {
             epoll,
             listeners: parts.listeners,
             datagrams: parts.datagrams,
+            packets: parts.packets,
             listeners_watched: 0,
             listeners_ready: 0,
             connections: Connections::default(),
@@ -120,6 +132,7 @@ impl Column {
             awaiting_room_before: 0,
             relief_due_ms: 0,
             timers: parts.timers,
+            spin,
             waker: parts.waker,
             populator: parts.populator,
             second_timer,
@@ -130,6 +143,10 @@ impl Column {
         for (at, descriptor) in descriptors.enumerate() {
             let (token, calls) = (TOKEN_DATAGRAMS + at as u64, &column.turn.calls);
             column.epoll.add(descriptor, token, Interest::Read, calls)?;
+        }
+        let queues = column.packets.iter().flat_map(|it| it.path().descriptors());
+        for queue in queues {
+            column.epoll.add(queue, TOKEN_PACKETS, Interest::Read, &column.turn.calls)?;
         }
         Ok(column)
     }
@@ -147,6 +164,7 @@ impl Column {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
             self.turns();
+            self.packets.iter_mut().for_each(|it| it.turns(&mut self.turn));
             self.datagrams.iter_mut().for_each(|it| it.turns(&mut self.turn));
             self.accept_ready();
             self.turn.context.store.quiesce();
@@ -166,7 +184,8 @@ impl Column {
     /// ready.
     fn wait(&mut self) -> std::io::Result<()> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
-        let timeout = self.timeout();
+        let due = self.timeout();
+        let timeout = if self.spin.goes_on(due) { Timeout::Zero } else { due };
         let blocks = timeout != Timeout::Zero;
         if blocks {
             self.turn.context.store.offline();
@@ -176,11 +195,14 @@ impl Column {
             self.turn.context.store.online();
         }
         for event in events {
+            self.spin.note_work();
             if event.token >= TOKEN_OTHER {
                 if event.token == TOKEN_WAKER {
                     self.waker.clear();
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
+                } else if event.token == TOKEN_PACKETS {
+                    self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token >= TOKEN_DATAGRAMS {
                     let socket = event.token - TOKEN_DATAGRAMS;
                     self.datagrams.iter_mut().for_each(|it| it.note_input(socket));
@@ -205,15 +227,19 @@ impl Column {
     /// How long to wait for events: not at all while there is work left, and only `ROOM_RETRY`
     /// while connections wait for room.
     #[inline]
-    fn timeout(&self) -> Timeout {
+    fn timeout(&mut self) -> Timeout {
         // If a connection that asked again found room, the next one may find room as well.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
-        let datagrams = self.datagrams.as_ref().map_or(datagram::Next::Sleep, Datagrams::next);
-        if !self.queue.is_empty() || goes_on || datagrams == datagram::Next::Again {
+        let datagrams = [
+            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+        ];
+        if !self.queue.is_empty() || goes_on || datagrams.contains(&datagram::Next::Again) {
             return Timeout::Zero;
         }
-        let awaits_room = !self.awaiting_room.is_empty() || datagrams == datagram::Next::AwaitRoom;
+        let awaits_room =
+            !self.awaiting_room.is_empty() || datagrams.contains(&datagram::Next::AwaitRoom);
         match self.timers.timeout(self.turn.now_ms) {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
@@ -285,6 +311,18 @@ impl Column {
         }
         if self.timers.second_has_passed(self.turn.now_ms) {
             self.close_idle();
+            self.look_at_interface();
+        }
+    }
+
+    /// With `--xdp`, looks at the interface; closes the port of one that is gone.
+    fn look_at_interface(&mut self) {
+        let Some(packets) = &self.packets else { return };
+        if let Some(bypass) = self.turn.context.shared.bypass.get()
+            && bypass.look(self.turn.now_ms)
+        {
+            bypass.closed(packets.path().memory_bytes());
+            self.packets = None;
         }
     }
 
@@ -299,7 +337,8 @@ impl Column {
         holding.connection_bytes.set((entry_bytes + arrivals.held_bytes()) as u64);
         let spare = spares.spare_bytes();
         let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::held_bytes);
-        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams;
+        let packets = self.packets.as_ref().map_or(0, Datagrams::held_bytes);
+        let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams + packets;
         holding.read_buf_bytes.set(read_buf_bytes as u64);
         holding.read_buf_bytes_free.set(spare as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);

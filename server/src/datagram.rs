@@ -62,7 +62,8 @@ pub(crate) enum Next {
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later: a request waits for room in the store.
+    /// Another turn a little later: a request waits for room in the store, or an answer for the
+    /// interface.
     AwaitRoom,
 }
 
@@ -89,9 +90,10 @@ impl<D: Datapath> Datagrams<D> {
     }
 
     /// What the next turn is to wait for.
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn next(&mut self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
+            None if !self.path.has_input() && self.path.has_unsent() => Next::AwaitRoom,
             None if !self.path.has_input() => Next::Sleep,
             _ => Next::Again,
         }
@@ -133,6 +135,7 @@ impl<D: Datapath> Datagrams<D> {
         let counters = &turn.context.counters;
         counters.udp_received.add((received.datagrams + received.cut) as u64);
         counters.udp_dropped_length.add(received.cut as u64);
+        counters.udp_dropped_damaged.add(self.path.take_damaged());
         Rest { first: 0, counted: 0, put_off: None, waits_since_ms: None }
     }
 

@@ -5,6 +5,7 @@
 //! what stands in them. Another one is a file beside `udp` and a field of the column.
 
 pub mod udp;
+pub mod xdp;
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -34,8 +35,15 @@ pub trait Datapath {
     /// A descriptor may have input.
     fn has_input(&self) -> bool;
 
+    /// Some of what was sent has not left, and nothing will tell when it can: another turn sends
+    /// it.
+    fn has_unsent(&mut self) -> bool;
+
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
+
+    /// Datagrams that it has dropped since it was asked last, for they were damaged.
+    fn take_damaged(&mut self) -> u64;
 
     /// The protocols that may be spoken to the socket that received last.
     fn speak(&self) -> Speak;

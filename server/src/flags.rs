@@ -14,9 +14,12 @@ mod listen;
 mod other;
 #[cfg(test)]
 mod tests;
+mod xdp;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+use ipnet::IpNet;
 
 use crate::cpus::Cpus;
 use crate::settings::Settings;
@@ -93,7 +96,7 @@ struct Flag {
 
 /// All flags, in the order of `-h`.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    [listen::FLAGS, lifecycle::FLAGS, limits::FLAGS, other::FLAGS].into_iter().flatten()
+    [listen::FLAGS, xdp::FLAGS, lifecycle::FLAGS, limits::FLAGS, other::FLAGS].into_iter().flatten()
 }
 
 /// What the flags read so far choose.
@@ -102,6 +105,9 @@ struct Choices {
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
+    /// The networks of `--xdp-allow`, and whether `--xdp-fallback` was given.
+    xdp_allow: Vec<IpNet>,
+    xdp_fallback: bool,
     /// `-p` was given.
     has_port: bool,
     /// False after `-o no_pin`.
@@ -120,6 +126,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         settings,
         notes: Vec::new(),
         inter: Vec::new(),
+        xdp_allow: Vec::new(),
+        xdp_fallback: false,
         has_port: false,
         pin: true,
         print: None,
@@ -220,6 +228,7 @@ impl Choices {
     fn finish(mut self, cpus: &Cpus) -> Result<Asked, BadFlag> {
         limits::check_item_bytes(&self.settings)?;
         listen::set_listeners(&mut self)?;
+        xdp::finish(&mut self)?;
         if self.pin {
             self.settings.cpus = cpus.to_pin().to_vec();
         }

@@ -10,6 +10,7 @@ mod ahead;
 mod column;
 mod connection;
 
+pub mod bypass;
 pub mod clock;
 pub mod cpus;
 pub mod datagram;

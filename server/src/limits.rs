@@ -192,3 +192,9 @@ pub const LETTER_PIECES_MAX: usize = 1024;
 
 /// Bytes of the kernel's buffers of a UDP socket, as far as it allows: a burst must fit.
 pub const UDP_BUFFER_BYTES: usize = 4 << 20;
+
+/// Most packets of an interface's queue that are in memory: one half arrives, one half leaves.
+pub const RING_CHUNKS_MAX: usize = 4096;
+
+/// All queues' packets take at most this part of `-m`.
+pub const RING_PART: usize = 4;

@@ -217,5 +217,10 @@ fn datagram_bytes_max(ip: IpAddr) -> usize {
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
     let of_ip = interfaces.iter().filter(|(_, its)| is_any(its) || *its == ip);
     let mtu = of_ip.filter_map(|(name, _)| net::interface_mtu(name)).min();
-    (mtu.unwrap_or(usize::MAX).max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
+    datagram_bytes_for(mtu.unwrap_or(usize::MAX))
+}
+
+/// The most bytes that a datagram carries over an interface of this MTU.
+pub(crate) fn datagram_bytes_for(mtu: usize) -> usize {
+    (mtu.max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -16,10 +16,12 @@ use net::{Calls, Endpoint, Waker};
 use store::Store;
 
 use crate::ahead::Populator;
+use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
 use crate::column::{Column, Parts, Timers, coarse_now};
 use crate::datagram::{Datagrams, Guard};
 use crate::datapath::udp::Udp;
+use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
 use crate::listen::{self, ColumnListener, ListenError, Listeners};
 use crate::process;
@@ -32,6 +34,9 @@ pub enum StartError {
     /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// `--xdp` cannot be.
+    #[error(transparent)]
+    Bypass(#[from] BypassError),
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] store::MakeError),
@@ -46,6 +51,7 @@ pub enum StartError {
 pub struct Bound {
     settings: Arc<Settings>,
     listeners: Listeners,
+    bypass: Option<bypass::Opened>,
 }
 
 /// A running server.
@@ -60,6 +66,13 @@ pub struct Server {
     stopping: Arc<AtomicBool>,
 }
 
+/// By what a column receives.
+struct Sockets {
+    listeners: Vec<ColumnListener>,
+    datagrams: Option<Datagrams<Udp>>,
+    packets: Option<Datagrams<Xdp>>,
+}
+
 #[derive(Debug)]
 struct RunningColumn {
     waker: Arc<Waker>,
@@ -68,13 +81,14 @@ struct RunningColumn {
 }
 
 impl Bound {
-    /// Opens the listeners.
+    /// Opens the listeners, and with `--xdp` ports of an interface.
     ///
     /// # Errors
-    /// A listener cannot be opened.
+    /// One of them cannot be opened.
     pub fn bind(settings: Settings) -> Result<Bound, StartError> {
         let listeners = listen::open(&settings)?;
-        Ok(Bound { settings: Arc::new(settings), listeners })
+        let bypass = bypass::open(&settings, &listeners.datagram_addresses)?;
+        Ok(Bound { settings: Arc::new(settings), listeners, bypass })
     }
 
     /// The TCP addresses listened on; port 0 is replaced by the port that the system chose.
@@ -88,10 +102,11 @@ impl Bound {
     /// # Errors
     /// There is no memory, thread or descriptor for them.
     pub fn start(self) -> Result<Server, StartError> {
-        let Bound { settings, listeners } = self;
+        let Bound { settings, listeners, bypass } = self;
+        let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
         let store = Store::new(&store::Config {
-            memory_bytes: settings.memory_bytes,
+            memory_bytes: settings.memory_bytes - ring_bytes,
             item_bytes_max: settings.item_bytes_max,
             columns: settings.columns,
             eviction: settings.evict.then_some(settings.eviction),
@@ -120,14 +135,29 @@ impl Bound {
             listeners.datagram_addresses.iter().map(SocketAddr::port).collect(),
             settings.udp_allow.clone(),
         );
+        let reply_bytes_max = settings.udp_reply_bytes_max;
+        let mut packets = Vec::new();
+        if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
+            let of_port = |port| {
+                let path = Xdp::new(port, speak, bypass.datagram_bytes_max());
+                Datagrams::new(path, guard.clone(), reply_bytes_max)
+            };
+            packets = ports.into_iter().map(of_port).collect();
+            // Nobody has set it before.
+            let _ = shared.bypass.set(bypass);
+        }
+        let mut packets = packets.into_iter();
         let sockets = listeners.columns.into_iter().zip(listeners.datagrams);
         for (index, (listeners, datagrams)) in sockets.enumerate() {
             let datagrams = Udp::new(datagrams)
-                .map(|path| Datagrams::new(path, guard.clone(), settings.udp_reply_bytes_max));
+                .map(|path| Datagrams::new(path, guard.clone(), reply_bytes_max));
+            let sockets = Sockets { listeners, datagrams, packets: packets.next() };
             // The first column wakes each second to advance the store's clock. With
-            // `-o idle_timeout` every column does, to look for idle connections.
-            let timers = Timers::new(start, index == 0 || settings.idle_seconds_max > 0);
-            if let Err(error) = server.start_column(index, (listeners, datagrams), clock, timers) {
+            // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
+            // that have a port do, to look at the interface.
+            let looks = settings.idle_seconds_max > 0 || sockets.packets.is_some();
+            let timers = Timers::new(start, index == 0 || looks);
+            if let Err(error) = server.start_column(index, sockets, clock, timers) {
                 server.stop();
                 return Err(error.into());
             }
@@ -161,7 +191,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        (listeners, datagrams): (Vec<ColumnListener>, Option<Datagrams<Udp>>),
+        Sockets { listeners, datagrams, packets }: Sockets,
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {
@@ -179,6 +209,7 @@ impl Server {
             },
             listeners,
             datagrams,
+            packets,
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&self.stopping),
             calls: Arc::clone(&calls),

@@ -6,6 +6,7 @@
 //! sets; nothing checks them again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -43,6 +44,20 @@ pub struct Listen {
     pub protocol: Speak,
 }
 
+/// An interface whose UDP is taken past the kernel's network stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xdp {
+    /// Its name.
+    pub interface: String,
+    /// The queues to take from, each by one column; none: as many as there are, and columns.
+    pub queues: Option<Range<u32>>,
+    /// The networks that are answered (`--xdp-allow`); none: all. What others send passes to the
+    /// kernel.
+    pub allow: Vec<IpNet>,
+    /// If that cannot be, the kernel's UDP alone is served (`--xdp-fallback`).
+    pub fallback: bool,
+}
+
 /// All settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,6 +77,8 @@ pub struct Settings {
     pub udp_allow: Vec<IpNet>,
     /// The most bytes of one reply over UDP (`-o udp_reply_max`).
     pub udp_reply_bytes_max: usize,
+    /// Where to take UDP past the kernel's stack (`--xdp`).
+    pub xdp: Option<Xdp>,
     /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
@@ -100,6 +117,9 @@ pub struct Settings {
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
+    /// Microseconds for which a column that has no more work looks for some before it sleeps
+    /// (`-o busy_poll`).
+    pub busy_poll_us: u32,
     /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
     /// Detach from the terminal (`-d`).
@@ -125,6 +145,7 @@ impl Default for Settings {
             udp_port_per_column: false,
             udp_allow: Vec::new(),
             udp_reply_bytes_max: 1 << 20,
+            xdp: None,
             unix_path: None,
             unix_mask: 0o700,
             memory_bytes: 64 << 20,
@@ -143,6 +164,7 @@ impl Default for Settings {
             dump_enabled: true,
             idle_seconds_max: 0,
             verbosity: 0,
+            busy_poll_us: 0,
             user: None,
             daemonize: false,
             pid_path: None,

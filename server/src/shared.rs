@@ -8,9 +8,10 @@
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use crate::bypass::Bypass;
 use crate::settings::Settings;
 use memory::sync::Counter;
 use store::Store;
@@ -129,6 +130,9 @@ counters! {
     udp_dropped_network,
     /// Datagrams dropped: longer than one may be, or parts of a request longer than one may be.
     udp_dropped_length,
+    /// Packets that `--xdp` has taken, and dropped: a checksum or a length is wrong, or the sender
+    /// is nobody.
+    udp_dropped_damaged,
     /// Messages dropped: without all of a request.
     udp_dropped_incomplete,
     /// Replies over `-o udp_reply_max`, refused.
@@ -166,6 +170,8 @@ pub struct Shared {
     pub settings: Arc<Settings>,
     /// The store.
     pub store: Arc<Store>,
+    /// What AF_XDP gives and takes; empty without `--xdp`. Set before the columns start.
+    pub bypass: OnceLock<Bypass>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
     /// Client connections open now in all columns together, compared with `-c`.
@@ -198,6 +204,7 @@ impl Shared {
     #[must_use]
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         Arc::new(Shared {
+            bypass: OnceLock::new(),
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
@@ -227,6 +234,18 @@ impl Shared {
     #[cfg(debug_assertions)]
     pub(crate) fn planted_ms(&self) -> u64 {
         self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
+    }
+
+    /// Memory that packets of AF_XDP take of `-m`, which is not the store's.
+    #[must_use]
+    pub fn ring_bytes(&self) -> usize {
+        self.bypass.get().map_or(0, Bypass::ring_bytes)
+    }
+
+    /// `-m`, or the last `cache_memlimit`, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.store.memory_bytes() + self.ring_bytes()
     }
 
     /// The sums of all columns' counters since the server started.

@@ -169,6 +169,7 @@ mod tests {
             calls: Arc::<Calls>::default(),
             populator,
             datagrams: None,
+            packets: None,
             timers: Timers::new(coarse_now(), false),
         })
         .unwrap()

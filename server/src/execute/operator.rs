@@ -40,7 +40,9 @@ pub(super) fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
     Outcome::Refused(match megabytes {
         ..MEMLIMIT_MIN => Refusal::LimitTooSmall,
         MEMLIMIT_MIN..=MEMLIMIT_MAX => {
-            match context.store.limit_memory((megabytes as usize) << 20) {
+            let store_bytes =
+                ((megabytes as usize) << 20).saturating_sub(context.shared.ring_bytes());
+            match context.store.limit_memory(store_bytes) {
                 Ok(()) => {
                     log::info!("maxbytes adjusted to {megabytes}m");
                     return Outcome::Done;

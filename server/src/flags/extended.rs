@@ -134,6 +134,19 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
+    Extended {
+        name: "busy_poll",
+        takes: Takes::Value("<us>"),
+        help: &[
+            "microseconds for which a thread without work looks for more",
+            "before it sleeps: shorter times for more CPU (default: 0)",
+        ],
+        does: Does::Sets(|choices, value| {
+            let us = number(value, 0..=1_000_000, "busy_poll takes 0 to 1000000 microseconds")?;
+            choices.settings.busy_poll_us = u32::try_from(us).unwrap_or(0);
+            Ok(())
+        }),
+    },
     flag("no_hashexpand", INDEX),
     value("hashpower", |value| between(value, "hashpower", 12, 32), INDEX),
     value(
@@ -277,7 +290,7 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
 }
 
 /// A network, or the network of one address.
-fn network(text: &str) -> Option<IpNet> {
+pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
 }
 

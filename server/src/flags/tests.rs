@@ -69,7 +69,7 @@ fn no_flags_are_memcacheds_defaults_on_all_processors() {
 fn no_two_rows_share_a_name() {
     let mut seen = HashSet::new();
     for flag in flags() {
-        assert!(seen.insert(flag.short.map(String::from).unwrap()), "{}", flag.long);
+        assert!(flag.short.is_none_or(|it| seen.insert(it.into())), "{}", flag.long);
         assert!(flag.long.is_empty() || seen.insert(flag.long.to_owned()), "{}", flag.long);
     }
     let mut seen = HashSet::new();
@@ -126,7 +126,8 @@ fn every_extended_option_of_memcached_is_a_row() {
 fn help_names_every_row() {
     let Ok(Asked::Print(help)) = asked("-h") else { panic!("-h") };
     for flag in flags() {
-        assert!(help.contains(&format!("-{}", flag.short.unwrap())), "{}", flag.long);
+        let is_there = |short| help.contains(&format!("-{short}"));
+        assert!(flag.short.is_none_or(is_there), "{}", flag.long);
         assert!(help.contains(flag.long), "{}", flag.long);
     }
     for option in OPTIONS {
@@ -211,6 +212,46 @@ fn udp_options() {
     refused("-o udp_allow", 1, "Missing argument");
     refused("-o no_pin,10.0.0.0/8", 1, "Illegal suboption");
     refused("-o udp_reply_max=100", 1, "2048 to 67108864");
+}
+
+#[test]
+fn busy_poll() {
+    assert_eq!(settings("").busy_poll_us, 0);
+    assert_eq!(settings("-o busy_poll=50").busy_poll_us, 50);
+    refused("-o busy_poll=1000001", 1, "0 to 1000000 microseconds");
+}
+
+#[test]
+fn xdp_interface_and_queues() {
+    let xdp = |line: &str| settings(&format!("-U 1 -t 4 {line}")).xdp.unwrap();
+    let all = xdp("--xdp eth0");
+    assert_eq!((all.interface.as_str(), all.queues, all.fallback), ("eth0", None, false));
+    assert_eq!(xdp("--xdp=v.1:0-2").queues, Some(0..3));
+    assert_eq!(xdp("--xdp=eth0:2").queues, Some(2..3));
+    let of = xdp("--xdp eth0 --xdp-allow 10.0.0.0/8,::1 --xdp-allow 192.0.2.1 --xdp-fallback");
+    let expected = ["10.0.0.0/8", "::1/128", "192.0.2.1/32"];
+    assert_eq!(of.allow, expected.map(|network| network.parse().unwrap()));
+    assert!(of.fallback);
+    assert_eq!(settings("-U 1").xdp, None);
+    for wrong in [
+        "eth0:",
+        "eth0:x",
+        "eth0:3-2",
+        "eth0:1,2",
+        ":1",
+        "",
+        "a-name-of-16-byte",
+        "a/b",
+        "eth0:1024",
+    ] {
+        refused(&format!("-U 1 --xdp={wrong}"), 64, "--xdp takes an interface");
+    }
+    refused("--xdp eth0", 64, "takes -U");
+    refused("-U 1 -t 2 --xdp eth0:0-2", 64, "3 queues need as many threads, and -t is 2");
+    refused("-U 1 --xdp eth0 -o udp_port_per_column", 64, "udp_port_per_column");
+    refused("-U 1 --xdp eth0 --xdp-allow here", 64, "--xdp-allow takes networks");
+    refused("-U 1 --xdp-allow ::1", 64, "--xdp-allow is refused: it needs --xdp");
+    refused("-U 1 --xdp-fallback", 64, "--xdp-fallback is refused: it needs --xdp");
 }
 
 #[test]

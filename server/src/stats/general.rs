@@ -94,9 +94,17 @@ fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'
         stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
         stat!(rows, "udp_replies_too_long", sums.udp_replies_too_long);
     }
+    if let Some(bypass) = shared.bypass.get() {
+        let dropped = bypass.dropped();
+        stat!(rows, "udp_dropped_damaged", sums.udp_dropped_damaged);
+        stat!(rows, "xdp_dropped", dropped.dropped);
+        stat!(rows, "xdp_ring_full", dropped.ring_full);
+        stat!(rows, "xdp_no_chunk", dropped.no_chunk);
+        stat!(rows, "xdp_invalid", dropped.invalid);
+    }
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
-    stat!(rows, "limit_maxbytes", shared.store.memory_bytes());
+    stat!(rows, "limit_maxbytes", shared.memory_bytes());
     // Relaxed: as for `curr_connections`.
     stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.listen_disabled);

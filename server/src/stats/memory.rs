@@ -14,7 +14,7 @@ use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (usage, sums) = (shared.store.usage_estimate(), shared.sums());
-    stat!(rows, "limit_maxbytes", shared.store.memory_bytes());
+    stat!(rows, "limit_maxbytes", shared.memory_bytes());
     stat!(rows, "segment_bytes", usage.segment_bytes);
     stat!(rows, "segments_allowed", usage.segments_allowed);
     stat!(rows, "segments_open", usage.segments_open);
@@ -34,11 +34,12 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "index_bytes", usage.index_bytes);
     stat!(rows, "ghost_bytes", usage.ghost_bytes);
     stat!(rows, "table_bytes", usage.table_bytes);
+    stat!(rows, "ring_bytes", shared.ring_bytes());
     stat!(rows, "connection_bytes", sums.connection_bytes);
     stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
-    let mut accounted =
-        usage.sum_bytes() + sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
+    let beside_store = sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
+    let mut accounted = usage.sum_bytes() + shared.ring_bytes() as u64 + beside_store;
     let resident = Resident::now();
     if let Some(resident) = resident {
         accounted += resident.program_bytes;

@@ -16,13 +16,21 @@ use crate::shared::Shared;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     let yes = |on: bool| if on { "yes" } else { "no" };
-    stat!(rows, "maxbytes", shared.store.memory_bytes());
+    stat!(rows, "maxbytes", shared.memory_bytes());
     stat!(rows, "maxconns", settings.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));
     stat!(rows, "udpport", port_number(settings.udp_port));
     stat!(rows, "flow_function", flow::NAME);
     stat!(rows, "flow_version", flow::VERSION);
     stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max);
+    if let Some(bypass) = shared.bypass.get() {
+        let (first, queues) = bypass.queues();
+        stat!(rows, "xdp_interface", bypass.facts().interface);
+        stat!(rows, "xdp_first_queue", first);
+        stat!(rows, "xdp_queues", queues);
+        stat!(rows, "xdp_mode", bypass.mode());
+    }
+    stat!(rows, "busy_poll", settings.busy_poll_us);
     stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
     // Relaxed: a number to look at, ordered with nothing.
     stat!(rows, "verbosity", shared.verbosity.load(Ordering::Relaxed));

@@ -1,0 +1,264 @@
+//! UDP past the kernel's network stack, by AF_XDP: a port for each of the first columns.
+//!
+//! Where: `run` opens it behind the listeners, while the process may still be root. The UDP sockets
+//! of the kernel stay open: they get what passes to the kernel, and all once the interface is gone.
+//! Invariant: what packets lie in is a part of `-m`, taken at the start. If nothing can be opened,
+//! the server does not start, or with `--xdp-fallback` serves by the kernel alone; it says why.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use net::xdp::{self, Health, Meter, Mode, Port, Wanted};
+use protocol::Speak;
+
+use crate::limits::{RING_CHUNKS_MAX, RING_PART};
+use crate::listen::datagram_bytes_for;
+use crate::settings::{Settings, Xdp};
+
+/// The interface is looked at so often.
+const LOOK_MS: u64 = 1000;
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum BypassError {
+    /// The interface, the system or the process does not allow it.
+    #[error("--xdp {0}: {1}")]
+    Refused(String, xdp::Refused),
+    /// `-l` and `-U` name several ports or protocols.
+    #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
+    Ports,
+    /// Packets would take too much of `-m`.
+    #[error(
+        "--xdp {interface}: packets take {ring_mb} MiB at least, and may have a quarter of -m and \
+         what two items of -I leave of it: take a larger -m, or fewer queues"
+    )]
+    Memory {
+        /// The interface's name.
+        interface: String,
+        /// Memory that they take at least, in MiB.
+        ring_mb: usize,
+    },
+}
+
+/// Ports that no column has yet.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) ports: Vec<Port>,
+    pub(crate) speak: Speak,
+    pub(crate) bypass: Bypass,
+}
+
+/// What is told of the interface and its ports.
+#[derive(Debug)]
+pub struct Bypass {
+    watch: xdp::Watch,
+    meters: Vec<Meter>,
+    first_queue: u32,
+    /// Bytes of the chunks of ports that are open.
+    ring_bytes: AtomicUsize,
+    /// The most bytes that a datagram carries: the interface's MTU may change.
+    datagram_bytes_max: Arc<AtomicUsize>,
+    /// As it was seen last, and when it is to be looked at again.
+    seen: Mutex<(Health, u64)>,
+}
+
+/// Opens what the settings ask for. None where they ask for none, or for the kernel instead.
+///
+/// # Errors
+/// It cannot be, and the settings do not say what to do then.
+pub(crate) fn open(
+    settings: &Settings,
+    addresses: &[SocketAddr],
+) -> Result<Option<Opened>, BypassError> {
+    let Some(wanted) = &settings.xdp else { return Ok(None) };
+    match open_wanted(settings, wanted, addresses) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if wanted.fallback => {
+            log::warn!("{error}; UDP is served by way of the kernel alone");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn open_wanted(
+    settings: &Settings,
+    wanted: &Xdp,
+    addresses: &[SocketAddr],
+) -> Result<Opened, BypassError> {
+    let name = &wanted.interface;
+    let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
+    let all = u32::try_from(net::interface_queues(name).clamp(1, settings.columns)).unwrap_or(1);
+    let queues = wanted.queues.clone().unwrap_or(0..all);
+    let opened = xdp::open(&Wanted {
+        interface: name,
+        queues: Some(queues.clone()),
+        addresses: &addresses_of(name, addresses),
+        ports: port..=port,
+        allow: &wanted.allow,
+        chunks: chunks(settings, name, queues.len())?,
+        mode: Mode::Any,
+    });
+    let xdp::Opened { ports, watch } =
+        opened.map_err(|refused| BypassError::Refused(name.clone(), refused))?;
+    let facts = watch.facts();
+    let mtu = facts.mtu;
+    let bypass = Bypass {
+        meters: ports.iter().map(Port::meter).collect(),
+        first_queue: queues.start,
+        ring_bytes: AtomicUsize::new(facts.memory_bytes),
+        datagram_bytes_max: Arc::new(AtomicUsize::new(datagram_bytes_for(mtu as usize))),
+        seen: Mutex::new((Health::Up { mtu }, 0)),
+        watch,
+    };
+    bypass.tell_start(settings.columns);
+    Ok(Opened { ports, speak, bypass })
+}
+
+/// The port and the protocols of all UDP addresses, if they are the same.
+fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak)> {
+    let port = addresses.first()?.port();
+    let speak = settings.datagrams.first()?.protocol;
+    let is_one = addresses.iter().all(|it| it.port() == port)
+        && settings.datagrams.iter().all(|it| it.protocol == speak);
+    is_one.then_some((port, speak))
+}
+
+/// Of the addresses that are listened on, those that may be the interface's.
+fn addresses_of(name: &str, addresses: &[SocketAddr]) -> Vec<IpAddr> {
+    let all = net::interface_addresses().unwrap_or_default();
+    let is_its = |ip: &IpAddr| all.iter().any(|(of, its)| of == name && its == ip);
+    let ips = addresses.iter().map(SocketAddr::ip);
+    ips.filter(|ip| ip.is_unspecified() || is_its(ip)).collect()
+}
+
+/// How many chunks each port has.
+fn chunks(settings: &Settings, name: &str, queues: usize) -> Result<u32, BypassError> {
+    let chunk_bytes = xdp::chunk_bytes_for(net::interface_mtu(name).unwrap_or(0));
+    let Settings { memory_bytes, item_bytes_max, .. } = *settings;
+    // Two of the largest items must have room beside the packets.
+    let beside_items = memory_bytes.saturating_sub(2 * item_bytes_max);
+    let of_all = (memory_bytes / RING_PART).min(beside_items) / chunk_bytes;
+    let of_each = u32::try_from((of_all / queues.max(1)).min(RING_CHUNKS_MAX)).unwrap_or(0);
+    if of_each < xdp::CHUNKS_MIN {
+        let ring_bytes = xdp::CHUNKS_MIN as usize * chunk_bytes * queues;
+        let ring_mb = ring_bytes.div_ceil(1 << 20);
+        return Err(BypassError::Memory { interface: name.to_owned(), ring_mb });
+    }
+    Ok(of_each)
+}
+
+impl Bypass {
+    /// Memory of packets, a part of `-m`.
+    #[must_use]
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
+    }
+
+    /// A port of so many bytes is closed: its memory is the system's again.
+    pub(crate) fn closed(&self, memory_bytes: usize) {
+        self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
+    }
+
+    /// The most bytes that a datagram carries, for whoever sends some.
+    pub(crate) fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.datagram_bytes_max)
+    }
+
+    /// What was got.
+    #[must_use]
+    pub fn facts(&self) -> &xdp::Facts {
+        self.watch.facts()
+    }
+
+    /// The first of the queues, and how many they are.
+    #[must_use]
+    pub fn queues(&self) -> (u32, usize) {
+        (self.first_queue, self.meters.len())
+    }
+
+    /// What the kernel has dropped before the ports.
+    #[must_use]
+    pub fn dropped(&self) -> xdp::Statistics {
+        let mut sum = xdp::Statistics::default();
+        for of in self.meters.iter().filter_map(Meter::read) {
+            sum.dropped += of.dropped;
+            sum.ring_full += of.ring_full;
+            sum.no_chunk += of.no_chunk;
+            sum.invalid += of.invalid;
+        }
+        sum
+    }
+
+    /// How the driver takes part, such as `native, copied`.
+    #[must_use]
+    pub fn mode(&self) -> &'static str {
+        match self.facts() {
+            facts if facts.is_zero_copy => "native, not copied",
+            facts if facts.is_native => "native, copied",
+            _ => "generic, copied",
+        }
+    }
+
+    fn tell_start(&self, columns: usize) {
+        let facts = self.facts();
+        let (first, queues) = self.queues();
+        let ring_mb = facts.memory_bytes >> 20;
+        log::warn!(
+            "past the kernel: UDP from {}, {queues} of {} queues, from {first} on; {}; {ring_mb} \
+             MiB of -m for packets",
+            facts.interface,
+            facts.queues,
+            self.mode()
+        );
+        if queues < columns {
+            log::warn!(
+                "{} of {columns} threads have no queue of {}",
+                columns - queues,
+                facts.interface
+            );
+        }
+        if (facts.queues as usize) > queues {
+            log::warn!("what comes by the other queues is served by way of the kernel");
+        }
+    }
+
+    /// Looks how the interface is, once a second whoever asks, and tells if that has changed. It
+    /// costs two system calls. True if the interface is gone, for good.
+    pub(crate) fn look(&self, now_ms: u64) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if now_ms >= seen.1 && seen.0 != Health::Gone {
+            let before = std::mem::replace(&mut *seen, (self.watch.health(), now_ms + LOOK_MS)).0;
+            if before != seen.0 {
+                self.tell(seen.0);
+            }
+        }
+        seen.0 == Health::Gone
+    }
+
+    fn tell(&self, now: Health) {
+        let facts = self.facts();
+        let name = &facts.interface;
+        match now {
+            Health::Up { mtu } => {
+                let shorter = mtu.min(facts.mtu) as usize;
+                // Relaxed: pairs with the loads of those who send; a number by itself.
+                self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
+                log::warn!("{name} is up, its packets have at most {mtu} bytes");
+                if mtu > facts.mtu {
+                    log::warn!("what is longer than {} is dropped until a restart", facts.mtu);
+                }
+            }
+            Health::Down => log::warn!("{name} is down"),
+            Health::Detached => log::warn!(
+                "our program is not on {name} any more: UDP is served by way of the kernel until \
+                 a restart"
+            ),
+            Health::Gone => log::warn!(
+                "{name} is gone: UDP is served by way of the kernel; another interface takes a \
+                 restart"
+            ),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Looking for more work instead of sleeping, for a while (`-o busy_poll`).
+//!
+//! Where: asked before each wait, told of each event.
+//! Invariant: without `-o busy_poll` no clock is read. A column that has had no work for so long
+//! sleeps.
+//! Source: the idea of `net.core.busy_poll`, here for whatever an epoll watches.
+
+use net::{Timeout, monotonic_ns};
+
+/// Until when a column looks for work.
+#[derive(Debug)]
+pub(super) struct Spin {
+    /// For how long after its last work; 0: never.
+    spin_ns: u64,
+    until_ns: u64,
+    /// There was work since the column last asked.
+    has_worked: bool,
+}
+
+impl Spin {
+    pub(super) fn new(spin_us: u32) -> Spin {
+        Spin { spin_ns: u64::from(spin_us) * 1000, until_ns: 0, has_worked: false }
+    }
+
+    /// There is work.
+    #[inline]
+    pub(super) fn note_work(&mut self) {
+        self.has_worked = true;
+    }
+
+    /// True if the column is not to sleep yet, though nothing is `due`.
+    #[inline]
+    pub(super) fn goes_on(&mut self, due: Timeout) -> bool {
+        if self.spin_ns == 0 {
+            return false;
+        }
+        let now_ns = monotonic_ns();
+        if std::mem::take(&mut self.has_worked) || due == Timeout::Zero {
+            self.until_ns = now_ns + self.spin_ns;
+        }
+        now_ns < self.until_ns
+    }
+}

@@ -1,0 +1,138 @@
+//! A queue of an interface, past the kernel's network stack.
+//!
+//! Where: a datapath; with `--xdp` each of the first columns has one, beside its UDP sockets, which
+//! get what passes to the kernel.
+//! Invariant: requests are executed where they lie, in the chunks of packets; answers are copied
+//! into chunks once. Chunks are released when all that was received with them is executed.
+//! Source: the KV-Cache paper, section 4.1.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use net::wire::NotOurs;
+use net::xdp::{Arrived, Outbox, Peer, Port};
+use net::{Calls, Received, Tally};
+use protocol::Speak;
+
+use super::{Datapath, Letters, Outgoing, Sender};
+
+/// A column's queue.
+#[derive(Debug)]
+pub struct Xdp {
+    port: Port,
+    speak: Speak,
+    datagram_bytes_max: Arc<AtomicUsize>,
+    /// Packets may have arrived.
+    is_ready: bool,
+    /// Those that were refused so far.
+    damaged: u64,
+}
+
+impl Xdp {
+    /// `datagram_bytes_max` may change.
+    pub(crate) fn new(port: Port, speak: Speak, datagram_bytes_max: Arc<AtomicUsize>) -> Xdp {
+        Xdp { port, speak, datagram_bytes_max, is_ready: true, damaged: 0 }
+    }
+}
+
+impl Xdp {
+    /// Memory of its packets, a part of `-m`.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.port.memory_bytes()
+    }
+}
+
+impl Datapath for Xdp {
+    type Peer = Peer;
+    type Arrived<'a> = Arrived<'a>;
+    type Outgoing<'a> = XdpOutgoing<'a>;
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.port.as_fd())
+    }
+
+    fn note_input(&mut self, _: u64) {
+        self.is_ready = true;
+    }
+
+    fn has_input(&self) -> bool {
+        self.is_ready
+    }
+
+    fn has_unsent(&mut self) -> bool {
+        self.port.outbox.waiting() > 0
+    }
+
+    fn receive(&mut self, calls: &Calls) -> Received {
+        let received = self.port.inbox.receive(calls);
+        self.is_ready = !received.is_drained;
+        received
+    }
+
+    fn take_damaged(&mut self) -> u64 {
+        let damaged = NotOurs::ALL.into_iter().map(|reason| self.port.inbox.refused(reason)).sum();
+        damaged - std::mem::replace(&mut self.damaged, damaged)
+    }
+
+    fn speak(&self) -> Speak {
+        self.speak
+    }
+
+    fn datagram_bytes_max(&self) -> usize {
+        // Relaxed: pairs with the store of `Bypass::look`; a number by itself.
+        self.datagram_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn halves(&mut self) -> (Arrived<'_>, XdpOutgoing<'_>) {
+        (self.port.inbox.datagrams(), XdpOutgoing(&mut self.port.outbox))
+    }
+
+    /// The chunks are accounted for as a part of `-m`.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Sender for Peer {
+    #[inline]
+    fn address(&self) -> Option<std::net::SocketAddr> {
+        Peer::address(self)
+    }
+
+    #[inline]
+    fn is_for_many(&self) -> bool {
+        Peer::is_for_many(self)
+    }
+}
+
+/// The way out of the queue.
+#[derive(Debug)]
+pub struct XdpOutgoing<'a>(&'a mut Outbox);
+
+/// Letters that leave by the queue.
+#[derive(Debug)]
+pub struct XdpLetters<'a>(&'a mut Outbox);
+
+impl Outgoing for XdpOutgoing<'_> {
+    type Peer = Peer;
+    type Letters<'a>
+        = XdpLetters<'a>
+    where
+        Self: 'a;
+
+    fn open(&mut self) -> XdpLetters<'_> {
+        XdpLetters(self.0)
+    }
+}
+
+impl<'a> Letters<'a, Peer> for XdpLetters<'a> {
+    #[inline]
+    fn add(&mut self, to: &'a Peer, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.0.add(to, head, pieces)
+    }
+
+    fn post_or_drop(&mut self, calls: &Calls) -> Tally {
+        self.0.post_or_drop(calls)
+    }
+}

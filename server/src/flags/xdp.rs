@@ -1,0 +1,115 @@
+//! Flags of AF_XDP, which memcached does not have.
+//!
+//! Where: rows of `flags`.
+//! Invariant: without `--xdp` the others are refused, for they would promise what is not there.
+
+use std::ops::Range;
+
+use super::extended::network;
+use super::{BadFlag, Choices, Does, Flag, Takes};
+use crate::settings::{Settings, Xdp};
+
+/// Bytes of an interface's name, the zero at its end included (`IFNAMSIZ`).
+const INTERFACE_BYTES_MAX: usize = 16;
+/// No interface has more queues.
+const QUEUES_MAX: u32 = 1024;
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        short: None,
+        long: "xdp",
+        takes: Takes::Value("<if>[:<queues>]"),
+        help: &[
+            "take UDP from an interface past the kernel's network stack",
+            "(AF_XDP), by one thread for each queue; with -U, needs root,",
+            "i.e. --xdp eth0 or --xdp eth0:0-3",
+        ],
+        does: Does::Sets(|choices, value| {
+            choices.settings.xdp = Some(interface(value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "xdp-allow",
+        takes: Takes::Value("<networks>"),
+        help: &[
+            "networks that are answered past the kernel, such as",
+            "10.0.0.0/8,2001:db8::/32 (default: all); what others send",
+            "passes to the kernel",
+        ],
+        does: Does::Sets(|choices, value| {
+            for text in value.split(',') {
+                let network = network(text).ok_or_else(|| {
+                    let wrong = "--xdp-allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
+                    BadFlag::usage(format!("{wrong} (given: '{text}')"))
+                })?;
+                choices.xdp_allow.push(network);
+            }
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "xdp-fallback",
+        takes: Takes::Nothing,
+        help: &["serve by the kernel alone where --xdp cannot"],
+        does: Does::Sets(|choices, _| {
+            choices.xdp_fallback = true;
+            Ok(())
+        }),
+    },
+];
+
+/// Parses `eth0`, `eth0:2` or `eth0:0-3`.
+fn interface(text: &str) -> Result<Xdp, BadFlag> {
+    let wrong = || {
+        BadFlag::usage(format!(
+            "--xdp takes an interface and, if not all, its queues, such as eth0 or eth0:0-3 \
+             (given: '{text}')"
+        ))
+    };
+    let (name, queues) = match text.rsplit_once(':') {
+        Some((name, queues)) => (name, Some(range(queues).ok_or_else(wrong)?)),
+        None => (text, None),
+    };
+    if name.is_empty() || name.len() >= INTERFACE_BYTES_MAX || name.contains(['/', ' ']) {
+        return Err(wrong());
+    }
+    Ok(Xdp { interface: name.to_owned(), queues, allow: Vec::new(), fallback: false })
+}
+
+/// Parses `2` or `0-3`.
+fn range(text: &str) -> Option<Range<u32>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+    (first <= last && last < QUEUES_MAX).then_some(first..last + 1)
+}
+
+/// Puts the flags together, and refuses what the others do not allow.
+pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
+    let Settings { xdp, datagrams, udp_port_per_column, columns, .. } = &mut choices.settings;
+    let Some(xdp) = xdp else {
+        return match (choices.xdp_allow.is_empty(), choices.xdp_fallback) {
+            (true, false) => Ok(()),
+            (false, _) => Err(BadFlag::usage("--xdp-allow is refused: it needs --xdp")),
+            (true, true) => Err(BadFlag::usage("--xdp-fallback is refused: it needs --xdp")),
+        };
+    };
+    if datagrams.is_empty() {
+        return Err(BadFlag::usage("--xdp is refused: it serves UDP, which takes -U <num>"));
+    }
+    if *udp_port_per_column {
+        // Which queue a datagram arrives on is the interface's choice, and no column's port.
+        return Err(BadFlag::usage("--xdp is refused with -o udp_port_per_column"));
+    }
+    let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);
+    if queues > *columns {
+        return Err(BadFlag::usage(format!(
+            "--xdp is refused: {queues} queues need as many threads, and -t is {columns}"
+        )));
+    }
+    xdp.allow = std::mem::take(&mut choices.xdp_allow);
+    xdp.fallback = choices.xdp_fallback;
+    Ok(())
+}
