@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
+mod bypass;
 #[path = "../inprocess/mod.rs"]
 mod inprocess;
 #[path = "../parts/model.rs"]
