@@ -80,6 +80,8 @@ pub struct Inbox {
     pub(super) sums: Sums,
     refused: [u64; NotOurs::ALL.len()],
     strays: u64,
+    /// Calls that are yet to be counted.
+    kicks: u64,
 }
 
 /// One datagram.
@@ -127,6 +129,7 @@ impl Inbox {
             sums,
             refused: [0; NotOurs::ALL.len()],
             strays: 0,
+            kicks: 0,
         };
         inbox.release();
         inbox
@@ -134,11 +137,11 @@ impl Inbox {
 
     /// Receives what has arrived, at most `BATCH_MAX` datagrams; what was in the inbox is gone.
     /// What is not ours is dropped and counted; what is longer than the interface sends counts as
-    /// cut. It costs no call, unless the driver has slept since it ran out of chunks.
+    /// cut. It costs no call, unless the driver sleeps because it ran out of chunks.
     #[must_use]
     pub fn receive(&mut self, calls: &Calls) -> Received {
         self.release();
-        self.wake(calls);
+        calls.reads.add(std::mem::take(&mut self.kicks));
         let ready = self.receive.look();
         let (mut next, mut cut, mut is_drained) = (0, 0, true);
         while next < ready {
@@ -241,7 +244,7 @@ impl Inbox {
     }
 
     /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
-    /// call it when nothing is to be received for a while.
+    /// call it before a sleep, so that the kernel has them all meanwhile.
     pub fn release(&mut self) {
         self.arrivals.clear();
         self.joined.used = 0;
@@ -259,12 +262,9 @@ impl Inbox {
             }
         }
         self.fill.publish();
-    }
-
-    /// Wakes a driver that went to sleep for want of chunks.
-    fn wake(&self, calls: &Calls) {
+        // A driver that ran out of chunks sleeps, and would tell of no packet any more.
         if self.fill.needs_wakeup() {
-            calls.reads.add(1);
+            self.kicks += 1;
             self.socket.kick_receive();
         }
     }

@@ -208,19 +208,22 @@ impl Plan {
             Ok(((receive, fill), (transmit, completion)))
         };
         let (incoming, outgoing) = rings().map_err(Stopped::Memory)?;
-        self.bind(fd, is_long)?;
-        enter(fd).map_err(Stopped::Bind)?;
-        let is_zero_copy = xdp_options(fd)
-            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
         let frame = (self.frame_bytes_max(), is_long);
-        Ok(Port {
+        let mut port = Port {
             inbox: Inbox::new(Arc::clone(&socket), incoming, half, frame, self.sums),
             outbox: Outbox::new(Arc::clone(&socket), outgoing, half, half, frame.0),
             socket,
             _link: Arc::clone(link),
             queue: self.queue,
-            is_zero_copy,
-        })
+            is_zero_copy: false,
+        };
+        // A driver takes the chunks that it finds when the socket is bound.
+        let fd = port.socket.fd.as_fd();
+        self.bind(fd, is_long)?;
+        enter(fd).map_err(Stopped::Bind)?;
+        port.is_zero_copy = xdp_options(fd)
+            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        Ok(port)
     }
 
     /// Binds the socket to the queue, and waits a little for one that is being left.

@@ -280,6 +280,15 @@ pub(super) mod tests {
         }
     }
 
+    impl<T> Consuming<T> {
+        /// Has the producer be told that the kernel sleeps.
+        pub(in crate::xdp) fn sleep(&self, sleeps: bool) {
+            // SAFETY: as in `Mapped::producer`.
+            let flags = unsafe { self.ring.flags.unwrap().as_ref() };
+            flags.store(u32::from(sleeps), Ordering::Relaxed); // nobody else looks
+        }
+    }
+
     #[test]
     fn what_one_end_publishes_the_other_takes_however_often_the_counts_wrap_around() {
         let kernel = Kernel::new();
@@ -344,11 +353,9 @@ pub(super) mod tests {
         assert!(refuses(4, XdpRingOffset { flags: Some(u64::MAX), ..OFFSETS }));
         assert!(refuses(4, XdpRingOffset { desc: 129, ..OFFSETS }));
         assert!(refuses(4, XdpRingOffset { desc: u64::MAX, ..OFFSETS }));
-        let (producing, _) = kernel.ends::<u64>(4);
+        let (producing, consuming) = kernel.ends::<u64>(4);
         assert!(!producing.needs_wakeup());
-        let flags = producing.ring.flags.unwrap();
-        // SAFETY: the mapping lives as long as `producing`.
-        unsafe { flags.as_ref() }.store(1, Ordering::Relaxed); // nobody else looks
+        consuming.sleep(true);
         assert!(producing.needs_wakeup());
     }
 }

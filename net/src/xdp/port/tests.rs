@@ -178,6 +178,23 @@ fn a_piece_where_no_frame_comes_in_pieces_is_dropped_and_keeps_nobody_waiting() 
 }
 
 #[test]
+fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
+    let (mut rig, calls) = (rig(1514, false), Calls::default());
+    assert_eq!(rig.lent().len(), 4);
+    let _ = rig.port.inbox.receive(&calls);
+    assert_eq!(calls.reads.get(), 0);
+    rig.fill.sleep(true);
+    let letters = [0, 1, 2, 3].map(|chunk| rig.put(chunk, &frame(b"last")));
+    rig.send(&letters);
+    assert_eq!(rig.port.inbox.receive(&calls).datagrams, 4);
+    assert_eq!(calls.reads.get(), 0, "there is nothing to wake it for");
+    rig.port.inbox.release();
+    rig.fill.sleep(false);
+    let _ = rig.port.inbox.receive(&calls);
+    assert_eq!(calls.reads.get(), 1);
+}
+
+#[test]
 fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
     let mut rig = rig(1514, false);
     let peer = Peer::at(ends());
