@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Where: a column's receive, before its turn, as `udp::inbox` is for sockets.
-//! Invariant: each of the inbox's chunks is lent to the kernel or held. What the kernel names that
-//! is not lent to it is a stray: nobody touches it. `datagrams` shows whole datagrams only, which
-//! `wire` has read.
+//! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
+//! always has some. What it names that is not lent to it is a stray: nobody touches it.
+//! `datagrams` shows whole datagrams only, which `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
@@ -73,8 +73,10 @@ pub struct Inbox {
     fill: Producing<u64>,
     /// Of each chunk, by its number: the kernel has it. The inbox's are the first of all.
     is_lent: Box<[bool]>,
-    /// Chunks that the kernel does not have.
+    /// Chunks of arrivals.
     held: Vec<u32>,
+    /// Chunks that are to be lent.
+    spare: Vec<u32>,
     arrivals: Vec<Arrival>,
     joined: Joined,
     pub(super) sums: Sums,
@@ -123,7 +125,8 @@ impl Inbox {
             receive,
             fill,
             is_lent: vec![false; chunks as usize].into_boxed_slice(),
-            held: (0..chunks).rev().collect(),
+            held: Vec::with_capacity(BATCH_MAX),
+            spare: (0..chunks).rev().collect(),
             arrivals: Vec::with_capacity(BATCH_MAX),
             joined: Joined { bytes, used: 0, frame_bytes_max },
             sums,
@@ -164,6 +167,7 @@ impl Inbox {
             }
         }
         self.receive.release(next);
+        self.lend();
         Received { datagrams: self.arrivals.len(), cut, is_drained }
     }
 
@@ -180,39 +184,41 @@ impl Inbox {
     }
 
     /// Takes a chunk from the kernel; none if it is not ours to take.
-    fn hold(&mut self, descriptor: XdpDesc) -> Option<Span> {
+    fn take(&mut self, descriptor: XdpDesc) -> Option<Span> {
         let span = self.socket.umem.span(descriptor.addr, descriptor.len)?;
         let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
-        if !std::mem::take(is_lent) {
-            return None;
-        }
-        self.held.push(span.chunk);
-        Some(span)
+        std::mem::take(is_lent).then_some(span)
     }
 
+    /// Takes a frame of one chunk, which is held if it has a datagram.
     fn take_one(&mut self, descriptor: XdpDesc) -> Came {
-        let Some(span) = self.hold(descriptor) else { return Came::Stray };
-        if span.bytes > self.joined.frame_bytes_max {
-            return Came::TooLong;
-        }
-        // SAFETY: the kernel has given the chunk back, by `hold`, which has seen that it was lent.
-        // It is held until `release`, which takes `self` mutably, and nobody writes to held chunks.
-        let frame = unsafe { self.socket.umem.read(span) };
-        Came::of(frame, self.sums, |at, bytes| {
-            Place::Chunk(Span { at: span.at + at, bytes, ..span })
-        })
+        let Some(span) = self.take(descriptor) else { return Came::Stray };
+        let came = if span.bytes > self.joined.frame_bytes_max {
+            Came::TooLong
+        } else {
+            // SAFETY: the kernel has given the chunk back, by `take`, which has seen that it was
+            // lent. It is not lent before this call is over, and nobody writes to such chunks.
+            let frame = unsafe { self.socket.umem.read(span) };
+            Came::of(frame, self.sums, |at, bytes| {
+                Place::Chunk(Span { at: span.at + at, bytes, ..span })
+            })
+        };
+        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut self.spare };
+        chunks.push(span.chunk);
+        came
     }
 
-    /// Joins a frame of several chunks.
+    /// Joins a frame of several chunks, which are done with then.
     fn take_pieces(&mut self, next: u32, pieces: u32) -> Came {
         let (start, mut end) = (self.joined.used, self.joined.used);
         let (mut is_stray, mut is_too_long) = (false, false);
         for ahead in 0..pieces {
-            let Some(span) = self.hold(self.receive.peek(next + ahead)) else {
+            let Some(span) = self.take(self.receive.peek(next + ahead)) else {
                 is_stray = true;
                 continue;
             };
-            // SAFETY: as in `take_one`.
+            self.spare.push(span.chunk);
+            // SAFETY: as in `take_one`: it is lent by `lend` alone, when `receive` is at its end.
             let piece = unsafe { self.socket.umem.read(span) };
             let room_end = (start + self.joined.frame_bytes_max).min(self.joined.bytes.len());
             match self.joined.bytes[..room_end].get_mut(end..end + piece.len()) {
@@ -244,17 +250,24 @@ impl Inbox {
     }
 
     /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
-    /// call it before a sleep, so that the kernel has them all meanwhile.
+    /// call it before a sleep, so that the kernel has them all meanwhile. It always has
+    /// `CHUNKS_MIN / 2 - BATCH_MAX` at least.
     pub fn release(&mut self) {
         self.arrivals.clear();
         self.joined.used = 0;
-        if self.held.is_empty() {
+        self.spare.append(&mut self.held);
+        self.lend();
+    }
+
+    /// Lends the chunks that are spare.
+    fn lend(&mut self) {
+        if self.spare.is_empty() {
             return;
         }
-        while let Some(chunk) = self.held.pop() {
+        while let Some(chunk) = self.spare.pop() {
             // The ring has room for all chunks, unless the kernel has lost count.
             if !self.fill.push(self.socket.umem.address(chunk)) {
-                self.held.push(chunk);
+                self.spare.push(chunk);
                 break;
             }
             if let Some(is_lent) = self.is_lent.get_mut(chunk as usize) {
@@ -284,7 +297,8 @@ impl Inbox {
 
     /// The number of chunks that the kernel has, and the number of those held.
     pub(super) fn lent_and_held(&self) -> (usize, usize) {
-        (self.is_lent.iter().filter(|is_lent| **is_lent).count(), self.held.len())
+        let lent = self.is_lent.iter().filter(|is_lent| **is_lent).count();
+        (lent, self.held.len() + self.spare.len())
     }
 }
 
@@ -331,8 +345,8 @@ impl<'a> Iterator for Arrived<'a> {
     fn next(&mut self) -> Option<Datagram<'a, Peer>> {
         let arrival = self.arrivals.next()?;
         let bytes = match arrival.payload {
-            // SAFETY: a chunk of an arrival is held, from `hold` until `release`, which takes the
-            // inbox mutably and forgets the arrival. Nobody writes to held chunks.
+            // SAFETY: a chunk of an arrival is held, from `take_one` until `release`, which takes
+            // the inbox mutably and forgets the arrival. Nobody writes to held chunks.
             Place::Chunk(span) => unsafe { self.inbox.socket.umem.read(span) },
             Place::Joined { at, bytes } => self.inbox.joined.bytes.get(at..at + bytes)?,
         };

@@ -39,14 +39,19 @@ use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::ring::{Consuming, Producing};
 use super::umem::{Umem, chunk_bytes};
+use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Fewest and most chunks of a port.
-pub const CHUNKS_MIN: u32 = 128;
-/// As `CHUNKS_MIN`.
+/// Fewest chunks of a port. Of the half that receives, an inbox holds `BATCH_MAX` at most, so that
+/// the kernel always has some: without any it would drop all packets and tell of none, and whoever
+/// sleeps until there is one would sleep for ever.
+pub const CHUNKS_MIN: u32 = 256;
+/// Most chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
 /// Packets that one call may send in copy mode, where the kernel lets itself be told (6.17).
 const SENT_PER_CALL: u32 = 256;
+const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
+
 /// How long a queue is waited for that an earlier socket is leaving: it is the kernel's to release,
 /// a little after the socket is closed.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);

@@ -282,10 +282,10 @@ pub(super) mod tests {
 
     impl<T> Consuming<T> {
         /// Has the producer be told that the kernel sleeps.
-        pub(in crate::xdp) fn sleep(&self, sleeps: bool) {
+        pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: as in `Mapped::producer`.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };
-            flags.store(u32::from(sleeps), Ordering::Relaxed); // nobody else looks
+            flags.store(u32::from(is_asleep), Ordering::Relaxed); // nobody else looks
         }
     }
 
@@ -355,7 +355,7 @@ pub(super) mod tests {
         assert!(refuses(4, XdpRingOffset { desc: u64::MAX, ..OFFSETS }));
         let (producing, consuming) = kernel.ends::<u64>(4);
         assert!(!producing.needs_wakeup());
-        consuming.sleep(true);
+        consuming.need_wakeup(true);
         assert!(producing.needs_wakeup());
     }
 }

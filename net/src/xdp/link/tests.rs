@@ -144,7 +144,7 @@ fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
     far.ip("link set wire down");
     assert_eq!(watch.health(), Health::Down);
     let outbox = &mut ports[0].outbox;
-    for letters in 1..=64 {
+    for letters in 1..=128 {
         assert!(outbox.add(&peer, b"", [&b"late"[..]]));
         assert_eq!(outbox.post_or_drop(&calls).sent, 1);
         assert_eq!((outbox.waiting(), outbox.in_transmission()), (letters, letters));

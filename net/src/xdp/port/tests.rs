@@ -183,13 +183,13 @@ fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
     assert_eq!(rig.lent().len(), 4);
     let _ = rig.port.inbox.receive(&calls);
     assert_eq!(calls.reads.get(), 0);
-    rig.fill.sleep(true);
+    rig.fill.need_wakeup(true);
     let letters = [0, 1, 2, 3].map(|chunk| rig.put(chunk, &frame(b"last")));
     rig.send(&letters);
     assert_eq!(rig.port.inbox.receive(&calls).datagrams, 4);
     assert_eq!(calls.reads.get(), 0, "there is nothing to wake it for");
     rig.port.inbox.release();
-    rig.fill.sleep(false);
+    rig.fill.need_wakeup(false);
     let _ = rig.port.inbox.receive(&calls);
     assert_eq!(calls.reads.get(), 1);
 }
