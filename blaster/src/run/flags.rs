@@ -120,7 +120,8 @@ unequally"
     #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub churn_requests: Option<u64>,
-    /// Send UDP requests in bursts (UDP_SEGMENT)
+    /// Send UDP requests in bursts (UDP_SEGMENT): those of one length, so keys of one size make the
+    /// longest
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
     /// Which column of a server has a request over UDP: one after the other, or its key's, by two

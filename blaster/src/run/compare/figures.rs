@@ -60,7 +60,7 @@ const fn other(
 /// What requests per second and CPU time of the server is called.
 pub const PER_CPU: &str = "requests per CPU-second";
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 10] = [
     Figure {
         name: "requests per second",
         kind: Kind::Rate,
@@ -71,6 +71,7 @@ const FIGURES: [Figure; 9] = [
         let seconds = cpu_seconds(window, cpus).filter(|seconds| *seconds > 0.0)?;
         Some(window.tally.total().answered as f64 / seconds)
     }),
+    other("user time per request", Kind::Time, user_ns),
     time("mean response time", |window, _| window.tally.total().response_ns.mean_ns()),
     time("p50", |window, _| told_ns(&window.tally.total().response_ns, 0.5)),
     time("p99", |window, _| told_ns(&window.tally.total().response_ns, 0.99)),
@@ -79,6 +80,14 @@ const FIGURES: [Figure; 9] = [
     other("failures", Kind::Share, |window, _| window.tally.total().failure_ratio()),
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
+
+/// The nanoseconds that the servers' own code takes for one answer, the kernel's left out: what a
+/// server can change where the kernel's are nearly all. None where they are elsewhere.
+fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
+    let answered = window.tally.total().answered as f64;
+    let seconds = window.usage.server?.usr_cpus * window.seconds;
+    (answered > 0.0).then(|| seconds * 1e9 / answered)
+}
 
 /// What the servers took: all that their CPUs were busy with, softirq included, where they have
 /// CPUs of their own, else what their processes are charged with. None where they are elsewhere.
@@ -327,12 +336,16 @@ mod tests {
         both[0].is_bound = true;
         let told = rows(&both, &[]);
         let names: Vec<&str> = told.iter().map(|row| row.figure).collect();
-        assert_eq!(names, ["requests per second", PER_CPU, "mean response time", "p50", "p99"]);
+        let expected = ["requests per second", PER_CPU, "user time per request"];
+        assert_eq!(names[..3], expected);
+        assert_eq!(names[3..], ["mean response time", "p50", "p99"]);
         let rate = told[0].against[0].clone().unwrap();
         assert_eq!((rate.value, rate.finding), (1.5, Finding::Differs));
         assert!(rate.is_unsteady && rate.is_bound);
         assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
         assert!(!told[1].against[0].clone().unwrap().is_bound);
+        // A fifth of a second.
+        assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
         // With CPUs of their own, all that was spent there counts.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
         let other = others(&both[0].windows[0], &[3]).unwrap();
