@@ -1,4 +1,5 @@
-//! A column makes at most one read and one write per turn of a connection, and one wait per loop.
+//! A column makes at most one read and one write per turn of a connection, and one wait per loop;
+//! of a burst of datagrams likewise.
 //!
 //! Where: an in-process server, whose columns count their system calls.
 //! Invariant: the counts grow by no more than the requests need.
@@ -7,7 +8,9 @@
 mod inprocess;
 
 use hypostyle::run::Server;
-use inprocess::{answer, connect, frame, settings, start};
+use inprocess::{DEADLINE, answer, connect, datagrams, frame, settings, start};
+use net::{Calls, Epoll, Inbox, Interest, Outbox, SLOT_BYTES_MAX, Sizes, Timeout};
+use protocol::udp::Header;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
@@ -79,6 +82,45 @@ fn thirty_two_pipelined_requests_of_any_protocol_take_one_read_and_one_write() {
     check(cost(500, 32, frame(get, b"", "hit", ""), answer(get, &flags, "value")), 500);
     let stored = frame(set, &[0; 8], "hit", "value");
     check(cost(500, 32, stored, answer(set, b"", "")), 500);
+}
+
+#[test]
+fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
+    const BURSTS: u64 = 500;
+    let mut settings = settings(1);
+    settings.datagrams = datagrams::at("127.0.0.1");
+    let server = start(settings);
+    connect(&server).ask("set hit 0 0 5\r\nvalue\r\n", "STORED\r\n");
+    let client = net::Datagrams::connect(server.datagram_addresses()[0], Sizes::default()).unwrap();
+    let (own, mut epoll) = (Calls::default(), Epoll::new(1).unwrap());
+    epoll.add(&client, 1, Interest::Read, &own).unwrap();
+    let (mut outbox, mut inbox) = (Outbox::new(1, 1, true), Inbox::new(64, SLOT_BYTES_MAX));
+    let request = |id: u16| [&Header::request(id, 0).bytes()[..], b"get hit\r\n"].concat();
+    let burst: Vec<u8> = (0..64).flat_map(request).collect();
+    let before = counts(&server);
+    for _ in 0..BURSTS {
+        let mut letters = outbox.open();
+        assert!(letters.add_several(None, &burst, burst.len() / 64));
+        assert_eq!(letters.post(&client, &own).sent, 64);
+        let mut answered = 0..64;
+        while !answered.is_empty() {
+            assert_eq!(epoll.wait(Timeout::Within(DEADLINE), &own).unwrap().count(), 1);
+            while client.receive(&mut inbox, &own).datagrams > 0 {
+                for came in inbox.datagrams() {
+                    let (header, reply) = Header::read(came.bytes).unwrap();
+                    assert_eq!(Some(header.id), answered.next());
+                    assert_eq!(reply, b"VALUE hit 0 5\r\nvalue\r\nEND\r\n");
+                }
+            }
+        }
+    }
+    let after = counts(&server);
+    server.stop();
+    let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
+    // The connection of the one that set it may be closed meanwhile.
+    assert!(reads <= BURSTS + 1 && writes <= BURSTS, "{before:?}, {after:?}");
+    let calls = reads + writes + after.waits - before.waits + after.others - before.others;
+    assert!(calls * 1000 <= 50 * 64 * BURSTS, "{before:?}, {after:?}");
 }
 
 #[test]
