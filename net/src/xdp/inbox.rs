@@ -27,6 +27,8 @@ use crate::wire::{self, Ends, NotOurs, Sums};
 
 /// Most chunks that one frame lies in.
 const PIECES_MAX: u32 = 18;
+/// Most chunks that one `receive` looks at, with whatever frames.
+const LOOKED_AT_MAX: u32 = 256;
 /// Frames in several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
 
@@ -150,7 +152,8 @@ impl Inbox {
         while next < ready {
             // A frame of which the end is not there yet is reported when it is.
             let Some(pieces) = self.pieces(next, ready) else { break };
-            if self.arrivals.len() == BATCH_MAX || (pieces > 1 && self.joined.is_full()) {
+            let is_full = self.arrivals.len() == BATCH_MAX || next >= LOOKED_AT_MAX;
+            if is_full || (pieces > 1 && self.joined.is_full()) {
                 is_drained = false;
                 break;
             }

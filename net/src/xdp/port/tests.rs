@@ -12,7 +12,6 @@ use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
 use crate::xdp::Peer;
 use crate::xdp::ring::tests::Kernel;
 
-const CHUNKS: u32 = 8;
 const CHUNK_BYTES: u64 = 2048;
 
 /// A port, and the kernel's ends of its rings.
@@ -24,16 +23,20 @@ struct Rig {
     completion: Producing<u64>,
 }
 
-/// Frames have at most 1,514 bytes, or lie in several chunks.
+/// With four chunks to receive by and four to send. `is_long` frames may lie in several chunks.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
+    rig_of(8, frame_bytes_max, is_long)
+}
+
+fn rig_of(chunks: u32, frame_bytes_max: usize, is_long: bool) -> Rig {
     let rings = [(); 4].map(|()| Kernel::new());
-    let half = CHUNKS / 2;
+    let half = chunks / 2;
     let (fill_end, fill) = rings[0].ends(half);
     let (receive, receive_end) = rings[1].ends(half);
     let (transmit_end, transmit) = rings[2].ends(half);
     let (completion, completion_end) = rings[3].ends(half);
     let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-    let umem = Umem::new(CHUNKS, 2048).unwrap();
+    let umem = Umem::new(chunks, 2048).unwrap();
     let link = Arc::new(fd.try_clone().unwrap());
     let socket = Arc::new(Socket { fd, umem });
     let frame = (frame_bytes_max, is_long);
@@ -108,7 +111,7 @@ fn descriptors_that_name_what_was_not_lent_are_strays() {
     assert_eq!(rig.lent(), [0, 2048, 4096, 6144]);
     let good = rig.put(1, &frame(b"good"));
     let strays = [
-        XdpDesc { addr: CHUNK_BYTES * u64::from(CHUNKS), ..good },
+        XdpDesc { addr: CHUNK_BYTES * 8, ..good },
         XdpDesc { addr: u64::MAX, ..good },
         XdpDesc { addr: CHUNK_BYTES * 5, ..good }, // the outbox's
         XdpDesc { len: 1793, ..good },             // beyond the chunk
@@ -175,6 +178,23 @@ fn a_piece_where_no_frame_comes_in_pieces_is_dropped_and_keeps_nobody_waiting() 
     let received = rig.port.inbox.receive(&Calls::default());
     assert_eq!((received.datagrams, received.cut, received.is_drained), (1, 1, true));
     assert_eq!(rig.port.inbox.datagrams().map(|one| one.bytes).collect::<Vec<_>>(), [b"next"]);
+}
+
+#[test]
+fn a_flood_of_what_is_not_ours_keeps_nobody_from_other_work() {
+    let mut rig = rig_of(1024, 1514, false);
+    let calls = Calls::default();
+    assert_eq!(rig.lent().len(), 512);
+    let flood: Vec<XdpDesc> = (0..500).map(|chunk| rig.put(chunk, b"no frame")).collect();
+    let last = rig.put(500, &frame(b"last"));
+    rig.send(&flood);
+    rig.send(&[last]);
+    let received = rig.port.inbox.receive(&calls);
+    assert_eq!((received.datagrams, received.is_drained), (0, false));
+    assert_eq!(rig.port.inbox.refused(NotOurs::Short), 256);
+    let received = rig.port.inbox.receive(&calls);
+    assert_eq!((received.datagrams, received.is_drained), (1, true));
+    assert_eq!(rig.port.inbox.refused(NotOurs::Short), 500);
 }
 
 #[test]
