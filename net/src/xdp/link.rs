@@ -87,7 +87,9 @@ pub struct Facts {
     pub queues: u32,
     /// Most bytes of an IP packet.
     pub mtu: u32,
-    /// The program runs in the driver; else at the entry to the kernel's stack.
+    /// The program runs in the driver; else at the entry to the kernel's stack. There packets may
+    /// come that the kernel has joined, or that a sender on this machine has left to a card to cut:
+    /// datagrams that together are no longer than a packet look like one.
     pub is_native: bool,
     /// The driver uses our memory itself; else the kernel copies each packet once.
     pub is_zero_copy: bool,

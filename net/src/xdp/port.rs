@@ -117,11 +117,13 @@ pub struct Chunks {
 /// What the kernel has counted for a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets dropped because they were too long for a chunk, or for want of memory.
+    /// Packets dropped because they were too long for a chunk, or because there was no chunk for
+    /// them.
     pub dropped: u64,
     /// Packets dropped because the receive ring was full.
     pub ring_full: u64,
-    /// Times that there was no chunk for a packet.
+    /// Times that there was no chunk for a packet. Where the kernel copies, each stands in
+    /// `dropped` too; where it does not, the card has dropped what it could not keep.
     pub no_chunk: u64,
     /// Descriptors of ours that the kernel found invalid; we make none.
     pub invalid: u64,

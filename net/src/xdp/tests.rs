@@ -103,6 +103,7 @@ fn what_the_kernels_sockets_send_is_answered_in_both_modes_over_both_families() 
             let facts = watch.facts();
             assert_eq!(facts.is_native, mode == Mode::Native);
             assert_eq!((facts.mtu, facts.queues, facts.is_long), (mtu, 1, false));
+            assert_eq!(watch.health(), Health::Up { mtu });
             assert_eq!(facts.addresses, [IpAddr::from(far.v4), IpAddr::from(far.v6)]);
             let clients: [(UdpSocket, usize); 2] =
                 [(client(&near, far.v4), 28), (client(&near, far.v6), 48)];
