@@ -1,0 +1,213 @@
+//! Large values that are overwritten and evicted while replies with them are on their way.
+//!
+//! Where: an in-process server; replies that its columns splice from the store's frames.
+//! Invariant: a value that a reply shows is one that was set, whole, to the byte.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![cfg(debug_assertions)]
+
+mod inprocess;
+mod live;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use hypostyle::run::Server;
+use hypostyle::settings::Settings;
+use inprocess::{DEADLINE, datagrams, settings, start};
+use protocol::udp::Header;
+use testing::Random;
+use testing::random::hash;
+
+/// Replies on their way at once.
+const REPLIES: u32 = 100;
+/// Bytes of a value: of as many as an item may have, and a reply over UDP, but for what stands
+/// around it.
+const VALUE_BYTES: usize = 1_000_000;
+/// Values that are asked for by datagrams.
+const KEYS: usize = 4;
+/// How often each value is overwritten.
+const VERSIONS: u64 = 2;
+/// The time that columns are shown, so that no reader has been away for too long.
+const NOON_MS: u64 = 3_600_000;
+
+/// Bytes that no other version of any key has, and which begin with the version.
+fn value(key: u32, version: u64) -> Vec<u8> {
+    let mut random = Random::new(hash(version, key.into()));
+    let mut value = version.to_be_bytes().to_vec();
+    while value.len() < VALUE_BYTES {
+        value.extend_from_slice(&random.next().to_le_bytes());
+    }
+    value
+}
+
+/// The version of which `got` is the whole value.
+fn version_of(key: u32, got: &[u8]) -> u64 {
+    let version = u64::from_be_bytes(*got.first_chunk().unwrap());
+    let wanted = value(key, version);
+    let differs = wanted.iter().zip(got).position(|(wanted, got)| wanted != got);
+    assert!(got == wanted, "key {key}: version {version} differs from byte {differs:?} on");
+    version
+}
+
+/// A connection of any kind.
+struct Stream<S>(BufReader<S>);
+
+impl<S: Read + Write> Stream<S> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Sets a value that need not be kept.
+    fn set(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
+        self.send(value);
+        self.send(b"\r\n");
+        assert_eq!(self.line(), "STORED\r\n");
+    }
+
+    /// The version that the next reply shows; none for a miss.
+    fn version(&mut self, key: u32) -> Option<u64> {
+        let head = self.line();
+        if head == "END\r\n" {
+            return None;
+        }
+        assert_eq!(head, format!("VALUE k{key} 0 {VALUE_BYTES}\r\n"));
+        let mut got = vec![0; VALUE_BYTES];
+        self.0.read_exact(&mut got).unwrap();
+        assert_eq!((self.line(), self.line()), ("\r\n".to_owned(), "END\r\n".to_owned()));
+        Some(version_of(key, &got))
+    }
+
+    fn stat(&mut self, name: &str) -> u64 {
+        self.send(b"stats\r\n");
+        let mut found = None;
+        loop {
+            let line = self.line();
+            if line == "END\r\n" {
+                return found.unwrap();
+            }
+            let value = line.strip_prefix(&format!("STAT {name} "));
+            found = found.or(value.map(|value| value.trim().parse().unwrap()));
+        }
+    }
+}
+
+/// A hundred clients ask for a value each, and read nothing until all is overwritten and evicted.
+/// By Unix sockets, of which the kernel takes a few frames; of one by TCP it may take a megabyte.
+#[test]
+fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
+    let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
+    // Half of the memory may be held by replies: more than a hundred values.
+    let memory_bytes = 256 << 20;
+    let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
+    server.shared().plant_clock(NOON_MS);
+    let open = || {
+        let stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        Stream(BufReader::new(stream))
+    };
+    let mut writer = open();
+    for key in 0..REPLIES {
+        writer.set(&format!("k{key}"), &value(key, 0));
+    }
+    let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
+    for (key, reader) in (0..).zip(&mut readers) {
+        reader.send(format!("get k{key}\r\n").as_bytes());
+        // The reply has been made, and what the kernel does not take of it waits.
+        assert!(!reader.0.fill_buf().unwrap().is_empty());
+    }
+    for version in 1..=VERSIONS {
+        for key in 0..REPLIES {
+            writer.set(&format!("k{key}"), &value(key, version));
+        }
+    }
+    let other = vec![b'o'; VALUE_BYTES];
+    for key in 0..3 * REPLIES {
+        writer.set(&format!("other{key}"), &other);
+    }
+    assert!(writer.stat("evictions") > u64::from(REPLIES));
+    for (key, reader) in (0..).zip(&mut readers) {
+        assert_eq!(reader.version(key), Some(0), "what the reply had when it was made");
+        reader.send(format!("get k{key}\r\n").as_bytes());
+        assert!(matches!(reader.version(key), None | Some(VERSIONS)), "what there is now");
+    }
+    server.stop();
+}
+
+/// Asks a column for values until it has answered with a hundred, and has had another version of a
+/// key than the time before in fifty of them.
+fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
+    let mut client = datagrams::Client::of(server);
+    assert!(live::messages::keep_megabytes(&client.socket));
+    let (mut last, mut whole, mut changed) = ([None; KEYS], 0, 0);
+    let until = Instant::now() + DEADLINE;
+    for (id, key) in (0..u16::MAX).zip((0..KEYS).cycle()) {
+        if whole >= REPLIES && changed >= REPLIES / 2 {
+            return;
+        }
+        assert!(Instant::now() < until, "{whole} replies, {changed} of them changed");
+        let header = Header::request(id, column + 1).bytes();
+        let datagram = [&header[..], format!("get k{key}\r\n").as_bytes()].concat();
+        client.socket.send_to(&datagram, client.server).unwrap();
+        let (reply, _) = client.receive_of(id);
+        if reply == b"END\r\n" {
+            continue;
+        }
+        let head = format!("VALUE k{key} 0 {VALUE_BYTES}\r\n");
+        let rest = reply.strip_prefix(head.as_bytes()).unwrap();
+        let got = rest.strip_suffix(b"\r\nEND\r\n").unwrap();
+        let version = values.iter().position(|values| values[key] == got);
+        assert!(version.is_some(), "key {key}: {} bytes, no version's", got.len());
+        whole += 1;
+        changed += u32::from(std::mem::replace(&mut last[key], version) != version);
+    }
+    panic!("{whole} replies, {changed} of them changed");
+}
+
+#[test]
+fn a_hundred_replies_by_datagrams_are_whole_while_their_values_change_and_go() {
+    let datagrams = datagrams::at("127.0.0.1");
+    let server = start(Settings { memory_bytes: 32 << 20, datagrams, ..settings(2) });
+    if !live::messages::keep_megabytes(&datagrams::Client::of(&server).socket) {
+        server.stop();
+        return testing::skip("no privilege for a socket's buffer of four megabytes");
+    }
+    let keys = [0, 1, 2, 3];
+    let values: Vec<[Vec<u8>; KEYS]> =
+        (0..10).map(|version| keys.map(|key| value(key, version))).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let stream = TcpStream::connect(server.addresses()[0]).unwrap();
+            let mut writer = Stream(BufReader::new(stream));
+            // Relaxed, paired with the store below: the flag orders nothing.
+            let is_going_on = || !is_over.load(Ordering::Relaxed);
+            for (round, values) in values.iter().cycle().enumerate().take_while(|_| is_going_on()) {
+                for (key, value) in values.iter().enumerate() {
+                    writer.set(&format!("k{key}"), value);
+                }
+                writer.set(&format!("other{round}"), &values[0]);
+            }
+            writer.stat("evictions")
+        });
+        let ask = |column| {
+            let (server, values) = (&server, &values);
+            scope.spawn(move || ask_by_datagrams(server, column, values)).join()
+        };
+        let asked = [0, 1, 0, 1].map(ask);
+        is_over.store(true, Ordering::Relaxed); // as above
+        let evictions = writer.join().unwrap();
+        asked.into_iter().for_each(|one| one.unwrap());
+        assert!(evictions > 0);
+    });
+    server.stop();
+}
