@@ -1,20 +1,24 @@
 //! A client that sends requests in datagrams, behind memcached's frame.
 //!
 //! Where: client side, a wire's link. What is sent before the next reply is awaited is one message.
-//! Invariant: a message that is too long for one datagram goes in several; of the answer, parts are
-//! taken in any order, and only those of the last message.
+//! Invariant: a message that is too long for one datagram goes in several, and one that is too long
+//! for any goes by a connection; of the answer, parts are taken in any order, and only those of the
+//! last message.
 
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use hypostyle::limits::MESSAGE_BYTES_MAX;
 use protocol::udp::Header;
 use rustix::net::sockopt;
+use testing::namespace::Namespace;
 
 use super::Stop;
 
-/// Bytes of a message that one datagram carries.
+/// Bytes of a message that one datagram carries on this machine, and over a link.
 const PART_BYTES: usize = 8_000;
+const PART_BYTES_OF_LINK: usize = 1_400;
 
 /// Has the kernel keep as much of what comes to `socket` as a test needs that is not given the
 /// processor for a while. False if this process may not have that.
@@ -30,17 +34,35 @@ pub(super) struct Messages {
     socket: UdpSocket,
     server: SocketAddr,
     id: u16,
+    part_bytes: usize,
     /// What the next message will be.
     pub(super) unsent: Vec<u8>,
     /// The answer's parts so far.
     parts: Vec<Option<Vec<u8>>>,
+    /// A connection to the same server, and whether the last message went by it.
+    stream: TcpStream,
+    is_by_stream: bool,
 }
 
 impl Messages {
-    pub(super) fn to(server: SocketAddr) -> Messages {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    /// To the server of this machine that has UDP at `port`, and TCP at `tcp`.
+    pub(super) fn here(port: u16, tcp: SocketAddr) -> Messages {
+        Messages::between(tcp.ip(), (tcp.ip(), port).into(), tcp, PART_BYTES)
+    }
+
+    /// The same, to the server of the second machine from the first.
+    pub(super) fn over_link([near, far]: &[Namespace; 2], port: u16, tcp: SocketAddr) -> Messages {
+        let udp = (far.v4, port).into();
+        near.on(|| Messages::between(near.v4.into(), udp, tcp, PART_BYTES_OF_LINK))
+    }
+
+    fn between(here: IpAddr, server: SocketAddr, tcp: SocketAddr, part_bytes: usize) -> Messages {
+        let socket = UdpSocket::bind((here, 0)).unwrap();
         keep_megabytes(&socket);
-        Messages { socket, server, id: 0, unsent: Vec::new(), parts: Vec::new() }
+        let stream = TcpStream::connect(tcp).unwrap();
+        let (unsent, parts) = (Vec::new(), Vec::new());
+        let (id, is_by_stream) = (0, false);
+        Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
     /// Sends what is unsent, and waits at most `left` for a datagram. The answer goes to the end of
@@ -48,8 +70,14 @@ impl Messages {
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
+        self.stream.set_read_timeout(Some(left)).unwrap();
         let mut datagram = [0; 2000];
-        let bytes = match self.socket.recv(&mut datagram) {
+        let received = match self.is_by_stream {
+            true => self.stream.read(&mut datagram),
+            false => self.socket.recv(&mut datagram),
+        };
+        let bytes = match received {
+            Ok(0) if self.is_by_stream => return Err(Stop::Closed),
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(Stop::Silent),
@@ -57,6 +85,10 @@ impl Messages {
                 _ => return Err(Stop::Closed),
             },
         };
+        if self.is_by_stream {
+            arrived.extend_from_slice(&datagram[..bytes]);
+            return Ok(());
+        }
         let (header, part) = Header::read(&datagram[..bytes]).unwrap();
         if header.id != self.id {
             return Ok(());
@@ -69,13 +101,42 @@ impl Messages {
         Ok(())
     }
 
+    /// Sends what is unsent and then `question`, and waits at most `left` for the answer to that.
+    /// What came before it goes to the end of `arrived`.
+    pub(super) fn ask_behind(
+        &mut self,
+        question: &[u8],
+        left: Duration,
+        arrived: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        self.send();
+        let id = self.id;
+        self.unsent.extend_from_slice(question);
+        self.send();
+        self.socket.set_read_timeout(Some(left)).unwrap();
+        let mut datagram = [0; 2000];
+        loop {
+            let bytes = self.socket.recv(&mut datagram).map_err(|_| Stop::Silent)?;
+            let (header, part) = Header::read(&datagram[..bytes]).unwrap();
+            if header.id == self.id {
+                return Ok(());
+            }
+            arrived.extend_from_slice(if header.id == id { part } else { b"" });
+        }
+    }
+
     fn send(&mut self) {
         if self.unsent.is_empty() {
             return;
         }
+        self.is_by_stream = self.unsent.len() > MESSAGE_BYTES_MAX;
+        if self.is_by_stream {
+            self.stream.write_all(&std::mem::take(&mut self.unsent)).unwrap();
+            return;
+        }
         self.id = self.id.wrapping_add(1);
         self.parts.clear();
-        let parts = self.unsent.chunks(PART_BYTES);
+        let parts = self.unsent.chunks(self.part_bytes);
         let total = u16::try_from(parts.len()).unwrap();
         for (number, part) in (0..).zip(parts) {
             let header = Header { id: self.id, number, total, flow: 0 };

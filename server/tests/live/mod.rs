@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use messages::Messages;
+use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The longest wait for anything a server is sure to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,9 +38,12 @@ const REPLY_BYTES_MAX: usize = 512 << 20;
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// With `-U -1`.
+    /// With `-U`.
     udp_port: Option<u16>,
     name: String,
+    /// The client's machine and the server's, if it has one of its own; and datagrams that its
+    /// kernel had given to sockets before.
+    machines: Option<([Namespace; 2], u64)>,
 }
 
 impl Server {
@@ -63,6 +67,25 @@ impl Server {
         }
     }
 
+    /// The server under test on a machine of its own, where it has UDP from the interface past the
+    /// kernel; none where this process may not make such a machine.
+    pub(crate) fn past_the_kernel(flags: &[&str]) -> Option<Server> {
+        let machines = pair(Veth::default())?;
+        let host = machines[1].v4.to_string();
+        let own = ["-l", &host, "-p", "11211", "-U", "11211", "--xdp", WIRE];
+        let all = [&own, flags].concat();
+        let before = datagrams_of_the_kernel(&machines[1]);
+        let mut server = machines[1].on(|| Server::under_test(&all));
+        server.machines = Some((machines, before));
+        Some(server)
+    }
+
+    /// Datagrams that the kernel of the server's own machine has had for sockets since the start.
+    pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
+        let Some((machines, before)) = &self.machines else { return 0 };
+        datagrams_of_the_kernel(&machines[1]) - before
+    }
+
     fn start(program: &OsString, flags: &[&str]) -> io::Result<Server> {
         let port_file = port_file();
         let mut command = Command::new(program);
@@ -78,7 +101,7 @@ impl Server {
             .spawn()?;
         let name = program.to_string_lossy().into_owned();
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut server = Server { child, address: nowhere, udp_port: None, name };
+        let mut server = Server { child, address: nowhere, udp_port: None, name, machines: None };
         let port = server.await_port(&port_file);
         server.address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let _ = std::fs::remove_file(&port_file);
@@ -126,10 +149,16 @@ impl Server {
         Wire::new(TcpStream::connect(self.address).unwrap())
     }
 
-    /// A client that sends datagrams, of a server that was started with `-U -1`.
+    /// A client that sends datagrams, of a server that was started with `-U`.
     pub(crate) fn send_datagrams(&self) -> Wire {
         let port = self.udp_port.unwrap();
-        Wire::over(Link::Datagrams(Messages::to((Ipv4Addr::LOCALHOST, port).into())))
+        Wire::over(Link::Datagrams(match &self.machines {
+            Some((machines, _)) => {
+                let tcp = (machines[1].v4, self.address.port()).into();
+                Messages::over_link(machines, port, tcp)
+            }
+            None => Messages::here(port, self.address),
+        }))
     }
 
     /// What `version` answers, without `VERSION ` and the line's end.
@@ -204,14 +233,6 @@ impl Wire {
         }
     }
 
-    /// Bytes of the message that is sent next; streams send at once.
-    pub(crate) fn unsent_bytes(&self) -> usize {
-        match &self.link {
-            Link::Stream(_) => 0,
-            Link::Datagrams(messages) => messages.unsent.len(),
-        }
-    }
-
     /// The sending direction alone, to write while another thread reads.
     pub(crate) fn sender(&self) -> Wire {
         match &self.link {
@@ -280,6 +301,17 @@ impl Wire {
         }
     }
 
+    /// Nothing more comes before the answer to `question`, which is sent now; all that comes is
+    /// kept. For datagrams, which are answered in their order.
+    pub(crate) fn ask_behind(&mut self, question: &[u8]) -> Result<(), Stop> {
+        match &mut self.link {
+            Link::Stream(_) => panic!("a stream has an end"),
+            Link::Datagrams(messages) => {
+                messages.ask_behind(question, self.patience, &mut self.arrived)
+            }
+        }
+    }
+
     /// Reads once, up to the deadline.
     fn receive(&mut self, deadline: Instant) -> Result<(), Stop> {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -318,6 +350,15 @@ impl Wire {
         }
         taken
     }
+}
+
+/// Datagrams over IPv4 that a machine's kernel has given to sockets, or had no socket for.
+fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
+    let table = machine.on(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
+    let mut rows = table.lines().filter(|line| line.starts_with("Udp: "));
+    let names = rows.next().unwrap().split(' ').zip(rows.next().unwrap().split(' '));
+    let of = |name: &(&str, &str)| ["InDatagrams", "NoPorts"].contains(&name.0);
+    names.filter(of).map(|(_, count)| count.parse::<u64>().unwrap()).sum()
 }
 
 /// Bytes as a person reads them, a long text cut in its middle.

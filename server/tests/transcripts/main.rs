@@ -1,6 +1,6 @@
 //! Runs the transcripts beside this file: what a client sends and, byte for byte, what it receives.
 //!
-//! Where: client side, over TCP.
+//! Where: client side, over TCP, UDP and AF_XDP.
 //! Invariant: a transcript lists every byte of the replies, and after the last one the server sends
 //! nothing.
 //! Source: each transcript was first run against memcached 1.6.45; the second test runs them
@@ -16,7 +16,6 @@ mod live;
 mod script;
 
 use frames::FrameLine;
-use hypostyle::limits::MESSAGE_BYTES_MAX;
 use live::frame::{Frame, NOOP, REPLY, REQUEST};
 use live::{PATIENCE, SILENCE, Server, Stop, Wire, show};
 use script::{Piece, Script, Step, Values, When};
@@ -27,9 +26,25 @@ use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
+/// Transcripts that only connections can have, and why.
+const OF_CONNECTIONS: [(&str, &str); 8] = [
+    ("binary_half_closed", "a message has no end that a client could send"),
+    ("binary_header", "which protocol is spoken is told from each message"),
+    ("binary_pieces", "a request that is not in one message is dropped"),
+    ("capitals", "what begins with a capital letter is taken for an answer, and dropped"),
+    ("connections", "there are none to be counted"),
+    ("half_closed", "a message has no end that a client could send"),
+    ("large_values", "a reply over udp_reply_max is refused"),
+    ("protocol_flag", "a message of the other protocol is no end for those behind it"),
+];
+
+/// And those that only the kernel can have.
+const OF_THE_KERNEL: [(&str, &str); 1] =
+    [("memlimit", "memory cannot become less than packets take")];
+
 #[test]
 fn the_server_answers_as_written() {
-    run_all(None, &|flags| Some(Server::under_test(flags)), false);
+    run_all(None, &|flags| Some(Server::under_test(flags)), None);
 }
 
 #[test]
@@ -37,14 +52,54 @@ fn the_server_answers_messages_as_written() {
     if !live::messages::keep_megabytes(&UdpSocket::bind("127.0.0.1:0").unwrap()) {
         return testing::skip("no privilege for a socket's buffer of four megabytes");
     }
-    run_all(None, &|flags| Some(Server::under_test(&[&["-U", "-1"], flags].concat())), true);
+    run_all(None, &by_messages, Some(&OF_CONNECTIONS));
+}
+
+fn by_messages(flags: &[&str]) -> Option<Server> {
+    Some(Server::under_test(&[&["-U", "-1"], flags].concat()))
+}
+
+#[test]
+fn the_server_answers_messages_past_the_kernel_as_written() {
+    let Some(server) = Server::past_the_kernel(&[]) else { return };
+    drop(server);
+    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
+    run_all(None, &Server::past_the_kernel, Some(&left_out));
+}
+
+#[test]
+fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
+    let names: Vec<String> = transcripts().iter().map(|path| name(path)).collect();
+    for (left_out, why) in OF_CONNECTIONS.iter().chain(&OF_THE_KERNEL) {
+        assert!(names.iter().any(|name| name == left_out), "no transcript {left_out}");
+        // Half a second is enough for what goes well, and what does not needs no more.
+        let times = Times { patience: Duration::from_millis(500), silence: SILENCE };
+        let script = Script::parse(left_out, &text(left_out), None);
+        let past = |flags: &[&str]| Server::past_the_kernel(flags);
+        let outcome = match OF_THE_KERNEL.iter().any(|(name, _)| name == left_out) {
+            true if past(&[]).is_none() => return,
+            true => run(&script, &past, times, true),
+            false => run(&script, &by_messages, times, true),
+        };
+        assert!(outcome.is_err(), "{left_out} runs by messages as well; it was said: {why}");
+    }
+}
+
+/// A transcript's name.
+fn name(path: &Path) -> String {
+    path.file_stem().unwrap().to_string_lossy().into_owned()
+}
+
+/// What it says.
+fn text(name: &str) -> String {
+    std::fs::read_to_string(Path::new(FOLDER).join(name).with_extension("txt")).unwrap()
 }
 
 #[test]
 fn memcached_answers_as_written() {
     let Some(rival) = Server::memcached(&[]) else { return };
     let version = rival.version();
-    run_all(Some(&version), &Server::memcached, false);
+    run_all(Some(&version), &Server::memcached, None);
 }
 
 #[test]
@@ -136,23 +191,25 @@ struct Times {
     silence: Duration,
 }
 
-/// Runs all transcripts; with `by_messages` over UDP, those that can be.
-fn run_all(program: Option<&str>, start: &impl Fn(&[&str]) -> Option<Server>, by_messages: bool) {
+/// Runs all transcripts; by messages those that are not left out, where some are.
+fn run_all(
+    program: Option<&str>,
+    start: &impl Fn(&[&str]) -> Option<Server>,
+    left_out: Option<&[(&str, &str)]>,
+) {
     let wanted = std::env::var("TRANSCRIPT").unwrap_or_default();
     let mut errors = Vec::new();
     let mut count = 0;
     for path in transcripts() {
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let script = Script::parse(&name, &std::fs::read_to_string(&path).unwrap(), program);
-        if !name.contains(&wanted) || script.steps.is_empty() {
-            continue;
-        }
-        if by_messages && !script.is_of_messages() {
+        let name = name(&path);
+        let script = Script::parse(&name, &text(&name), program);
+        let is_left_out = left_out.is_some_and(|all| all.iter().any(|(one, _)| *one == name));
+        if !name.contains(&wanted) || script.steps.is_empty() || is_left_out {
             continue;
         }
         count += 1;
         let times = Times { patience: PATIENCE, silence: SILENCE };
-        errors.extend(run(&script, start, times, by_messages).err());
+        errors.extend(run(&script, start, times, left_out.is_some()).err());
     }
     assert!(errors.is_empty(), "\n{}", errors.join("\n"));
     assert!(count > 0, "no transcript ran");
@@ -184,9 +241,6 @@ fn run(
             play.server = start(&flags);
         } else {
             play.step(step).map_err(place)?;
-            if by_messages && play.is_over() {
-                return Ok(());
-            }
         }
     }
     play.finish().map_err(|error| format!("{}:{last}: {error}", script.name))
@@ -248,6 +302,19 @@ impl Play {
                 }
                 line.matches(&mut self.values, &frame)?;
             }
+            // A message has no end of its own: what it asks for behind this point is not answered.
+            Step::Closed(name) | Step::Waits(name) if self.by_messages => {
+                let question = self.question(*name).0;
+                let mut wire = self.take(*name);
+                let asked = wire.ask_behind(&question);
+                let rest = wire.rest();
+                if asked.is_err() || !rest.is_empty() {
+                    return Err(format!(
+                        "the next message is answered: {asked:?}, {}",
+                        show(&rest)
+                    ));
+                }
+            }
             Step::Closed(name) => {
                 let mut wire = self.take(*name);
                 let stop = wire.ends(self.times.patience);
@@ -258,16 +325,11 @@ impl Play {
                 let stop = wire.ends(self.times.silence);
                 expect_end(Stop::Silent, stop, &wire.rest())?;
             }
+            Step::Shut(_) if self.by_messages => return Err("a message has no end".to_owned()),
             Step::Shut(name) => self.open(*name).wire.shut_sending(),
             Step::Drop(name) => drop(self.take(*name)),
         }
         Ok(())
-    }
-
-    /// More is to be sent at once than one message over UDP may have: the rest of the script is
-    /// for connections.
-    fn is_over(&self) -> bool {
-        self.wires.values().any(|open| open.wire.unsent_bytes() > MESSAGE_BYTES_MAX)
     }
 
     fn open(&mut self, name: char) -> &mut Open {
@@ -325,17 +387,21 @@ impl Play {
         Ok(())
     }
 
+    /// What is asked to see that nothing else has been answered, and the answer.
+    fn question(&mut self, name: char) -> (Vec<u8>, Vec<u8>) {
+        if self.open(name).is_binary == Some(true) {
+            let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
+            (noop(REQUEST).encode(), noop(REPLY).encode())
+        } else {
+            (b"mn\r\n".to_vec(), b"MN\r\n".to_vec())
+        }
+    }
+
     /// No open connection may have sent more, and each must still answer.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
-            let is_binary = self.open(name).is_binary == Some(true);
+            let (question, answer) = self.question(name);
             let mut wire = self.take(name);
-            let (question, answer) = if is_binary {
-                let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
-                (noop(REQUEST).encode(), noop(REPLY).encode())
-            } else {
-                (b"mn\r\n".to_vec(), b"MN\r\n".to_vec())
-            };
             wire.send(&question);
             let got = wire.exactly(answer.len());
             if got.as_ref() != Ok(&answer) {
@@ -346,6 +412,7 @@ impl Play {
         }
         if let Some(server) = &mut self.server {
             assert!(server.is_alive(), "the server died");
+            assert_eq!(server.datagrams_by_the_kernel(), 0, "all came past the kernel");
         }
         Ok(())
     }

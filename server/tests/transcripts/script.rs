@@ -76,16 +76,6 @@ impl Script {
     }
 }
 
-impl Script {
-    /// True if it says nothing of the ends of connections, nor waits for the rest of a request.
-    pub(crate) fn is_of_messages(&self) -> bool {
-        let of_streams = |step: &Step| {
-            matches!(step, Step::Closed(_) | Step::Waits(_) | Step::Shut(_) | Step::Drop(_))
-        };
-        !self.steps.iter().any(|(_, step)| of_streams(step))
-    }
-}
-
 fn step(line: &str) -> Option<Step> {
     if let Some(flags) = line.strip_prefix("flags:") {
         return Some(Step::Start(flags.split_whitespace().map(str::to_owned).collect()));
