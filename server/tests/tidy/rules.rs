@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("simulate", &["store", "testing"]),
     ("blaster", &["net", "protocol", "simulate", "testing"]),
     ("testing", &[]),
-    ("fuzz", &["protocol", "server"]),
+    ("fuzz", &["net", "protocol", "server"]),
 ];
 
 /// Names that do I/O. The crates that do none must not use them.
