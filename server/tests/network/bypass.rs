@@ -4,7 +4,7 @@
 //! Where: `--xdp` on one end of a link, clients of the kernel on the other.
 //! Invariant: what is asked is answered once, by whichever way it came.
 
-use super::{Namespace, Network, Veth, connect, datagrams, hit, pair, settings};
+use super::{Namespace, Network, Veth, datagrams, hit, settings};
 use crate::inprocess::wait_until;
 use hypostyle::run::{Server, StartError};
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
@@ -30,14 +30,6 @@ fn bypassing(columns: usize, allow: &[&str]) -> Settings {
 }
 
 impl Network {
-    /// A server with `--xdp` on the second machine. None: skipped.
-    fn past_the_kernel(veth: Veth, settings: Settings) -> Option<Network> {
-        let [near, far] = pair(veth)?;
-        let server = far.on(|| Server::start(settings)).unwrap();
-        let stream = far.on(|| connect(&server));
-        Some(Network { near, far, server, stream })
-    }
-
     /// UDP datagrams that the kernel's stack has given to sockets of the second machine.
     fn by_the_kernel(&self) -> u64 {
         udp_received(&self.far)
@@ -52,7 +44,7 @@ fn udp_received(machine: &Namespace) -> u64 {
 
 #[test]
 fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
-    let Some(mut network) = Network::past_the_kernel(Veth::default(), bypassing(2, &[])) else {
+    let Some(mut network) = Network::of(Veth::default(), bypassing(2, &[])) else {
         return;
     };
     let before = network.by_the_kernel();
@@ -84,7 +76,7 @@ fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
 fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
     let allow = ["10.77.0.9/32"];
     let settings = bypassing(1, &allow);
-    let Some(network) = Network::past_the_kernel(Veth::default(), settings) else { return };
+    let Some(network) = Network::of(Veth::default(), settings) else { return };
     network.near.ip(&format!("address add 10.77.0.9/24 dev {WIRE}"));
     let before = network.by_the_kernel();
     network.client(false).ask("get none\r\n", "END\r\n");
@@ -104,7 +96,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
 #[test]
 fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
     let (veth, settings) = (Veth { queues: 3, ..Veth::default() }, bypassing(2, &[]));
-    let Some(mut network) = Network::past_the_kernel(veth, settings) else { return };
+    let Some(mut network) = Network::of(veth, settings) else { return };
     // By its flow a socket has a queue of its own: many sockets have all.
     for _ in 0..64 {
         network.client(false).ask("get none\r\n", "END\r\n");
@@ -120,7 +112,7 @@ fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
 #[test]
 fn packets_lie_in_a_part_of_the_memory() {
     let settings = Settings { memory_bytes: 64 << 20, ..bypassing(1, &[]) };
-    let Some(mut network) = Network::past_the_kernel(Veth::default(), settings) else { return };
+    let Some(mut network) = Network::of(Veth::default(), settings) else { return };
     let memory = network.stream.stats("memory");
     assert_eq!(memory["ring_bytes"], (8_u64 << 20).to_string());
     assert_eq!(memory["limit_maxbytes"], (64_u64 << 20).to_string());
@@ -138,7 +130,7 @@ fn packets_lie_in_a_part_of_the_memory() {
 
 #[test]
 fn a_second_server_is_refused_or_falls_back() {
-    let Some(network) = Network::past_the_kernel(Veth::default(), bypassing(1, &[])) else {
+    let Some(network) = Network::of(Veth::default(), bypassing(1, &[])) else {
         return;
     };
     let error = network.far.on(|| Server::start(bypassing(1, &[]))).unwrap_err();
@@ -158,7 +150,7 @@ fn a_second_server_is_refused_or_falls_back() {
 
 #[test]
 fn a_shorter_mtu_makes_shorter_datagrams() {
-    let Some(network) = Network::past_the_kernel(Veth::default(), bypassing(1, &[])) else {
+    let Some(network) = Network::of(Veth::default(), bypassing(1, &[])) else {
         return;
     };
     let mut client = network.client(false);
@@ -179,7 +171,7 @@ fn a_shorter_mtu_makes_shorter_datagrams() {
 
 #[test]
 fn an_interface_that_goes_takes_nothing_with_it() {
-    let Some(mut network) = Network::past_the_kernel(Veth::default(), bypassing(2, &[])) else {
+    let Some(mut network) = Network::of(Veth::default(), bypassing(2, &[])) else {
         return;
     };
     network.client(false).ask("set k 0 0 1\r\n1\r\n", "STORED\r\n");

@@ -1,6 +1,7 @@
 //! A server on a machine of its own, which packets reach late, twice, from anybody or not at all.
 //!
-//! Where: an in-process server in one network namespace, its clients in another.
+//! Where: an in-process server in one network namespace, UDP by the kernel or past it; its clients
+//! in another.
 //! Invariant: what arrives is answered as if nothing else were sent, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
@@ -17,10 +18,10 @@ mod sizes;
 use std::net::{IpAddr, SocketAddr};
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings};
+use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::Speak;
-use testing::namespace::{Namespace, Veth, pair};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// Two machines, and a server on the second.
 struct Network {
@@ -32,10 +33,15 @@ struct Network {
 }
 
 impl Network {
-    /// With a server of one column that has UDP sockets at these addresses. None: skipped.
-    fn new(veth: Veth, hosts: &[&str]) -> Option<Network> {
+    /// With a server of one column that has UDP at all addresses of both families. None: skipped.
+    fn new(veth: Veth, way: Way) -> Option<Network> {
+        Network::of(veth, everywhere(Port::Number(11211), way))
+    }
+
+    /// With a server of these settings. None: skipped.
+    fn of(veth: Veth, settings: Settings) -> Option<Network> {
         let [near, far] = pair(veth)?;
-        let server = far.on(|| serve(hosts, Port::Any));
+        let server = far.on(|| start(settings));
         let stream = far.on(|| connect(&server));
         Some(Network { near, far, server, stream })
     }
@@ -68,10 +74,22 @@ impl Network {
     }
 }
 
-/// A server with UDP sockets at these addresses, in the namespace of the thread.
-fn serve(hosts: &[&str], port: Port) -> Server {
-    let listen = |host: &&str| Listen { host: Some((*host).into()), port, protocol: Speak::Auto };
-    start(Settings { datagrams: hosts.iter().map(listen).collect(), ..settings(1) })
+/// How datagrams reach the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Sockets,
+    Xdp,
+}
+
+const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
+
+/// Settings of a server with UDP at all addresses.
+fn everywhere(port: Port, way: Way) -> Settings {
+    let listen = |host: &str| Listen { host: Some(host.into()), port, protocol: Speak::Auto };
+    let interface = WIRE.to_owned();
+    let xdp = Xdp { interface, queues: None, allow: Vec::new(), fallback: false };
+    let datagrams = ["0.0.0.0", "::"].map(listen).to_vec();
+    Settings { datagrams, xdp: (way == Way::Xdp).then_some(xdp), ..settings(1) }
 }
 
 fn hit(key: &str, value: &str) -> String {

@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 
-use super::{Network, Veth, datagrams, hit};
+use super::senders::sent_and_received;
+use super::{Network, Veth, WAYS, Way, datagrams, hit};
 use crate::inprocess::DEADLINE;
 use crate::model::{Came, Model};
 use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
@@ -181,7 +182,12 @@ fn stay_on_this_processor() {
 
 #[test]
 fn what_arrives_is_answered_whatever_is_lost_doubled_or_late() {
-    let Some(mut network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    WAYS.into_iter().for_each(answers_what_arrives);
+}
+
+fn answers_what_arrives(way: Way) {
+    let Some(mut network) = Network::new(Veth::default(), way) else { return };
+    let before = sent_and_received(&network.far);
     network.server.shared().plant_clock(NOON_MS);
     network.stream.ask("set n 0 0 1\r\n0\r\n", "STORED\r\n");
     let mut expected = Expected::default();
@@ -240,5 +246,7 @@ fn what_arrives_is_answered_whatever_is_lost_doubled_or_late() {
         ("udp_dropped_length", 0),
     ];
     assert_eq!(counts.map(|(name, _)| (name, network.count(name))), counts);
+    let by_the_kernel = if way == Way::Sockets { received } else { 0 };
+    assert_eq!(sent_and_received(&network.far).1 - before.1, by_the_kernel, "{way:?}");
     network.server.stop();
 }

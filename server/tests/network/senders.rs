@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Network, Veth, connect, datagrams, serve};
+use super::{Network, Veth, WAYS, Way, connect, datagrams, everywhere, start};
 use crate::inprocess::{Client, frame, wait_until};
 use hypostyle::run::Server;
 use hypostyle::settings::Port;
@@ -18,7 +18,7 @@ fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 /// Datagrams that a machine's sockets have sent, and that it has received and given to a socket.
-fn sent_and_received(machine: &Namespace) -> (u64, u64) {
+pub(super) fn sent_and_received(machine: &Namespace) -> (u64, u64) {
     let read = |name: &str| {
         machine.on(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"))).unwrap()
     };
@@ -38,7 +38,7 @@ fn sent_and_received(machine: &Namespace) -> (u64, u64) {
 
 #[test]
 fn no_forged_sender_and_nothing_sent_to_many_is_answered() {
-    let Some(mut network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    let Some(mut network) = Network::new(Veth::default(), Way::Sockets) else { return };
     network.near.ip(&format!("route add default dev {WIRE}"));
     let mut refused = 0;
     for is_v6 in [false, true] {
@@ -93,10 +93,11 @@ struct Two {
 }
 
 impl Two {
-    fn new(ports: [Port; 2]) -> Option<Two> {
+    fn new(ports: [u16; 2], way: Way) -> Option<Two> {
         let machines = pair(Veth::default())?;
         let [first, second] = &machines;
-        let on = |machine: &Namespace, port| machine.on(|| serve(&["0.0.0.0", "::"], port));
+        let on =
+            |machine: &Namespace, port| machine.on(|| start(everywhere(Port::Number(port), way)));
         let servers = [on(first, ports[0]), on(second, ports[1])];
         let streams = [first.on(|| connect(&servers[0])), second.on(|| connect(&servers[1]))];
         Some(Two { machines, servers, streams })
@@ -120,7 +121,11 @@ impl Two {
 
 #[test]
 fn two_servers_that_are_set_on_each_other_are_quiet_at_once() {
-    let Some(mut two) = Two::new([Port::Any; 2]) else { return };
+    WAYS.into_iter().for_each(are_quiet_at_once);
+}
+
+fn are_quiet_at_once(way: Way) {
+    let Some(mut two) = Two::new([11211, 11212], way) else { return };
     let large = "l".repeat(100_000);
     for stream in &mut two.streams {
         stream.ask(format!("set large 0 0 100000\r\n{large}\r\n"), "STORED\r\n");
@@ -170,8 +175,7 @@ fn two_servers_that_are_set_on_each_other_are_quiet_at_once() {
 
 #[test]
 fn two_servers_at_the_same_port_do_not_answer_each_other_at_all() {
-    // A port that is free on a machine of one's own.
-    let Some(mut two) = Two::new([Port::Number(11211); 2]) else { return };
+    let Some(mut two) = Two::new([11211; 2], Way::Sockets) else { return };
     for is_v6 in [false, true] {
         let [first, second] = two.asked(is_v6);
         two.machines[1].forge(second, first, &message(1, b"get none\r\n"));

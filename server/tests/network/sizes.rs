@@ -3,7 +3,7 @@
 //! Where: a link with a maximum of its own.
 //! Invariant: no answer is cut by anybody but the server.
 
-use super::{Network, Veth, datagrams, hit};
+use super::{Network, Veth, WAYS, Way, datagrams, hit};
 use hypostyle::limits::MESSAGE_BYTES_MAX;
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES};
 use testing::namespace::{Namespace, WIRE};
@@ -27,9 +27,9 @@ fn fragments(machine: &Namespace) -> u64 {
 
 #[test]
 fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
-    for mtu in [1280, 1500, 9000] {
-        let hosts = ["0.0.0.0", "::"];
-        let Some(network) = Network::new(Veth { queues: 1, mtu }, &hosts) else { return };
+    let all = [1280, 1500, 9000].into_iter().flat_map(|mtu| WAYS.map(|way| (mtu, way)));
+    for (mtu, way) in all {
+        let Some(network) = Network::new(Veth { queues: 1, mtu }, way) else { return };
         let datagram_bytes = ANSWER_BYTES_MAX.min(mtu as usize - HEADERS_BYTES);
         for is_v6 in [false, true] {
             let mut client = network.client(is_v6);
@@ -64,7 +64,7 @@ fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
 
 #[test]
 fn a_link_that_carries_less_than_it_did_brings_answers_still() {
-    let Some(mut network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    let Some(mut network) = Network::new(Veth::default(), Way::Sockets) else { return };
     let value = "v".repeat(50_000);
     let mut clients = [false, true].map(|is_v6| network.client(is_v6));
     clients[0].ask(format!("set k 0 0 50000\r\n{value}\r\n"), "STORED\r\n");
@@ -81,7 +81,7 @@ fn a_link_that_carries_less_than_it_did_brings_answers_still() {
 
 #[test]
 fn a_wildcard_socket_answers_from_whichever_address_of_an_interface_was_asked() {
-    let Some(network) = Network::new(Veth::default(), &["0.0.0.0", "::"]) else { return };
+    let Some(network) = Network::new(Veth::default(), Way::Sockets) else { return };
     let (near, far) = (&network.near, &network.far);
     far.ip(&format!("address add 10.77.0.12/24 dev {WIRE}"));
     far.ip(&format!("address add 10.99.0.2/32 dev {WIRE}"));
