@@ -174,8 +174,15 @@ impl Bag {
         None
     }
 
+    /// Those that wait, in their order.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.stretches[self.done..]
+            .iter()
+            .flat_map(|one| self.bytes[one.first.start..one.end].chunks(one.each_bytes.max(1)))
+    }
+
     /// So many datagrams more are sent.
-    fn pass(&mut self, mut sent: usize) {
+    pub fn pass(&mut self, mut sent: usize) {
         for stretch in &mut self.stretches[self.done..] {
             let bytes = stretch.end - stretch.first.start;
             let datagrams = bytes.div_ceil(stretch.each_bytes.max(1)).max(1);

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use crate::measure::Tally;
 use crate::steer::Steering;
-use crate::target::{Place, Ring, Target};
+use crate::target::{Ring, Target};
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
 use pulse::Pulse;
@@ -312,7 +312,7 @@ impl Drive {
     }
 
     fn check(&self) -> Result<(), DriveError> {
-        let is_udp = |target: &Target| matches!(target.place, Place::Udp(_));
+        let is_udp = |target: &Target| target.place.datagrams().is_some();
         if self.targets.is_empty() {
             return Err(DriveError::Plan("there is no target"));
         }

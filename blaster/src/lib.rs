@@ -17,6 +17,7 @@ pub mod launch;
 pub mod letters;
 pub mod line;
 pub mod measure;
+pub mod packets;
 pub mod reflect;
 pub mod report;
 pub mod result;

@@ -17,6 +17,7 @@ use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sent, S
 use protocol::udp::{self, Header};
 
 use crate::bag::Bag;
+use crate::packets::Packets;
 use crate::target::Place;
 
 /// Bytes of requests that may wait for a socket to take them.
@@ -31,9 +32,18 @@ pub enum Socket {
     Stream(Arc<Stream>),
     /// memcached's UDP: datagrams with a header.
     Udp(Arc<Datagrams>),
+    /// The same, past the kernel's network stack.
+    Packets(Arc<Packets>),
 }
 
 impl Socket {
+    /// Answers may be lost, and come in any order.
+    #[inline]
+    #[must_use]
+    pub fn is_datagrams(&self) -> bool {
+        !matches!(self, Socket::Stream(_))
+    }
+
     /// Begins to connect. A stream may not be there yet; UDP is at once.
     ///
     /// # Errors
@@ -45,6 +55,9 @@ impl Socket {
             Place::Unix(path) => stream(Endpoint::Unix(path.clone())),
             Place::Udp(address) => Datagrams::connect(*address, Sizes::default())
                 .map(|socket| Socket::Udp(socket.into())),
+            Place::Xdp(interface, address) => {
+                Packets::connect(interface, *address).map(|packets| Socket::Packets(packets.into()))
+            }
         }
     }
 
@@ -56,6 +69,7 @@ impl Socket {
         match self {
             Socket::Stream(stream) => epoll.add(stream, token, on, calls),
             Socket::Udp(socket) => epoll.add(socket, token, on, calls),
+            Socket::Packets(packets) => epoll.add(packets, token, on, calls),
         }
     }
 
@@ -65,6 +79,7 @@ impl Socket {
         let _ = match self {
             Socket::Stream(stream) => epoll.remove(stream, calls),
             Socket::Udp(socket) => epoll.remove(socket, calls),
+            Socket::Packets(packets) => epoll.remove(packets, calls),
         };
     }
 
@@ -75,7 +90,7 @@ impl Socket {
     pub fn outcome(&self) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => stream.outcome(),
-            Socket::Udp(_) => Ok(()),
+            Socket::Udp(_) | Socket::Packets(_) => Ok(()),
         }
     }
 }
@@ -112,6 +127,13 @@ pub enum Outward {
         /// Requests.
         bag: Bag,
     },
+    /// Datagrams past the kernel.
+    Packets {
+        /// The queue.
+        packets: Arc<Packets>,
+        /// Requests.
+        bag: Bag,
+    },
 }
 
 impl Outward {
@@ -123,6 +145,9 @@ impl Outward {
                 Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
             }
             Socket::Udp(socket) => Outward::Udp { socket: Arc::clone(socket), bag: Bag::new(gso) },
+            Socket::Packets(packets) => {
+                Outward::Packets { packets: Arc::clone(packets), bag: Bag::default() }
+            }
         }
     }
 
@@ -132,7 +157,7 @@ impl Outward {
     pub fn has_room(&self) -> bool {
         match self {
             Outward::Stream { bytes, done, .. } => bytes.len() - done < OUT_BYTES_MAX,
-            Outward::Udp { bag, .. } => {
+            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
                 bag.len() < OUT_DATAGRAMS_MAX && bag.total_bytes() < OUT_BYTES_MAX
             }
         }
@@ -144,7 +169,7 @@ impl Outward {
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
             Outward::Stream { bytes, .. } => bytes,
-            Outward::Udp { bag, .. } => {
+            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
                 let bytes = bag.begin(None, flow);
                 bytes.extend_from_slice(&Header::request(number, flow).bytes());
                 bytes
@@ -158,7 +183,7 @@ impl Outward {
     pub fn total_bytes(&self) -> usize {
         match self {
             Outward::Stream { bytes, .. } => bytes.len(),
-            Outward::Udp { bag, .. } => bag.total_bytes(),
+            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => bag.total_bytes(),
         }
     }
 
@@ -167,7 +192,7 @@ impl Outward {
     pub fn end(&mut self) -> bool {
         match self {
             Outward::Stream { .. } => true,
-            Outward::Udp { bag, .. } => {
+            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
                 let fits = bag.end() <= udp::REQUEST_BYTES_MAX;
                 if !fits {
                     bag.take_back();
@@ -192,13 +217,19 @@ impl Outward {
                 bytes.clear();
                 *done = 0;
             }
-            Outward::Udp { socket, bag } => match bag.post(outbox, socket, calls) {
-                None => {}
-                Some(Obstacle::Full) => return Flushed::Full,
-                Some(Obstacle::TooLong) => return Flushed::TooLarge,
-                Some(Obstacle::Refused) => return Flushed::Broken,
-            },
+            Outward::Udp { socket, bag } => return flushed(bag.post(outbox, socket, calls)),
+            Outward::Packets { packets, bag } => return flushed(packets.post(bag, calls)),
         }
         Flushed::All
+    }
+}
+
+/// What stood in the way of datagrams.
+fn flushed(obstacle: Option<Obstacle>) -> Flushed {
+    match obstacle {
+        None => Flushed::All,
+        Some(Obstacle::Full) => Flushed::Full,
+        Some(Obstacle::TooLong) => Flushed::TooLarge,
+        Some(Obstacle::Refused) => Flushed::Broken,
     }
 }

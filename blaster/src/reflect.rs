@@ -23,6 +23,7 @@ use std::time::Duration;
 use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
 use crate::flags::{cpus, number, or, time};
+use crate::packets;
 use crate::target::Place;
 pub use faults::Faults;
 
@@ -41,7 +42,8 @@ pub const THREADS_MAX: usize = 1024;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// HOST:PORT, udp://HOST:PORT or unix:/PATH; port 0 takes a free one
+    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, a queue for each thread; its
+    /// answers are neither late nor lost) or unix:/PATH; port 0 takes a free one
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer
@@ -176,6 +178,8 @@ impl Drop for Running {
 struct Sockets {
     listeners: Vec<Arc<Listener>>,
     datagrams: Vec<Datagrams>,
+    /// Queues of interfaces, past the kernel's network stack.
+    ports: Vec<net::xdp::Port>,
 }
 
 /// Starts a server.
@@ -247,6 +251,14 @@ fn listen(
                 own.datagrams.push(socket);
             }
             Ok(Place::Udp(first))
+        }
+        Place::Xdp(interface, address) => {
+            let queues = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
+            let ports = packets::open(interface, Some(0..queues), &[address.ip()], address.port())?;
+            for (own, port) in sockets.iter_mut().zip(ports) {
+                own.ports.push(port);
+            }
+            Ok(place.clone())
         }
     }
 }

@@ -216,7 +216,7 @@ fn watch(plan: &Plan, ground: &Ground) -> Watch {
 pub(crate) fn served(target: &Target) -> Served<'_> {
     match &target.place {
         Place::Tcp(address) => Served::Tcp(*address),
-        Place::Udp(address) => Served::Udp(*address),
+        Place::Udp(address) | Place::Xdp(_, address) => Served::Udp(*address),
         Place::Unix(path) => Served::Unix(path),
     }
 }

@@ -35,8 +35,21 @@ pub enum Place {
     Tcp(SocketAddr),
     /// memcached's UDP.
     Udp(SocketAddr),
+    /// The same past the kernel's network stack, over an interface of ours.
+    Xdp(String, SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
+}
+
+impl Place {
+    /// Where it is over UDP.
+    #[must_use]
+    pub fn datagrams(&self) -> Option<SocketAddr> {
+        match self {
+            Place::Udp(address) | Place::Xdp(_, address) => Some(*address),
+            Place::Tcp(_) | Place::Unix(_) => None,
+        }
+    }
 }
 
 /// A server.
@@ -72,8 +85,8 @@ pub enum TargetError {
     /// It has not the form of one.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
-             redis://HOST:PORT, unix:/PATH or redis://unix:/PATH, each with /WEIGHT behind it if \
-             keys are to be shared unequally (unix:/PATH,WEIGHT)"
+             xdp://INTERFACE/HOST:PORT, redis://HOST:PORT, unix:/PATH or redis://unix:/PATH, each \
+             with /WEIGHT behind it if keys are to be shared unequally (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
     /// The name has no address.
@@ -89,7 +102,7 @@ impl Target {
     #[must_use]
     pub fn port(&self) -> u16 {
         match &self.place {
-            Place::Tcp(address) | Place::Udp(address) => address.port(),
+            Place::Tcp(address) | Place::Udp(address) | Place::Xdp(_, address) => address.port(),
             Place::Unix(_) => 0,
         }
     }
@@ -116,17 +129,21 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
     let is_redis = scheme == "redis";
-    if !matches!(scheme, "tcp" | "udp" | "redis" | "memcached") {
+    if !matches!(scheme, "tcp" | "udp" | "xdp" | "redis" | "memcached") {
         return Err(form("unknown scheme"));
     }
+    let (interface, rest) = match scheme {
+        "xdp" => rest.split_once('/').ok_or_else(|| form("xdp://INTERFACE/HOST:PORT"))?,
+        _ => ("", rest),
+    };
     let (rest, weight) = weighted(rest, '/').ok_or_else(|| form("wrong weight"))?;
     let (host, port) = host_and_port(rest).ok_or_else(|| form("wrong host or port"))?;
     let port = port.unwrap_or(if is_redis { REDIS_PORT } else { MEMCACHED_PORT });
     let addresses = resolved(text, host, port, family)?;
-    let place = if scheme == "udp" {
-        Place::Udp(first(&addresses))
-    } else {
-        Place::Tcp(reachable(&addresses))
+    let place = match scheme {
+        "udp" => Place::Udp(first(&addresses)),
+        "xdp" => Place::Xdp(interface.to_owned(), first(&addresses)),
+        _ => Place::Tcp(reachable(&addresses)),
     };
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }

@@ -212,7 +212,7 @@ impl Inward {
         if at.socket.is_some() && at.ring.is_full() {
             match at.socket {
                 // Sixteen bits of its number come round again: its answer could not be told.
-                Some(Socket::Udp(_)) => self.expire_oldest(line, books),
+                Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, books),
                 _ => self.broken(line, books),
             }
         }
@@ -266,7 +266,7 @@ impl Inward {
         for &line in &ready {
             match self.lines.get(line as usize).and_then(|at| at.socket.as_ref()) {
                 Some(Socket::Stream(_)) => self.read(line, clock, books),
-                Some(Socket::Udp(_)) => self.gather(line, clock, books),
+                Some(Socket::Udp(_) | Socket::Packets(_)) => self.gather(line, clock, books),
                 None => {}
             }
         }
@@ -379,7 +379,7 @@ impl Inward {
         books: &mut Books,
     ) {
         let own = &mut self.lines[line as usize];
-        let (ring, is_udp) = (&mut own.ring, matches!(own.socket, Some(Socket::Udp(_))));
+        let (ring, is_udp) = (&mut own.ring, own.socket.as_ref().is_some_and(Socket::is_datagrams));
         let entry = ring.entry(index);
         entry.is_plain = false;
         if entry.sent.verb != Verb::Get {

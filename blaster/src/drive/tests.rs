@@ -3,10 +3,12 @@
 //! Where: unit tests of `drive`. Invariant: nothing is concluded from how fast this machine is:
 //! only what must have happened is asserted, and every run ends by requests or by a deadline.
 
+mod packets;
+
 use super::*;
 use crate::reflect::{self, Faults, Plan, Running};
 use crate::steer::{STEERS, Steer};
-use crate::target;
+use crate::target::{self, Place};
 use crate::wire::SPEECHES;
 use crate::workload::Verb;
 use std::collections::BTreeSet;
@@ -59,6 +61,7 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
     let named = places.iter().map(|place| match place {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
+        Place::Xdp(interface, address) => format!("xdp://{interface}/{address}"),
         Place::Unix(path) => format!("unix:{}", path.display()),
     });
     named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()

@@ -31,13 +31,19 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
     }
-    let (is_udp, host) = match text.strip_prefix("udp://") {
-        Some(host) => (true, host),
-        None => (false, text),
+    let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
+    let (interface, host) = match scheme {
+        "xdp" => rest.split_once('/').ok_or("xdp://INTERFACE/HOST:PORT")?,
+        _ => ("", rest),
     };
     let mut found = host.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?;
     let address = found.next().ok_or_else(|| format!("{text}: no address"))?;
-    Ok(if is_udp { Place::Udp(address) } else { Place::Tcp(address) })
+    match scheme {
+        "tcp" => Ok(Place::Tcp(address)),
+        "udp" => Ok(Place::Udp(address)),
+        "xdp" => Ok(Place::Xdp(interface.to_owned(), address)),
+        _ => Err(format!("{text}: unknown scheme")),
+    }
 }
 
 /// Answers until Ctrl-C or SIGTERM.
@@ -55,6 +61,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         match place {
             Place::Tcp(address) => writeln!(out, "answering on {address}")?,
             Place::Udp(address) => writeln!(out, "answering on udp://{address}")?,
+            Place::Xdp(name, address) => writeln!(out, "answering on xdp://{name}/{address}")?,
             Place::Unix(path) => writeln!(out, "answering on unix:{}", path.display())?,
         }
     }

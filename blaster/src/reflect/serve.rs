@@ -78,11 +78,15 @@ struct Thread<'a> {
     numbers: Numbers,
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
+    /// Of a packet.
+    answer: Vec<u8>,
     inbox: Option<Inbox>,
     /// The state that each datagram begins with.
     fresh: Mirror,
     /// Datagram sockets with more than a turn's share.
     full_inboxes: Vec<u64>,
+    /// Ports with more.
+    full_ports: Vec<u64>,
     bag: Bag,
     outbox: Outbox,
     unread: Vec<u64>,
@@ -110,6 +114,10 @@ pub(super) fn run(
         epoll.add(socket, token, Interest::Read, &calls)?;
         token += 1;
     }
+    for port in &sockets.ports {
+        epoll.add(port, token, Interest::Read, &calls)?;
+        token += 1;
+    }
     let mut thread = Thread {
         plan,
         number,
@@ -123,9 +131,11 @@ pub(super) fn run(
         numbers: Numbers::default(),
         held: None,
         buffer: vec![0; READ_BYTES],
+        answer: Vec::new(),
         inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
         fresh: Mirror::default(),
         full_inboxes: Vec::new(),
+        full_ports: Vec::new(),
         bag: Bag::default(),
         outbox: Bag::outbox(true),
         unread: Vec::new(),
@@ -152,13 +162,18 @@ impl Thread<'_> {
         for socket in std::mem::take(&mut self.full_inboxes) {
             self.gather(socket);
         }
+        for port in std::mem::take(&mut self.full_ports) {
+            self.gather_packets(port);
+        }
         let listeners = FIRST + self.sockets.listeners.len() as u64;
-        let streams = listeners + self.sockets.datagrams.len() as u64;
+        let datagrams = listeners + self.sockets.datagrams.len() as u64;
+        let streams = self.first_stream();
         for event in events.drain(..) {
             match event.token {
                 BELL => {}
                 token if token < listeners => self.accept(token - FIRST),
-                token if token < streams => self.gather(token - listeners),
+                token if token < datagrams => self.gather(token - listeners),
+                token if token < streams => self.gather_packets(token - datagrams),
                 token => self.connection(token - streams, event.writable),
             }
         }
@@ -169,7 +184,8 @@ impl Thread<'_> {
     }
 
     fn limit(&self) -> Timeout {
-        if !self.unread.is_empty() || !self.full_inboxes.is_empty() {
+        let is_full = !self.full_inboxes.is_empty() || !self.full_ports.is_empty();
+        if !self.unread.is_empty() || is_full {
             return Timeout::Zero;
         }
         let held = self.held.as_ref().map(|(.., since)| *since + HOLD_MAX);
@@ -199,9 +215,8 @@ impl Thread<'_> {
             return;
         };
         let Accepted::Stream(stream) = listener.accept(&self.calls) else { return };
+        let first = self.first_stream();
         let entry = self.connections.vacant_entry();
-        let first =
-            FIRST + self.sockets.listeners.len() as u64 + self.sockets.datagrams.len() as u64;
         let token = first + entry.key() as u64;
         if self.epoll.add(&stream, token, Interest::Read, &self.calls).is_err() {
             return;
@@ -299,8 +314,7 @@ impl Thread<'_> {
                 Sent::Broken => return false,
             }
         }
-        let first =
-            FIRST + self.sockets.listeners.len() as u64 + self.sockets.datagrams.len() as u64;
+        let first = self.first_stream();
         if own.is_full {
             let both = Interest::Both;
             return self.epoll.change(&own.stream, first + number, both, &self.calls).is_ok();
@@ -373,6 +387,48 @@ impl Thread<'_> {
         }
         self.inbox = Some(inbox);
         self.full_inboxes.push(socket as u64);
+    }
+
+    /// The token of the first connection.
+    fn first_stream(&self) -> u64 {
+        let Sockets { listeners, datagrams, ports } = &self.sockets;
+        FIRST + (listeners.len() + datagrams.len() + ports.len()) as u64
+    }
+
+    /// Takes the packets that are there, and answers them.
+    fn gather_packets(&mut self, number: u64) {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(port) = self.sockets.ports.get_mut(at) else { return };
+        for _ in 0..BATCHES_MAX {
+            let received = port.inbox.receive(&self.calls);
+            for datagram in port.inbox.datagrams() {
+                let read = Header::read(datagram.bytes).filter(|(header, _)| header.is_part());
+                let Some((header, bytes)) = read else { continue };
+                self.answer.clear();
+                self.fresh.reset();
+                let taken = self.fresh.reflect(bytes, &self.value, OUT_BYTES_MAX, &mut self.answer);
+                let Some((_, answers)) = taken.filter(|_| !self.answer.is_empty()) else {
+                    continue;
+                };
+                Counts::add(&self.counts.answers, answers);
+                let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
+                let total = u16::try_from(self.answer.len().div_ceil(each)).unwrap_or(u16::MAX);
+                for (number, part) in (0..total).zip(self.answer.chunks(each)) {
+                    let head = Header { id: header.id, number, total, flow: 0 }.bytes();
+                    if !port.outbox.add(datagram.peer, &head, [part]) {
+                        port.outbox.post_or_drop(&self.calls);
+                        // Where there is no room still, it is lost, as datagrams are.
+                        port.outbox.add(datagram.peer, &head, [part]);
+                    }
+                }
+            }
+            port.outbox.post_or_drop(&self.calls);
+            if received.is_drained {
+                port.inbox.release();
+                return;
+            }
+        }
+        self.full_ports.push(number);
     }
 
     /// True if a flow names a thread, and another one than this.

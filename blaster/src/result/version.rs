@@ -42,7 +42,7 @@ pub struct Said {
 /// Nobody takes connections there. Over UDP that is not always to be seen.
 pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
     let question = match (&target.place, is_resp) {
-        (Place::Udp(_), _) => "version\r\n",
+        (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
         (_, true) => "*1\r\n$4\r\nINFO\r\n",
         (_, false) => "version\r\nstats\r\n",
     };
@@ -57,7 +57,7 @@ pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
 /// Nobody takes connections there.
 pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let place = match &target.place {
-        Place::Udp(address) => Place::Tcp(*address),
+        Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
         other => other.clone(),
     };
     let answer = answer(&Target { place, ..target.clone() }, "stats settings\r\n")?;
@@ -75,7 +75,7 @@ pub(crate) fn answer(target: &Target, question: &str) -> io::Result<String> {
     let answer = match &target.place {
         Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
         Place::Unix(path) => said(unix(path)?, question),
-        Place::Udp(address) => match udp(*address, question) {
+        Place::Udp(address) | Place::Xdp(_, address) => match udp(*address, question) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             answer => answer,
         },

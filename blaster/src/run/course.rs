@@ -19,7 +19,6 @@ use crate::measure::warm::Warm;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
-use crate::target::Place;
 use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
 
@@ -145,7 +144,7 @@ fn ns(span: Duration) -> u64 {
 }
 
 fn has_udp(ground: &Ground) -> bool {
-    ground.servers.targets.iter().any(|target| matches!(target.place, Place::Udp(_)))
+    ground.servers.targets.iter().any(|target| target.place.datagrams().is_some())
 }
 
 /// Requests under way on a connection that is to be fast. Over UDP one: a burst that overflows the

@@ -5,7 +5,7 @@
 
 use crate::result::version::{self, Said};
 use crate::steer::{Steer, Steering};
-use crate::target::{self, Family, Place, Ring, Target, TargetError};
+use crate::target::{self, Family, Ring, Target, TargetError};
 use crate::wire::Speech;
 use crate::words::size;
 use std::io;
@@ -150,7 +150,7 @@ fn steering(
 ) -> Result<Steering, ServersError> {
     let columns = |target: &Target| {
         let name = || target.name.clone();
-        let Place::Udp(address) = target.place else {
+        let Some(address) = target.place.datagrams() else {
             return Err(ServersError::NotSteered(name()));
         };
         let said = || match version::threads(target) {
@@ -177,7 +177,7 @@ fn speech(asked: Option<Speech>, targets: &[Target]) -> Result<Speech, ServersEr
         if target.is_redis != first || (target.is_redis && speech != Speech::Resp) {
             return Err(ServersError::Mixed(target.name.clone()));
         }
-        if speech == Speech::Resp && matches!(target.place, Place::Udp(_)) {
+        if speech == Speech::Resp && target.place.datagrams().is_some() {
             return Err(ServersError::NoDatagrams(target.name.clone()));
         }
     }

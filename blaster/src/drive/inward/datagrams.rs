@@ -6,6 +6,7 @@
 //! lost is a miss: it says nothing of misses either.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
+use net::Datagram;
 use protocol::udp::Header;
 
 use super::super::Clock;
@@ -125,33 +126,26 @@ impl Inward {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
         for _ in 0..BATCHES_MAX {
-            let Some(Socket::Udp(socket)) = &self.lines[line as usize].socket else {
-                is_drained = true;
-                break;
-            };
-            let received = socket.receive(&mut inbox, &self.calls);
-            let now_ns = clock.now_ns();
-            self.read_ns = Some(now_ns);
-            let birth = self.lines[line as usize].birth;
-            self.open_mail(books);
-            if !self.lines[line as usize].is(birth) {
-                is_drained = true;
-                break;
-            }
-            books.score.received(inbox.total_bytes());
-            let mut datagrams = inbox.datagrams();
-            while let Some(datagram) = self.quick_datagrams(line, &mut datagrams, now_ns, books) {
-                match Header::read(datagram.bytes) {
-                    Some((header, bytes)) if header.is_part() => {
-                        self.datagram(line, header, bytes, now_ns, books);
-                    }
-                    // memcached says so, 0 of 0, where a quiet request has no answer.
-                    Some((_, [])) => {}
-                    _ => books.score.broken(),
+            is_drained = match self.lines[line as usize].socket.clone() {
+                Some(Socket::Udp(socket)) => {
+                    let received = socket.receive(&mut inbox, &self.calls);
+                    let (bytes, mut datagrams) = (inbox.total_bytes(), inbox.datagrams());
+                    !self.take_datagrams(line, bytes, &mut datagrams, clock, books)
+                        || received.is_drained
                 }
-            }
-            if received.is_drained {
-                is_drained = true;
+                Some(Socket::Packets(packets)) => match &mut *packets.lock() {
+                    Some(port) => {
+                        let received = port.inbox.receive(&self.calls);
+                        let bytes = port.inbox.datagrams().map(|it| it.bytes.len()).sum();
+                        let mut datagrams = port.inbox.datagrams();
+                        !self.take_datagrams(line, bytes, &mut datagrams, clock, books)
+                            || received.is_drained
+                    }
+                    None => true,
+                },
+                _ => true,
+            };
+            if is_drained {
                 break;
             }
         }
@@ -160,6 +154,36 @@ impl Inward {
             self.unread.push(line);
         }
         self.leave_if_idle(line, books);
+    }
+
+    /// Takes datagrams of so many bytes. False: the line is another one by now.
+    fn take_datagrams<'i, P: 'i>(
+        &mut self,
+        line: u32,
+        total_bytes: usize,
+        datagrams: &mut impl Iterator<Item = Datagram<'i, P>>,
+        clock: &Clock,
+        books: &mut Books,
+    ) -> bool {
+        let now_ns = clock.now_ns();
+        self.read_ns = Some(now_ns);
+        let birth = self.lines[line as usize].birth;
+        self.open_mail(books);
+        if !self.lines[line as usize].is(birth) {
+            return false;
+        }
+        books.score.received(total_bytes);
+        while let Some(datagram) = self.quick_datagrams(line, datagrams, now_ns, books) {
+            match Header::read(datagram.bytes) {
+                Some((header, bytes)) if header.is_part() => {
+                    self.datagram(line, header, bytes, now_ns, books);
+                }
+                // memcached says so, 0 of 0, where a quiet request has no answer.
+                Some((_, [])) => {}
+                _ => books.score.broken(),
+            }
+        }
+        true
     }
 
     fn datagram(

@@ -93,7 +93,7 @@ impl Inward {
                     break;
                 }
                 match own.socket {
-                    Some(Socket::Udp(_)) => self.expire_oldest(line, books),
+                    Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, books),
                     _ => {
                         self.fail_all(line, books);
                         self.broken(line, books);
@@ -135,7 +135,7 @@ impl Inward {
     pub(in super::super) fn finish(&mut self, books: &mut Books) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
-            while matches!(self.lines[line as usize].socket, Some(Socket::Udp(_)))
+            while self.lines[line as usize].socket.as_ref().is_some_and(Socket::is_datagrams)
                 && self.lines[line as usize].ring.waiting() > 0
             {
                 self.expire_oldest(line, books);

@@ -47,13 +47,13 @@ impl Inward {
     /// Takes the usual answers to requests of one key, one datagram after the other, as far as
     /// nobody wants to look at them. The first datagram that is no such answer; none if all are.
     #[inline]
-    pub(super) fn quick_datagrams<'i>(
+    pub(super) fn quick_datagrams<'i, P: 'i>(
         &mut self,
         line: u32,
-        datagrams: &mut impl Iterator<Item = Datagram<'i>>,
+        datagrams: &mut impl Iterator<Item = Datagram<'i, P>>,
         now_ns: u64,
         books: &mut Books,
-    ) -> Option<Datagram<'i>> {
+    ) -> Option<Datagram<'i, P>> {
         if self.options.verify || self.options.fill {
             return datagrams.next();
         }

@@ -209,7 +209,7 @@ impl Outward {
                 return if passes { Ok(()) } else { Err(error) };
             }
         };
-        if matches!(socket, Socket::Udp(_)) {
+        if socket.is_datagrams() {
             self.up(line, socket, books, hears);
         } else {
             socket.watch(&self.epoll, line.into(), Interest::Both, &self.calls)?;

@@ -1,0 +1,68 @@
+//! The drive past the kernel's network stack, against the null server on the other end of a link.
+//!
+//! Where: unit tests of `drive`, in network namespaces.
+//! Invariant: as over UDP; all of a test's queues are free again when it ends.
+
+use super::*;
+use std::sync::{Mutex, PoisonError};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+/// Interfaces are known by name, and all tests have the same one: they run one by one.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A null server past the kernel on `far`, a thread for each of two queues.
+fn packets(far: &Namespace) -> Running {
+    let place = Place::Xdp(WIRE.to_owned(), (far.v4, 11211).into());
+    far.on(|| server(&[place], Plan { threads: 2, ..plan() }))
+}
+
+#[test]
+fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let running = packets(&far);
+    let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
+    // More keys would not fit a packet, which nobody cuts here.
+    for batch in ["1", "16"] {
+        let workload = workload(&[("batch", batch)]);
+        for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
+            let closed = near.on(|| drive(&workload, running.addresses(), speech));
+            for (pace, apart) in
+                [(closed.pace, None), (open, None), (closed.pace, Some(0)), (open, Some(0))]
+            {
+                let what = format!("{} of {batch}, {pace:?}, {apart:?}", speech.name());
+                let apart = Drive { pace, receive_apart: apart, ..closed.clone() };
+                let tally = near.on(|| ran(apart));
+                let get = tally.verb(Verb::Get);
+                assert_eq!((get.sent, get.answered, get.timeouts), (3000, 3000, 0), "{what}");
+                assert_eq!((get.hits, get.misses), (3000 * get.keys / get.sent, 0), "{what}");
+                assert_eq!((tally.broken, tally.udp.lost), (0, 0), "{what}");
+            }
+        }
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_connection_without_a_queue_and_a_server_that_is_nowhere_are_told() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let running = packets(&far);
+    let workload = workload(&[]);
+    let pace = Pace::Closed { connections: 3, depth: 8 };
+    let drive_there = || drive(&workload, running.addresses(), Speech::Text);
+    let too_many = near.on(|| Drive { pace, ..drive_there() });
+    let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
+    assert!(error.contains("wire has 2 queues, one for each connection (-c)"), "{error}");
+    let nowhere = Place::Xdp(WIRE.to_owned(), ([192, 0, 2, 1], 11211).into());
+    let nowhere = near.on(|| drive(&workload, &[nowhere], Speech::Text));
+    let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();
+    assert!(error.contains("no route to 192.0.2.1"), "{error}");
+    let places = [Place::Xdp("nosuchnic".to_owned(), (far.v4, 11211).into())];
+    let nosuch = near.on(|| drive(&workload, &places, Speech::Text));
+    let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
+    assert!(error.contains("there is no interface nosuchnic"), "{error}");
+    // What was taken is free again.
+    assert_all_hit(&near.on(|| ran(drive(&workload, running.addresses(), Speech::Text))), 3000, "");
+    running.stop().unwrap();
+}
