@@ -4,7 +4,7 @@
 //! Invariant: an answer comes from the address that was asked, with the number of its request; each
 //! part comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -21,6 +21,16 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// A UDP socket at a free port of `host`, for `Settings`.
 pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
+}
+
+/// Receives, again if a signal came first: a socket with a deadline is not waited for again then.
+pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
 }
 
 /// A client that numbers its requests.
@@ -89,7 +99,7 @@ impl Client {
         let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
         let mut buffer = [0; 65_536];
         loop {
-            let (bytes, from) = self.socket.recv_from(&mut buffer).unwrap();
+            let (bytes, from) = uninterrupted(|| self.socket.recv_from(&mut buffer)).unwrap();
             assert_eq!(from, self.server, "the answer comes from the address that was asked");
             let (header, part) = Header::read(&buffer[..bytes]).unwrap();
             assert_eq!(header.id, id);

@@ -117,6 +117,7 @@ impl Client {
             match self.0.read(&mut got[at..]) {
                 Ok(0) => break,
                 Ok(read) => at += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error} after {:?}", got[..at].escape_ascii().to_string()),
             }
         }
@@ -141,7 +142,8 @@ impl Client {
         let mut line = Vec::new();
         let mut byte = [0];
         while !line.ends_with(b"\r\n") {
-            assert!(self.0.read(&mut byte).unwrap() == 1, "end after {:?}", shown(&line));
+            let read = self.0.read_exact(&mut byte);
+            assert!(read.is_ok(), "{read:?} after {:?}", shown(&line));
             line.push(byte[0]);
         }
         line.truncate(line.len() - 2);

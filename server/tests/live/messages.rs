@@ -116,7 +116,11 @@ impl Messages {
         self.socket.set_read_timeout(Some(left)).unwrap();
         let mut datagram = [0; 2000];
         loop {
-            let bytes = self.socket.recv(&mut datagram).map_err(|_| Stop::Silent)?;
+            let bytes = match self.socket.recv(&mut datagram) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Err(Stop::Silent),
+            };
             let (header, part) = Header::read(&datagram[..bytes]).unwrap();
             if header.id == self.id {
                 return Ok(());

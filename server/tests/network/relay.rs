@@ -163,7 +163,7 @@ fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     let (mut buffer, mut count) = ([0; 65_536], 0);
     for (socket, answers) in sockets.iter().zip(&mut expected.answers) {
         for answer in answers.drain(..) {
-            let bytes = socket.recv(&mut buffer).unwrap();
+            let bytes = datagrams::uninterrupted(|| socket.recv(&mut buffer)).unwrap();
             let (got, wanted) = (&buffer[..bytes], &answer[..]);
             let shown = |bytes: &[u8]| bytes[..bytes.len().min(60)].escape_ascii().to_string();
             assert!(got == wanted, "{} instead of {}", shown(got), shown(wanted));
