@@ -127,6 +127,10 @@ impl<D: Datapath> Datagrams<D> {
         };
         self.rest = round.run(arrived, rest, turn);
         round.answers.send(&mut round.outgoing, turn);
+        drop(round);
+        if self.rest.is_none() {
+            self.path.release();
+        }
     }
 
     /// Receives once.

@@ -54,6 +54,9 @@ pub trait Datapath {
     /// What was received last, and what answers it.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
+    /// All that was received is executed and answered: what it lies in may be used again.
+    fn release(&mut self);
+
     /// Memory that it takes beside the store.
     fn held_bytes(&self) -> usize;
 }

@@ -119,7 +119,8 @@ impl<P: Copy> Answers<P> {
                 let with_frame = Mark { text: from.text - HEADER_BYTES, ..*from };
                 if !letters.add(peer, &[], out.pieces(with_frame, *to)) {
                     tally += letters.post_or_drop(calls);
-                    letters.add(peer, &[], out.pieces(with_frame, *to));
+                    let has_room = letters.add(peer, &[], out.pieces(with_frame, *to));
+                    tally.full += usize::from(!has_room);
                 }
                 continue;
             }
@@ -129,7 +130,8 @@ impl<P: Copy> Answers<P> {
                 if !letters.add(peer, &head, rest.take(payload_bytes)) {
                     tally += letters.post_or_drop(calls);
                     rest = before;
-                    letters.add(peer, &head, rest.take(payload_bytes));
+                    let has_room = letters.add(peer, &head, rest.take(payload_bytes));
+                    tally.full += usize::from(!has_room);
                 }
             }
         }

@@ -108,6 +108,8 @@ impl Datapath for Udp {
         (self.inbox.datagrams(), outgoing)
     }
 
+    fn release(&mut self) {}
+
     fn held_bytes(&self) -> usize {
         DATAGRAMS_RECEIVED_MAX * SLOT_BYTES_MAX
     }

@@ -88,6 +88,10 @@ impl Datapath for Xdp {
         (self.port.inbox.datagrams(), XdpOutgoing(&mut self.port.outbox))
     }
 
+    fn release(&mut self) {
+        self.port.inbox.release();
+    }
+
     /// The chunks are accounted for as a part of `-m`.
     fn held_bytes(&self) -> usize {
         0
