@@ -1,14 +1,15 @@
 //! Which process of this machine serves an address.
 //!
 //! Where: once, before the traffic. Invariant: unprivileged: what belongs to others is not found,
-//! which is no error; `--server-pid` says it then.
+//! which is no error; `--server-pid` says it then. Of other network namespaces, which are looked at
+//! where this one has no such server, only those that have the address count.
 //! Source: proc_pid_net(5): a socket's inode, and who has it open.
 
-use procfs::net::{TcpState, UdpState, tcp, tcp6, udp, udp6};
+use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::collections::{BTreeSet, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 /// Processes looked at.
 const PROCESSES_MAX: usize = 100_000;
@@ -26,18 +27,16 @@ pub(crate) enum Served<'a> {
 /// The processes that have the listening socket open, from the least number on; none where it is
 /// another machine's, or another user's.
 pub(crate) fn owners(served: Served<'_>) -> Vec<u32> {
-    let inodes: BTreeSet<u64> = match served {
+    let inodes = match served {
         Served::Tcp(address) => {
-            let all = [tcp(), tcp6()].into_iter().flatten().flatten();
-            let ours = all.filter(|one| one.state == TcpState::Listen);
-            let ours = ours.filter(|one| takes(one.local_address, address));
-            ours.map(|one| one.inode).collect()
+            let here = tcp_inodes([tcp(), tcp6()], address);
+            let of = |there: &Process| tcp_inodes([there.tcp(), there.tcp6()], address);
+            if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
         Served::Udp(address) => {
-            let all = [udp(), udp6()].into_iter().flatten().flatten();
-            let ours = all.filter(|one| one.state == UdpState::Close);
-            let ours = ours.filter(|one| takes(one.local_address, address));
-            ours.map(|one| one.inode).collect()
+            let here = udp_inodes([udp(), udp6()], address);
+            let of = |there: &Process| udp_inodes([there.udp(), there.udp6()], address);
+            if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
         Served::Unix(path) => {
             let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -45,6 +44,52 @@ pub(crate) fn owners(served: Served<'_>) -> Vec<u32> {
         }
     };
     if inodes.is_empty() { Vec::new() } else { holders(&inodes) }
+}
+
+type Sockets<T> = [procfs::ProcResult<Vec<T>>; 2];
+
+/// Inodes of the listening sockets at an address.
+fn tcp_inodes(tables: Sockets<TcpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
+    let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == TcpState::Listen);
+    ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
+}
+
+/// As `tcp_inodes`, of unconnected sockets.
+fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
+    let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == UdpState::Close);
+    ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
+}
+
+/// The same `of` a process of each other network namespace that has the address.
+fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
+    let namespace =
+        |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
+    let own = Process::myself().ok().and_then(|own| namespace(&own));
+    let mut seen: HashSet<PathBuf> = own.into_iter().collect();
+    let all = all_processes().into_iter().flatten().take(PROCESSES_MAX).filter_map(Result::ok);
+    let others = all.filter(|process| namespace(process).is_some_and(|it| seen.insert(it)));
+    others.filter(|process| has_address(process, ip)).flat_map(|process| of(&process)).collect()
+}
+
+/// The address is one of the machine that a process sees.
+fn has_address(process: &Process, ip: IpAddr) -> bool {
+    let read = |name: &str| {
+        std::fs::read_to_string(format!("/proc/{}/net/{name}", process.pid)).unwrap_or_default()
+    };
+    match ip {
+        IpAddr::V4(ip) => has_v4(&read("fib_trie"), ip),
+        IpAddr::V6(ip) => {
+            let digits: String = ip.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+            read("if_inet6").lines().any(|line| line.starts_with(&digits))
+        }
+    }
+}
+
+/// A leaf of the routes' trie, and below it what it is: a host that is this machine.
+fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
+    let leaf = format!("|-- {ip}");
+    let lines = trie.lines().map(str::trim);
+    lines.clone().zip(lines.skip(1)).any(|(line, next)| line == leaf && next == "/32 host LOCAL")
 }
 
 /// Whether a socket that is bound to one address is asked by who asks another. All addresses of
@@ -108,6 +153,22 @@ mod tests {
         ] {
             let found = takes(local.parse().unwrap(), address.parse().unwrap());
             assert_eq!(found, is_it, "{local} for {address}");
+        }
+    }
+
+    #[test]
+    fn a_machine_has_the_addresses_of_its_local_hosts() {
+        let trie = "Local:
+  +-- 10.99.0.0/24 2 0 2
+     |-- 10.99.0.0
+        /24 link UNICAST
+     |-- 10.99.0.1
+        /32 host LOCAL
+     |-- 10.99.0.255
+        /32 link BROADCAST
+";
+        for (ip, has) in [("10.99.0.1", true), ("10.99.0.255", false), ("10.99.0.2", false)] {
+            assert_eq!(has_v4(trie, ip.parse().unwrap()), has, "{ip}");
         }
     }
 
