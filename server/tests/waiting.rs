@@ -64,7 +64,10 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
         // A SET may also wait for a few loops only, until more room is made than one turn makes, or
         // until the thread that takes memory ahead has run.
         if is_silent(client) {
-            wait_until("memory ahead", || !server.shared().store.wants_to_populate());
+            let store = &server.shared().store;
+            wait_until("memory ahead", || {
+                !store.wants_to_populate() && !store.has_segment_in_hand()
+            });
             (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         }
         if is_silent(client) {

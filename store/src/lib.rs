@@ -300,6 +300,15 @@ impl Store {
         self.memory().quiescence.plant_stall(on);
     }
 
+    /// True if a free segment is in no list: somebody is about to use it, to populate it or to give
+    /// its memory back, and may stand still for any number of a column's loops. For the same tests.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_segment_in_hand(&self) -> bool {
+        self.usage_estimate().segments_free != u64::from(self.memory().segments.free())
+    }
+
     fn memory(&self) -> &Arc<Memory> {
         &self.log.memory
     }
