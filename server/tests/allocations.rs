@@ -6,10 +6,9 @@
 
 mod inprocess;
 
-use hypostyle::settings::{Settings, Xdp};
+use hypostyle::run::Server;
 use inprocess::{Client, answer, connect, datagrams, frame, settings, start};
 use testing::allocations::{self, Counting};
-use testing::namespace::{Veth, WIRE, pair};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -69,49 +68,21 @@ fn a_column_does_not_allocate_per_request() {
         does_not_allocate(&mut binary, request, reply);
     }
     let messages = [
-        (text_set.as_str(), "STORED\r\n"),
-        ("get hit\r\n", &hit),
+        ("get hit\r\n", hit.as_str()),
         ("get hit miss hit\r\n", &many),
+        (&text_set, "STORED\r\n"),
         ("mg hit s t\r\n", "HD s500 t-1\r\n"),
     ];
-    let mut client = datagrams::Client::of(&server);
-    messages_do_not_allocate(&mut client, &messages);
-    server.stop();
-    past_the_kernel_messages_do_not_allocate(&messages);
-}
-
-/// The same with `--xdp`; here, for another test's allocations would be counted as well.
-fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
-    let Some([near, far]) = pair(Veth::default()) else { return };
-    let xdp = Xdp { interface: WIRE.into(), queues: None, allow: Vec::new(), fallback: false };
-    let settings =
-        Settings { cas: false, datagrams: datagrams::at("0.0.0.0"), xdp: Some(xdp), ..settings(1) };
-    let server = far.on(|| start(settings));
-    // The interface is looked at once a second, which allocates: time stands still.
-    #[cfg(debug_assertions)]
-    server.shared().plant_clock(1);
-    let port = server.datagram_addresses()[0].port();
-    let there = (far.v4, port).into();
-    let mut client = near.on(|| datagrams::Client::at(near.v4.into(), there));
-    messages_do_not_allocate(&mut client, messages);
-    server.stop();
-}
-
-fn messages_do_not_allocate(client: &mut datagrams::Client, messages: &[(&str, &str)]) {
     for (request, reply) in messages {
-        for parts in [1, 3] {
-            message_does_not_allocate(client, request.as_bytes(), reply.as_bytes(), parts);
-        }
+        messages_do_not_allocate(&server, request.as_bytes(), reply.as_bytes(), 1);
+        messages_do_not_allocate(&server, request.as_bytes(), reply.as_bytes(), 3);
     }
+    server.stop();
 }
 
 /// Sends `request` in so many `parts`, by bursts, as often as it takes to see an allocation.
-fn message_does_not_allocate(
-    client: &mut datagrams::Client,
-    request: &[u8],
-    reply: &[u8],
-    parts: usize,
-) {
+fn messages_do_not_allocate(server: &Server, request: &[u8], reply: &[u8], parts: usize) {
+    let mut client = datagrams::Client::of(server);
     let mut burst = || {
         let ids = [(); BURST].map(|()| {
             client.send_parts(request, request.len().div_ceil(parts), |_| {});
