@@ -153,15 +153,16 @@ impl<'i> Window<'i> {
             if self.ahead.is_full() {
                 return None;
             }
-            // What `read_one` does, and each request is written where it stays.
+            // As in `read_one`, but a GET is written where it stays.
             if let Some((get, used)) = session.next_get(&bytes[*at..]) {
                 *at += used;
                 let hash = Some(context.store.prefetch(get.key));
                 self.ahead.push(Ahead { request: Request::Get(get), hash });
                 continue;
             }
-            match read_one(bytes, at, session) {
-                Ok(request) => self.push(context, request),
+            match read_other(bytes, at, session) {
+                Ok(Some(request)) => self.push(context, request),
+                Ok(None) => {}
                 Err(stopped) => return Some(stopped),
             }
         }
@@ -253,21 +254,35 @@ pub(super) fn read_one<'i>(
     session: &mut Session,
 ) -> Result<Request<'i>, Stopped> {
     loop {
-        let rest = &bytes[*at..];
-        if let Some((request, used)) = session.next_get(rest) {
+        if let Some((request, used)) = session.next_get(&bytes[*at..]) {
             *at += used;
             return Ok(Request::Get(request));
         }
-        match session.next(rest) {
-            Step::Request(request, used) => {
-                *at += used;
-                return Ok(request);
-            }
-            Step::Skip(used) => *at += used,
-            Step::More => return Err(Stopped::Hungry),
-            Step::Close => return Err(Stopped::Close),
-            Step::Body { .. } => return Err(Stopped::Body),
+        if let Some(request) = read_other(bytes, at, session)? {
+            return Ok(request);
         }
+    }
+}
+
+/// The same where it is none that `next_get` knows. None: something was skipped, ask again.
+#[inline(always)]
+fn read_other<'i>(
+    bytes: &'i [u8],
+    at: &mut usize,
+    session: &mut Session,
+) -> Result<Option<Request<'i>>, Stopped> {
+    match session.next(&bytes[*at..]) {
+        Step::Request(request, used) => {
+            *at += used;
+            Ok(Some(request))
+        }
+        Step::Skip(used) => {
+            *at += used;
+            Ok(None)
+        }
+        Step::More => Err(Stopped::Hungry),
+        Step::Close => Err(Stopped::Close),
+        Step::Body { .. } => Err(Stopped::Body),
     }
 }
 
