@@ -139,7 +139,7 @@ impl<D: Datapath> Datagrams<D> {
         let counters = &turn.context.counters;
         counters.udp_received.add((received.datagrams + received.cut) as u64);
         counters.udp_dropped_length.add(received.cut as u64);
-        counters.udp_dropped_damaged.add(self.path.take_damaged());
+        counters.udp_dropped_damaged.add(received.damaged as u64);
         Rest { first: 0, counted: 0, put_off: None, waits_since_ms: None }
     }
 

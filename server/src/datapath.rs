@@ -42,9 +42,6 @@ pub trait Datapath {
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Datagrams that it has dropped since it was asked last, for they were damaged.
-    fn take_damaged(&mut self) -> u64;
-
     /// The protocols that may be spoken to the socket that received last.
     fn speak(&self) -> Speak;
 

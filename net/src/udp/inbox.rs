@@ -61,6 +61,8 @@ pub struct Received {
     pub datagrams: usize,
     /// The number of datagrams that were longer than their slot.
     pub cut: usize,
+    /// The number of those that were damaged, which a kernel's socket drops itself.
+    pub damaged: usize,
     /// The socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
 }
@@ -247,7 +249,7 @@ impl Datagrams {
             count >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
         inbox.filled = filled;
         inbox.adapt(asked, filled);
-        Received { datagrams, cut, is_drained: is_conclusive && filled < asked }
+        Received { datagrams, cut, damaged: 0, is_drained: is_conclusive && filled < asked }
     }
 }
 

@@ -94,7 +94,7 @@ fn a_burst_fills_one_slot_and_comes_apart_into_its_datagrams() {
         for expected in [&sent[..], &[b""], &[b"end"]] {
             let received = server.receive(&mut inbox, &calls);
             let datagrams = expected.len();
-            assert_eq!(received, Received { datagrams, cut: 0, is_drained: false });
+            assert_eq!(received, Received { datagrams, cut: 0, damaged: 0, is_drained: false });
             let came: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
             assert_eq!(came, expected);
             assert_eq!(inbox.total_bytes(), expected.concat().len());
@@ -113,11 +113,11 @@ fn what_is_longer_than_its_slot_is_counted_and_only_what_is_whole_is_shown() {
     post(&client, true, &burst);
     let (calls, mut inbox) = (Calls::default(), Inbox::new(4, 64));
     let received = server.receive(&mut inbox, &calls);
-    assert_eq!(received, Received { datagrams: 1, cut: 1, is_drained: false });
+    assert_eq!(received, Received { datagrams: 1, cut: 1, damaged: 0, is_drained: false });
     let came: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
     assert_eq!(came, [[8; 64]]);
     let received = server.receive(&mut inbox, &calls);
-    assert_eq!(received, Received { datagrams: 3, cut: 8, is_drained: true });
+    assert_eq!(received, Received { datagrams: 3, cut: 8, damaged: 0, is_drained: true });
     assert!(inbox.datagrams().map(|one| one.bytes).eq([[9; 20]; 3]));
 }
 

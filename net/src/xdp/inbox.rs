@@ -148,7 +148,7 @@ impl Inbox {
         self.release();
         calls.reads.add(std::mem::take(&mut self.kicks));
         let ready = self.receive.look();
-        let (mut next, mut cut, mut is_drained) = (0, 0, true);
+        let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
             // A frame of which the end is not there yet is reported when it is.
             let Some(pieces) = self.pieces(next, ready) else { break };
@@ -164,14 +164,17 @@ impl Inbox {
             next += pieces;
             match came {
                 Came::Whole(arrival) => self.arrivals.push(arrival),
-                Came::NotOurs(reason) => self.refused[reason as usize] += 1,
+                Came::NotOurs(reason) => {
+                    self.refused[reason as usize] += 1;
+                    damaged += 1;
+                }
                 Came::TooLong => cut += 1,
                 Came::Stray => self.strays += 1,
             }
         }
         self.receive.release(next);
         self.lend();
-        Received { datagrams: self.arrivals.len(), cut, is_drained }
+        Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
     /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use net::wire::NotOurs;
 use net::xdp::{Arrived, Outbox, Peer, Port};
 use net::{Calls, Received, Tally};
 use protocol::Speak;
@@ -25,18 +24,14 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
-    /// Those that were refused so far.
-    damaged: u64,
 }
 
 impl Xdp {
     /// `datagram_bytes_max` may change.
     pub(crate) fn new(port: Port, speak: Speak, datagram_bytes_max: Arc<AtomicUsize>) -> Xdp {
-        Xdp { port, speak, datagram_bytes_max, is_ready: true, damaged: 0 }
+        Xdp { port, speak, datagram_bytes_max, is_ready: true }
     }
-}
 
-impl Xdp {
     /// Memory of its packets, a part of `-m`.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.port.memory_bytes()
@@ -68,11 +63,6 @@ impl Datapath for Xdp {
         let received = self.port.inbox.receive(calls);
         self.is_ready = !received.is_drained;
         received
-    }
-
-    fn take_damaged(&mut self) -> u64 {
-        let damaged = NotOurs::ALL.into_iter().map(|reason| self.port.inbox.refused(reason)).sum();
-        damaged - std::mem::replace(&mut self.damaged, damaged)
     }
 
     fn speak(&self) -> Speak {
