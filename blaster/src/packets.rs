@@ -66,7 +66,9 @@ pub fn open(
         addresses,
         ports: port..=port,
         allow: &[],
+        ports_max: usize::MAX,
         chunks: CHUNKS,
+        memory_bytes_max: usize::MAX,
         mode: Mode::Any,
     };
     let opened = xdp::open(&wanted).map_err(|error| io::Error::other(error.to_string()))?;

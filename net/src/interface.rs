@@ -1,56 +1,237 @@
-//! Network interfaces: their addresses and how long their packets may be.
+//! A network interface: what the kernel tells of it.
 //!
-//! Where: beside a packet's path, asked when sockets are opened.
-//! Invariant: only reads.
-//! Source: getifaddrs(3); /sys/class/net/NAME/mtu.
+//! Where: when sockets are opened, to see how long datagrams may be; under `xdp` at start, to see
+//! what can be done with it, and later, to see whether it still can.
+//! Invariant: only reads. An interface is known by its index: its name may change, and another one
+//! may get it.
+//! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
 
-use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
 
-use nix::ifaddrs::getifaddrs;
+use crate::netlink::{Attributes, HowMany, Netlink, number, put};
+use crate::wire::Mac;
 
-/// The addresses of all interfaces, each with its interface's name.
+/// Attributes of an interface.
+const ADDRESS: u16 = 1;
+const NAME: u16 = 3;
+const MTU: u16 = 4;
+const LINK: u16 = 5;
+const KIND_OF: u16 = 18;
+const XDP: u16 = 43;
+/// Within `KIND_OF` and `XDP`.
+const KIND: u16 = 1;
+const XDP_PLACE: u16 = 2;
+const XDP_PROGRAM: u16 = 4;
+/// Attributes of an IP address: of the other end of a link from point to point, and our own.
+const IP_ADDRESS: u16 = 1;
+const IP_LOCAL: u16 = 2;
+
+/// Bytes of `struct ifinfomsg` and `struct ifaddrmsg`.
+const LINK_BYTES: usize = 16;
+const IP_BYTES: usize = 8;
+/// It is up, as an operator wants it, and there is a carrier.
+const UP: u32 = 1;
+const CARRIER: u32 = 1 << 16;
+
+/// An address of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The name of the interface that has it.
+    pub interface: String,
+    /// Most bytes of that interface's packets, from their IP header on.
+    pub mtu: usize,
+}
+
+/// All addresses of this machine, as the calling thread's network namespace has them.
 ///
 /// # Errors
 /// The system does not tell.
-pub fn interface_addresses() -> io::Result<Vec<(String, IpAddr)>> {
-    let all = getifaddrs()?.filter_map(|one| {
-        let address = one.address?;
-        let v4 = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
-        let v6 = || address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip()));
-        Some((one.interface_name, v4.or_else(v6)?))
+pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
+    let netlink = Netlink::open()?;
+    let mut interfaces = Vec::new();
+    netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
+        interfaces.extend(Interface::read(body));
+    })?;
+    let all = addresses(&netlink)?.into_iter().filter_map(|(index, ip)| {
+        let of: &Interface = interfaces.iter().find(|it| it.index == index)?;
+        Some(OwnAddress { ip, interface: of.name.clone(), mtu: of.mtu as usize })
     });
     Ok(all.collect())
 }
 
-/// Most bytes of an interface's packets, from their IP header on. `None`: no such interface.
-#[must_use]
-pub fn interface_mtu(name: &str) -> Option<usize> {
-    let path = Path::new("/sys/class/net").join(name).join("mtu");
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+/// All addresses, each with the index of its interface.
+fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr)>> {
+    let mut all = Vec::new();
+    netlink.ask(libc::RTM_GETADDR, HowMany::All, &[0; IP_BYTES], |_, body| {
+        // `struct ifaddrmsg`: the interface's index at 4.
+        let Some((header, attributes)) = body.split_first_chunk::<IP_BYTES>() else { return };
+        let find = |wanted| {
+            let mut attributes = Attributes(attributes);
+            attributes.find(|(kind, _)| *kind == wanted).and_then(|(_, value)| ip(value))
+        };
+        all.extend(find(IP_LOCAL).or(find(IP_ADDRESS)).map(|ip| (number(&header[4..]), ip)));
+    })?;
+    Ok(all)
 }
 
-/// How many queues an interface receives by. 0: no such interface.
-#[must_use]
-pub fn interface_queues(name: &str) -> usize {
-    let path = Path::new("/sys/class/net").join(name).join("queues");
-    let queues = fs::read_dir(path).into_iter().flatten().flatten();
-    queues.filter(|queue| queue.file_name().as_encoded_bytes().starts_with(b"rx-")).count()
+/// What the kernel tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    /// Of Ethernet; none of an interface of another kind.
+    pub(crate) mac: Option<Mac>,
+    /// Most bytes of an IP packet.
+    pub(crate) mtu: u32,
+    /// What it is made by, such as `veth`; empty if a card is behind it.
+    pub(crate) kind: String,
+    /// It is up, and there is a carrier.
+    pub(crate) is_up: bool,
+    /// The id of the XDP program that it has; 0: none.
+    pub(crate) program: u32,
+}
+
+impl Interface {
+    /// The interface of this name.
+    pub(crate) fn named(netlink: &Netlink, name: &str) -> io::Result<Interface> {
+        let mut question = vec![0; LINK_BYTES];
+        put(&mut question, NAME, &[name.as_bytes(), &[0]].concat());
+        Interface::ask(netlink, &question)
+    }
+
+    /// The interface of this index.
+    pub(crate) fn numbered(netlink: &Netlink, index: u32) -> io::Result<Interface> {
+        let mut question = [0; LINK_BYTES];
+        question[4..8].copy_from_slice(&index.to_ne_bytes());
+        Interface::ask(netlink, &question)
+    }
+
+    fn ask(netlink: &Netlink, question: &[u8]) -> io::Result<Interface> {
+        let mut found = None;
+        netlink.ask(libc::RTM_GETLINK, HowMany::One, question, |_, body| {
+            found = found.take().or(Interface::read(body));
+        })?;
+        found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// `struct ifinfomsg`: kind of hardware at 2, index at 4, flags at 8; attributes behind it.
+    fn read(body: &[u8]) -> Option<Interface> {
+        const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
+        let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;
+        let flags = number(&header[8..]);
+        let mut interface = Interface {
+            index: number(&header[4..]),
+            is_up: flags & UP != 0 && flags & CARRIER != 0,
+            ..Interface::default()
+        };
+        for (kind, value) in Attributes(attributes) {
+            match kind {
+                ADDRESS if header[2..4] == ETHERNET => {
+                    interface.mac = value.first_chunk().map(|mac| Mac(*mac));
+                }
+                NAME => interface.name = text(value),
+                MTU => interface.mtu = number(value),
+                KIND_OF => {
+                    let kind = Attributes(value).find(|(kind, _)| *kind == KIND);
+                    interface.kind = kind.map(|(_, value)| text(value)).unwrap_or_default();
+                }
+                XDP => interface.program = program(value),
+                _ => {}
+            }
+        }
+        Some(interface)
+    }
+
+    /// The names of the VLANs on it.
+    pub(crate) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
+        let mut vlans = Vec::new();
+        netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
+            vlans.extend(vlan_on(self.index, body));
+        })?;
+        Ok(vlans)
+    }
+
+    /// The IP addresses that it has.
+    pub(crate) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
+        let all = addresses(netlink)?.into_iter();
+        Ok(all.filter(|(index, _)| *index == self.index).map(|(_, ip)| ip).collect())
+    }
+}
+
+/// The name of an interface, if it is a VLAN on the one of this index.
+fn vlan_on(index: u32, body: &[u8]) -> Option<String> {
+    let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
+    let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
+    Interface::read(body).filter(|it| is_on_it && it.kind == "vlan").map(|it| it.name)
+}
+
+/// The id of a program, if one is attached.
+fn program(value: &[u8]) -> u32 {
+    let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
+    // Where there are several, in several places, the kernel tells none here.
+    let id = find(XDP_PROGRAM).map(number);
+    if is_there { id.unwrap_or(u32::MAX) } else { 0 }
+}
+
+/// An IP address, as an attribute holds it.
+pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
+}
+
+fn text(value: &[u8]) -> String {
+    let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// As the kernel tells of `ip link add link wire name wire.5 type vlan id 5`.
+    #[test]
+    fn a_vlan_is_known_by_what_it_is_on() {
+        let told = |kind: &[u8]| {
+            let (mut message, mut info) = (vec![0; LINK_BYTES], Vec::new());
+            put(&mut info, KIND, kind);
+            put(&mut message, NAME, b"wire.5\0");
+            put(&mut message, LINK, &7_u32.to_ne_bytes());
+            put(&mut message, KIND_OF, &info);
+            message
+        };
+        assert_eq!(vlan_on(7, &told(b"vlan\0")), Some("wire.5".to_owned()));
+        assert_eq!(vlan_on(8, &told(b"vlan\0")), None);
+        assert_eq!(vlan_on(7, &told(b"veth\0")), None);
+        assert_eq!(vlan_on(7, &[0; LINK_BYTES]), None);
+        assert_eq!(vlan_on(7, &[]), None);
+    }
+
     #[test]
     fn loopback_has_its_address_and_an_mtu() {
-        let all = interface_addresses().unwrap();
-        let loopback = all.iter().find(|(_, ip)| *ip == IpAddr::from([127, 0, 0, 1]));
-        let (name, _) = loopback.unwrap();
-        assert!(interface_mtu(name).unwrap() >= 576);
-        assert_eq!(interface_mtu("nosuchnic"), None);
-        assert_eq!((interface_queues(name), interface_queues("nosuchnic")), (1, 0));
+        let all = own_addresses().unwrap();
+        let loopback = all.iter().find(|it| it.ip == IpAddr::from([127, 0, 0, 1])).unwrap();
+        assert!(loopback.mtu >= 576 && loopback.interface == "lo", "{loopback:?}");
+    }
+
+    #[test]
+    fn loopback_is_told_by_its_name_and_by_its_index() {
+        let netlink = Netlink::open().unwrap();
+        let named = Interface::named(&netlink, "lo").unwrap();
+        assert_eq!((named.index, named.mac, named.program), (1, None, 0));
+        assert!(named.mtu >= 1280, "{named:?}");
+        assert_eq!(Interface::numbered(&netlink, 1).unwrap(), named);
+        assert!(named.vlans(&netlink).unwrap().is_empty());
+        for name in ["nosuchnic", "", "a name that is longer than an interface's"] {
+            assert!(Interface::named(&netlink, name).is_err(), "{name}");
+        }
+        let gone = Interface::numbered(&netlink, u32::MAX >> 1).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
+        // Whether loopback is up is not for a test to say.
+        let ips = named.addresses(&netlink).unwrap();
+        assert!(!named.is_up || ips.contains(&IpAddr::from([127, 0, 0, 1])), "{ips:?}");
     }
 }

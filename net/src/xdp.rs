@@ -20,7 +20,9 @@
 //!     addresses: &["0.0.0.0".parse()?, "::".parse()?],
 //!     ports: 11_211..=11_211,
 //!     allow: &["10.0.0.0/8".parse()?],
+//!     ports_max: 1,
 //!     chunks: 4096,
+//!     memory_bytes_max: 8 << 20,
 //!     mode: xdp::Mode::Any,
 //! })?;
 //! println!("{:?}", watch.facts());
@@ -49,9 +51,7 @@
 
 mod bpf;
 mod inbox;
-mod interface;
 mod link;
-mod netlink;
 mod outbox;
 mod port;
 mod program;
@@ -66,4 +66,3 @@ pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
 pub use outbox::{Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use route::{Unreachable, reach};
-pub use umem::chunk_bytes_for;

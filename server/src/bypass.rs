@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::xdp::{self, Health, Meter, Mode, Port, Wanted};
+use net::xdp::{self, Health, Meter, Mode, Port, Refused, Wanted};
 use protocol::Speak;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
@@ -24,7 +24,7 @@ const LOOK_MS: u64 = 1000;
 pub enum BypassError {
     /// The interface, the system or the process does not allow it.
     #[error("--xdp {0}: {1}")]
-    Refused(String, xdp::Refused),
+    Refused(String, Refused),
     /// `-l` and `-U` name several ports or protocols.
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
@@ -89,24 +89,28 @@ fn open_wanted(
 ) -> Result<Opened, BypassError> {
     let name = &wanted.interface;
     let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
-    let all = u32::try_from(net::interface_queues(name).clamp(1, settings.columns)).unwrap_or(1);
-    let queues = wanted.queues.clone().unwrap_or(0..all);
     let opened = xdp::open(&Wanted {
         interface: name,
-        queues: Some(queues.clone()),
+        queues: wanted.queues.clone(),
+        ports_max: settings.columns,
         addresses: &addresses_of(name, addresses),
         ports: port..=port,
         allow: &wanted.allow,
-        chunks: chunks(settings, name, queues.len())?,
+        chunks: RING_CHUNKS_MAX,
+        memory_bytes_max: ring_bytes_max(settings),
         mode: Mode::Any,
     });
-    let xdp::Opened { ports, watch } =
-        opened.map_err(|refused| BypassError::Refused(name.clone(), refused))?;
+    let xdp::Opened { ports, watch } = opened.map_err(|refused| match refused {
+        Refused::TooLittle(ring_bytes) => {
+            BypassError::Memory { interface: name.clone(), ring_mb: ring_bytes.div_ceil(1 << 20) }
+        }
+        refused => BypassError::Refused(name.clone(), refused),
+    })?;
     let facts = watch.facts();
     let mtu = facts.mtu;
     let bypass = Bypass {
         meters: ports.iter().map(Port::meter).collect(),
-        first_queue: queues.start,
+        first_queue: ports.first().map_or(0, Port::queue),
         ring_bytes: AtomicUsize::new(facts.memory_bytes),
         datagram_bytes_max: Arc::new(AtomicUsize::new(datagram_bytes_for(mtu as usize))),
         seen: Mutex::new((Health::Up { mtu }, 0)),
@@ -127,26 +131,16 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak
 
 /// Of the addresses that are listened on, those that may be the interface's.
 fn addresses_of(name: &str, addresses: &[SocketAddr]) -> Vec<IpAddr> {
-    let all = net::interface_addresses().unwrap_or_default();
-    let is_its = |ip: &IpAddr| all.iter().any(|(of, its)| of == name && its == ip);
+    let own = net::own_addresses().unwrap_or_default();
+    let is_its = |ip: &IpAddr| own.iter().any(|it| it.interface == name && it.ip == *ip);
     let ips = addresses.iter().map(SocketAddr::ip);
     ips.filter(|ip| ip.is_unspecified() || is_its(ip)).collect()
 }
 
-/// How many chunks each port has.
-fn chunks(settings: &Settings, name: &str, queues: usize) -> Result<u32, BypassError> {
-    let chunk_bytes = xdp::chunk_bytes_for(net::interface_mtu(name).unwrap_or(0));
-    let Settings { memory_bytes, item_bytes_max, .. } = *settings;
-    // Two of the largest items must have room beside the packets.
-    let beside_items = memory_bytes.saturating_sub(2 * item_bytes_max);
-    let of_all = (memory_bytes / RING_PART).min(beside_items) / chunk_bytes;
-    let of_each = u32::try_from((of_all / queues.max(1)).min(RING_CHUNKS_MAX)).unwrap_or(0);
-    if of_each < xdp::CHUNKS_MIN {
-        let ring_bytes = xdp::CHUNKS_MIN as usize * chunk_bytes * queues;
-        let ring_mb = ring_bytes.div_ceil(1 << 20);
-        return Err(BypassError::Memory { interface: name.to_owned(), ring_mb });
-    }
-    Ok(of_each)
+/// What packets may have of `-m`: two of the largest items must have room beside them.
+fn ring_bytes_max(settings: &Settings) -> usize {
+    let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
+    (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
 impl Bypass {

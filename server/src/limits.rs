@@ -194,7 +194,7 @@ pub const LETTER_PIECES_MAX: usize = 1024;
 pub const UDP_BUFFER_BYTES: usize = 4 << 20;
 
 /// Most packets of an interface's queue that are in memory: one half arrives, one half leaves.
-pub const RING_CHUNKS_MAX: usize = 4096;
+pub const RING_CHUNKS_MAX: u32 = 4096;
 
 /// All queues' packets take at most this part of `-m`.
 pub const RING_PART: usize = 4;

@@ -213,10 +213,10 @@ fn open_datagrams(
 /// The most bytes that a datagram from `ip` carries: memcached's 1,400, and fewer where the
 /// interface of that address takes fewer; where that is any interface, one that takes fewer.
 fn datagram_bytes_max(ip: IpAddr) -> usize {
-    let interfaces = net::interface_addresses().unwrap_or_default();
+    let own = net::own_addresses().unwrap_or_default();
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
-    let of_ip = interfaces.iter().filter(|(_, its)| is_any(its) || *its == ip);
-    let mtu = of_ip.filter_map(|(name, _)| net::interface_mtu(name)).min();
+    let of_ip = own.iter().filter(|it| is_any(&it.ip) || it.ip == ip);
+    let mtu = of_ip.map(|it| it.mtu).min();
     datagram_bytes_for(mtu.unwrap_or(usize::MAX))
 }
 

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::bpf::{self, Place};
-use super::interface::Interface;
-use super::netlink::Netlink;
 use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
 use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
 use super::umem::chunk_bytes;
+use crate::interface::Interface;
+use crate::netlink::Netlink;
 use crate::nic::nic_settings;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
@@ -54,17 +54,21 @@ pub enum Mode {
 pub struct Wanted<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// Which of its queues; none: all.
+    /// Which of its queues; none: as many as there are, up to `ports_max`.
     pub queues: Option<Range<u32>>,
+    /// Most ports where `queues` names none.
+    pub ports_max: usize,
     /// Our addresses. `0.0.0.0` and `::` stand for all addresses of the interface.
     pub addresses: &'a [IpAddr],
     /// Our ports.
     pub ports: RangeInclusive<u16>,
     /// The networks that are answered; none: all.
     pub allow: &'a [IpNet],
-    /// Chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. One half
-    /// receives and one half sends.
+    /// Most chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. One
+    /// half receives and one half sends.
     pub chunks: u32,
+    /// Most bytes of all ports' chunks.
+    pub memory_bytes_max: usize,
     /// Which way is tried.
     pub mode: Mode,
 }
@@ -182,6 +186,8 @@ pub enum Refused {
     QueueTaken(u32),
     /// Packets of this MTU are longer than a chunk, and the kernel is too old to part them.
     Mtu(u32),
+    /// The ports take so many bytes at least, which is more than they may have.
+    TooLittle(usize),
     /// The system has not the memory.
     Memory(io::Error),
     /// It failed otherwise.
@@ -224,6 +230,7 @@ impl fmt::Display for Refused {
             Refused::Mtu(mtu) => {
                 write!(out, "packets of {mtu} bytes take a kernel of 6.6 or newer, or a lower MTU")
             }
+            Refused::TooLittle(bytes) => write!(out, "its packets take {bytes} bytes at least"),
             Refused::Memory(error) => {
                 write!(out, "no memory for its packets, or none to lock (ulimit -l): {error}")
             }
@@ -249,7 +256,8 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     let settings = nic_settings(&interface.name);
     let setting = |name| settings.iter().find(|(one, _)| *one == name).map_or(0, |(_, it)| *it);
     let count = (setting("rx-channels") + setting("combined-channels")).max(1);
-    let queues = wanted.queues.clone().unwrap_or(0..count);
+    let all = count.min(u32::try_from(wanted.ports_max).unwrap_or(u32::MAX));
+    let queues = wanted.queues.clone().unwrap_or(0..all);
     if queues.is_empty() || queues.end > count {
         return Err(Refused::Queues { wanted: queues, count });
     }
@@ -262,7 +270,8 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     }
     let addresses = addresses(wanted, &interface, &netlink)?;
     let taken = Taken { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
-    let (_, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
+    let (chunk_bytes, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
+    let chunks = chunks(wanted, queues.len(), chunk_bytes)?;
     let map = bpf::create_map(queues.end).map_err(|error| refused("XSKMAP", error))?;
     let code = program(&taken, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&code, is_long, bpf::NAME);
@@ -273,7 +282,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         interface: interface.index,
         queue,
         mtu: interface.mtu,
-        chunks: 1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2(),
+        chunks,
         may_zero_copy: place == Place::Native,
         sums: if interface.kind == "veth" { Sums::PartialToo } else { Sums::Whole },
     };
@@ -300,6 +309,16 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         memory_bytes: ports.iter().map(Port::memory_bytes).sum(),
     };
     Ok(Opened { ports, watch: Watch { netlink, index: interface.index, program, facts } })
+}
+
+/// How many chunks each of so many ports has.
+fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, Refused> {
+    let afforded = wanted.memory_bytes_max / chunk_bytes / ports;
+    if afforded < CHUNKS_MIN as usize {
+        return Err(Refused::TooLittle(CHUNKS_MIN as usize * chunk_bytes * ports));
+    }
+    let afforded = u32::try_from(afforded).unwrap_or(u32::MAX);
+    Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
 }
 
 /// What an error of the system means, where `what` was asked for.

@@ -19,8 +19,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::interface::{Interface, ip};
-use super::netlink::{Attributes, HowMany, Netlink, number, put};
+use crate::interface::{Interface, ip};
+use crate::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 
 /// How long a neighbour is waited for: the kernel asks three times, a second apart.

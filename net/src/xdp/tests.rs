@@ -26,6 +26,8 @@ pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
         ports: PORT..=PORT,
         allow: &[],
         chunks: CHUNKS_MIN,
+        ports_max: usize::MAX,
+        memory_bytes_max: usize::MAX,
         mode,
     }
 }

@@ -24,8 +24,6 @@ use memory::map::Map;
 use rustix::net::sockopt::set_xdp_umem_reg;
 use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
-use crate::wire::ETHERNET_BYTES;
-
 /// What the kernel keeps before a received frame.
 const HEADROOM_BYTES: usize = 256;
 /// Bytes of chunks, of which the smaller is taken where a frame fits it.
@@ -39,12 +37,6 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
         Some(bytes) => (*bytes, false),
         None => (CHUNK_BYTES[1], true),
     }
-}
-
-/// Bytes of each chunk where IP packets have at most `mtu` bytes.
-#[must_use]
-pub fn chunk_bytes_for(mtu: usize) -> usize {
-    chunk_bytes(mtu + ETHERNET_BYTES).0
 }
 
 /// The memory.

@@ -97,11 +97,19 @@ fn what_is_not_there_is_told() {
         (Wanted { addresses: &[], ..wanted(Mode::Any) }, "wire has no IP address"),
         (Wanted { ports: RangeInclusive::new(7, 6), ..wanted(Mode::Any) }, "no port is wanted"),
         (Wanted { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
+        (
+            Wanted { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
+            "its packets take 1048576 bytes at least",
+        ),
     ];
     for (wanted, expected) in cases {
         assert_eq!(far.on(|| open(&wanted)).unwrap_err().to_string(), expected);
         assert_eq!(program_on(&far), None);
     }
+    let one = Wanted { ports_max: 1, memory_bytes_max: 1 << 20, chunks: 4096, ..wanted(Mode::Any) };
+    let opened = far.on(|| open(&one)).unwrap();
+    assert_eq!((opened.ports.len(), opened.watch.facts().memory_bytes), (1, 1 << 20));
+    drop(opened);
     far.ip("address flush dev wire");
     let refused = far.on(|| open(&Wanted { addresses: &v6, ..wanted(Mode::Any) })).unwrap_err();
     assert_eq!(refused.to_string(), "wire has no IP address");

@@ -36,24 +36,24 @@ const DONE: u16 = 3;
 
 /// What is asked for: one thing, or all of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HowMany {
+pub(crate) enum HowMany {
     One,
     All,
 }
 
 /// A socket to the kernel.
 #[derive(Debug)]
-pub(super) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
     /// Opens one in the calling thread's network namespace.
-    pub(super) fn open() -> io::Result<Netlink> {
+    pub(crate) fn open() -> io::Result<Netlink> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         Ok(Netlink(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?))
     }
 
     /// Asks, and shows the body of each answer: what kind of answer it is, and its bytes.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &self,
         kind: u16,
         many: HowMany,
@@ -66,7 +66,7 @@ impl Netlink {
     }
 
     /// Has the kernel enter something.
-    pub(super) fn enter(&self, kind: u16, body: &[u8]) -> io::Result<()> {
+    pub(crate) fn enter(&self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, REQUEST | CREATE | ACKNOWLEDGE, body)?;
         self.receive(HowMany::One, |_, _| {})
     }
@@ -128,7 +128,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 /// Attributes: kind and value.
-pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
+pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
@@ -145,7 +145,7 @@ impl<'a> Iterator for Attributes<'a> {
 }
 
 /// Adds an attribute.
-pub(super) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let bytes = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&bytes.to_ne_bytes());
     message.extend_from_slice(&kind.to_ne_bytes());
@@ -154,7 +154,7 @@ pub(super) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// A value that is a number of four bytes.
-pub(super) fn number(value: &[u8]) -> u32 {
+pub(crate) fn number(value: &[u8]) -> u32 {
     value.first_chunk::<4>().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
