@@ -180,6 +180,34 @@ impl Namespace {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What the kernel of this network has counted, over IPv4 and IPv6 together: of a `layer` such
+    /// as `Udp`, under a `name` such as `InDatagrams`.
+    ///
+    /// # Panics
+    /// It counts no such thing.
+    #[must_use]
+    pub fn counted(&self, layer: &str, name: &str) -> u64 {
+        let read = |table: &str| {
+            let path = format!("/proc/thread-self/net/{table}");
+            self.on(|| std::fs::read_to_string(&path))
+                .unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        let (of_v4, of_v6) = (read("snmp"), read("snmp6"));
+        // A row of names, and one of values.
+        let mut rows =
+            of_v4.lines().filter_map(|line| line.strip_prefix(layer)?.strip_prefix(": "));
+        let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
+        let v4 = names.split(' ').zip(values.split(' ')).find(|(one, _)| *one == name);
+        let mut lines = of_v6.lines().filter_map(|line| line.split_once([' ', '\t']));
+        let v6 = lines.find(|(one, _)| *one == format!("{layer}6{name}"));
+        let all =
+            [v4, v6].map(|found| found.and_then(|(_, count)| count.trim().parse::<u64>().ok()));
+        match all {
+            [Some(v4), Some(v6)] => v4 + v6,
+            _ => panic!("{layer} {name} is not counted"),
+        }
+    }
+
     /// Gives a variable of this network a value: `ipv4/conf/all/rp_filter`.
     ///
     /// # Panics

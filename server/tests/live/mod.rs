@@ -352,13 +352,9 @@ impl Wire {
     }
 }
 
-/// Datagrams over IPv4 that a machine's kernel has given to sockets, or had no socket for.
+/// Datagrams that a machine's kernel has given to sockets, or had no socket for.
 fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
-    let table = machine.on(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
-    let mut rows = table.lines().filter(|line| line.starts_with("Udp: "));
-    let names = rows.next().unwrap().split(' ').zip(rows.next().unwrap().split(' '));
-    let of = |name: &(&str, &str)| ["InDatagrams", "NoPorts"].contains(&name.0);
-    names.filter(of).map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+    machine.counted("Udp", "InDatagrams") + machine.counted("Udp", "NoPorts")
 }
 
 /// Bytes as a person reads them, a long text cut in its middle.

@@ -4,7 +4,7 @@
 //! Where: `--xdp` on one end of a link, clients of the kernel on the other.
 //! Invariant: what is asked is answered once, by whichever way it came.
 
-use super::{Namespace, Network, Veth, datagrams, hit, settings};
+use super::{Network, Veth, datagrams, hit, settings};
 use crate::inprocess::wait_until;
 use hypostyle::run::{Server, StartError};
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
@@ -32,14 +32,8 @@ fn bypassing(columns: usize, allow: &[&str]) -> Settings {
 impl Network {
     /// UDP datagrams that the kernel's stack has given to sockets of the second machine.
     fn by_the_kernel(&self) -> u64 {
-        udp_received(&self.far)
+        self.far.counted("Udp", "InDatagrams")
     }
-}
-
-fn udp_received(machine: &Namespace) -> u64 {
-    let table = machine.on(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
-    let values = table.lines().filter(|line| line.starts_with("Udp: ")).nth(1).unwrap();
-    values.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -19,21 +19,7 @@ fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// Datagrams that a machine's sockets have sent, and that it has received and given to a socket.
 pub(super) fn sent_and_received(machine: &Namespace) -> (u64, u64) {
-    let read = |name: &str| {
-        machine.on(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"))).unwrap()
-    };
-    let table = read("snmp");
-    let mut rows = table.lines().filter(|line| line.starts_with("Udp: "));
-    let names = rows.next().unwrap().split(' ').zip(rows.next().unwrap().split(' '));
-    let of_v4: Vec<(&str, &str)> = names.collect();
-    let table = read("snmp6");
-    let v4 = |name: &str| of_v4.iter().find(|(one, _)| *one == name).unwrap().1;
-    let v6 = |name: &str| table.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
-    let sum = |name: &str| -> u64 {
-        let of_v6 = format!("Udp6{name} ");
-        v4(name).parse::<u64>().unwrap() + v6(&of_v6).parse::<u64>().unwrap()
-    };
-    (sum("OutDatagrams"), sum("InDatagrams"))
+    (machine.counted("Udp", "OutDatagrams"), machine.counted("Udp", "InDatagrams"))
 }
 
 #[test]

@@ -13,16 +13,7 @@ const HEADERS_BYTES: usize = 40 + 8;
 
 /// The number of packets that a machine has cut into fragments.
 fn fragments(machine: &Namespace) -> u64 {
-    let read = |name: &str| {
-        machine.on(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"))).unwrap()
-    };
-    let table = read("snmp");
-    let mut rows = table.lines().filter(|line| line.starts_with("Ip: "));
-    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
-    let of_v4 = names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == "FragCreates");
-    let table = read("snmp6");
-    let of_v6 = table.lines().find_map(|line| line.strip_prefix("Ip6FragCreates"));
-    [of_v4.unwrap().1, of_v6.unwrap()].map(|text| text.trim().parse::<u64>().unwrap()).iter().sum()
+    machine.counted("Ip", "FragCreates")
 }
 
 #[test]
