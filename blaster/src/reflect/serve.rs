@@ -411,10 +411,7 @@ impl Thread<'_> {
                     continue;
                 };
                 Counts::add(&self.counts.answers, answers);
-                let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
-                let total = u16::try_from(self.answer.len().div_ceil(each)).unwrap_or(u16::MAX);
-                for (number, part) in (0..total).zip(self.answer.chunks(each)) {
-                    let head = Header { id: header.id, number, total, flow: 0 }.bytes();
+                for (head, part) in parts(header.id, &self.answer) {
                     if !port.outbox.add(datagram.peer, &head, [part]) {
                         port.outbox.post_or_drop(&self.calls);
                         // Where there is no room still, it is lost, as datagrams are.
@@ -548,13 +545,18 @@ fn ends(answer: &[u8]) -> Vec<usize> {
 
 /// An answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.
 fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
-    let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
-    let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);
-    let mut bytes = Vec::with_capacity(answer.len() + usize::from(total) * udp::HEADER_BYTES);
-    for (number, part) in answer.chunks(each).take(usize::from(total)).enumerate() {
-        let number = u16::try_from(number).unwrap_or(u16::MAX);
-        bytes.extend_from_slice(&Header { id, number, total, flow: 0 }.bytes());
+    let mut bytes = Vec::new();
+    for (head, part) in parts(id, answer) {
+        bytes.extend_from_slice(&head);
         bytes.extend_from_slice(part);
     }
     bytes
+}
+
+/// The datagrams of an answer: what stands before each part, and the part.
+fn parts(id: u16, answer: &[u8]) -> impl Iterator<Item = ([u8; udp::HEADER_BYTES], &[u8])> {
+    let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
+    let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);
+    let head = move |number| Header { id, number, total, flow: 0 }.bytes();
+    (0..total).map(head).zip(answer.chunks(each))
 }
