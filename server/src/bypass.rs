@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::xdp::{self, Health, Meter, Mode, Port, Refused, Wanted};
+use net::xdp::{self, Health, Meter, Port, Refused, Wanted};
 use protocol::Speak;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
@@ -98,7 +98,7 @@ fn open_wanted(
         allow: &wanted.allow,
         chunks: RING_CHUNKS_MAX,
         memory_bytes_max: ring_bytes_max(settings),
-        mode: Mode::Any,
+        mode: wanted.mode,
     });
     let xdp::Opened { ports, watch } = opened.map_err(|refused| match refused {
         Refused::TooLittle(ring_bytes) => {

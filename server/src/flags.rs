@@ -19,8 +19,6 @@ mod xdp;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ipnet::IpNet;
-
 use crate::cpus::Cpus;
 use crate::settings::Settings;
 
@@ -105,9 +103,8 @@ struct Choices {
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
-    /// The networks of `--xdp-allow`, and whether `--xdp-fallback` was given.
-    xdp_allow: Vec<IpNet>,
-    xdp_fallback: bool,
+    /// What stands beside `--xdp`.
+    xdp: xdp::Beside,
     /// `-p` was given.
     has_port: bool,
     /// False after `-o no_pin`.
@@ -126,8 +123,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         settings,
         notes: Vec::new(),
         inter: Vec::new(),
-        xdp_allow: Vec::new(),
-        xdp_fallback: false,
+        xdp: xdp::Beside::default(),
         has_port: false,
         pin: true,
         print: None,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use net::xdp::Mode;
 use protocol::Speak;
 use store::policy::Eviction;
 
@@ -54,8 +55,24 @@ pub struct Xdp {
     /// The networks that are answered (`--xdp-allow`); none: all. What others send passes to the
     /// kernel.
     pub allow: Vec<IpNet>,
+    /// Where packets are taken (`--xdp-mode`).
+    pub mode: Mode,
     /// If that cannot be, the kernel's UDP alone is served (`--xdp-fallback`).
     pub fallback: bool,
+}
+
+impl Xdp {
+    /// All that an interface has, for everybody.
+    #[must_use]
+    pub fn of(interface: &str) -> Xdp {
+        Xdp {
+            interface: interface.to_owned(),
+            queues: None,
+            allow: Vec::new(),
+            mode: Mode::default(),
+            fallback: false,
+        }
+    }
 }
 
 /// All settings of a server.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
+use net::xdp::Mode;
 use protocol::Speak;
 use store::policy::Eviction;
 
@@ -232,6 +233,8 @@ fn xdp_interface_and_queues() {
     let expected = ["10.0.0.0/8", "::1/128", "192.0.2.1/32"];
     assert_eq!(of.allow, expected.map(|network| network.parse().unwrap()));
     assert!(of.fallback);
+    assert_eq!(of.mode, Mode::Any);
+    assert_eq!(xdp("--xdp-mode generic --xdp eth0").mode, Mode::Generic);
     assert_eq!(settings("-U 1").xdp, None);
     for wrong in [
         "eth0:",
@@ -251,6 +254,8 @@ fn xdp_interface_and_queues() {
     refused("-U 1 --xdp eth0 -o udp_port_per_column", 64, "udp_port_per_column");
     refused("-U 1 --xdp eth0 --xdp-allow here", 64, "--xdp-allow takes networks");
     refused("-U 1 --xdp-allow ::1", 64, "--xdp-allow is refused: it needs --xdp");
+    refused("-U 1 --xdp eth0 --xdp-mode zero", 64, "--xdp-mode takes native, generic or any");
+    refused("-U 1 --xdp-mode native", 64, "--xdp-mode is refused: it needs --xdp");
     refused("-U 1 --xdp-fallback", 64, "--xdp-fallback is refused: it needs --xdp");
 }
 

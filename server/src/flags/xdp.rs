@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+use ipnet::IpNet;
+use net::xdp::Mode;
+
 use super::extended::network;
 use super::{BadFlag, Choices, Does, Flag, Takes};
 use crate::settings::{Settings, Xdp};
@@ -13,6 +16,16 @@ use crate::settings::{Settings, Xdp};
 const INTERFACE_BYTES_MAX: usize = 16;
 /// No interface has more queues.
 const QUEUES_MAX: u32 = 1024;
+
+/// What the flags beside `--xdp` choose.
+#[derive(Default)]
+pub(super) struct Beside {
+    allow: Vec<IpNet>,
+    mode: Mode,
+    fallback: bool,
+    /// The last of them that was given.
+    given: Option<&'static str>,
+}
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -44,8 +57,31 @@ pub(super) const FLAGS: &[Flag] = &[
                     let wrong = "--xdp-allow takes networks such as 10.0.0.0/8 or 2001:db8::1";
                     BadFlag::usage(format!("{wrong} (given: '{text}')"))
                 })?;
-                choices.xdp_allow.push(network);
+                choices.xdp.allow.push(network);
             }
+            choices.xdp.given = Some("--xdp-allow");
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "xdp-mode",
+        takes: Takes::Value("<mode>"),
+        help: &[
+            "where packets are taken: native (in the driver), generic (behind it,",
+            "with any driver), or any (default: native where the driver can)",
+        ],
+        does: Does::Sets(|choices, value| {
+            choices.xdp.mode = match value {
+                "any" => Mode::Any,
+                "native" => Mode::Native,
+                "generic" => Mode::Generic,
+                _ => {
+                    let wrong = "--xdp-mode takes native, generic or any";
+                    return Err(BadFlag::usage(format!("{wrong} (given: '{value}')")));
+                }
+            };
+            choices.xdp.given = Some("--xdp-mode");
             Ok(())
         }),
     },
@@ -55,7 +91,8 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Nothing,
         help: &["serve by the kernel alone where --xdp cannot"],
         does: Does::Sets(|choices, _| {
-            choices.xdp_fallback = true;
+            choices.xdp.fallback = true;
+            choices.xdp.given = Some("--xdp-fallback");
             Ok(())
         }),
     },
@@ -76,7 +113,7 @@ fn interface(text: &str) -> Result<Xdp, BadFlag> {
     if name.is_empty() || name.len() >= INTERFACE_BYTES_MAX || name.contains(['/', ' ']) {
         return Err(wrong());
     }
-    Ok(Xdp { interface: name.to_owned(), queues, allow: Vec::new(), fallback: false })
+    Ok(Xdp { queues, ..Xdp::of(name) })
 }
 
 /// Parses `2` or `0-3`.
@@ -90,10 +127,9 @@ fn range(text: &str) -> Option<Range<u32>> {
 pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
     let Settings { xdp, datagrams, udp_port_per_column, columns, .. } = &mut choices.settings;
     let Some(xdp) = xdp else {
-        return match (choices.xdp_allow.is_empty(), choices.xdp_fallback) {
-            (true, false) => Ok(()),
-            (false, _) => Err(BadFlag::usage("--xdp-allow is refused: it needs --xdp")),
-            (true, true) => Err(BadFlag::usage("--xdp-fallback is refused: it needs --xdp")),
+        return match choices.xdp.given {
+            None => Ok(()),
+            Some(flag) => Err(BadFlag::usage(format!("{flag} is refused: it needs --xdp"))),
         };
     };
     if datagrams.is_empty() {
@@ -109,7 +145,7 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
             "--xdp is refused: {queues} queues need as many threads, and -t is {columns}"
         )));
     }
-    xdp.allow = std::mem::take(&mut choices.xdp_allow);
-    xdp.fallback = choices.xdp_fallback;
+    let Beside { allow, mode, fallback, .. } = std::mem::take(&mut choices.xdp);
+    *xdp = Xdp { allow, mode, fallback, ..xdp.clone() };
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::inprocess::wait_until;
 use hypostyle::run::{Server, StartError};
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use ipnet::IpNet;
+use net::xdp::Mode;
 use protocol::Speak;
 use testing::namespace::WIRE;
 
@@ -20,10 +21,8 @@ fn bypassing(columns: usize, allow: &[&str]) -> Settings {
         // One address: `--xdp` takes one port, and the system chooses another for each family.
         datagrams: vec![listen("0.0.0.0")],
         xdp: Some(Xdp {
-            interface: WIRE.to_owned(),
-            queues: None,
             allow: allow.iter().map(|it| it.parse::<IpNet>().unwrap()).collect(),
-            fallback: false,
+            ..Xdp::of(WIRE)
         }),
         ..settings(columns)
     }
@@ -38,9 +37,19 @@ impl Network {
 
 #[test]
 fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
-    let Some(mut network) = Network::of(Veth::default(), bypassing(2, &[])) else {
-        return;
-    };
+    for (mode, told) in [
+        (Mode::Any, "native, copied"),
+        (Mode::Native, "native, copied"),
+        (Mode::Generic, "generic, copied"),
+    ] {
+        let mut settings = bypassing(2, &[]);
+        settings.xdp = settings.xdp.map(|xdp| Xdp { mode, ..xdp });
+        let Some(network) = Network::of(Veth::default(), settings) else { return };
+        passes_and_is_answered(network, told);
+    }
+}
+
+fn passes_and_is_answered(mut network: Network, told: &str) {
     let before = network.by_the_kernel();
     let mut client = network.client(false);
     let value = "v".repeat(50_000);
@@ -59,7 +68,7 @@ fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
     assert_eq!(columns["columns:0:udp_received"], (51 + 2 + 1000).to_string());
     let settings = network.stream.stats("settings");
     assert_eq!((&*settings["xdp_interface"], &*settings["xdp_queues"]), (WIRE, "1"));
-    assert_eq!(settings["xdp_mode"], "native, copied");
+    assert_eq!(settings["xdp_mode"], told);
     for counter in ["udp_unsent", "udp_dropped_damaged", "xdp_dropped", "xdp_invalid"] {
         assert_eq!(network.count(counter), 0, "{counter}");
     }

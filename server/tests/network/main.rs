@@ -86,8 +86,7 @@ const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
 /// Settings of a server with UDP at all addresses.
 fn everywhere(port: Port, way: Way) -> Settings {
     let listen = |host: &str| Listen { host: Some(host.into()), port, protocol: Speak::Auto };
-    let interface = WIRE.to_owned();
-    let xdp = Xdp { interface, queues: None, allow: Vec::new(), fallback: false };
+    let xdp = Xdp::of(WIRE);
     let datagrams = ["0.0.0.0", "::"].map(listen).to_vec();
     Settings { datagrams, xdp: (way == Way::Xdp).then_some(xdp), ..settings(1) }
 }
