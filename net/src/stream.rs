@@ -65,14 +65,13 @@ impl Stream {
         }
     }
 
-    /// Reads into `first`, and into `second` what `first` has no room for. At least one of the two
-    /// is not empty.
+    /// Reads into `pieces` in their order, of which at least one is not empty; at most 1,024 of
+    /// them (`IOV_MAX`).
     #[must_use]
-    pub fn read_both(&self, first: &mut [u8], second: &mut [u8], calls: &Calls) -> Got {
+    pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> Got {
         loop {
             calls.reads.add(1);
-            let mut into = [IoSliceMut::new(&mut *first), IoSliceMut::new(&mut *second)];
-            match rustix::io::readv(&self.0, &mut into) {
+            match rustix::io::readv(&self.0, pieces) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return got(result),
             }

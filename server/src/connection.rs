@@ -2,7 +2,7 @@
 //!
 //! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
 //! is: one read (`receive`), the requests in it executed, one write (`finish`). A large value on
-//! its way in may take a few reads, straight into its frames.
+//! its way in is read straight into its frames.
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
 //! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
 //! executed in the order they came, each once.
@@ -15,15 +15,18 @@ mod spares;
 mod state;
 mod unsent;
 
+use std::io::IoSliceMut;
 use std::mem;
 
+use arrayvec::ArrayVec;
 use net::{Got, Stream};
 use protocol::{Refusal, Session, Speak, text};
+use store::SPACES_MAX;
 
 pub(crate) use state::StreamState;
 
 use crate::execute::batch::End;
-use crate::limits::VALUE_READS_MAX;
+use crate::limits::{BEHIND_VALUE_BYTES, VALUE_READ_BYTES_MAX};
 use crate::turn::TurnState;
 use held::Held;
 use input::Stop;
@@ -86,6 +89,8 @@ pub(crate) struct Connection {
     unsent: Option<Box<Unsent>>,
     /// The large value on its way in, in the column's `Arrivals`.
     arrival: Option<u32>,
+    /// The last read was of a large value: another one may follow.
+    behind_value: bool,
     /// `held` may contain whole requests: execute before reading more.
     resumable: bool,
     /// The last read did not empty the socket.
@@ -115,6 +120,7 @@ impl Connection {
             held: Held::default(),
             unsent: None,
             arrival: None,
+            behind_value: false,
             resumable: false,
             readable: false,
             ended: false,
@@ -285,7 +291,10 @@ impl Connection {
         if kept > 0 {
             buffer[..kept].copy_from_slice(self.held.bytes());
         }
-        let room = streams.read_bytes_max(buffer.len() - kept);
+        let of_value = self.arrival.is_some();
+        let behind_value = mem::replace(&mut self.behind_value, of_value) || of_value;
+        let bytes_max = if behind_value { BEHIND_VALUE_BYTES } else { buffer.len() };
+        let room = streams.read_bytes_max(bytes_max.min(buffer.len() - kept));
         let free = &mut buffer[kept..kept + room];
         let got = match self.arrival {
             None => {
@@ -302,8 +311,8 @@ impl Connection {
         Got::Bytes(kept + bytes)
     }
 
-    /// Reads what a large value still lacks straight into its place, at most `VALUE_READS_MAX`
-    /// times; with its last bytes, what follows it into `free`. Says how much is in `free`.
+    /// Reads what a large value still lacks straight into its place; with its last bytes, what
+    /// follows it into `free`. Says how much is in `free`.
     fn read_value(
         &mut self,
         turn: &mut TurnState,
@@ -311,33 +320,23 @@ impl Connection {
         arrival: u32,
         free: &mut [u8],
     ) -> Got {
-        for reads_left in (0..VALUE_READS_MAX).rev() {
-            let (space, missing) = streams.arrivals.space(arrival, &mut turn.context.store);
-            let room = space.len();
-            if room == missing {
-                let got = self.stream.read_both(space, free, &turn.calls);
-                self.note_read(turn, got, room + free.len());
-                let Got::Bytes(bytes) = got else { return got };
-                streams.arrivals.filled(arrival, bytes.min(room), turn.served_ms);
-                return Got::Bytes(bytes.saturating_sub(room));
-            }
-            let got = self.stream.read(space, &turn.calls);
-            self.note_read(turn, got, room);
-            match got {
-                Got::Bytes(bytes) => streams.arrivals.filled(arrival, bytes, turn.served_ms),
-                Got::Empty if reads_left + 1 < VALUE_READS_MAX => {
-                    self.readable = false;
-                    break;
-                }
-                _ => return got,
-            }
-            if !self.readable
-                || streams.arrivals.must_wait(arrival, &mut turn.context.store, turn.served_ms)
-            {
-                break;
-            }
+        let store = &mut turn.context.store;
+        let (spaces, missing) = streams.arrivals.spaces(arrival, store, VALUE_READ_BYTES_MAX);
+        let mut pieces: ArrayVec<IoSliceMut<'_>, { SPACES_MAX + 1 }> =
+            spaces.map(IoSliceMut::new).collect();
+        let room: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let behind = if room == missing { free } else { &mut [] };
+        let room_in_all = room + behind.len();
+        pieces.push(IoSliceMut::new(behind));
+        let got = self.stream.read_vectored(&mut pieces, &turn.calls);
+        drop(pieces);
+        self.note_read(turn, got, room_in_all);
+        let bytes = if let Got::Bytes(bytes) = got { bytes } else { 0 };
+        streams.arrivals.filled(arrival, bytes.min(room), turn.served_ms);
+        match got {
+            Got::Bytes(bytes) => Got::Bytes(bytes.saturating_sub(room)),
+            got => got,
         }
-        Got::Bytes(0)
     }
 
     /// A read with `room` bytes of room is done.

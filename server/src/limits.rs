@@ -18,8 +18,13 @@ pub const ACCEPTS_MAX: usize = 64;
 /// stay in L2. `receive_bytes` makes it larger where requests need it.
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
-/// Most reads of one turn that go straight into a large value's frames, one frame each.
-pub const VALUE_READS_MAX: usize = 8;
+/// Most bytes of one turn that are read straight into a large value's frames, beside what the
+/// frame that is being filled has room for.
+pub const VALUE_READ_BYTES_MAX: usize = 256 << 10;
+
+/// Most bytes that are read behind a large value: what follows may be the next one, whose bytes are
+/// to be read into its frames, not copied there.
+pub const BEHIND_VALUE_BYTES: usize = 4 << 10;
 
 /// Bytes of replies after which a turn sends them and goes on in the next loop. With
 /// `REPLY_BYTES_MAX` on top this is also the most that waits for a peer that does not read, for the

@@ -1,10 +1,13 @@
 //! A large value on its way in: frames fill up as bytes arrive.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
-//! Invariant: frames are taken as bytes arrive, never by what a peer declares, and at most a named
-//! part of the memory is in values still arriving; dropping a draft gives them back.
+//! Invariant: frames are taken as bytes arrive, never by what a peer declares: those that a read
+//! does not fill are given back at once. At most a named part of the memory is in values still
+//! arriving; dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
+
+use arrayvec::ArrayVec;
 
 use crate::column::Column;
 use crate::engine::NewValue;
@@ -16,6 +19,9 @@ use memory::plant::{self, Fault};
 use memory::segments::NONE;
 use std::sync::Arc;
 
+/// Most pieces of free space that a draft gives at once.
+pub const SPACES_MAX: usize = 32;
+
 /// A value on its way in. Dropping it gives its frames back.
 #[derive(Debug)]
 pub struct Draft {
@@ -26,6 +32,8 @@ pub struct Draft {
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
+    /// Frames for what may arrive next, from `spaces` to `filled`.
+    ahead: ArrayVec<u32, SPACES_MAX>,
     /// The last frame, once it is taken off the chain.
     rest: Option<u32>,
     frames: u32,
@@ -53,6 +61,7 @@ impl Draft {
             first: None,
             before_last: None,
             last: None,
+            ahead: ArrayVec::new(),
             rest: None,
             frames: 0,
             arrives: true,
@@ -97,26 +106,66 @@ impl Draft {
     }
 
     fn space_for(&mut self, handle: &mut Handle, room: &mut Room) -> Result<&mut [u8], Refused> {
-        let frame_bytes = self.memory.frames.frame_bytes();
-        let filled = self.received_bytes % frame_bytes;
-        let missing = self.value_bytes - self.received_bytes;
-        if missing == 0 {
-            return Ok(&mut []);
-        }
-        if self.received_bytes == self.frames * frame_bytes {
-            self.take_frame(handle, room)?;
-        }
-        let Some(last) = self.last else { return Err(Refused::NoMemory) };
-        let bytes = missing.min(frame_bytes - filled);
-        // SAFETY: the frame is this draft's alone until it is published; `filled + bytes` lies
-        // within it; the region is mapped and zero where never written.
-        Ok(unsafe {
-            let at = self.memory.frame_at(last).add(filled as usize);
-            std::slice::from_raw_parts_mut(at, bytes as usize)
-        })
+        self.lengthen(handle, room)?;
+        Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    fn take_frame(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), Refused> {
+    /// As `space`, in several pieces, of at most `bytes_max` bytes but for the first. The first is
+    /// there if `space` would be; the others only while frames for them can be had. `filled` has
+    /// to follow.
+    ///
+    /// # Errors
+    /// As `space`.
+    pub fn spaces(
+        &mut self,
+        column: &mut Column,
+        bytes_max: usize,
+    ) -> Result<impl Iterator<Item = &mut [u8]>, Refused> {
+        let (handle, room) = (&mut column.handle, &mut column.room);
+        self.lengthen(handle, room)?;
+        let frame_bytes = self.memory.frames.frame_bytes();
+        let lacking = (self.value_bytes.div_ceil(frame_bytes) - self.frames) as usize;
+        let wanted = lacking.min(bytes_max / frame_bytes as usize).min(SPACES_MAX - 1);
+        while self.ahead.len() < wanted
+            && let Ok(frame) = self.take_frame(handle, room)
+        {
+            self.ahead.push(frame);
+        }
+        Ok(self.free_pieces())
+    }
+
+    /// What is free: of the last frame of the chain, and of those ahead.
+    fn free_pieces(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let frame_bytes = self.memory.frames.frame_bytes();
+        let begun = self.frames * frame_bytes - self.received_bytes;
+        let (memory, mut missing) = (&self.memory, self.value_bytes - self.received_bytes);
+        let last = self.last.filter(|_| begun > 0).map(|last| (last, begun));
+        last.into_iter().chain(self.ahead.iter().map(move |&frame| (frame, frame_bytes))).map(
+            move |(frame, free)| {
+                let bytes = missing.min(free);
+                missing -= bytes;
+                // SAFETY: the frame is this draft's alone until it is published, and is given out
+                // once as long as the draft is borrowed; from `frame_bytes - free` on, `bytes` lie
+                // within it; the region is mapped and zero where never written.
+                unsafe {
+                    let at = memory.frame_at(frame).add((frame_bytes - free) as usize);
+                    std::slice::from_raw_parts_mut(at, bytes as usize)
+                }
+            },
+        )
+    }
+
+    /// Has the chain end with a frame that has room, if bytes are missing.
+    fn lengthen(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), Refused> {
+        let chained_bytes = self.frames * self.memory.frames.frame_bytes();
+        if self.missing_bytes() > 0 && self.received_bytes == chained_bytes {
+            let frame = self.take_frame(handle, room)?;
+            self.chain(frame);
+        }
+        Ok(())
+    }
+
+    fn take_frame(&self, handle: &mut Handle, room: &mut Room) -> Result<u32, Refused> {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
         if self.arrives
@@ -126,6 +175,11 @@ impl Draft {
         }
         let frame = room.frame(handle)?;
         frames.count_in_flight(true, 1);
+        Ok(frame)
+    }
+
+    /// Has the chain end with `frame`.
+    fn chain(&mut self, frame: u32) {
         self.frames += 1;
         match self.last {
             Some(last) => self.memory.chain(last, frame),
@@ -133,10 +187,9 @@ impl Draft {
         }
         self.before_last = self.last;
         self.last = Some(frame);
-        Ok(())
     }
 
-    /// `bytes` of `space` have been written.
+    /// `bytes` of `space` or `spaces` have been written.
     ///
     /// # Panics
     /// More than there was space for.
@@ -144,6 +197,21 @@ impl Draft {
         let missing = self.missing_bytes();
         assert!(bytes <= missing, "more bytes than the value has");
         self.received_bytes += u32::try_from(bytes).unwrap_or(0);
+        let frame_bytes = self.memory.frames.frame_bytes();
+        let mut unused = std::mem::take(&mut self.ahead);
+        let reached = self.received_bytes.div_ceil(frame_bytes).saturating_sub(self.frames);
+        assert!(reached as usize <= unused.len(), "more bytes than there was space for");
+        for frame in unused.drain(..reached as usize) {
+            self.chain(frame);
+        }
+        self.give_back_unused(&unused);
+    }
+
+    fn give_back_unused(&self, frames: &[u32]) {
+        for &frame in frames {
+            self.memory.release(frame);
+            self.memory.frames.count_in_flight(false, 1);
+        }
     }
 
     /// Bytes of the value not yet received.
@@ -238,6 +306,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         self.give_back();
+        self.give_back_unused(&self.ahead);
         if !plant::is(Fault::InFlightKept) {
             self.memory.frames.count_in_flight(false, self.frames);
         }

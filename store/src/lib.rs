@@ -47,7 +47,7 @@ mod usage;
 mod verbs;
 
 pub use column::Column;
-pub use draft::Draft;
+pub use draft::{Draft, SPACES_MAX};
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
 pub use hash::Prefetched;

@@ -159,25 +159,26 @@ impl Arrivals {
         false
     }
 
-    /// Where its next bytes go, and how many it lacks; nothing and 0 when it has given way. Ask
-    /// `must_wait` first.
-    pub(crate) fn space(&mut self, index: u32, store: &mut Column) -> (&mut [u8], usize) {
-        match self.all.get_mut(index as usize) {
-            Some(Arrival { draft: Some(draft), missing_bytes, .. }) => match draft.space(store) {
-                Ok(space) => (space, *missing_bytes),
-                Err(_) => (&mut [], 0),
-            },
-            _ => (&mut [], 0),
-        }
+    /// Where its next bytes go, about `bytes_max` of them, and how many it lacks; nothing and 0
+    /// when it has given way. Ask `must_wait` first; `filled` has to follow.
+    pub(crate) fn spaces(
+        &mut self,
+        index: u32,
+        store: &mut Column,
+        bytes_max: usize,
+    ) -> (impl Iterator<Item = &mut [u8]>, usize) {
+        let arrival = self.all.get_mut(index as usize);
+        let draft = arrival.and_then(|it| Some((it.draft.as_mut()?, it.missing_bytes)));
+        let spaces = draft
+            .and_then(|(draft, missing)| Some((draft.spaces(store, bytes_max).ok()?, missing)));
+        let missing = spaces.as_ref().map_or(0, |(_, missing)| *missing);
+        (spaces.into_iter().flat_map(|(spaces, _)| spaces), missing)
     }
 
-    /// `bytes` of `space` have been written.
+    /// `bytes` of `spaces` have been written.
     pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
         let Some(arrival) = self.all.get_mut(index as usize) else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
-        if bytes == 0 {
-            return;
-        }
         draft.filled(bytes);
         let steps = arrival.received_bytes / ARRIVAL_STEP_BYTES;
         arrival.missing_bytes -= bytes;
@@ -247,14 +248,18 @@ impl Connection {
             if streams.arrivals.must_wait(index, &mut turn.context.store, turn.served_ms) {
                 return (Fill::Wait, used);
             }
-            let (space, _) = streams.arrivals.space(index, &mut turn.context.store);
-            let bytes = space.len().min(input.len() - used);
-            if bytes == 0 {
+            let store = &mut turn.context.store;
+            let (spaces, _) = streams.arrivals.spaces(index, store, input.len() - used);
+            let before = used;
+            for space in spaces {
+                let bytes = space.len().min(input.len() - used);
+                space[..bytes].copy_from_slice(&input[used..used + bytes]);
+                used += bytes;
+            }
+            streams.arrivals.filled(index, used - before, turn.served_ms);
+            if used == before {
                 break;
             }
-            space[..bytes].copy_from_slice(&input[used..used + bytes]);
-            streams.arrivals.filled(index, bytes, turn.served_ms);
-            used += bytes;
         }
         let Some(arrival) = streams.arrivals.all.get_mut(index as usize) else {
             return (Fill::Hungry, used);

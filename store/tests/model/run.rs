@@ -494,14 +494,19 @@ impl Replies for Column {
             if let Err(refused) = at_last(self, |it| draft.space(it).map(|_| ())) {
                 return Reply::Refused(refused);
             }
-            match draft.space(self) {
-                Ok(space) => {
-                    let bytes = space.len().min(piece);
-                    space[..bytes].copy_from_slice(&value.0[sent..sent + bytes]);
-                    draft.filled(bytes);
+            let mut next = &value.0[sent..value.0.len().min(sent + piece)];
+            let came = next.len();
+            match draft.spaces(self, 2 * piece) {
+                Ok(spaces) => {
+                    for space in spaces {
+                        let (now, later) = next.split_at(space.len().min(next.len()));
+                        space[..now.len()].copy_from_slice(now);
+                        next = later;
+                    }
                 }
                 Err(refused) => return Reply::Refused(refused),
             }
+            draft.filled(came - next.len());
         }
         stored(at_last(self, |it| it.put(&put, Body::Draft(&mut draft))))
     }
