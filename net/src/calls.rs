@@ -20,3 +20,12 @@ pub struct Calls {
     /// `accept4`.
     pub accepts: Counter,
 }
+
+impl Calls {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        let Calls { waits, controls, reads, writes, accepts } = self;
+        [waits, controls, reads, writes, accepts].into_iter().map(Counter::get).sum()
+    }
+}

@@ -328,7 +328,7 @@ impl Column {
 
     /// Publishes what the column holds beside the store, for `stats`.
     fn tell_holding(&self) {
-        let TurnState { context, out, .. } = &self.turn;
+        let TurnState { context, out, calls, .. } = &self.turn;
         let StreamState { spares, arrivals, waiting, .. } = &self.streams;
         let holding = &context.counters;
         let (entries, entry_bytes) = self.connections.entries();
@@ -345,6 +345,7 @@ impl Column {
         holding.awaiting_room.set(self.awaiting_room.len() as u64);
         holding.connections.set(self.connections.len() as u64);
         holding.queued.set(self.queue.len() as u64);
+        holding.system_calls.set(calls.sum());
     }
 
     /// Closes connections that have been idle for longer than `-o idle_timeout`.

@@ -159,6 +159,8 @@ counters! {
     connections,
     /// Connections that have work left over for the next loop.
     queued,
+    /// System calls that the column has made for what peers send.
+    system_calls,
     /// The number by which the system knows the column's thread.
     thread_id;
 }

@@ -137,6 +137,9 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
+    // Each request took a read and a write; what is told is of the loop before.
+    let told = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
+    assert!((2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&told), "{told} are told");
     busy.stop();
     server.stop();
 }

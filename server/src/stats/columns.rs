@@ -29,6 +29,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         row("udp_sent", &column.udp_sent);
         row("executed", &executed(column));
         row("batches", &column.loops);
+        row("system_calls", &column.system_calls);
         row("queued", &column.queued);
         row("awaiting_room", &column.awaiting_room);
     }
