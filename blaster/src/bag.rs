@@ -170,7 +170,6 @@ impl Bag {
                 return posted.obstacle;
             }
         }
-        self.clear();
         None
     }
 
@@ -181,7 +180,7 @@ impl Bag {
             .flat_map(|one| self.bytes[one.first.start..one.end].chunks(one.each_bytes.max(1)))
     }
 
-    /// So many datagrams more are sent.
+    /// So many datagrams more are sent; once all are, none is left.
     pub fn pass(&mut self, mut sent: usize) {
         for stretch in &mut self.stretches[self.done..] {
             let bytes = stretch.end - stretch.first.start;
@@ -193,6 +192,7 @@ impl Bag {
             sent -= datagrams;
             self.done += 1;
         }
+        self.clear();
     }
 }
 

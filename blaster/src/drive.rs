@@ -31,8 +31,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::measure::Tally;
+use crate::packets::Wanted;
 use crate::steer::Steering;
-use crate::target::{Ring, Target};
+use crate::target::{Place, Ring, Target};
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
 use pulse::Pulse;
@@ -60,6 +61,8 @@ pub struct Drive {
     pub thread: u32,
     /// How many there are.
     pub threads: u32,
+    /// Its number among the threads of this process, and how many those are.
+    pub here: (u32, u32),
     /// The number of its first connection among those of all threads, from 0, and how many those
     /// are.
     pub first_connection: (u32, u32),
@@ -266,6 +269,7 @@ impl Drive {
             seed: 1,
             thread: 0,
             threads: 1,
+            here: (0, 1),
             first_connection: (0, pace.connections()),
             ring: Arc::new(Ring::new(&targets)),
             targets,
@@ -309,6 +313,27 @@ impl Drive {
     fn seats(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
+    }
+
+    /// What all threads of this process want of each interface.
+    fn past_the_kernel(&self) -> Vec<Wanted> {
+        let mut all: Vec<Wanted> = Vec::new();
+        for target in self.targets.iter() {
+            let Place::Xdp(bypass, address) = &target.place else { continue };
+            if let Some(one) = all.iter_mut().find(|one| one.bypass == *bypass) {
+                one.targets.push(*address);
+                continue;
+            }
+            all.push(Wanted {
+                bypass: bypass.clone(),
+                targets: vec![*address],
+                threads: self.here.1 as usize,
+                // Another thread may have one more.
+                connections: self.pace.connections() as usize + 1,
+                speech: self.speech,
+            });
+        }
+        all
     }
 
     fn check(&self) -> Result<(), DriveError> {

@@ -11,6 +11,7 @@
 //! Both halves hold the same socket, so that they may run on different threads.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sent, Sizes, Stream};
@@ -18,7 +19,7 @@ use protocol::udp::{self, Header};
 
 use crate::bag::Bag;
 use crate::packets::Packets;
-use crate::target::Place;
+use crate::target::{Bypass, Place};
 
 /// Bytes of requests that may wait for a socket to take them.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
@@ -44,24 +45,29 @@ impl Socket {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. A stream may not be there yet; UDP is at once.
+    /// Begins to connect. A stream may not be there yet; UDP is at once. `bypass` connects past
+    /// the kernel, which takes to know what else goes over the interface.
     ///
     /// # Errors
     /// The place cannot be reached, or there is no descriptor left.
-    pub fn open(place: &Place) -> io::Result<Socket> {
+    pub fn open(
+        place: &Place,
+        bypass: impl FnOnce(&Bypass, SocketAddr) -> io::Result<Packets>,
+    ) -> io::Result<Socket> {
         let stream = |place| Stream::connect(&place).map(|stream| Socket::Stream(stream.into()));
         match place {
             Place::Tcp(address) => stream(Endpoint::Tcp(*address)),
             Place::Unix(path) => stream(Endpoint::Unix(path.clone())),
             Place::Udp(address) => Datagrams::connect(*address, Sizes::default())
                 .map(|socket| Socket::Udp(socket.into())),
-            Place::Xdp(interface, address) => {
-                Packets::connect(interface, *address).map(|packets| Socket::Packets(packets.into()))
+            Place::Xdp(over, address) => {
+                bypass(over, *address).map(|packets| Socket::Packets(packets.into()))
             }
         }
     }
 
-    /// Watches it.
+    /// Watches it. A connection past the kernel has no descriptor of its own: its queues are
+    /// watched for all of theirs.
     ///
     /// # Errors
     /// As `Epoll::add`.
@@ -69,7 +75,7 @@ impl Socket {
         match self {
             Socket::Stream(stream) => epoll.add(stream, token, on, calls),
             Socket::Udp(socket) => epoll.add(socket, token, on, calls),
-            Socket::Packets(packets) => epoll.add(packets, token, on, calls),
+            Socket::Packets(_) => Ok(()),
         }
     }
 
@@ -79,7 +85,7 @@ impl Socket {
         let _ = match self {
             Socket::Stream(stream) => epoll.remove(stream, calls),
             Socket::Udp(socket) => epoll.remove(socket, calls),
-            Socket::Packets(packets) => epoll.remove(packets, calls),
+            Socket::Packets(_) => Ok(()),
         };
     }
 
@@ -102,6 +108,8 @@ pub enum Flushed {
     All,
     /// The socket is full.
     Full,
+    /// There is no room past the kernel, of which nobody tells when there is: to be tried again.
+    Later,
     /// The connection is broken.
     Broken,
     /// A datagram is larger than the path takes.
@@ -202,7 +210,8 @@ impl Outward {
         }
     }
 
-    /// Hands over what waits, datagrams by `outbox`.
+    /// Hands over what waits, datagrams by `outbox`. Past the kernel it leaves when the queues are
+    /// posted.
     #[inline]
     pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> Flushed {
         match self {
@@ -218,7 +227,9 @@ impl Outward {
                 *done = 0;
             }
             Outward::Udp { socket, bag } => return flushed(bag.post(outbox, socket, calls)),
-            Outward::Packets { packets, bag } => return flushed(packets.post(bag, calls)),
+            Outward::Packets { packets, bag } => {
+                return if packets.hand(bag, calls) { Flushed::All } else { Flushed::Later };
+            }
         }
         Flushed::All
     }

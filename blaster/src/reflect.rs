@@ -42,8 +42,9 @@ pub const THREADS_MAX: usize = 1024;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, a queue for each thread; its
-    /// answers are neither late nor lost) or unix:/PATH; port 0 takes a free one
+    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, all queues, one for each
+    /// thread at least; its answers are neither late nor lost) or unix:/PATH; port 0 takes a free
+    /// one
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer
@@ -252,11 +253,12 @@ fn listen(
             }
             Ok(Place::Udp(first))
         }
-        Place::Xdp(interface, address) => {
-            let queues = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
-            let ports = packets::open(interface, Some(0..queues), &[address.ip()], address.port())?;
-            for (own, port) in sockets.iter_mut().zip(ports) {
-                own.ports.push(port);
+        Place::Xdp(bypass, address) => {
+            let port = address.port();
+            let ports = packets::open(bypass, sockets.len(), &[address.ip()], port..=port)?;
+            let threads = sockets.len();
+            for (at, port) in ports.into_iter().enumerate() {
+                sockets[at % threads].ports.push(port);
             }
             Ok(place.clone())
         }

@@ -8,7 +8,9 @@ pub mod ring;
 
 pub use ring::{Ketama, Ring};
 
+use net::xdp::Mode;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,7 +38,7 @@ pub enum Place {
     /// memcached's UDP.
     Udp(SocketAddr),
     /// The same past the kernel's network stack, over an interface of ours.
-    Xdp(String, SocketAddr),
+    Xdp(Bypass, SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
 }
@@ -49,6 +51,68 @@ impl Place {
             Place::Udp(address) | Place::Xdp(_, address) => Some(*address),
             Place::Tcp(_) | Place::Unix(_) => None,
         }
+    }
+}
+
+/// An interface of ours of which packets pass the kernel's network stack, and how they do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Bypass {
+    /// Its name.
+    pub interface: String,
+    /// Where packets are taken from the kernel.
+    pub attach: Attach,
+}
+
+/// Where packets are taken from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Attach {
+    /// In the driver; where that is refused, at the entry to the kernel's stack.
+    #[default]
+    Any,
+    /// In the driver.
+    Native,
+    /// At the entry to the kernel's stack.
+    Generic,
+}
+
+impl Attach {
+    /// The same, as `net` calls it.
+    #[must_use]
+    pub fn mode(self) -> Mode {
+        match self {
+            Attach::Any => Mode::Any,
+            Attach::Native => Mode::Native,
+            Attach::Generic => Mode::Generic,
+        }
+    }
+}
+
+impl Bypass {
+    /// Parses what stands behind `xdp://`: an interface, and at the end a mode if one is wanted.
+    /// With what stands between.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
+        let (text, attach) = match text.split_once('?') {
+            None => (text, Attach::Any),
+            Some((text, "mode=native")) => (text, Attach::Native),
+            Some((text, "mode=generic")) => (text, Attach::Generic),
+            Some(_) => return Err("behind it may stand ?mode=native or ?mode=generic"),
+        };
+        let (interface, rest) = text.split_once('/').ok_or("xdp://INTERFACE/HOST:PORT")?;
+        Ok((Bypass { interface: interface.to_owned(), attach }, rest))
+    }
+
+    /// A place over it, as a target is written.
+    #[must_use]
+    pub fn to(&self, place: impl fmt::Display) -> String {
+        let mode = match self.attach {
+            Attach::Any => "",
+            Attach::Native => "?mode=native",
+            Attach::Generic => "?mode=generic",
+        };
+        format!("xdp://{}/{place}{mode}", self.interface)
     }
 }
 
@@ -85,8 +149,9 @@ pub enum TargetError {
     /// It has not the form of one.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
-             xdp://INTERFACE/HOST:PORT, redis://HOST:PORT, unix:/PATH or redis://unix:/PATH, each \
-             with /WEIGHT behind it if keys are to be shared unequally (unix:/PATH,WEIGHT)"
+             xdp://INTERFACE/HOST:PORT[?mode=native|generic], redis://HOST:PORT, unix:/PATH or \
+             redis://unix:/PATH, each with /WEIGHT behind it if keys are to be shared unequally \
+             (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
     /// The name has no address.
@@ -132,18 +197,18 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     if !matches!(scheme, "tcp" | "udp" | "xdp" | "redis" | "memcached") {
         return Err(form("unknown scheme"));
     }
-    let (interface, rest) = match scheme {
-        "xdp" => rest.split_once('/').ok_or_else(|| form("xdp://INTERFACE/HOST:PORT"))?,
-        _ => ("", rest),
+    let (bypass, rest) = match scheme {
+        "xdp" => Bypass::parse(rest).map(|(bypass, rest)| (Some(bypass), rest)).map_err(form)?,
+        _ => (None, rest),
     };
     let (rest, weight) = weighted(rest, '/').ok_or_else(|| form("wrong weight"))?;
     let (host, port) = host_and_port(rest).ok_or_else(|| form("wrong host or port"))?;
     let port = port.unwrap_or(if is_redis { REDIS_PORT } else { MEMCACHED_PORT });
     let addresses = resolved(text, host, port, family)?;
-    let place = match scheme {
-        "udp" => Place::Udp(first(&addresses)),
-        "xdp" => Place::Xdp(interface.to_owned(), first(&addresses)),
-        _ => Place::Tcp(reachable(&addresses)),
+    let place = match (scheme, bypass) {
+        (_, Some(bypass)) => Place::Xdp(bypass, first(&addresses)),
+        ("udp", None) => Place::Udp(first(&addresses)),
+        (_, None) => Place::Tcp(reachable(&addresses)),
     };
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }

@@ -62,6 +62,16 @@ impl Speech {
     pub fn named(name: &str) -> Option<Speech> {
         SPEECHES.into_iter().find(|speech| speech.name() == name)
     }
+
+    /// A request that every server answers, and that changes nothing.
+    #[must_use]
+    pub fn question(self) -> &'static [u8] {
+        match self {
+            Speech::Text | Speech::Meta => b"version\r\n",
+            Speech::Binary => &binary::QUESTION,
+            Speech::Resp => b"PING\r\n",
+        }
+    }
 }
 
 /// What a request, or one key of it, came to.

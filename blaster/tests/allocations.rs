@@ -54,7 +54,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
     let workload = Arc::new(workload);
     let name = match place {
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(interface, address) => format!("xdp://{interface}/{address}"),
+        Place::Xdp(bypass, address) => bypass.to(address),
         Place::Tcp(address) => address.to_string(),
         Place::Unix(path) => format!("unix:{}", path.display()),
     };

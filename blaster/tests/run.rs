@@ -34,7 +34,7 @@ fn serving_at(place: Place, faults: reflect::Faults) -> (Running, String) {
     let target = match &running.addresses()[0] {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(interface, address) => format!("xdp://{interface}/{address}"),
+        Place::Xdp(bypass, address) => bypass.to(address),
         Place::Unix(path) => panic!("{}", path.display()),
     };
     (running, target)

@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests do so")]
 
+mod programs;
+
 use blaster::drive::{self, Drive, Mode, Pace, Until};
 use blaster::measure::Tally;
 use blaster::target::{self, Family, Target};
@@ -20,9 +22,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use testing::skip;
+
+use programs::{as_root, hypostyle_program, memcached_program};
 
 /// The longest wait for anything that is sure to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,29 +105,6 @@ impl Server {
     }
 }
 
-/// memcached's options for a root that runs tests.
-fn as_root() -> &'static [&'static str] {
-    if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
-}
-
-/// The program of this build: made here if it is not, or not as its sources are.
-fn hypostyle_program() -> PathBuf {
-    static BUILT: Once = Once::new();
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().and_then(Path::parent).unwrap();
-    BUILT.call_once(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "hypostyle", "--bin", "hypostyle"]);
-        build.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        assert!(build.status().unwrap().success(), "hypostyle does not build");
-    });
-    profile.join("hypostyle")
-}
-
 /// On TCP and on a Unix socket, for which two are started, as memcached has one or the other.
 fn hypostyles() -> Vec<Server> {
     let program = hypostyle_program();
@@ -131,8 +112,7 @@ fn hypostyles() -> Vec<Server> {
 }
 
 fn memcacheds() -> Vec<Server> {
-    let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
-    stream_servers(&program, &["-U", "-1"])
+    stream_servers(&memcached_program(), &["-U", "-1"])
 }
 
 fn stream_servers(program: &OsStr, udp: &[&str]) -> Vec<Server> {

@@ -8,6 +8,7 @@
 //! when all is there.
 
 mod datagrams;
+mod doors;
 mod endings;
 mod notes;
 mod quick;
@@ -24,6 +25,7 @@ use crate::line::Socket;
 use crate::wire::{Found, Piece, Reader, Said, Speech};
 use crate::workload::{Names, VALUE_BYTES_MAX, Verb};
 use datagrams::Assemblies;
+use doors::Doors;
 pub(super) use notes::{Feedback, Listen, Note, Notes};
 
 /// Bytes one read takes at most.
@@ -89,12 +91,14 @@ pub(super) struct Inward {
     entering: Option<u32>,
     scratch: Vec<u8>,
     inbox: Option<Inbox>,
+    /// Past the kernel: whose datagrams come by which queues.
+    doors: Doors,
     key: Vec<u8>,
     ready: Vec<u32>,
     /// Lines with more to read than one turn allowed.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// When something was read last, in this turn.
+    /// When something was read last, since `look`.
     read_ns: Option<u64>,
     /// Apart: where the sending half puts its notes. What it tells of a request is there before the
     /// request goes out, so it is read after each look at a socket, before answers are.
@@ -125,6 +129,7 @@ impl Inward {
             entering: None,
             scratch: vec![0; READ_BYTES],
             inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
+            doors: Doors::default(),
             key: Vec::new(),
             ready: Vec::new(),
             unread: Vec::new(),
@@ -172,7 +177,10 @@ impl Inward {
 
     fn open(&mut self, line: u32, socket: Socket, books: &mut Books) {
         let Some(at) = self.lines.get_mut(line as usize) else { return };
-        let watched = socket.watch(&self.epoll, line.into(), Interest::Read, &self.calls);
+        let watched = match &socket {
+            Socket::Packets(packets) => self.doors.open(packets, line, &self.epoll, &self.calls),
+            _ => socket.watch(&self.epoll, line.into(), Interest::Read, &self.calls),
+        };
         at.ring.clear(true);
         at.held.clear();
         at.reader = Reader::new(self.options.speech);
@@ -248,29 +256,31 @@ impl Inward {
         let mut is_aside = false;
         self.ready.clear();
         std::mem::swap(&mut self.ready, &mut self.unread);
-        let limit = if self.ready.is_empty() { limit } else { Timeout::Zero };
+        let has_more = !self.ready.is_empty() || self.read_ns.is_some();
+        let limit = if has_more { Timeout::Zero } else { limit };
         for Event { token, .. } in self.epoll.wait(limit, &self.calls)? {
             match u32::try_from(token) {
                 Ok(line) if token != aside => self.ready.push(line),
-                _ => is_aside = true,
+                _ => is_aside |= !self.doors.is_reported(token),
             }
         }
         Ok(is_aside)
     }
 
-    /// Takes what has come. When that was, the last time; none if nothing came.
+    /// Takes what has come, as `wait` has found. When something came last since `look`; none if
+    /// nothing did.
     #[inline]
     pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) -> Option<u64> {
-        self.read_ns = None;
         let ready = std::mem::take(&mut self.ready);
         for &line in &ready {
             match self.lines.get(line as usize).and_then(|at| at.socket.as_ref()) {
                 Some(Socket::Stream(_)) => self.read(line, clock, books),
-                Some(Socket::Udp(_) | Socket::Packets(_)) => self.gather(line, clock, books),
-                None => {}
+                Some(Socket::Udp(_)) => self.gather(line, clock, books),
+                Some(Socket::Packets(_)) | None => {}
             }
         }
         self.ready = ready;
+        self.enter_doors(clock, books);
         self.read_ns
     }
 

@@ -19,6 +19,7 @@ use super::pending::Cause;
 use super::score::Books;
 use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
 use crate::bag::Bag;
+use crate::packets::{Queues, Wanted};
 use crate::steer::{Flows, Steering};
 use crate::target::{Ring, Target};
 use crate::wire::{Part, Writer};
@@ -66,6 +67,13 @@ pub(super) struct Outward {
     /// By which all lines' datagrams are sent.
     outbox: Outbox,
     gso: bool,
+    /// What this process wants of interfaces past the kernel, and the number of this thread in it.
+    wanted: Vec<Wanted>,
+    here: usize,
+    /// The queues by which its lines past the kernel send.
+    queues: Vec<Arc<Queues>>,
+    /// Something waits for them to take it, of which nobody tells.
+    pub(super) is_unsent: bool,
     steering: Steering,
     flows: Flows,
     /// The number of the first line to each target among those of all threads.
@@ -94,6 +102,8 @@ pub(super) struct Outward {
     pub(super) is_ended: bool,
     /// Lines with something to be flushed.
     dirty: Vec<u32>,
+    /// Those for which there was no room.
+    later: Vec<u32>,
     key: Vec<u8>,
     /// Of each target, the keys of a multiget that go there.
     split: Vec<Vec<u64>>,
@@ -128,10 +138,8 @@ impl Outward {
         let epoll = Epoll::new(EVENTS_MAX)?;
         let calls = Calls::default();
         epoll.add(&*bell, BELL, Interest::Wake, &calls)?;
-        let mut lines = Vec::new();
-        for target in 0..drive.targets.len() {
-            lines.extend((0..lines_each).map(|_| OutLine::new(target)));
-        }
+        let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
+        let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
         // Depth is of a connection; with several targets, placement decides who gets how many.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
@@ -152,6 +160,10 @@ impl Outward {
             source,
             outbox: Bag::outbox(drive.gso),
             gso: drive.gso,
+            wanted: drive.past_the_kernel(),
+            here: drive.here.0 as usize,
+            queues: Vec::new(),
+            is_unsent: false,
             steering: drive.steering.clone(),
             flows: Flows::new(&drive.steering, drive.thread),
             first_connection: drive.first_connection.0,
@@ -167,6 +179,7 @@ impl Outward {
             requests_left: drive.until.requests.unwrap_or(u64::MAX),
             is_ended: false,
             dirty: Vec::new(),
+            later: Vec::new(),
             key: Vec::new(),
             chosen: Vec::new(),
             is_stuck: false,

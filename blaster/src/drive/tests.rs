@@ -61,7 +61,7 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
     let named = places.iter().map(|place| match place {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(interface, address) => format!("xdp://{interface}/{address}"),
+        Place::Xdp(bypass, address) => bypass.to(address),
         Place::Unix(path) => format!("unix:{}", path.display()),
     });
     named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use net::xdp::UNSENT_WAIT;
 use net::{Interest, Timeout, Waker};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -104,19 +105,25 @@ impl<'a> Watch<'a> {
             || self.drive.until.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// How long to sleep before a request that is due then.
-    fn limit(&self, due_ns: Option<u64>, is_stuck: bool) -> Timeout {
+    /// How long to sleep before the next request is due.
+    fn limit(&self, outward: &Outward) -> Timeout {
         if self.drive.spin {
             return Timeout::Zero;
         }
-        let Some(due_ns) = due_ns else {
-            return if is_stuck { Timeout::Within(SLEEP_MAX / 10) } else { Timeout::Never };
+        let unsent = if outward.is_unsent { UNSENT_WAIT } else { SLEEP_MAX };
+        let Some(due_ns) = outward.due_ns() else {
+            let is_stuck = outward.is_stuck || outward.is_unsent;
+            return if is_stuck {
+                Timeout::Within(unsent.min(SLEEP_MAX / 10))
+            } else {
+                Timeout::Never
+            };
         };
         let ahead_ns = due_ns.saturating_sub(self.clock.now_ns());
         if ahead_ns <= SPIN_NS {
             return Timeout::Zero;
         }
-        Timeout::Exactly(Duration::from_nanos(ahead_ns - SPIN_NS).min(SLEEP_MAX))
+        Timeout::Exactly(Duration::from_nanos(ahead_ns - SPIN_NS).min(unsent))
     }
 }
 
@@ -206,8 +213,9 @@ fn together(
         if outward.flush(&mut books, &mut inward)? && watch.drive.spin {
             watch.looked_ns = clock.now_ns();
         }
-        let limit = watch.limit(outward.due_ns(), outward.is_stuck);
-        let is_aside = inward.wait(limit, ASIDE).map_err(DriveError::System)?;
+        let limit = watch.limit(&outward);
+        let is_found = inward.look(limit, &clock, &mut books);
+        let is_aside = !is_found && inward.wait(limit, ASIDE).map_err(DriveError::System)?;
         let read_ns = inward.read_all(&clock, &mut books);
         if is_aside {
             hush(&beat);
@@ -325,7 +333,7 @@ fn transmit(
         hand_notes(exchange, notes);
         // Relaxed: a hint; whoever misses it sleeps for `SLEEP_MAX` at most.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
-        let limit = match watch.limit(outward.due_ns(), outward.is_stuck) {
+        let limit = match watch.limit(outward) {
             Timeout::Never => Timeout::Within(SLEEP_MAX),
             limit => limit,
         };
@@ -384,8 +392,9 @@ fn receive(
         // Acquire: pairs with the release in `transmit`: once it is seen, the notes taken below are
         // the last.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
-        let is_aside =
-            inward.wait(Timeout::Within(SLEEP_MAX), ASIDE).map_err(DriveError::System)?;
+        let limit = Timeout::Within(SLEEP_MAX);
+        let is_found = inward.look(limit, &clock, &mut books);
+        let is_aside = !is_found && inward.wait(limit, ASIDE).map_err(DriveError::System)?;
         if is_aside {
             exchange.bell.clear();
         }

@@ -5,7 +5,7 @@
 
 use super::Plan;
 use crate::flags::time;
-use crate::target::Place;
+use crate::target::{Bypass, Place};
 use std::io::{self, Write};
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
         return Ok(Place::Unix(path.into()));
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
-    let (interface, host) = match scheme {
-        "xdp" => rest.split_once('/').ok_or("xdp://INTERFACE/HOST:PORT")?,
-        _ => ("", rest),
+    let (bypass, host) = match scheme {
+        "xdp" => Bypass::parse(rest).map(|(bypass, host)| (Some(bypass), host))?,
+        _ => (None, rest),
     };
     let mut found = host.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?;
     let address = found.next().ok_or_else(|| format!("{text}: no address"))?;
-    match scheme {
-        "tcp" => Ok(Place::Tcp(address)),
-        "udp" => Ok(Place::Udp(address)),
-        "xdp" => Ok(Place::Xdp(interface.to_owned(), address)),
+    match (scheme, bypass) {
+        (_, Some(bypass)) => Ok(Place::Xdp(bypass, address)),
+        ("tcp", None) => Ok(Place::Tcp(address)),
+        ("udp", None) => Ok(Place::Udp(address)),
         _ => Err(format!("{text}: unknown scheme")),
     }
 }
@@ -61,7 +61,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         match place {
             Place::Tcp(address) => writeln!(out, "answering on {address}")?,
             Place::Udp(address) => writeln!(out, "answering on udp://{address}")?,
-            Place::Xdp(name, address) => writeln!(out, "answering on xdp://{name}/{address}")?,
+            Place::Xdp(bypass, address) => writeln!(out, "answering on {}", bypass.to(address))?,
             Place::Unix(path) => writeln!(out, "answering on unix:{}", path.display())?,
         }
     }

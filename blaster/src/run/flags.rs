@@ -64,7 +64,8 @@ pub struct Plan {
         help_heading = None::<&str>,
         help = "\
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
-xdp://INTERFACE/HOST:PORT is UDP past the kernel (AF_XDP, as root), a queue for each connection; \
+xdp://INTERFACE/HOST:PORT is UDP past the kernel (AF_XDP, as root), a queue or more for each \
+thread, in one mode alone with ?mode=native or ?mode=generic behind it; \
 the port may be left out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys \
 unequally"
     )]

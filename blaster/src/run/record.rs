@@ -86,7 +86,7 @@ fn record(
     let place = match &target.place {
         Place::Tcp(address) => format!("tcp {address}"),
         Place::Udp(address) => format!("udp {address}"),
-        Place::Xdp(interface, address) => format!("xdp {interface} {address}"),
+        Place::Xdp(bypass, address) => format!("xdp {} {address}", bypass.interface),
         Place::Unix(path) => format!("unix {}", path.display()),
     };
     let pids = match plan.server_pids.is_empty() && ground.agents.is_none() {

@@ -21,6 +21,17 @@ fn targets_are_found() {
     assert_eq!(place("::1"), tcp("[::1]:11211"));
     assert_eq!(place("redis://127.0.0.1"), tcp("127.0.0.1:6379"));
     assert_eq!(place("udp://[fe80::1]"), Place::Udp("[fe80::1]:11211".parse().unwrap()));
+    let address = "10.1.2.3:11211".parse().unwrap();
+    for (mode, attach) in
+        [("", Attach::Any), ("?mode=native", Attach::Native), ("?mode=generic", Attach::Generic)]
+    {
+        let bypass = Bypass { interface: "eth0".to_owned(), attach };
+        let written = bypass.to(address);
+        assert_eq!(written, format!("xdp://eth0/{address}{mode}"));
+        assert_eq!(place(&written), Place::Xdp(bypass.clone(), address));
+        let weighted = parse(&format!("xdp://eth0/10.1.2.3/3{mode}"), Family::Any).unwrap();
+        assert_eq!((weighted.place, weighted.weight), (Place::Xdp(bypass, address), 3));
+    }
     for text in ["unix:/tmp/a.sock", "unix:///tmp/a.sock"] {
         assert_eq!(place(text), Place::Unix("/tmp/a.sock".into()), "{text}");
     }
@@ -56,6 +67,10 @@ fn what_is_no_target_is_refused() {
         "host:65536",
         "host:+1",
         "host:1:2",
+        "xdp://eth0",
+        "xdp://eth0/host?mode=fast",
+        "xdp://eth0?mode=generic",
+        "udp://host:1?mode=generic",
         "[::1",
         "[::1]x",
         "[::1]:",

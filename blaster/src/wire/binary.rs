@@ -25,6 +25,13 @@ pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
 
+/// A whole request: a NOOP.
+pub(super) const QUESTION: [u8; HEADER_BYTES] = {
+    let mut bytes = [0; HEADER_BYTES];
+    (bytes[0], bytes[1]) = (MAGIC_REQUEST, NOOP);
+    bytes
+};
+
 /// Where in a header the opaque lies.
 const OPAQUE_AT: usize = 12;
 

@@ -20,8 +20,8 @@ use crate::wire::{Found, Piece, Reader, Said, Tag};
 const ASSEMBLIES_MAX: usize = 256;
 /// Most datagrams of one answer: with memcached's 1,392 bytes in each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
-/// Batches of one socket before the others have their turn.
-const BATCHES_MAX: usize = 16;
+/// Batches of one socket, or queue, before the others have their turn.
+pub(super) const BATCHES_MAX: usize = 16;
 
 /// An answer that is being put together.
 #[derive(Debug, Default)]
@@ -126,25 +126,22 @@ impl Inward {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
         for _ in 0..BATCHES_MAX {
-            is_drained = match self.lines[line as usize].socket.clone() {
-                Some(Socket::Udp(socket)) => {
-                    let received = socket.receive(&mut inbox, &self.calls);
-                    let (bytes, mut datagrams) = (inbox.total_bytes(), inbox.datagrams());
-                    !self.take_datagrams(line, bytes, &mut datagrams, clock, books)
-                        || received.is_drained
-                }
-                Some(Socket::Packets(packets)) => match &mut *packets.lock() {
-                    Some(port) => {
-                        let received = port.inbox.receive(&self.calls);
-                        let bytes = port.inbox.datagrams().map(|it| it.bytes.len()).sum();
-                        let mut datagrams = port.inbox.datagrams();
-                        !self.take_datagrams(line, bytes, &mut datagrams, clock, books)
-                            || received.is_drained
-                    }
-                    None => true,
-                },
-                _ => true,
+            let Some(Socket::Udp(socket)) = &self.lines[line as usize].socket else {
+                is_drained = true;
+                break;
             };
+            is_drained = socket.receive(&mut inbox, &self.calls).is_drained;
+            let now_ns = clock.now_ns();
+            self.read_ns = Some(now_ns);
+            let birth = self.lines[line as usize].birth;
+            self.open_mail(books);
+            if !self.lines[line as usize].is(birth) {
+                // It was given up meanwhile, and may have been opened again.
+                is_drained = true;
+                break;
+            }
+            books.score.received(inbox.total_bytes());
+            self.take_datagrams(line, &mut inbox.datagrams(), now_ns, books);
             if is_drained {
                 break;
             }
@@ -156,23 +153,15 @@ impl Inward {
         self.leave_if_idle(line, books);
     }
 
-    /// Takes datagrams of so many bytes. False: the line is another one by now.
-    fn take_datagrams<'i, P: 'i>(
+    /// Takes datagrams of a line.
+    #[inline]
+    pub(super) fn take_datagrams<'i, P: 'i>(
         &mut self,
         line: u32,
-        total_bytes: usize,
         datagrams: &mut impl Iterator<Item = Datagram<'i, P>>,
-        clock: &Clock,
+        now_ns: u64,
         books: &mut Books,
-    ) -> bool {
-        let now_ns = clock.now_ns();
-        self.read_ns = Some(now_ns);
-        let birth = self.lines[line as usize].birth;
-        self.open_mail(books);
-        if !self.lines[line as usize].is(birth) {
-            return false;
-        }
-        books.score.received(total_bytes);
+    ) {
         while let Some(datagram) = self.quick_datagrams(line, datagrams, now_ns, books) {
             match Header::read(datagram.bytes) {
                 Some((header, bytes)) if header.is_part() => {
@@ -183,7 +172,6 @@ impl Inward {
                 _ => books.score.broken(),
             }
         }
-        true
     }
 
     fn datagram(

@@ -4,9 +4,10 @@
 //! and not being left; the receiving half hears of a socket before it hears of a request on it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use net::{Event, Interest, Timeout};
+use net::{Event, Interest, Obstacle, Timeout};
 
 use super::super::inward::Listen;
 use super::super::pending::{Cause, Sent};
@@ -14,6 +15,8 @@ use super::super::score::Books;
 use super::super::{Clock, DriveError};
 use super::{BELL, Outward};
 use crate::line::{self, Flushed, Socket};
+use crate::packets::Packets;
+use crate::target::Bypass;
 use crate::wire::{Part, Writer};
 
 /// The pause before a line is opened again, at first.
@@ -200,7 +203,13 @@ impl Outward {
         (own.is_full, own.is_leaving, own.sent, own.next) = (false, false, 0, 0);
         let number = self.first_connection + line % u32::try_from(self.lines_each).unwrap_or(1);
         let place = self.steering.place(own.target, &self.targets[own.target].place, number);
-        let socket = match Socket::open(&place) {
+        let (wanted, here) = (&self.wanted, self.here);
+        let past_the_kernel = |over: &Bypass, to| match wanted.iter().find(|it| it.bypass == *over)
+        {
+            Some(wanted) => Packets::connect(wanted, here, to),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let socket = match Socket::open(&place, past_the_kernel) {
             Ok(socket) => socket,
             Err(error) => {
                 own.fall(now_ns);
@@ -219,6 +228,11 @@ impl Outward {
     }
 
     fn up(&mut self, line: u32, socket: Socket, books: &mut Books, hears: &mut impl Listen) {
+        if let Socket::Packets(packets) = &socket
+            && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, packets.queues()))
+        {
+            self.queues.push(Arc::clone(packets.queues()));
+        }
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
         own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
@@ -313,7 +327,8 @@ impl Outward {
         }
     }
 
-    /// Hands over what was written: one write for each line. False: nothing was.
+    /// Hands over what was written: one write for each line, and past the kernel one call for each
+    /// queue. False: nothing was.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,
@@ -321,6 +336,9 @@ impl Outward {
         hears: &mut impl Listen,
     ) -> Result<bool, DriveError> {
         if self.dirty.is_empty() {
+            if self.is_unsent {
+                self.post()?;
+            }
             return Ok(false);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -340,6 +358,10 @@ impl Outward {
                         .watch(&self.epoll, token, Interest::Write, &self.calls)
                         .map_err(DriveError::System)?;
                 }
+                Flushed::Later => {
+                    own.is_dirty = true;
+                    self.later.push(line);
+                }
                 Flushed::Broken => {
                     own.is_full = true;
                     hears.fallen(line, books);
@@ -348,6 +370,21 @@ impl Outward {
             }
         }
         self.dirty = dirty;
+        self.dirty.append(&mut self.later);
+        self.post()?;
         Ok(true)
+    }
+
+    /// Has the queues of lines past the kernel send what they have.
+    fn post(&mut self) -> Result<(), DriveError> {
+        self.is_unsent = !self.dirty.is_empty();
+        for queues in &self.queues {
+            match queues.post(&self.calls) {
+                None => {}
+                Some(Obstacle::TooLong) => return Err(self.too_large()),
+                Some(_) => self.is_unsent = true,
+            }
+        }
+        Ok(())
     }
 }

@@ -1,18 +1,23 @@
 //! The drive past the kernel's network stack, against the null server on the other end of a link.
 //!
 //! Where: unit tests of `drive`, in network namespaces.
-//! Invariant: as over UDP; all of a test's queues are free again when it ends.
+//! Invariant: as over UDP; an interface is closed again when a test ends.
 
 use super::*;
+use crate::target::{Attach, Bypass};
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// Interfaces are known by name, and all tests have the same one: they run one by one.
 static ALONE: Mutex<()> = Mutex::new(());
 
+fn over(interface: &str) -> Bypass {
+    Bypass { interface: interface.to_owned(), attach: Attach::Any }
+}
+
 /// A null server past the kernel on `far`, a thread for each of two queues.
 fn packets(far: &Namespace) -> Running {
-    let place = Place::Xdp(WIRE.to_owned(), (far.v4, 11211).into());
+    let place = Place::Xdp(over(WIRE), (far.v4, 11211).into());
     far.on(|| server(&[place], Plan { threads: 2, ..plan() }))
 }
 
@@ -44,21 +49,20 @@ fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
 }
 
 #[test]
-fn a_connection_without_a_queue_and_a_server_that_is_nowhere_are_told() {
+fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let workload = workload(&[]);
-    let pace = Pace::Closed { connections: 3, depth: 8 };
     let drive_there = || drive(&workload, running.addresses(), Speech::Text);
-    let too_many = near.on(|| Drive { pace, ..drive_there() });
+    let too_many = near.on(|| Drive { here: (0, 3), ..drive_there() });
     let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
-    assert!(error.contains("wire has 2 queues, one for each connection (-c)"), "{error}");
-    let nowhere = Place::Xdp(WIRE.to_owned(), ([192, 0, 2, 1], 11211).into());
+    assert!(error.contains("wire has 2 queues, and each thread (-t) needs one"), "{error}");
+    let nowhere = Place::Xdp(over(WIRE), ([192, 0, 2, 1], 11211).into());
     let nowhere = near.on(|| drive(&workload, &[nowhere], Speech::Text));
     let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();
     assert!(error.contains("no route to 192.0.2.1"), "{error}");
-    let places = [Place::Xdp("nosuchnic".to_owned(), (far.v4, 11211).into())];
+    let places = [Place::Xdp(over("nosuchnic"), (far.v4, 11211).into())];
     let nosuch = near.on(|| drive(&workload, &places, Speech::Text));
     let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
     assert!(error.contains("there is no interface nosuchnic"), "{error}");

@@ -105,6 +105,7 @@ impl Threads {
             seed: task.seed,
             thread,
             threads: task.threads,
+            here: (nth, task.count),
             first_connection,
             targets: Arc::clone(&ground.servers.targets),
             ring: Arc::clone(&ground.servers.ring),
