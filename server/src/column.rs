@@ -9,6 +9,7 @@
 mod accept;
 mod connections;
 mod spin;
+mod steal;
 mod timers;
 mod turns;
 
@@ -32,6 +33,8 @@ use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
 use spin::Spin;
+use steal::{Came, Victim};
+pub(crate) use steal::{Posts, Stealing};
 pub(crate) use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The tokens of its listeners follow.
@@ -60,6 +63,10 @@ pub(crate) struct Column {
     datagrams: Option<Datagrams<Udp>>,
     /// With `--xdp`.
     packets: Option<Datagrams<Xdp>>,
+    /// With `-U` and several columns, unless `-o no_steal` is given.
+    stealing: Option<Stealing>,
+    /// Whom to steal from in this loop.
+    victim: Option<Victim>,
     /// One bit for each listener: the epoll watches it.
     listeners_watched: u64,
     /// One bit for each listener: it has connections to accept.
@@ -90,6 +97,7 @@ pub(crate) struct Parts {
     pub(crate) listeners: Vec<ColumnListener>,
     pub(crate) datagrams: Option<Datagrams<Udp>>,
     pub(crate) packets: Option<Datagrams<Xdp>>,
+    pub(crate) stealing: Option<Stealing>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) calls: Arc<Calls>,
@@ -123,6 +131,8 @@ impl Column {
             listeners: parts.listeners,
             datagrams: parts.datagrams,
             packets: parts.packets,
+            stealing: parts.stealing,
+            victim: None,
             listeners_watched: 0,
             listeners_ready: 0,
             connections: Connections::default(),
@@ -164,8 +174,11 @@ impl Column {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
             self.turns();
-            self.packets.iter_mut().for_each(|it| it.turns(&mut self.turn));
-            self.datagrams.iter_mut().for_each(|it| it.turns(&mut self.turn));
+            if let Some(packets) = &mut self.packets {
+                packets.turns(&mut self.turn);
+            }
+            self.datagram_turns();
+            self.steal();
             self.accept_ready();
             self.turn.context.store.quiesce();
             self.timers.worked(self.turn.context.store.maintain());
@@ -185,15 +198,24 @@ impl Column {
     fn wait(&mut self) -> std::io::Result<()> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let due = self.timeout();
-        let timeout = if self.spin.goes_on(due) { Timeout::Zero } else { due };
+        let victim = match due {
+            Timeout::Zero => None,
+            _ => self.stealing.as_ref().and_then(Stealing::victim),
+        };
+        let goes_on = self.spin.goes_on(due) || victim.is_some();
+        let timeout = if goes_on { Timeout::Zero } else { due };
         let blocks = timeout != Timeout::Zero;
         if blocks {
             self.turn.context.store.offline();
+            self.stealing.iter_mut().for_each(|it| it.sleeps(true));
         }
         let events = self.epoll.wait(timeout, &self.turn.calls)?;
         if blocks {
+            self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
+        // The column's own work comes first.
+        self.victim = victim.filter(|_| events.len() == 0);
         for event in events {
             self.spin.note_work();
             if event.token >= TOKEN_OTHER {
@@ -235,7 +257,9 @@ impl Column {
             self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
             self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
         ];
-        if !self.queue.is_empty() || goes_on || datagrams.contains(&datagram::Next::Again) {
+        let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
+        let goes_on = goes_on || is_behind || datagrams.contains(&datagram::Next::Again);
+        if !self.queue.is_empty() || goes_on {
             return Timeout::Zero;
         }
         let awaits_room =
@@ -244,6 +268,42 @@ impl Column {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
             timeout => timeout,
+        }
+    }
+
+    /// Gives the datagrams of the column's sockets their turns.
+    fn datagram_turns(&mut self) {
+        let Some(datagrams) = &mut self.datagrams else { return };
+        let came = datagrams.turns(&mut self.turn);
+        if let Some(stealing) = &mut self.stealing {
+            let is_undrained = datagrams.next() == datagram::Next::Again;
+            let socket = datagrams.path().socket();
+            stealing.note_loop(Came { datagrams: came, socket, is_undrained });
+        }
+    }
+
+    /// Receives from a column that is behind, if this one has nothing else to do.
+    #[inline]
+    fn steal(&mut self) {
+        let Some(Victim { column, socket, is_near }) = self.victim.take() else { return };
+        let (Some(datagrams), Some(stealing)) = (&mut self.datagrams, &mut self.stealing) else {
+            return;
+        };
+        let taken = datagrams.steal(column, socket, &mut self.turn);
+        stealing.note_try(taken);
+        if taken == 0 {
+            return;
+        }
+        self.spin.note_work();
+        let TurnState { context: Context { counters, shared, .. }, .. } = &self.turn;
+        counters.datagrams_stolen.add(taken as u64);
+        let given = &shared.columns[column];
+        if is_near {
+            counters.steals_taken_near.add(1);
+            given.steals_given_near.add_one();
+        } else {
+            counters.steals_taken_far.add(1);
+            given.steals_given_far.add_one();
         }
     }
 

@@ -17,15 +17,23 @@
 pub mod assembly;
 
 mod answers;
+mod gather;
 mod guard;
 mod round;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
 
 use crate::datapath::Datapath;
+use crate::datapath::udp::Udp;
 use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX};
 use crate::turn::TurnState;
 use answers::{Answers, Way};
-use assembly::{Added, Assembly};
+use assembly::Added;
+pub use gather::Gather;
 pub use guard::Guard;
+use net::Received;
 use round::Round;
 
 /// What a column has received by one datapath, and its way to the answers.
@@ -34,7 +42,10 @@ pub struct Datagrams<D: Datapath> {
     path: D,
     /// What was received and is not executed.
     rest: Option<Rest>,
-    assembly: Assembly,
+    /// Each column's.
+    gathers: Arc<[Gather]>,
+    /// The request that a part made whole last.
+    whole: Vec<u8>,
     guard: Guard,
     answers: Answers<D::Peer>,
     /// When requests that lack parts are to be dropped, by `TurnState::served_ms`.
@@ -42,7 +53,7 @@ pub struct Datagrams<D: Datapath> {
 }
 
 /// Datagrams that were received and are yet to be executed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Rest {
     /// The number of the first of them in what the path received.
     first: usize,
@@ -68,12 +79,19 @@ pub(crate) enum Next {
 }
 
 impl<D: Datapath> Datagrams<D> {
-    /// `reply_bytes_max` is the most bytes of one answer.
-    pub fn new(path: D, guard: Guard, reply_bytes_max: usize) -> Datagrams<D> {
+    /// `reply_bytes_max` is the most bytes of one answer; `gathers` are those of all columns that
+    /// may steal from each other.
+    pub fn new(
+        path: D,
+        guard: Guard,
+        reply_bytes_max: usize,
+        gathers: Arc<[Gather]>,
+    ) -> Datagrams<D> {
         Datagrams {
             path,
             rest: None,
-            assembly: Assembly::default(),
+            gathers,
+            whole: Vec::new(),
             guard,
             answers: Answers::new(reply_bytes_max),
             late_due_ms: 0,
@@ -99,29 +117,43 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Gives the datagrams that have come their turns.
-    pub fn turns(&mut self, turn: &mut TurnState) {
+    /// Gives the datagrams that have come their turns; how many were received.
+    pub fn turns(&mut self, turn: &mut TurnState) -> usize {
+        let mut came = 0;
         for _ in 0..DATAGRAM_TURNS_MAX {
             match self.next() {
-                Next::Sleep => return,
-                Next::Again => self.turn(turn),
-                Next::AwaitRoom => return self.turn(turn),
+                Next::Sleep => break,
+                Next::Again => came += self.turn(turn),
+                Next::AwaitRoom => return came + self.turn(turn),
             }
         }
+        came
     }
 
-    /// Receives once, if all that was received is executed; executes, and answers.
-    fn turn(&mut self, turn: &mut TurnState) {
+    /// Receives once, if all that was received is executed; executes, and answers. How many were
+    /// received.
+    fn turn(&mut self, turn: &mut TurnState) -> usize {
+        let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
             self.drop_late(turn);
-            self.receive(turn)
+            let received = self.path.receive(&turn.calls);
+            came = count(received, turn);
+            Rest::default()
         });
+        self.execute(rest, turn);
+        came
+    }
+
+    /// Executes what was received, and answers.
+    fn execute(&mut self, rest: Rest, turn: &mut TurnState) {
         let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
+        let gather = &self.gathers[self.path.home()];
         let (arrived, outgoing) = self.path.halves();
         let mut round = Round::<D> {
             speak,
             guard: &self.guard,
-            assembly: &mut self.assembly,
+            gather,
+            whole: &mut self.whole,
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
@@ -133,29 +165,44 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Receives once.
-    fn receive(&mut self, turn: &TurnState) -> Rest {
-        let received = self.path.receive(&turn.calls);
-        let counters = &turn.context.counters;
-        counters.udp_received.add((received.datagrams + received.cut) as u64);
-        counters.udp_dropped_length.add(received.cut as u64);
-        counters.udp_dropped_damaged.add(received.damaged as u64);
-        Rest { first: 0, counted: 0, put_off: None, waits_since_ms: None }
-    }
-
     /// Drops requests whose parts have not come.
     fn drop_late(&mut self, turn: &TurnState) {
-        if self.assembly.any() && turn.served_ms >= self.late_due_ms {
+        let gather = &self.gathers[self.path.column()];
+        gather.pass_time(turn.served_ms);
+        if gather.any() && turn.served_ms >= self.late_due_ms {
             self.late_due_ms = turn.served_ms + PARTS_WAIT_MS_MAX / 4;
-            let late = self.assembly.drop_late(turn.served_ms);
+            let late = gather.drop_late(turn.served_ms);
             turn.context.counters.udp_dropped_incomplete.add(late);
         }
     }
 
     /// Memory that it takes beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.path.held_bytes() + self.assembly.held_bytes() + self.answers.held_bytes()
+        let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.capacity();
+        self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
+}
+
+impl Datagrams<Udp> {
+    /// Receives once, from a socket of another column, executes, and answers through that socket.
+    /// How many were received.
+    pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
+        if self.rest.is_some() {
+            return 0;
+        }
+        let came = count(self.path.steal(column, socket, &turn.calls), turn);
+        self.execute(Rest::default(), turn);
+        came
+    }
+}
+
+/// Counts what was received; how many datagrams.
+fn count(received: Received, turn: &TurnState) -> usize {
+    let counters = &turn.context.counters;
+    counters.udp_received.add((received.datagrams + received.cut) as u64);
+    counters.udp_dropped_length.add(received.cut as u64);
+    counters.udp_dropped_damaged.add(received.damaged as u64);
+    received.datagrams
 }
 
 impl Rest {

@@ -26,6 +26,12 @@ pub trait Datapath {
     where
         Self: 'a;
 
+    /// The number of the column.
+    fn column(&self) -> usize;
+
+    /// The number of the column to whose descriptor that was sent which was received last.
+    fn home(&self) -> usize;
+
     /// What the column's epoll is to watch, each by its number.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 

@@ -9,6 +9,7 @@
 mod ahead;
 mod column;
 mod connection;
+mod numa;
 
 pub mod bypass;
 pub mod clock;

@@ -175,6 +175,19 @@ pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
 /// Most turns of a column's datagrams in one loop, while more keep coming.
 pub const DATAGRAM_TURNS_MAX: usize = 4;
 
+/// A loop that has received so many datagrams was behind: while it executed some, others came.
+pub const BEHIND_DATAGRAMS: usize = 16;
+
+/// Loops in a row that were behind after which others may take a column's datagrams.
+pub const BEHIND_LOOPS: u32 = 2;
+
+/// A column that is behind wakes a sleeping one at most once in so many nanoseconds.
+pub const STEAL_WAKE_NS: u64 = 1_000_000;
+
+/// Attempts to steal that may find nothing, one after the other, before the column sleeps: about as
+/// many microseconds.
+pub const STEAL_TRIES_MAX: u32 = 64;
+
 /// Bytes of messages that one turn of a column's datagrams executes, before others have a turn.
 /// Each message counts for `MESSAGE_COST_BYTES` more, for there may be many small ones.
 pub const MESSAGES_TURN_BYTES: usize = 256 << 10;

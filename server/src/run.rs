@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -18,12 +19,13 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
-use crate::column::{Column, Parts, Timers, coarse_now};
-use crate::datagram::{Datagrams, Guard};
+use crate::column::{Column, Parts, Posts, Stealing, Timers, coarse_now};
+use crate::datagram::{Datagrams, Gather, Guard};
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
 use crate::listen::{self, ColumnListener, ListenError, Listeners};
+use crate::numa::Nodes;
 use crate::process;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -66,8 +68,10 @@ pub struct Server {
     stopping: Arc<AtomicBool>,
 }
 
-/// By what a column receives.
+/// By what a column receives, and is woken.
 struct Sockets {
+    waker: Arc<Waker>,
+    stealing: Option<Stealing>,
     listeners: Vec<ColumnListener>,
     datagrams: Option<Datagrams<Udp>>,
     packets: Option<Datagrams<Xdp>>,
@@ -121,6 +125,8 @@ impl Bound {
         let is_locked = locked.is_some_and(|locked| locked.is_ok());
         let clock = Clock::new(unix_seconds());
         let start = coarse_now();
+        let wakers: Vec<_> =
+            (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         let mut server = Server {
             populator: Populator::start(&shared.store, !is_locked)?,
@@ -138,20 +144,25 @@ impl Bound {
         let reply_bytes_max = settings.udp_reply_bytes_max;
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
-            let of_port = |port| {
-                let path = Xdp::new(port, speak, bypass.datagram_bytes_max());
-                Datagrams::new(path, guard.clone(), reply_bytes_max)
+            let gathers = Gather::for_columns(ports.len());
+            let of_port = |(column, port)| {
+                let path = Xdp::new(port, column, speak, bypass.datagram_bytes_max());
+                Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers))
             };
-            packets = ports.into_iter().map(of_port).collect();
+            packets = ports.into_iter().enumerate().map(of_port).collect();
             // Nobody has set it before.
             let _ = shared.bypass.set(bypass);
         }
         let mut packets = packets.into_iter();
-        let sockets = listeners.columns.into_iter().zip(listeners.datagrams);
-        for (index, (listeners, datagrams)) in sockets.enumerate() {
-            let datagrams = Udp::new(datagrams)
-                .map(|path| Datagrams::new(path, guard.clone(), reply_bytes_max));
-            let sockets = Sockets { listeners, datagrams, packets: packets.next() };
+        let mut stealing = stealing(&settings, &wakers).into_iter();
+        let gathers = Gather::for_columns(settings.columns);
+        let datagrams: Arc<[_]> = listeners.datagrams.into();
+        for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
+            let datagrams = Udp::new(Arc::clone(&datagrams), index).map(|path| {
+                Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers))
+            });
+            let (stealing, packets) = (stealing.next(), packets.next());
+            let sockets = Sockets { waker, stealing, listeners, datagrams, packets };
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
             // that have a port do, to look at the interface.
@@ -164,6 +175,19 @@ impl Bound {
         }
         Ok(server)
     }
+}
+
+/// Each column's part in stealing; none where there is nobody or nothing to steal from.
+fn stealing(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Stealing> {
+    if !settings.steal || wakers.len() == 1 || settings.datagrams.is_empty() {
+        return Vec::new();
+    }
+    let (posts, nodes) = (Posts::new(wakers), Nodes::read(Path::new("/")));
+    let of_column = |own| {
+        let neighbours = nodes.neighbours(own, wakers.len(), &settings.cpus);
+        Stealing::new(Arc::clone(&posts), own, neighbours)
+    };
+    (0..wakers.len()).map(of_column).collect()
 }
 
 fn addresses(endpoints: &[Endpoint]) -> Vec<SocketAddr> {
@@ -191,11 +215,10 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        Sockets { listeners, datagrams, packets }: Sockets,
+        Sockets { waker, stealing, listeners, datagrams, packets }: Sockets,
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {
-        let waker = Arc::new(Waker::new()?);
         let calls = Arc::<Calls>::default();
         let shared = &self.shared;
         let counters = shared.columns.get(index).map(Arc::clone).unwrap_or_default();
@@ -210,6 +233,7 @@ impl Server {
             listeners,
             datagrams,
             packets,
+            stealing,
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&self.stopping),
             calls: Arc::clone(&calls),

@@ -137,6 +137,8 @@ pub struct Settings {
     /// Microseconds for which a column that has no more work looks for some before it sleeps
     /// (`-o busy_poll`).
     pub busy_poll_us: u32,
+    /// A column that has nothing to do takes datagrams from one that is behind (`-o no_steal`: no).
+    pub steal: bool,
     /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
     /// Detach from the terminal (`-d`).
@@ -182,6 +184,7 @@ impl Default for Settings {
             idle_seconds_max: 0,
             verbosity: 0,
             busy_poll_us: 0,
+            steal: true,
             user: None,
             daemonize: false,
             pid_path: None,

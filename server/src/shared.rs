@@ -3,11 +3,11 @@
 //!
 //! Where: `run` makes it before any column; every column holds an `Arc` of it.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
-//! plain load and store; any thread may read them. `stats reset` remembers the sums at that moment
-//! and writes no counter.
+//! plain load and store, except shared ones, to which any thread adds; any thread may read them.
+//! `stats reset` remembers the sums at that moment and writes no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -16,11 +16,31 @@ use crate::settings::Settings;
 use memory::sync::Counter;
 use store::Store;
 
+/// A number that any thread adds to, seldom.
+#[derive(Debug, Default)]
+pub struct SharedCounter(AtomicU64);
+
+impl SharedCounter {
+    /// Adds one.
+    pub fn add_one(&self) {
+        // Relaxed, paired with the load in `get`: the number orders nothing.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads the number.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) // as in `add_one`
+    }
+}
+
 /// From one list of names, makes a column's counters, their sums over all columns, and the
-/// difference of two sums. `stats reset` sets counts to 0; a gauge tells how things are now.
+/// difference of two sums. `stats reset` sets counts to 0; a shared count is added to by other
+/// columns; a gauge tells how things are now.
 macro_rules! counters {
     (
         counts: $($(#[$doc:meta])* $count:ident),+;
+        shared: $($(#[$shared_doc:meta])* $shared:ident),+;
         gauges: $($(#[$gauge_doc:meta])* $gauge:ident),+;
     ) => {
         /// One column's counters, on cache lines of their own.
@@ -29,12 +49,14 @@ macro_rules! counters {
         pub struct Counters {
             $($(#[$doc])* pub $count: Counter,)+
             $($(#[$gauge_doc])* pub $gauge: Counter,)+
+            $($(#[$shared_doc])* pub $shared: SharedCounter,)+
         }
 
         /// Sums of `Counters`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Sums {
             $($(#[$doc])* pub $count: u64,)+
+            $($(#[$shared_doc])* pub $shared: u64,)+
             $($(#[$gauge_doc])* pub $gauge: u64,)+
         }
 
@@ -44,6 +66,7 @@ macro_rules! counters {
             pub fn of(column: &Counters) -> Sums {
                 Sums {
                     $($count: column.$count.get(),)+
+                    $($shared: column.$shared.get(),)+
                     $($gauge: column.$gauge.get(),)+
                 }
             }
@@ -51,13 +74,18 @@ macro_rules! counters {
             /// Adds another's.
             pub fn add(&mut self, more: &Sums) {
                 $(self.$count = self.$count.wrapping_add(more.$count);)+
+                $(self.$shared = self.$shared.wrapping_add(more.$shared);)+
                 $(self.$gauge = self.$gauge.wrapping_add(more.$gauge);)+
             }
 
             /// The increase of each count since `earlier`, and each gauge as it is.
             #[must_use]
             pub fn since(&self, earlier: &Sums) -> Sums {
-                Sums { $($count: self.$count.wrapping_sub(earlier.$count),)+ ..*self }
+                Sums {
+                    $($count: self.$count.wrapping_sub(earlier.$count),)+
+                    $($shared: self.$shared.wrapping_sub(earlier.$shared),)+
+                    ..*self
+                }
             }
         }
     };
@@ -140,7 +168,19 @@ counters! {
     /// Loops: in each, whatever came since the last one is executed as one batch.
     loops,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
-    listen_disabled;
+    listen_disabled,
+    /// Times that the column took datagrams from one that was behind, of the same node.
+    steals_taken_near,
+    /// The same, from columns of other nodes.
+    steals_taken_far,
+    /// Datagrams that it took.
+    datagrams_stolen;
+
+    shared:
+    /// Times that a column of the same node took datagrams from this one.
+    steals_given_near,
+    /// The same, by columns of other nodes.
+    steals_given_far;
 
     gauges:
     /// Entries for connections that were ever used.

@@ -284,7 +284,7 @@ fn received(server: &Server) -> Vec<u64> {
 
 #[test]
 fn flows_reach_the_columns_that_they_name() {
-    let server = start(settings(4, "127.0.0.1"));
+    let server = start(Settings { steal: false, ..settings(4, "127.0.0.1") });
     for flow in 1..=4_u16 {
         let before = received(&server);
         for id in 0..50 {

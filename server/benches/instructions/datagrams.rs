@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hypostyle::datagram::{Datagrams, Guard};
+use hypostyle::datagram::{Datagrams, Gather, Guard};
 use hypostyle::datapath::udp::{ColumnSocket, Udp};
 use hypostyle::turn::TurnState;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX, Sizes};
@@ -74,11 +74,11 @@ impl Site {
             speak: Speak::Auto,
             datagram_bytes_max: ANSWER_BYTES_MAX,
         };
-        let Some(path) = Udp::new(vec![socket]) else {
+        let Some(path) = Udp::new(Arc::from([vec![socket]]), 0) else {
             return fail("a column without a socket".to_owned());
         };
         Ok(Site {
-            column: Datagrams::new(path, Guard::default(), REPLY_BYTES_MAX),
+            column: Datagrams::new(path, Guard::default(), REPLY_BYTES_MAX, Gather::for_columns(1)),
             clients,
             outbox: Outbox::new(TOGETHER, TOGETHER, true),
             inbox: Inbox::new(net::BATCH_MAX, SLOT_BYTES_MAX),

@@ -170,6 +170,7 @@ mod tests {
             populator,
             datagrams: None,
             packets: None,
+            stealing: None,
             timers: Timers::new(coarse_now(), false),
         })
         .unwrap()

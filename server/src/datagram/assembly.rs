@@ -24,7 +24,7 @@ use crate::limits::{
 pub enum Added {
     /// Others are missing.
     Waits,
-    /// The request is whole: `Assembly::whole`. It stays until `Assembly::finish`.
+    /// The request is whole: `Assembly::whole`. It stays until `Assembly::take_whole`.
     Whole,
     /// It is no part of the request that its number names, or came before.
     Ignored,
@@ -143,8 +143,9 @@ impl Assembly {
         &self.whole
     }
 
-    /// Forgets a request.
-    pub fn finish(&mut self, whose: Whose) {
+    /// Puts the request that the last `add` made whole into `whole`, and forgets it.
+    pub fn take_whole(&mut self, whose: Whose, whole: &mut Vec<u8>) {
+        std::mem::swap(&mut self.whole, whole);
         if let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) {
             self.end(at);
         }
@@ -212,7 +213,7 @@ mod tests {
             // Asked again, while the request waits to be executed.
             assert_eq!(add(order[2]), (Added::Whole, 0));
             assert_eq!(assembly.whole(), texts.concat());
-            assembly.finish(whose(1, 9));
+            assembly.take_whole(whose(1, 9), &mut Vec::new());
             assert!(!assembly.any());
         }
     }
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(gone, 1000 - ASSEMBLIES_OF_ONE_MAX as u64);
         assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);
         assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"k", 0), (Added::Whole, 0));
-        assembly.finish(whose(2, 1));
+        assembly.take_whole(whose(2, 1), &mut Vec::new());
         for host in 0..100 {
             assembly.add(whose(host, 1), part(0, 2), &most, 0);
         }

@@ -14,7 +14,8 @@ use protocol::{Refusal, Session, Speak};
 
 use super::Rest;
 use super::answers::{Answers, Way, take_back};
-use super::assembly::{Added, Assembly, Whose};
+use super::assembly::{Added, Whose};
+use super::gather::Gather;
 use super::guard::{Guard, Refused};
 use crate::datapath::{Datapath, Sender};
 use crate::execute::batch::{self, End, Input, Inputs};
@@ -32,7 +33,10 @@ const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) speak: Speak,
     pub(super) guard: &'r Guard,
-    pub(super) assembly: &'r mut Assembly,
+    /// That of the column to which these datagrams were sent.
+    pub(super) gather: &'r Gather,
+    /// The request that a part has made whole.
+    pub(super) whole: &'r mut Vec<u8>,
     pub(super) answers: &'r mut Answers<D::Peer>,
     pub(super) outgoing: Way<D::Outgoing<'r>>,
 }
@@ -65,11 +69,11 @@ impl<'r, D: Datapath> Round<'r, D> {
                 datagrams,
                 speak: self.speak,
                 guard: self.guard,
-                assembly: self.assembly,
+                gather: self.gather,
+                whole: self.whole,
                 answers: self.answers,
                 outgoing: &mut self.outgoing,
                 counters: Arc::clone(&turn.context.counters),
-                now_ms: turn.served_ms,
                 counted: rest.counted,
                 put_off: rest.put_off,
                 open: [None; OPEN_MAX],
@@ -123,12 +127,11 @@ impl<'r, D: Datapath> Round<'r, D> {
                 self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
                 return true;
             }
-            Special::Whole(message, _) => Message { bytes: self.assembly.whole(), ..message },
+            Special::Whole(message) => Message { bytes: self.whole, ..message },
         };
         if udp::is_answer(message.bytes) {
             turn.context.counters.udp_dropped_answer.add(1);
             take_back(from, &mut turn.out);
-            self.finish(special);
             return true;
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
@@ -141,22 +144,15 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
         let asked = (message.peer, message.id);
         self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
-        self.finish(special);
         true
-    }
-
-    fn finish(&mut self, special: Special<'_, D::Peer>) {
-        if let Special::Whole(_, whose) = special {
-            self.assembly.finish(whose);
-        }
     }
 }
 
 /// What ends a batch of messages, for it is none that the batch could execute.
 #[derive(Clone, Copy, Debug)]
 enum Special<'i, P> {
-    /// The request that this datagram made whole; its bytes are in the assembly.
-    Whole(Message<'i, P>, Whose),
+    /// The request that this datagram made whole; its bytes are in `Round::whole`.
+    Whole(Message<'i, P>),
     /// A request that is longer than any may be.
     TooLong(Message<'i, P>),
 }
@@ -164,14 +160,14 @@ enum Special<'i, P> {
 impl<P> Special<'_, P> {
     fn datagram(&self) -> usize {
         match self {
-            Special::Whole(message, _) | Special::TooLong(message) => message.datagram,
+            Special::Whole(message) | Special::TooLong(message) => message.datagram,
         }
     }
 
     /// As `Rest::put_off` has it.
     fn put_off(&self) -> (usize, Added) {
         match self {
-            Special::Whole(message, _) => (message.datagram, Added::Whole),
+            Special::Whole(message) => (message.datagram, Added::Whole),
             Special::TooLong(message) => (message.datagram, Added::TooLong),
         }
     }
@@ -190,11 +186,11 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     datagrams: Skip<Enumerate<D::Arrived<'r>>>,
     speak: Speak,
     guard: &'m Guard,
-    assembly: &'m mut Assembly,
+    gather: &'m Gather,
+    whole: &'m mut Vec<u8>,
     answers: &'m mut Answers<D::Peer>,
     outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
-    now_ms: u64,
     /// As in `Rest`.
     counted: usize,
     /// As in `Rest`.
@@ -250,7 +246,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         // is to be done here, and no part makes its request whole a second time.
         let added = match self.put_off {
             _ if count > 0 => {
-                let (added, gone) = self.assembly.add(whose, header, bytes, self.now_ms);
+                let (added, gone) = self.gather.add(whose, header, bytes, self.whole);
                 self.counters.udp_dropped_incomplete.add(gone);
                 added
             }
@@ -260,7 +256,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         match added {
             Added::Waits => {}
             Added::Ignored => self.counters.udp_dropped_frame.add(count),
-            Added::Whole => self.special = Some(Special::Whole(message, whose)),
+            Added::Whole => self.special = Some(Special::Whole(message)),
             Added::TooLong => {
                 self.counters.udp_dropped_length.add(count);
                 self.special = Some(Special::TooLong(message));

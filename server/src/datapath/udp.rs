@@ -1,8 +1,9 @@
 //! UDP sockets of the kernel.
 //!
-//! Where: a datapath; a column has one, with a socket for each address of `-U`.
+//! Where: a datapath; a column has one, with a socket for each address of `-U`. An idle column
+//! receives from another column's.
 //! Invariant: there is a socket, and `inbox` holds what `current` received. A socket that is always
-//! ready keeps no other one waiting.
+//! ready keeps no other one waiting. What a socket received is answered through that socket.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,10 +29,12 @@ pub struct ColumnSocket {
 /// A column's UDP sockets.
 #[derive(Debug)]
 pub struct Udp {
-    sockets: Vec<ColumnSocket>,
-    /// The one that received last.
-    current: usize,
-    /// One bit for each socket: something has arrived there.
+    /// Those of each column, of all equally many.
+    sockets: Arc<[Vec<ColumnSocket>]>,
+    column: usize,
+    /// The column of the socket that received last, and the socket's number there.
+    current: (usize, usize),
+    /// One bit for each own socket: something has arrived there.
     ready: u64,
     /// The first to be asked when the next turn receives.
     next: u32,
@@ -40,19 +43,39 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// None without sockets.
-    pub fn new(sockets: Vec<ColumnSocket>) -> Option<Udp> {
-        if sockets.is_empty() {
+    /// Number `column` of several columns, whose sockets these are. None without sockets.
+    pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
+        if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;
         }
         Some(Udp {
             sockets,
-            current: 0,
+            column,
+            current: (column, 0),
             ready: 0,
             next: 0,
             inbox: Inbox::new(DATAGRAMS_RECEIVED_MAX, SLOT_BYTES_MAX),
             outbox: Outbox::new(LETTERS_MAX, LETTER_PIECES_MAX, true),
         })
+    }
+
+    /// Receives once, from a socket of another column.
+    pub(crate) fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received {
+        self.receive_from(column, socket, calls)
+    }
+
+    /// The number of the socket that received last, at its column.
+    pub(crate) fn socket(&self) -> usize {
+        self.current.1
+    }
+
+    fn current(&self) -> &ColumnSocket {
+        &self.sockets[self.current.0][self.current.1]
+    }
+
+    fn receive_from(&mut self, column: usize, socket: usize, calls: &Calls) -> Received {
+        self.current = (column, socket.min(self.sockets[column].len() - 1));
+        self.sockets[column][self.current.1].socket.receive(&mut self.inbox, calls)
     }
 }
 
@@ -61,8 +84,16 @@ impl Datapath for Udp {
     type Arrived<'a> = Arrived<'a>;
     type Outgoing<'a> = UdpOutgoing<'a>;
 
+    fn column(&self) -> usize {
+        self.column
+    }
+
+    fn home(&self) -> usize {
+        self.current.0
+    }
+
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().map(|it| it.socket.as_fd())
+        self.sockets[self.column].iter().map(|it| it.socket.as_fd())
     }
 
     fn note_input(&mut self, number: u64) {
@@ -82,8 +113,7 @@ impl Datapath for Udp {
         let ahead = self.ready.rotate_right(self.next).trailing_zeros();
         let number = (self.next + ahead) % u64::BITS;
         self.next = (number + 1) % u64::BITS;
-        self.current = (number as usize).min(self.sockets.len() - 1);
-        let received = self.sockets[self.current].socket.receive(&mut self.inbox, calls);
+        let received = self.receive_from(self.column, number as usize, calls);
         if received.is_drained {
             self.ready &= !(1 << number);
         }
@@ -91,15 +121,15 @@ impl Datapath for Udp {
     }
 
     fn speak(&self) -> Speak {
-        self.sockets[self.current].speak
+        self.current().speak
     }
 
     fn datagram_bytes_max(&self) -> usize {
-        self.sockets[self.current].datagram_bytes_max
+        self.current().datagram_bytes_max
     }
 
     fn halves(&mut self) -> (Arrived<'_>, UdpOutgoing<'_>) {
-        let socket = &*self.sockets[self.current].socket;
+        let socket = &*self.sockets[self.current.0][self.current.1].socket;
         let outgoing = UdpOutgoing { outbox: &mut self.outbox, socket };
         (self.inbox.datagrams(), outgoing)
     }

@@ -20,6 +20,7 @@ use super::{Datapath, Letters, Outgoing, Sender};
 #[derive(Debug)]
 pub struct Xdp {
     port: Port,
+    column: usize,
     speak: Speak,
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
@@ -28,8 +29,13 @@ pub struct Xdp {
 
 impl Xdp {
     /// `datagram_bytes_max` may change.
-    pub(crate) fn new(port: Port, speak: Speak, datagram_bytes_max: Arc<AtomicUsize>) -> Xdp {
-        Xdp { port, speak, datagram_bytes_max, is_ready: true }
+    pub(crate) fn new(
+        port: Port,
+        column: usize,
+        speak: Speak,
+        datagram_bytes_max: Arc<AtomicUsize>,
+    ) -> Xdp {
+        Xdp { port, column, speak, datagram_bytes_max, is_ready: true }
     }
 
     /// Memory of its packets, a part of `-m`.
@@ -42,6 +48,14 @@ impl Datapath for Xdp {
     type Peer = Peer;
     type Arrived<'a> = Arrived<'a>;
     type Outgoing<'a> = XdpOutgoing<'a>;
+
+    fn column(&self) -> usize {
+        self.column
+    }
+
+    fn home(&self) -> usize {
+        self.column
+    }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.port.as_fd())

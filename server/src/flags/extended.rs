@@ -147,6 +147,15 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
+    Extended {
+        name: "no_steal",
+        takes: Takes::Nothing,
+        help: &["a thread without work takes no datagrams from one that is", "behind"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.steal = false;
+            Ok(())
+        }),
+    },
     flag("no_hashexpand", INDEX),
     value("hashpower", |value| between(value, "hashpower", 12, 32), INDEX),
     value(

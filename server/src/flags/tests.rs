@@ -223,6 +223,12 @@ fn busy_poll() {
 }
 
 #[test]
+fn stealing_can_be_switched_off() {
+    assert!(settings("").steal);
+    assert!(!settings("-o no_steal").steal);
+}
+
+#[test]
 fn xdp_interface_and_queues() {
     let xdp = |line: &str| settings(&format!("-U 1 -t 4 {line}")).xdp.unwrap();
     let all = xdp("--xdp eth0");

@@ -3,23 +3,25 @@
 //! Where: `stats::write` calls it; memcached has no such thing.
 //! Invariant: of a count that `stats` also shows, the columns' numbers add up to that of `stats`.
 //! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
-//! nanoseconds; /sys/devices/system/cpu/cpuN, which has the node's number in a name.
+//! nanoseconds.
 
 use std::fmt::Display;
 use std::fs;
+use std::path::Path;
 
 use super::Rows;
+use crate::numa::Nodes;
 use crate::shared::{Shared, Sums};
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let cpus = &shared.settings.cpus;
+    let (cpus, nodes) = (&shared.settings.cpus, Nodes::read(Path::new("/")));
     for (number, column) in shared.columns_since_reset().iter().enumerate() {
         let cpu = cpus.get(number % cpus.len().max(1)).copied();
         let mut row = |name: &str, value: &dyn Display| {
             rows.row(&format!("columns:{number}:{name}"), format_args!("{value}"));
         };
         row("cpu", &or_none(cpu));
-        row("numa_node", &or_none(cpu.and_then(numa_node)));
+        row("numa_node", &or_none(cpu.and_then(|cpu| nodes.of(cpu))));
         row("idle_percent", &or_none(idle_percent(shared, column.thread_id)));
         row("curr_connections", &column.connections);
         row("total_connections", &column.total_connections);
@@ -27,6 +29,11 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         row("bytes_written", &column.bytes_written);
         row("udp_received", &column.udp_received);
         row("udp_sent", &column.udp_sent);
+        row("datagrams_stolen", &column.datagrams_stolen);
+        row("steals_taken_near", &column.steals_taken_near);
+        row("steals_taken_far", &column.steals_taken_far);
+        row("steals_given_near", &column.steals_given_near);
+        row("steals_given_far", &column.steals_given_far);
         row("executed", &executed(column));
         row("batches", &column.loops);
         row("system_calls", &column.system_calls);
@@ -53,11 +60,6 @@ fn executed(column: &Sums) -> u64 {
         + column.incr_misses
         + column.decr_hits
         + column.decr_misses
-}
-
-fn numa_node(cpu: usize) -> Option<usize> {
-    let names = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
-    names.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
 /// Of the time since the server started, how much the column's thread was on no processor.

@@ -31,6 +31,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "xdp_mode", bypass.mode());
     }
     stat!(rows, "busy_poll", settings.busy_poll_us);
+    stat!(rows, "steal", yes(settings.steal));
     stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
     // Relaxed: a number to look at, ordered with nothing.
     stat!(rows, "verbosity", shared.verbosity.load(Ordering::Relaxed));

@@ -75,9 +75,12 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
             Came::TooLong => counts.too_long += 1,
             Came::Whole(_) => counts.wholes += 1,
         }
-        assert_eq!((came, gone), model.add(from, header, bytes, now_ms));
+        let expected = model.add(from, header, bytes, now_ms);
+        assert_eq!((came, gone), expected);
         if added == Added::Whole && size & 1 == 0 {
-            assembly.finish(whose);
+            let mut taken = Vec::new();
+            assembly.take_whole(whose, &mut taken);
+            assert_eq!(Came::Whole(taken), expected.0);
             model.finish(from, header.id);
         }
         assert_eq!(assembly.any(), !model.is_empty());

@@ -1,0 +1,175 @@
+//! Where the parts of requests to one column come together, whoever has received them.
+//!
+//! ```text
+//! column 0    part 0, part 2 --.
+//!                               > column 0's gather: parts 0, 1, 2 -> the request, to column 1,
+//! column 1    part 1, stolen --'                                      whose part was the last
+//! ```
+//!
+//! Where: between a datagram that says it is a part, and the `assembly` of its column.
+//! Invariant: a request becomes whole at one column, which executes it; nobody else sees it again.
+//! The lock protects the assembly, is held for copies of one request at most, and whoever holds it
+//! takes no other. Its owner alone says what time it is, by the clock of `TurnState::served_ms`.
+
+use std::sync::Arc;
+
+use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, wait_a_little};
+use protocol::udp::Header;
+
+use super::assembly::{Added, Assembly, Whose};
+
+/// One column's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Gather {
+    assembly: Mutex<Assembly>,
+    /// Requests wait for parts.
+    waits: AtomicBool,
+    /// The owner's time.
+    now_ms: AtomicU64,
+    /// Memory that the assembly takes.
+    held_bytes: AtomicUsize,
+}
+
+impl Gather {
+    /// One for each column.
+    #[must_use]
+    pub fn for_columns(columns: usize) -> Arc<[Gather]> {
+        (0..columns).map(|_| Gather::default()).collect()
+    }
+
+    /// Adds a part. A request that becomes whole is put into `whole`, and has left the gather then.
+    /// How many requests had to go for the part comes second.
+    pub(super) fn add(
+        &self,
+        whose: Whose,
+        header: Header,
+        bytes: &[u8],
+        whole: &mut Vec<u8>,
+    ) -> (Added, u64) {
+        // Relaxed: pairs with the store of `pass_time`; a number that orders nothing.
+        let now_ms = self.now_ms.load(Ordering::Relaxed);
+        self.with(|assembly| {
+            let added = assembly.add(whose, header, bytes, now_ms);
+            if added.0 == Added::Whole {
+                assembly.take_whole(whose, whole);
+            }
+            added
+        })
+    }
+
+    /// Says what time it is. Only the owner may.
+    #[inline]
+    pub(super) fn pass_time(&self, now_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed); // pairs with the load of `add`
+    }
+
+    /// Requests may wait for parts.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        // Relaxed: pairs with the store of `with`. Who sees it late looks again in the next turn.
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Drops the requests that have waited too long for their parts; how many.
+    pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
+        self.with(|assembly| assembly.drop_late(now_ms))
+    }
+
+    /// Memory that it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
+    }
+
+    /// Has `act` use the assembly. Nobody sleeps for it: who finds it locked waits for the copies
+    /// of another column.
+    fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
+        let mut rounds = 0;
+        let mut assembly = loop {
+            match self.assembly.try_lock() {
+                Ok(assembly) => break assembly,
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(std::sync::TryLockError::WouldBlock) => wait_a_little(&mut rounds),
+            }
+        };
+        let result = act(&mut assembly);
+        // Relaxed: paired with the loads of `any` and `held_bytes`; stored under the lock, so that
+        // the last store is of the last change.
+        self.waits.store(assembly.any(), Ordering::Relaxed);
+        self.held_bytes.store(assembly.held_bytes(), Ordering::Relaxed);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    const WHOSE: u16 = 9;
+
+    fn whose() -> Whose {
+        Whose { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id: WHOSE }
+    }
+
+    fn part(number: u16, total: u16) -> Header {
+        Header { id: WHOSE, number, total, flow: 0 }
+    }
+
+    #[test]
+    fn a_request_whose_parts_two_columns_receive_is_whole_at_one_of_them() {
+        const ROUNDS: u16 = 2000;
+        let gather = Gather::default();
+        let done = [const { AtomicU64::new(0) }; 2];
+        let texts: [&[u8]; 4] = [b"a", b"bc", b"", b"def"];
+        // Each column has every second part of each request.
+        let column = |first: u16| {
+            let (mut whole, mut wholes) = (Vec::new(), Vec::new());
+            for id in 0..ROUNDS {
+                let at = u64::from(id);
+                for number in [first, first + 2] {
+                    let whose = Whose { id, ..whose() };
+                    let header = Header { id, ..part(number, 4) };
+                    let (added, gone) =
+                        gather.add(whose, header, texts[usize::from(number)], &mut whole);
+                    assert_eq!(gone, 0);
+                    match added {
+                        Added::Waits => {}
+                        Added::Whole => wholes.push((id, whole.clone())),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                // The two stay so close that no request has to go for another.
+                done[usize::from(first)].store(at, Ordering::Relaxed);
+                while at > done[1 - usize::from(first)].load(Ordering::Relaxed) + 2 {
+                    std::thread::yield_now();
+                }
+            }
+            wholes
+        };
+        let mut wholes = std::thread::scope(|scope| {
+            let other = scope.spawn(|| column(1));
+            let mut wholes = column(0);
+            wholes.extend(other.join().unwrap());
+            wholes
+        });
+        wholes.sort_unstable();
+        assert_eq!(wholes.len(), usize::from(ROUNDS));
+        for (at, (id, whole)) in (0..).zip(wholes) {
+            assert_eq!(id, at);
+            assert_eq!(whole, texts.concat());
+        }
+        assert!(!gather.any());
+    }
+
+    #[test]
+    fn what_another_column_begins_is_late_by_the_owners_clock() {
+        let (gather, mut whole) = (Gather::default(), Vec::new());
+        gather.pass_time(5000);
+        assert_eq!(gather.add(whose(), part(0, 2), b"x", &mut whole), (Added::Waits, 0));
+        assert!(gather.any() && gather.held_bytes() > 0);
+        assert_eq!(gather.drop_late(5999), 0);
+        assert_eq!(gather.drop_late(6000), 1);
+        assert!(!gather.any());
+    }
+}

@@ -1,0 +1,184 @@
+//! Datagrams of one column that another one receives.
+//!
+//! Where: two columns over one store in one thread, sockets on loopback.
+//! Invariant: whoever receives, the answer comes from the socket that was asked, once.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+
+use net::{Sizes, bind_ports};
+use protocol::Speak;
+use protocol::udp::{HEADER_BYTES, Header};
+use store::{Config, Store};
+
+use super::{Datagrams, Gather, Guard};
+use crate::clock::Clock;
+use crate::datapath::Datapath;
+use crate::datapath::udp::{ColumnSocket, Udp};
+use crate::execute::Context;
+use crate::limits::PARTS_WAIT_MS_MAX;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::turn::TurnState;
+
+struct Column {
+    datagrams: Datagrams<Udp>,
+    turn: TurnState,
+}
+
+impl Column {
+    /// Takes from the other column; how many datagrams.
+    fn steal(&mut self) -> usize {
+        let other = 1 - self.datagrams.path.column();
+        self.datagrams.steal(other, 0, &mut self.turn)
+    }
+
+    /// Receives from its own socket.
+    fn turns(&mut self) -> usize {
+        self.datagrams.note_input(0);
+        self.datagrams.turns(&mut self.turn)
+    }
+}
+
+/// Two columns, each with a port of its own, and a client of the first.
+fn site() -> ([Column; 2], UdpSocket) {
+    let settings = Settings { columns: 2, ..Settings::default() };
+    let clock = Clock::new(0);
+    let config = Config {
+        memory_bytes: settings.memory_bytes,
+        item_bytes_max: settings.item_bytes_max,
+        columns: 2,
+        eviction: None,
+        cas: true,
+        now: clock.now,
+    };
+    let store = Store::new(&config).unwrap();
+    let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
+    let sockets = bind_ports(([127, 0, 0, 1], 0).into(), 2, Sizes::default()).unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(sockets[0].address().unwrap()).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let socket = |socket| ColumnSocket {
+        socket: Arc::new(socket),
+        speak: Speak::Auto,
+        datagram_bytes_max: 1400,
+    };
+    let sockets: Arc<[_]> = sockets.into_iter().map(|it| vec![socket(it)]).collect();
+    let gathers = Gather::for_columns(2);
+    let column = |number: usize| {
+        let path = Udp::new(Arc::clone(&sockets), number).unwrap();
+        let context = Context {
+            store: store.column(),
+            counters: Arc::clone(&shared.columns[number]),
+            shared: Arc::clone(&shared),
+            clock,
+            may_wait: true,
+        };
+        let gathers = Arc::clone(&gathers);
+        let datagrams = Datagrams::new(path, Guard::default(), 1 << 20, gathers);
+        Column { datagrams, turn: TurnState::new(context, Arc::default()) }
+    };
+    ([column(0), column(1)], client)
+}
+
+fn send(client: &UdpSocket, id: u16, parts: &[&str]) {
+    let total = u16::try_from(parts.len()).unwrap();
+    for (number, part) in (0..).zip(parts) {
+        send_part(client, id, (number, total), part);
+    }
+}
+
+fn send_part(client: &UdpSocket, id: u16, (number, total): (u16, u16), part: &str) {
+    let header = Header { id, number, total, flow: 0 };
+    client.send(&[&header.bytes()[..], part.as_bytes()].concat()).unwrap();
+}
+
+/// What has come: ids, and texts. A client that is connected hears one address alone.
+fn answers(client: &UdpSocket) -> Vec<(u16, String)> {
+    let mut buffer = [0; 2000];
+    let mut all = Vec::new();
+    while let Ok(bytes) = client.recv(&mut buffer) {
+        let (header, text) = Header::read(&buffer[..bytes]).unwrap();
+        assert_eq!((header.number, header.total), (0, 1));
+        assert!(bytes > HEADER_BYTES);
+        all.push((header.id, String::from_utf8(text.to_vec()).unwrap()));
+    }
+    all
+}
+
+#[test]
+fn what_is_stolen_is_answered_once_from_where_it_was_sent() {
+    let ([mut victim, mut thief], client) = site();
+    for id in 0..40 {
+        send(&client, id, &[&format!("set k{id} 0 0 1\r\nv\r\nget k{id}\r\n")]);
+    }
+    let (mut stolen, mut own) = (0, 0);
+    while stolen + own < 40 {
+        let (theirs, ours) = (thief.steal(), victim.turns());
+        assert!(theirs + ours > 0);
+        (stolen, own) = (stolen + theirs, own + ours);
+    }
+    assert!(stolen > 0 && own > 0, "{stolen} and {own}");
+    assert_eq!((thief.steal(), victim.turns(), thief.turns()), (0, 0, 0));
+    let mut answers = answers(&client);
+    answers.sort_unstable();
+    let expected = |id| (id, format!("STORED\r\nVALUE k{id} 0 1\r\nv\r\nEND\r\n"));
+    assert_eq!(answers, (0..40).map(expected).collect::<Vec<_>>());
+    let received = |of: &Column| of.turn.context.counters.udp_received.get();
+    assert_eq!([received(&victim), received(&thief)], [own as u64, stolen as u64]);
+}
+
+#[test]
+fn parts_that_two_columns_receive_are_one_request() {
+    let ([mut victim, mut thief], client) = site();
+    let parts = ["set k 0 0 6\r\n", "abc", "def\r\n"];
+    let ends = [("STORED\r\n", 5), ("STORED\r\n", 6), ("STORED\r\n", 7)];
+    // Which part is the thief's.
+    for (theirs, (reply, id)) in ends.into_iter().enumerate() {
+        for (number, part) in parts.iter().enumerate() {
+            send_part(&client, id, (u16::try_from(number).unwrap(), 3), part);
+            let came = if number == theirs { thief.steal() } else { victim.turns() };
+            assert_eq!(came, 1);
+        }
+        assert_eq!(answers(&client), [(id, reply.to_owned())]);
+        send(&client, id, &["get k\r\n"]);
+        thief.steal();
+        let hit = "VALUE k 0 6\r\nabcdef\r\nEND\r\n".to_owned();
+        assert_eq!(answers(&client), [(id, hit)]);
+    }
+}
+
+#[test]
+fn a_part_that_was_stolen_waits_no_longer_than_others() {
+    let ([mut victim, mut thief], client) = site();
+    let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
+    // Each column has a clock of its own, which stands while it sleeps.
+    victim.turn.served_ms = 50_000;
+    send(&client, 1, &["get k\r\n"]);
+    victim.turns();
+    send_part(&client, 2, (0, 2), "get ");
+    assert_eq!(thief.steal(), 1);
+    victim.turns();
+    assert_eq!(dropped(&victim), 0);
+    send_part(&client, 2, (1, 2), "k\r\n");
+    assert_eq!(victim.turns(), 1);
+    assert_eq!(answers(&client).len(), 2);
+    send_part(&client, 3, (0, 2), "get ");
+    assert_eq!(thief.steal(), 1);
+    victim.turn.served_ms += PARTS_WAIT_MS_MAX;
+    victim.turns();
+    assert_eq!((dropped(&victim), dropped(&thief)), (1, 0));
+}
+
+#[test]
+fn a_thief_whose_request_waits_takes_no_more() {
+    let ([_, mut thief], client) = site();
+    send(&client, 1, &["get k\r\n"]);
+    // As if a request before had to wait for room.
+    thief.datagrams.rest = Some(super::Rest::default());
+    assert_eq!(thief.steal(), 0);
+    assert_eq!(answers(&client), []);
+    thief.datagrams.rest = None;
+    assert_eq!(thief.steal(), 1);
+    assert_eq!(answers(&client).len(), 1);
+}

@@ -1,0 +1,144 @@
+//! The memory nodes of the machine, and how far processors are from each other.
+//!
+//! Where: asked once, before there are columns, and by `stats columns`.
+//! Invariant: what the system does not tell counts as one node.
+//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`: `cpulist`, and `distance`,
+//! one number for each node in the order of their numbers, ten for a node's own memory.
+
+use std::fs;
+use std::path::Path;
+
+/// The nodes, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nodes(Vec<Node>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    number: usize,
+    cpus: Vec<usize>,
+    /// To each node.
+    distances: Vec<u32>,
+}
+
+/// Another column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    pub(crate) column: usize,
+    /// Its processor is of the same node.
+    pub(crate) is_near: bool,
+}
+
+impl Nodes {
+    /// Asks the system. `root` is `/`, except in tests.
+    pub(crate) fn read(root: &Path) -> Nodes {
+        let Ok(entries) = fs::read_dir(root.join("sys/devices/system/node")) else {
+            return Nodes::default();
+        };
+        let told = entries.flatten().filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            let text = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+            Some((number, text("cpulist")?, text("distance")?))
+        });
+        Nodes::parse(told)
+    }
+
+    /// From each node's number, `cpulist` and `distance`.
+    fn parse(told: impl Iterator<Item = (usize, String, String)>) -> Nodes {
+        let node = |(number, cpus, distances): (usize, String, String)| Node {
+            number,
+            cpus: cpus.trim().split(',').filter_map(range).flatten().collect(),
+            distances: distances.split_whitespace().map_while(|it| it.parse().ok()).collect(),
+        };
+        let mut nodes: Vec<Node> = told.map(node).collect();
+        nodes.sort_by_key(|node| node.number);
+        Nodes(nodes)
+    }
+
+    /// The number of a processor's node.
+    pub(crate) fn of(&self, cpu: usize) -> Option<usize> {
+        self.place(cpu).map(|at| self.0[at].number)
+    }
+
+    /// How far the memory of the one's node is from the other, in tenths of one's own.
+    fn distance(&self, from: usize, to: usize) -> Option<u32> {
+        self.0[self.place(from)?].distances.get(self.place(to)?).copied()
+    }
+
+    fn place(&self, cpu: usize) -> Option<usize> {
+        self.0.iter().position(|node| node.cpus.contains(&cpu))
+    }
+
+    /// The other columns, the nearest first; of those that are equally far, the next ones. Columns
+    /// are pinned to `cpus` as `Settings::cpus` says.
+    pub(crate) fn neighbours(&self, own: usize, columns: usize, cpus: &[usize]) -> Vec<Neighbour> {
+        let cpu = |column: usize| cpus.get(column % cpus.len().max(1)).copied();
+        let node = |column: usize| cpu(column).and_then(|cpu| self.of(cpu));
+        let distance = |column: usize| self.distance(cpu(own)?, cpu(column)?);
+        let mut others: Vec<usize> = (1..columns).map(|step| (own + step) % columns).collect();
+        others.sort_by_key(|&column| distance(column).unwrap_or(0));
+        let neighbour = |column| Neighbour { column, is_near: node(column) == node(own) };
+        others.into_iter().map(neighbour).collect()
+    }
+}
+
+/// `3` or `0-3`.
+fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some(first.parse().ok()?..=last.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sockets of two nodes each, one of which has no processor, told in no order.
+    fn made_up() -> Nodes {
+        let told = [
+            (4, "12-15\n", "32 32 21 10\n"),
+            (0, "0-2,8\n", "10 21 32 32\n"),
+            (2, "3,9-11\n", "32 32 10 21\n"),
+            (1, "\n", "21 10 32 32\n"),
+        ];
+        Nodes::parse(told.map(|(number, cpus, far)| (number, cpus.into(), far.into())).into_iter())
+    }
+
+    #[test]
+    fn processors_have_nodes_and_nodes_distances() {
+        let nodes = made_up();
+        assert_eq!([0, 8, 3, 10, 15].map(|cpu| nodes.of(cpu)), [0, 0, 2, 2, 4].map(Some));
+        assert_eq!(nodes.of(7), None);
+        assert_eq!(nodes.distance(0, 8), Some(10));
+        assert_eq!(nodes.distance(3, 12), Some(21));
+        assert_eq!(nodes.distance(0, 12), Some(32));
+        assert_eq!(nodes.distance(0, 7), None);
+    }
+
+    #[test]
+    fn the_nearest_column_comes_first_and_the_next_of_equals() {
+        let columns = |found: &[Neighbour]| found.iter().map(|it| it.column).collect::<Vec<_>>();
+        let near = |found: &[Neighbour]| found.iter().filter(|it| it.is_near).count();
+        let (nodes, cpus) = (made_up(), [0, 3, 12, 8, 9, 13]);
+        let of_0 = nodes.neighbours(0, 6, &cpus);
+        assert_eq!((columns(&of_0), near(&of_0)), (vec![3, 1, 2, 4, 5], 1));
+        let of_1 = nodes.neighbours(1, 6, &cpus);
+        assert_eq!((columns(&of_1), near(&of_1)), (vec![4, 2, 5, 3, 0], 1));
+        // More columns than processors: the first one is used again.
+        let of_2 = nodes.neighbours(2, 4, &cpus[..3]);
+        assert_eq!((columns(&of_2), near(&of_2)), (vec![1, 3, 0], 0));
+    }
+
+    #[test]
+    fn without_pinning_or_nodes_all_are_near() {
+        for (nodes, cpus) in [(made_up(), &[][..]), (Nodes::default(), &[0, 3, 12])] {
+            let found = nodes.neighbours(1, 3, cpus);
+            let columns = [2, 0].map(|column| Neighbour { column, is_near: true });
+            assert_eq!(found, columns);
+        }
+    }
+
+    #[test]
+    fn this_machine_tells_what_can_be_read() {
+        let nodes = Nodes::read(Path::new("/"));
+        assert!(nodes.0.iter().all(|node| node.distances.len() == nodes.0.len()), "{nodes:?}");
+    }
+}

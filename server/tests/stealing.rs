@@ -1,0 +1,197 @@
+//! Columns that take datagrams from one that is behind.
+//!
+//! Where: an in-process server of two columns; all clients name the first one.
+//! Invariant: whoever answers, each request is answered once and rightly, and a client whose
+//! requests come one by one, or few at a time, is answered by the column that it named.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+
+use std::collections::HashMap;
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use hypostyle::limits::BEHIND_DATAGRAMS;
+use hypostyle::run::Server;
+use hypostyle::settings::Settings;
+use hypostyle::shared::Sums;
+use inprocess::{DEADLINE, datagrams, start};
+use protocol::udp::Header;
+
+/// Flow 1 names the first column.
+const FLOW: u16 = 1;
+/// Requests that a client has in flight, and clients.
+const WINDOW: u16 = 24;
+const CLIENTS: u16 = 3;
+/// Keys of a multiget that are not there.
+const MISSES: usize = 500;
+
+fn settings(steal: bool) -> Settings {
+    let datagrams = datagrams::at("127.0.0.1");
+    Settings { datagrams, steal, ..inprocess::settings(2) }
+}
+
+/// What is asked: its datagrams, and the reply.
+struct Request {
+    parts: Vec<Vec<u8>>,
+    reply: Vec<u8>,
+}
+
+/// A client with values of its own.
+struct Client {
+    socket: UdpSocket,
+    number: u16,
+    round: u32,
+}
+
+impl Client {
+    fn of(server: &Server, number: u16) -> Client {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server.datagram_addresses()[0]).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        let client = Client { socket, number, round: 0 };
+        for at in 0..WINDOW {
+            let value = client.value(at, 0);
+            let set = format!("set {} 0 0 {}\r\n{value}\r\n", client.key(at), value.len());
+            client.exchange(&HashMap::from([(at, client.request(at, &set, "STORED\r\n", 1))]));
+        }
+        client
+    }
+
+    fn key(&self, at: u16) -> String {
+        format!("client{}-{at}", self.number)
+    }
+
+    fn value(&self, at: u16, round: u32) -> String {
+        format!("{}:{at}:{round};", self.number).repeat(6)
+    }
+
+    fn request(&self, id: u16, text: &str, reply: &str, parts: usize) -> Request {
+        let pieces: Vec<&[u8]> = text.as_bytes().chunks(text.len().div_ceil(parts)).collect();
+        let total = u16::try_from(pieces.len()).unwrap();
+        let part = |(number, piece): (u16, &&[u8])| {
+            let header = Header { id, number, total, flow: FLOW };
+            [&header.bytes()[..], piece].concat()
+        };
+        Request { parts: (0..).zip(&pieces).map(part).collect(), reply: reply.into() }
+    }
+
+    /// A window of requests: each key is written, in several datagrams where it is an odd one, or
+    /// each is read, with many that are not there: the server has more to do than its clients.
+    fn window(&mut self) {
+        let reads = self.round % 2 == 1;
+        let round = self.round / 2 + 1;
+        let misses = " n".repeat(MISSES);
+        let request = |at: u16| {
+            if reads {
+                let (key, value) = (self.key(at), self.value(at, round));
+                let hit = format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+                self.request(at, &format!("get {key}{misses}\r\n"), &hit, 1)
+            } else {
+                let value = self.value(at, round);
+                let set = format!("set {} 0 0 {}\r\n{value}\r\n", self.key(at), value.len());
+                self.request(at, &set, "STORED\r\n", 1 + usize::from(at % 2) * 2)
+            }
+        };
+        self.exchange(&(0..WINDOW).map(|at| (at, request(at))).collect());
+        self.round += 1;
+    }
+
+    /// Sends all requests, and receives an answer to each, in any order.
+    fn exchange(&self, requests: &HashMap<u16, Request>) {
+        for part in requests.values().flat_map(|request| &request.parts) {
+            assert_eq!(self.socket.send(part).unwrap(), part.len());
+        }
+        let mut answers: HashMap<u16, Vec<Option<Vec<u8>>>> = HashMap::new();
+        let mut missing = requests.len();
+        let mut buffer = [0; 2000];
+        while missing > 0 {
+            let bytes = datagrams::uninterrupted(|| self.socket.recv(&mut buffer)).unwrap();
+            let (header, part) = Header::read(&buffer[..bytes]).unwrap();
+            let parts = answers.entry(header.id).or_default();
+            parts.resize(header.total.into(), None);
+            let place = &mut parts[usize::from(header.number)];
+            assert!(place.is_none(), "part {} of {} came twice", header.number, header.id);
+            *place = Some(part.to_vec());
+            if parts.iter().all(Option::is_some) {
+                let got: Vec<u8> = parts.iter().flatten().flatten().copied().collect();
+                let expected = &requests[&header.id].reply;
+                let shown = [&got, expected].map(|it| it.escape_ascii().to_string());
+                assert!(got == *expected, "{} instead of {}", shown[0], shown[1]);
+                missing -= 1;
+            }
+        }
+    }
+}
+
+fn columns(server: &Server) -> Vec<Sums> {
+    server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+}
+
+/// Has all clients ask until `enough`; how many windows that took.
+fn drive(server: &Server, enough: impl Fn(u32) -> bool + Sync) -> u32 {
+    let until = Instant::now() + DEADLINE;
+    let of_client = |number: u16| {
+        let mut client = Client::of(server, number);
+        while !enough(client.round) {
+            assert!(
+                Instant::now() < until,
+                "after {} windows: {:?}",
+                client.round,
+                columns(server)
+            );
+            client.window();
+        }
+        // Nothing comes later either.
+        client.socket.set_nonblocking(true).unwrap();
+        assert!(client.socket.recv(&mut [0; 2000]).is_err(), "an answer too many");
+        client.round
+    };
+    std::thread::scope(|scope| {
+        let clients = (0..CLIENTS).map(|number| scope.spawn(move || of_client(number)));
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().map(|client| client.join().unwrap()).max().unwrap()
+    })
+}
+
+#[test]
+fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
+    const STOLEN: u64 = 500;
+    let server = start(settings(true));
+    let stolen = |server: &Server| columns(server)[1].datagrams_stolen;
+    let windows = drive(&server, |windows| windows >= 50 && stolen(&server) >= STOLEN);
+    let [first, second] = columns(&server)[..] else { panic!("two columns") };
+    assert_eq!(second.udp_received, second.datagrams_stolen, "all of it was sent to the other");
+    assert!(second.udp_sent > 0 && second.get_cmds > 0 && second.set_cmds > 0, "{second:?}");
+    assert_eq!(first.datagrams_stolen, 0, "nothing was sent to the other");
+    let taken = second.steals_taken_near + second.steals_taken_far;
+    assert_eq!(first.steals_given_near + first.steals_given_far, taken);
+    assert!(taken > 0 && taken <= second.datagrams_stolen);
+    let all = server.shared().sums();
+    assert_eq!((all.udp_dropped_frame, all.udp_dropped_incomplete, all.udp_unsent), (0, 0, 0));
+    server.stop();
+    // The same load without stealing.
+    let server = start(settings(false));
+    drive(&server, |round| round >= windows);
+    let [first, second] = columns(&server)[..] else { panic!("two columns") };
+    assert_eq!((second.udp_received, second.datagrams_stolen), (0, 0));
+    assert_eq!((first.steals_given_near, first.steals_given_far), (0, 0));
+    server.stop();
+}
+
+#[test]
+fn a_request_alone_or_among_few_is_not_stolen() {
+    let server = start(settings(true));
+    let client = Client::of(&server, 0);
+    let few = u16::try_from(BEHIND_DATAGRAMS).unwrap() - 1;
+    for window in [1, few] {
+        for _ in 0..500 {
+            let request = |id| (id, client.request(id, "get none\r\n", "END\r\n", 1));
+            client.exchange(&(0..window).map(request).collect());
+        }
+    }
+    let [first, second] = columns(&server)[..] else { panic!("two columns") };
+    assert_eq!(second.udp_received, 0);
+    assert_eq!((first.steals_given_near, first.steals_given_far), (0, 0));
+    server.stop();
+}
