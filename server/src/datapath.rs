@@ -39,7 +39,7 @@ pub trait Datapath {
     fn note_input(&mut self, number: u64);
 
     /// A descriptor may have input.
-    fn has_input(&self) -> bool;
+    fn has_input(&mut self) -> bool;
 
     /// Some of what was sent has not left, and nothing will tell when it can: another turn sends
     /// it.

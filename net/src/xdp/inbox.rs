@@ -140,6 +140,13 @@ impl Inbox {
         inbox
     }
 
+    /// Something has arrived, though it may be the beginning of a frame alone. It costs no call.
+    #[inline]
+    #[must_use]
+    pub fn has_input(&mut self) -> bool {
+        self.receive.look() > 0
+    }
+
     /// Receives what has arrived, at most `BATCH_MAX` datagrams; what was in the inbox is gone.
     /// What is not ours is dropped and counted; what is longer than the interface sends counts as
     /// cut. It costs no call, unless the driver sleeps because it ran out of chunks.

@@ -209,7 +209,9 @@ fn letters_find_room_again_when_those_before_them_have_left() {
     let (port, calls) = (&mut ports[0], Calls::default());
     let client = client(&near, far.v6);
     client.send(b"?").unwrap();
-    await_that(|| port.inbox.receive(&calls).datagrams == 1);
+    await_that(|| port.inbox.has_input());
+    assert_eq!(port.inbox.receive(&calls).datagrams, 1);
+    assert!(!port.inbox.has_input());
     let peer = *port.inbox.datagrams().next().unwrap().peer;
     assert_eq!(peer.address(), Some((near.v6, client.local_addr().unwrap().port()).into()));
     assert_eq!(peer.asked(), (far.v6, PORT).into());

@@ -100,7 +100,7 @@ impl Datapath for Udp {
         self.ready |= 1 << number.min(63);
     }
 
-    fn has_input(&self) -> bool {
+    fn has_input(&mut self) -> bool {
         self.ready != 0
     }
 

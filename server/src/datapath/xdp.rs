@@ -25,6 +25,9 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
+    /// The last receive brought something: more may arrive before the epoll is asked, and whether
+    /// it has takes no call to see.
+    is_flowing: bool,
 }
 
 impl Xdp {
@@ -35,7 +38,7 @@ impl Xdp {
         speak: Speak,
         datagram_bytes_max: Arc<AtomicUsize>,
     ) -> Xdp {
-        Xdp { port, column, speak, datagram_bytes_max, is_ready: true }
+        Xdp { port, column, speak, datagram_bytes_max, is_ready: true, is_flowing: false }
     }
 
     /// Memory of its packets, a part of `-m`.
@@ -65,8 +68,8 @@ impl Datapath for Xdp {
         self.is_ready = true;
     }
 
-    fn has_input(&self) -> bool {
-        self.is_ready
+    fn has_input(&mut self) -> bool {
+        self.is_ready || (self.is_flowing && self.port.inbox.has_input())
     }
 
     fn has_unsent(&mut self) -> bool {
@@ -76,6 +79,7 @@ impl Datapath for Xdp {
     fn receive(&mut self, calls: &Calls) -> Received {
         let received = self.port.inbox.receive(calls);
         self.is_ready = !received.is_drained;
+        self.is_flowing = received.datagrams + received.cut + received.damaged > 0;
         received
     }
 
