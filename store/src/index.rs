@@ -31,6 +31,7 @@ pub(crate) mod pass;
 mod probe;
 pub(crate) mod slot;
 pub(crate) mod unlink;
+pub(crate) mod visit;
 mod width;
 
 pub(crate) use locked::{At, Full, Locked};

@@ -14,6 +14,7 @@ mod column;
 mod delta;
 mod digits;
 mod draft;
+mod dump;
 mod engine;
 #[cfg(shuttle)]
 mod evicted;
@@ -48,6 +49,7 @@ mod verbs;
 
 pub use column::Column;
 pub use draft::{Draft, SPACES_MAX};
+pub use dump::{Dumped, Listed};
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
 pub use hash::Prefetched;

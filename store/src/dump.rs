@@ -1,0 +1,80 @@
+//! A dump: all items, a group of the index at a time.
+//!
+//! Where: an operator's listing of all keys, which goes on for many turns of a column.
+//! Invariant: an item that is there from the beginning of a dump to its end is shown exactly once,
+//! whatever comes, goes, moves or is stored anew beside it. What is shown of an item is of one
+//! version, for its group is locked. A dump holds nothing between two steps but a number.
+
+#![allow(unsafe_code, reason = "items in the mapping")]
+
+use crate::column::Column;
+use crate::index::slot::FETCHED;
+use crate::index::visit::Place;
+use crate::read::Fate;
+
+/// How far a dump has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dumped(Place);
+
+/// What a dump shows of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'s> {
+    /// 1 to 250 bytes.
+    pub key: &'s [u8],
+    /// The key was given in base64.
+    pub key_binary: bool,
+    /// The client's own 32 bits.
+    pub client_flags: u32,
+    /// The CAS unique; 0 when the store keeps none.
+    pub cas: u64,
+    /// When it expires, in seconds of the store's clock; 0 = never.
+    pub exptime: u32,
+    /// Seconds since its last access.
+    pub idle_seconds: u32,
+    /// Fetched since it was stored.
+    pub fetched: bool,
+    /// Length of its value.
+    pub value_bytes: u32,
+    /// Bytes it takes: key, value, overhead.
+    pub item_bytes: u64,
+}
+
+impl Column {
+    /// Shows the live items of the group of the index that a dump has come to. The place at which
+    /// the dump goes on; `None`: it is through. `show` is called under the group's lock, which
+    /// stores wait for: it does little.
+    pub fn dump(
+        &mut self,
+        Dumped(from): Dumped,
+        mut show: impl FnMut(&Listed<'_>),
+    ) -> Option<Dumped> {
+        let view = self.handle.view();
+        let region = &view.store.memory().region;
+        view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
+        let locked = view.index.lock_at(from);
+        // If the index has contracted, the group has hashes before the place, too: of items that
+        // were shown before.
+        let is_whole = locked.first_place() >= from;
+        locked.visit(|slot| {
+            // SAFETY: the slot was read just now, and what is read through the view passes no
+            // quiescent point.
+            let item = unsafe { view.item(slot.loc()) };
+            let is_new = || Place::of(view.hash.hash(item.key())) >= from;
+            if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {
+                return;
+            }
+            show(&Listed {
+                key: item.key(),
+                key_binary: item.shape().key_binary(),
+                client_flags: item.client_flags(),
+                cas: view.cas_of(slot, &item),
+                exptime: item.exptime(),
+                idle_seconds: view.idle_seconds(item.minute()),
+                fetched: slot.has(FETCHED),
+                value_bytes: item.value_bytes().0,
+                item_bytes: item.all_bytes(),
+            });
+        });
+        locked.next_place().map(Dumped)
+    }
+}

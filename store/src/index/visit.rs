@@ -1,0 +1,72 @@
+//! All slots, group by group, in an order that growing and contracting leave as it is.
+//!
+//! Where: a dump, which goes on between the requests of many turns.
+//! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
+//! group has the hashes that end in its number, so in that order its hashes stand together, and
+//! those of the groups into which it splits stand together too. So a visit that has come to some
+//! place in the order has met every slot before that place and none behind it, however wide the
+//! index has been meanwhile.
+//! Source: Redis's `dictScan` (P. Noordhuis), by groups under their locks.
+
+use super::locked::Locked;
+use super::slot::Slot;
+use super::{Index, OVERFLOW_AT};
+use memory::sync::{AtomicU64, Ordering};
+
+/// A place in the order of visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    /// The place of a key's hash.
+    pub(crate) fn of(hash: u64) -> Self {
+        Self(hash.reverse_bits())
+    }
+}
+
+impl Index {
+    /// Locks the group that has the hashes at `place` and behind it.
+    pub(crate) fn lock_at(&self, place: Place) -> Locked<'_> {
+        self.lock(place.0.reverse_bits())
+    }
+
+    /// Asks for the lines of the group at `place`, and for what `near` brings near of each of its
+    /// slots. The group is not locked: what is brought near may be of no use.
+    pub(crate) fn prefetch_at(&self, place: Place, mut near: impl FnMut(Slot)) {
+        let address = self.width().address(place.0.reverse_bits());
+        for line in 0..address.lines {
+            // Relaxed: hints.
+            let words = self.lines.line(address.line(line)).iter();
+            let slots = words.map(|word| Slot(word.load(Ordering::Relaxed)));
+            slots.filter(|slot| slot.0 != 0).for_each(&mut near);
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// The place of the group's first hash.
+    pub(crate) fn first_place(&self) -> Place {
+        Place::of(self.address.group)
+    }
+
+    /// The place behind the group's last hash; `None`: no hash is behind it.
+    pub(crate) fn next_place(&self) -> Option<Place> {
+        let hashes = 1_u64.checked_shl(u64::BITS - self.address.groups_log)?;
+        self.first_place().0.checked_add(hashes).map(Place)
+    }
+
+    /// Shows all slots of the group.
+    pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
+        let mut show_line = |line: &[AtomicU64]| {
+            // Acquire, as in `At::slot`.
+            let slots = line.iter().map(|word| Slot(word.load(Ordering::Acquire)));
+            slots.filter(|slot| slot.0 != 0).for_each(&mut show);
+        };
+        (0..self.address.lines).for_each(|line| show_line(self.line(line)));
+        let mut at = self.word & OVERFLOW_AT;
+        while at != 0 {
+            show_line(self.index.overflow.slots(at));
+            at = self.index.overflow.next(at);
+        }
+    }
+}
