@@ -117,6 +117,8 @@ pub enum Operator {
     Lru,
     /// `extstore`.
     Extstore,
+    /// `watch`.
+    Watch,
 }
 
 impl Shape {

@@ -114,6 +114,12 @@ impl Form {
         }
     }
 
+    /// Can items be listed in it (`stats cachedump`)?
+    #[must_use]
+    pub fn lists_items(self) -> bool {
+        matches!(self, Form::Text { .. })
+    }
+
     /// Do the `arguments` of a `stats` that has some ask for the statistics called `name`? As in
     /// memcached, in text the beginning of the name is enough, and in binary the name may go on.
     #[must_use]

@@ -75,8 +75,14 @@ pub enum Refusal {
     StatsUnknown,
     /// `stats detail` is switched off (`-X`).
     StatsDetailOff,
+    /// `stats detail` does not know how.
+    StatsDetailUsage,
     /// `stats cachedump` is switched off (`-X`).
     StatsCachedumpOff,
+    /// `stats cachedump` lacks words.
+    StatsCachedumpWords,
+    /// `stats cachedump` is asked for a slab class that cannot be.
+    StatsCachedumpClass,
     /// A meta flag has an unknown letter.
     FlagInvalid,
     /// A meta flag is there twice.
@@ -101,12 +107,40 @@ pub enum Refusal {
     BadMetaDelta,
     /// `shutdown` is switched off.
     ShutdownOff,
+    /// `shutdown` knows no such way.
+    ShutdownMode,
     /// `watch` is switched off.
     WatchOff,
+    /// As many connections watch as may.
+    WatchTooMany,
     /// Slabs are not reassigned here.
     SlabsOff,
-    /// There is no crawler.
+    /// There are no such slab classes to reassign.
+    SlabsClass,
+    /// The slab class to reassign from has none to spare.
+    SlabsNoSpare,
+    /// Slabs are reassigned to the class that has them.
+    SlabsSame,
+    /// The window of `slabs automove` is too short or too long.
+    AutomoveWindow,
+    /// `lru tune` gives two parts more than all may have.
+    LruPercent,
+    /// `lru tune` has a factor that is not above 0.
+    LruFactor,
+    /// The crawler is switched off.
     CrawlerOff,
+    /// As many dumps are under way as may be.
+    CrawlerBusy,
+    /// There is no such slab class to crawl.
+    CrawlerClass,
+    /// No slab class is to be crawled.
+    CrawlerIdle,
+    /// The crawler cannot crawl what it is asked to.
+    CrawlerUnable,
+    /// `lru_crawler metadump` is switched off (`-X`).
+    MetadumpOff,
+    /// `lru_crawler mgdump` is switched off (`-X`).
+    MgdumpOff,
     /// The crawler cannot be started.
     CrawlerStart,
     /// The crawler's pause would be too long.

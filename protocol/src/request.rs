@@ -6,7 +6,7 @@
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
 use crate::binary::Tag;
-use crate::command::{MetaVerb, StoreVerb};
+use crate::command::{MetaVerb, Operator, StoreVerb};
 use crate::form::{Answer, Form, GetForm};
 
 /// One request.
@@ -56,10 +56,12 @@ pub enum Request<'a> {
         /// How it is answered.
         form: Form,
     },
-    /// `cache_memlimit`.
-    LimitMemory {
-        /// As sent.
-        megabytes: u32,
+    /// What only operators ask for; `text::operator::read` says what that is.
+    Operator {
+        /// Which.
+        command: Operator,
+        /// Its words.
+        args: Args<'a>,
         /// How it is answered.
         form: Form,
     },

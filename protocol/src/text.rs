@@ -6,7 +6,8 @@
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
 pub mod head;
-mod operator;
+pub mod list;
+pub mod operator;
 pub(crate) mod parse;
 pub(crate) mod quick;
 mod scan;

@@ -399,8 +399,11 @@ impl Column {
         let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::held_bytes);
         let packets = self.packets.as_ref().map_or(0, Datagrams::held_bytes);
         let read_buf_bytes = buffers + spare + spares.held_bytes() + datagrams + packets;
+        let received = self.buffers.iter().filter(|buffer| !buffer.is_empty()).count();
+        holding.read_buf_count.set((received + spares.count()) as u64);
         holding.read_buf_bytes.set(read_buf_bytes as u64);
         holding.read_buf_bytes_free.set(spare as u64);
+        holding.response_obj_count.set(1 + waiting.count as u64);
         holding.response_obj_bytes.set((out.held_bytes() + waiting.held_bytes) as u64);
         holding.awaiting_room.set(self.awaiting_room.len() as u64);
         holding.connections.set(self.connections.len() as u64);

@@ -25,6 +25,7 @@ use store::SPACES_MAX;
 
 pub(crate) use state::StreamState;
 
+use crate::errand::{Errand, Progress};
 use crate::execute::batch::End;
 use crate::limits::{BEHIND_VALUE_BYTES, VALUE_READ_BYTES_MAX};
 use crate::turn::TurnState;
@@ -91,6 +92,8 @@ pub(crate) struct Connection {
     arrival: Option<u32>,
     /// The last read was of a large value: another one may follow.
     behind_value: bool,
+    /// What it does over several turns. Until it is done, `resumable` is true.
+    errand: Option<Box<Errand>>,
     /// `held` may contain whole requests: execute before reading more.
     resumable: bool,
     /// The last read did not empty the socket.
@@ -121,6 +124,7 @@ impl Connection {
             unsent: None,
             arrival: None,
             behind_value: false,
+            errand: None,
             resumable: false,
             readable: false,
             ended: false,
@@ -174,11 +178,11 @@ impl Connection {
     }
 
     /// True if the turn only executes what was `received` or held: neither do replies wait, nor
-    /// does a large value arrive.
+    /// does a large value arrive, nor is there an errand.
     pub(crate) fn only_executes(&self, received: Received) -> bool {
         let has_input = match received {
             Received::Input(_) => true,
-            Received::Unasked => self.unsent.is_none(),
+            Received::Unasked => self.unsent.is_none() && self.errand.is_none(),
             Received::Nothing(_) => false,
         };
         has_input && self.arrival.is_none()
@@ -226,6 +230,9 @@ impl Connection {
         fills_buffer: bool,
     ) -> Next {
         self.stopped(stop, used, turn.served_ms);
+        if stop == Stop::Enough {
+            self.errand = turn.context.errand.take();
+        }
         // The parser never asks for more than the buffer holds; if it did, this would spin.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
@@ -273,6 +280,7 @@ impl Connection {
                 return next;
             }
             Received::Unasked if self.unsent.is_some() => return self.send_rest(turn, streams),
+            Received::Unasked if self.errand.is_some() => return self.go_on_errand(turn, streams),
             Received::Unasked | Received::Input(_) => {}
         }
         let input = self.take_input(turn, received);
@@ -282,6 +290,18 @@ impl Connection {
         let next = self.answer(turn, streams, (stop, used), fills_buffer);
         self.keep(streams, buffer, input, used);
         next
+    }
+
+    /// A turn in which it takes a step of its errand.
+    #[cold]
+    fn go_on_errand(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
+        self.note_move(turn);
+        if let Some(errand) = &mut self.errand
+            && errand.step(&mut turn.context, &mut turn.out) == Progress::Done
+        {
+            self.errand = None;
+        }
+        self.send(turn, streams)
     }
 
     /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.

@@ -26,6 +26,7 @@ use protocol::{
 use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
 
 use crate::clock::Clock;
+use crate::errand::Errand;
 use crate::out::Out;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
@@ -49,6 +50,8 @@ pub struct Context {
     /// A request for which the store has no room yet is to wait (`After::Wait`); where this is
     /// false, it is refused. Set once per turn.
     pub may_wait: bool,
+    /// What the connection whose turn it is goes on to do after this turn.
+    pub(crate) errand: Option<Box<Errand>>,
 }
 
 /// What the connection does after a request.
@@ -62,9 +65,22 @@ pub enum After {
     Close,
     /// Asks the same again a little later: the store has no room yet. Nothing was done.
     Wait,
+    /// Goes on with `Context::errand` before it executes anything else.
+    Errand,
 }
 
 impl Context {
+    /// For the column that has this hold on the store and these counters.
+    #[must_use]
+    pub fn new(
+        store: Column,
+        counters: Arc<Counters>,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Context {
+        Context { store, counters, shared, clock, may_wait: true, errand: None }
+    }
+
     /// Shall a request wait that the store refused for this reason?
     #[inline]
     fn waits(&self, refused: Refused) -> bool {
@@ -141,15 +157,15 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         Request::FlushAll { exptime, form } => {
             form.say(operator::flush_all(context, exptime), &mut out.buf);
         }
-        Request::LimitMemory { megabytes, form } => {
-            form.say(operator::limit_memory(context, megabytes), &mut out.buf);
+        Request::Operator { command, args, form } => {
+            return operator::obey(context, command, args, form, out);
         }
         Request::Verbosity { level, form } => {
             context.shared.set_verbosity(level.min(VERBOSITY_MAX));
             form.say(Outcome::Done, &mut out.buf);
         }
         Request::Stats { args, form } => {
-            stats::write(&context.shared, context.clock.now, args.text, form, &mut out.buf);
+            return stats::answer(context, args, form, &mut out.buf);
         }
         Request::Version(form) => form.version(MEMCACHED_VERSION, &mut out.buf),
         Request::Answer(answer) => answer.write(&mut out.buf),

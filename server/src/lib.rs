@@ -9,6 +9,7 @@
 mod ahead;
 mod column;
 mod connection;
+mod errand;
 mod numa;
 
 pub mod bypass;

@@ -216,3 +216,16 @@ pub const RING_CHUNKS_MAX: u32 = 4096;
 
 /// All queues' packets take at most this part of `-m`.
 pub const RING_PART: usize = 4;
+
+/// Most dumps of items that are under way at a time, in all columns together.
+pub const DUMPS_MAX: u32 = 4;
+
+/// Groups of the index that a step of a dump lists, of at most some 150 items each.
+pub const DUMP_STEP_GROUPS: usize = 64;
+
+/// Bytes of lines behind which a step of a dump ends: some 150 of an item's lines, which take a few
+/// tens of microseconds.
+pub const DUMP_STEP_BYTES: usize = 16 << 10;
+
+/// Most bytes of lines that `stats cachedump` answers (as memcached's).
+pub const CACHEDUMP_BYTES_MAX: usize = 2 << 20;

@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
@@ -43,9 +43,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let connections = u64::from(settings.connections_max);
-    let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
-    let ours = u64::try_from(settings.columns * of_column + FILES_BASE).unwrap_or(u64::MAX);
-    let wanted = connections.saturating_add(ours);
+    let wanted = connections.saturating_add(files_beside_connections(settings));
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|current| current >= wanted) {
         return Ok(());
@@ -66,6 +64,13 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Descriptors that are kept for all but connections.
+#[must_use]
+pub fn files_beside_connections(settings: &Settings) -> u64 {
+    let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
+    u64::try_from(settings.columns * of_column + FILES_BASE).unwrap_or(u64::MAX)
 }
 
 fn limit(current: u64, maximum: u64) -> Rlimit {
@@ -297,6 +302,16 @@ pub enum Stop {
     Normally,
     /// By USR1.
     Gracefully,
+}
+
+/// Asks this process to stop, by the signal that an operator would send.
+pub fn ask_to_stop(stop: Stop) {
+    let signal = match stop {
+        Stop::Normally => Signal::INT,
+        Stop::Gracefully => Signal::USR1,
+    };
+    // A process may always signal itself.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
 /// The signals that the server waits for, blocked in this thread and in all that it starts.

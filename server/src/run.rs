@@ -223,13 +223,7 @@ impl Server {
         let shared = &self.shared;
         let counters = shared.columns.get(index).map(Arc::clone).unwrap_or_default();
         let column = Column::new(Parts {
-            context: Context {
-                store: shared.store.column(),
-                counters,
-                shared: Arc::clone(shared),
-                clock,
-                may_wait: true,
-            },
+            context: Context::new(shared.store.column(), counters, Arc::clone(shared), clock),
             listeners,
             datagrams,
             packets,

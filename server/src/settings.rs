@@ -130,6 +130,12 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// False: `stats detail` and `stats cachedump` are refused (`-X`).
     pub dump_enabled: bool,
+    /// `lru_crawler` may list items, until it is told otherwise (`-o lru_crawler`).
+    pub crawler: bool,
+    /// False: `slabs reassign` is refused (`-o no_slab_reassign`).
+    pub slab_reassign: bool,
+    /// `shutdown` is obeyed (`-A`).
+    pub shutdown_enabled: bool,
     /// Seconds after which an idle connection is closed; 0: never (`-o idle_timeout`).
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
@@ -181,6 +187,9 @@ impl Default for Settings {
             item_bytes_max: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,
+            crawler: true,
+            slab_reassign: true,
+            shutdown_enabled: false,
             idle_seconds_max: 0,
             verbosity: 0,
             busy_poll_us: 0,

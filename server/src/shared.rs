@@ -169,6 +169,10 @@ counters! {
     loops,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled,
+    /// Microseconds that they rested.
+    listen_disabled_us,
+    /// Dumps of items begun.
+    dumps,
     /// Times that the column took datagrams from one that was behind, of the same node.
     steals_taken_near,
     /// The same, from columns of other nodes.
@@ -187,10 +191,14 @@ counters! {
     connection_structures,
     /// Bytes of these entries, and of what is kept beside arriving values.
     connection_bytes,
+    /// Receive buffers, in use and spare, and buffers of input that connections keep.
+    read_buf_count,
     /// Bytes of receive buffers, in use and spare, and of input that connections keep.
     read_buf_bytes,
     /// Bytes of the spare ones among them.
     read_buf_bytes_free,
+    /// Buffers of replies: the column's own, and one for each connection that waits to send.
+    response_obj_count,
     /// Bytes of replies: the column's own buffer, and what connections wait to send.
     response_obj_bytes,
     /// Connections that wait for room in the store.
@@ -220,6 +228,10 @@ pub struct Shared {
     pub connections: AtomicU32,
     /// False while listeners rest.
     pub accepting: AtomicBool,
+    /// `lru_crawler` may list items: `-o lru_crawler`, or what it was told last.
+    pub crawler: AtomicBool,
+    /// Dumps under way.
+    pub(crate) dumps: AtomicU32,
     /// The verbosity of `-v`, or of the last `verbosity` command.
     pub verbosity: AtomicU32,
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
@@ -250,6 +262,8 @@ impl Shared {
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
+            crawler: AtomicBool::new(settings.crawler),
+            dumps: AtomicU32::new(0),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
             started: Instant::now(),

@@ -331,7 +331,8 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
     assert_eq!(column("curr_connections").iter().sum::<u64>(), 1);
     assert!(column("batches").iter().all(|batches| *batches > 0));
     assert!(column("idle_percent").iter().all(|percent| *percent <= 100));
-    let all = stream.stats("");
+    let mut all = stream.stats("");
+    all.extend(stream.stats("udp"));
     for name in ["udp_received", "udp_sent", "total_connections"] {
         assert_eq!(column(name).iter().sum::<u64>().to_string(), all[name], "{name}");
     }

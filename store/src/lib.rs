@@ -286,6 +286,18 @@ impl Store {
         taken as usize * self.memory().region.segment_bytes() as usize
     }
 
+    /// Bytes of a segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.memory().region.segment_bytes().into()
+    }
+
+    /// Segments that are free to be used.
+    #[must_use]
+    pub fn free_segments(&self) -> u32 {
+        self.memory().segments.free()
+    }
+
     /// Lets retired segments be reused at once: readers may then see their bytes change. For tests
     /// that must catch it.
     #[cfg(debug_assertions)]

@@ -113,6 +113,10 @@ counters! {
     count evictions,
     /// Of these, never fetched.
     count evicted_unfetched,
+    /// Of these, used again since they were stored or last spared.
+    count evicted_active,
+    /// Of these, with an exptime.
+    count evicted_nonzero,
     /// Items stored over old ones of their shape, in place.
     count rewritten,
     /// Keys stored that the ghost remembered.

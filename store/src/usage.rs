@@ -53,6 +53,8 @@ pub struct Usage {
     /// Bytes of the tables of segments, frames, queues and the calendar, and of the samples for the
     /// miss ratio curve.
     pub table_bytes: u64,
+    /// When the oldest segment was opened that has items, in seconds of the store's clock.
+    pub oldest_opened: Option<u32>,
 }
 
 impl Usage {
@@ -84,6 +86,10 @@ impl Usage {
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);
             self.live_bytes += live;
+            if live > 0 {
+                let oldest = self.oldest_opened.unwrap_or(u32::MAX);
+                self.oldest_opened = Some(oldest.min(segment.opened()));
+            }
             self.dead_bytes += filled - live;
             self.tail_bytes += touched.saturating_sub(filled);
             *(if open { &mut self.segments_open } else { &mut self.segments_sealed }) += times;

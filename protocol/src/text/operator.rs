@@ -1,27 +1,33 @@
-//! Commands for operators. Most are of features that this server does not have, and are answered as
-//! memcached answers them where the feature is switched off; mistakes too as memcached does.
+//! Commands for operators: what their words ask for, mistakes included as memcached makes them.
 //!
-//! Where: called by the line parser.
-//! Invariant: a command for a feature that is not there is never answered `OK`, apart from settings
-//! of the crawler and of external storage, which memcached too accepts while it has neither.
+//! Where: the executor reads a `Request::Operator` by this, for what is wrong with a command may
+//! depend on what is switched on.
+//! Invariant: sees one command's words and no state. What has nothing to act on here is read as
+//! memcached reads it, and is `Control::Nothing`.
 //! Source: memcached 1.6.45 `process_slabs_command`, `process_lru_command`,
 //! `process_lru_crawler_command`, `process_memlimit_command`, `process_shutdown_command`,
 //! `process_extstore_command`, `process_watch_command`.
 
 use crate::command::Operator;
-use crate::form::{Answer, Form};
 use crate::number;
-use crate::outcome::{Outcome, Refusal};
-use crate::request::{Args, Request};
+use crate::outcome::Refusal;
+use crate::request::Args;
 
 /// Longest pause of the crawler, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
-/// Slab classes of memcached, for a setting that it accepts and ignores.
-const SLAB_CLASSES: u32 = 64;
+/// Slab classes of memcached.
+pub const SLAB_CLASSES: u32 = 64;
 
 /// Longest number with a fraction.
 const FRACTION_BYTES_MAX: usize = 31;
+
+/// Shortest and longest window of `slabs automove`.
+const WINDOW_MIN: u32 = 3;
+const WINDOW_MAX: u32 = 1800;
+
+/// Largest sum of the parts that `lru tune` sets, in percent.
+const LRU_PERCENT_MAX: u32 = 80;
 
 /// Settings of external storage that are whole numbers.
 const STORAGE_NUMBERS: [&[u8]; 8] = [
@@ -35,46 +41,139 @@ const STORAGE_NUMBERS: [&[u8]; 8] = [
     b"drop_unread",
 ];
 
-/// What can be watched.
-const WATCHABLE: [&[u8]; 10] = [
-    b"rawcmds",
-    b"evictions",
-    b"fetchers",
-    b"mutations",
-    b"sysevents",
-    b"connevents",
-    b"proxyreqs",
-    b"proxyevents",
-    b"proxyuser",
-    b"deletions",
+/// What an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A setting that acts on nothing here.
+    Nothing,
+    /// The limit of memory in megabytes.
+    LimitMemory(u32),
+    /// The crawler may run, or may not.
+    Crawler(bool),
+    /// Expired items are to go.
+    Crawl(Option<Classes>),
+    /// All items are to be listed; `None`: of classes that cannot be.
+    Dump(Listing, Option<Classes>),
+    /// A page is to go from one slab class to another; `None`: these are no numbers.
+    Reassign(Option<(i32, i32)>),
+    /// The server is to stop; `None`: in a way that is not known.
+    Shutdown(Option<Shutdown>),
+    /// Events are to be told.
+    Watch(Streams),
+}
+
+/// How a dump shows an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// What is known of it (`metadump`).
+    Metadata,
+    /// A request for it (`mgdump`).
+    Requests,
+}
+
+/// Which items are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Classes {
+    /// All, by their classes.
+    All,
+    /// All, as the hash table has them.
+    Hash,
+    /// Those of some slab classes; true if class 1 is one of them.
+    Listed(bool),
+}
+
+/// How a server is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// At once.
+    Now,
+    /// As by USR1.
+    Gracefully,
+}
+
+/// Kinds of events, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams(pub u16);
+
+impl Streams {
+    /// All that a connection sends.
+    pub const RAWCMDS: Streams = Streams(1);
+    /// Items dropped to make room.
+    pub const EVICTIONS: Streams = Streams(1 << 1);
+    /// Lookups.
+    pub const FETCHERS: Streams = Streams(1 << 2);
+    /// Values stored.
+    pub const MUTATIONS: Streams = Streams(1 << 3);
+    /// What the server does by itself.
+    pub const SYSEVENTS: Streams = Streams(1 << 4);
+    /// Connections that come and go.
+    pub const CONNEVENTS: Streams = Streams(1 << 5);
+    /// What proxies tell; there is none here.
+    pub const PROXY: Streams = Streams(1 << 6);
+    /// Items deleted.
+    pub const DELETIONS: Streams = Streams(1 << 7);
+
+    /// Both.
+    #[must_use]
+    pub fn with(self, other: Streams) -> Streams {
+        Streams(self.0 | other.0)
+    }
+
+    /// Have both any kind in common?
+    #[inline]
+    #[must_use]
+    pub fn meet(self, other: Streams) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What can be watched, in the order in which memcached looks for the beginning of a name.
+const WATCHABLE: [(&[u8], Streams); 10] = [
+    (b"rawcmds", Streams::RAWCMDS),
+    (b"evictions", Streams::EVICTIONS),
+    (b"fetchers", Streams::FETCHERS),
+    (b"mutations", Streams::MUTATIONS),
+    (b"sysevents", Streams::SYSEVENTS),
+    (b"connevents", Streams::CONNEVENTS),
+    (b"proxyreqs", Streams::PROXY),
+    (b"proxyevents", Streams::PROXY),
+    (b"proxyuser", Streams::PROXY),
+    (b"deletions", Streams::DELETIONS),
 ];
 
 /// What `operator` with `args` asks for.
-pub(crate) fn request<'a>(operator: Operator, args: Args<'_>, form: Form) -> Request<'a> {
-    let refusal = match operator {
-        Operator::CacheMemlimit => match args.token(0).and_then(number::strict_u32) {
-            Some(megabytes) => return Request::LimitMemory { megabytes, form },
-            None => Refusal::UnknownCommand,
-        },
-        Operator::LruCrawler => match lru_crawler(args) {
-            Ok(()) => return Request::Answer(Answer { form, outcome: Outcome::Done }),
-            Err(refusal) => refusal,
-        },
-        Operator::Slabs if args.count == 3 && begins(args, b"reassign") => Refusal::SlabsOff,
-        Operator::Shutdown => Refusal::ShutdownOff,
-        Operator::Extstore if is_storage_setting(args) => {
-            return Request::Answer(Answer { form, outcome: Outcome::Done });
+///
+/// # Errors
+/// Why it is refused, whatever is switched on.
+pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
+    match operator {
+        Operator::CacheMemlimit => {
+            unsigned(args, 0).map(Control::LimitMemory).ok_or(Refusal::UnknownCommand)
         }
-        Operator::Slabs | Operator::Lru | Operator::Extstore => Refusal::UnknownCommand,
-    };
-    Request::Answer(form.refused(refusal))
+        Operator::LruCrawler => lru_crawler(args),
+        Operator::Lru => lru(args),
+        Operator::Slabs => slabs(args),
+        Operator::Shutdown => Ok(Control::Shutdown(match (args.count, args.token(0)) {
+            (0, _) => Some(Shutdown::Now),
+            (1, Some(b"graceful")) => Some(Shutdown::Gracefully),
+            _ => None,
+        })),
+        Operator::Extstore if is_storage_setting(args) => Ok(Control::Nothing),
+        Operator::Extstore => Err(Refusal::UnknownCommand),
+        Operator::Watch => watch(args),
+    }
 }
 
-/// `watch`, which is refused to every client.
-pub(crate) fn watch<'a>(args: Args<'_>) -> Request<'a> {
-    let known = args.tokens().all(|token| WATCHABLE.iter().any(|name| name.starts_with(token)));
-    let refusal = if known { Refusal::WatchOff } else { Refusal::UnknownCommand };
-    Request::Answer(Form::LINE.refused(refusal))
+fn watch(args: Args<'_>) -> Result<Control, Refusal> {
+    if args.count == 0 {
+        return Ok(Control::Watch(Streams::FETCHERS));
+    }
+    let mut streams = Streams::default();
+    for token in args.tokens() {
+        let known = WATCHABLE.iter().find(|(name, _)| name.starts_with(token));
+        streams = streams.with(known.ok_or(Refusal::UnknownCommand)?.1);
+    }
+    Ok(Control::Watch(streams))
 }
 
 /// As in memcached, the beginning of a word is enough.
@@ -82,35 +181,106 @@ fn begins(args: Args<'_>, name: &[u8]) -> bool {
     args.token(0).is_some_and(|token| name.starts_with(token))
 }
 
-/// Is it a setting of external storage, with a value that memcached would accept? Of its ways to
-/// write a number with a fraction, infinity, NaN and hexadecimal are not accepted here.
-fn is_storage_setting(args: Args<'_>) -> bool {
-    let number = |at| args.token(at).and_then(number::strict_u32);
-    if args.count > 2 && begins(args, b"free_memchunks") {
-        return number(1).is_some_and(|class| class < SLAB_CLASSES) && number(2).is_some();
-    }
-    if STORAGE_NUMBERS.iter().any(|name| begins(args, name)) {
-        return number(1).is_some();
-    }
-    let fraction = args.token(1).filter(|text| text.len() <= FRACTION_BYTES_MAX);
-    let fraction = fraction.and_then(|text| std::str::from_utf8(text).ok()?.parse::<f64>().ok());
-    begins(args, b"max_frag") && fraction.is_some_and(f64::is_finite)
+fn unsigned(args: Args<'_>, at: usize) -> Option<u32> {
+    args.token(at).and_then(number::strict_u32)
 }
 
-fn lru_crawler(args: Args<'_>) -> Result<(), Refusal> {
-    let value = args.token(1).and_then(number::strict_u32);
+fn signed(args: Args<'_>, at: usize) -> Option<i32> {
+    args.token(at).and_then(number::strict_i32)
+}
+
+/// A number that may have a fraction. Of memcached's ways to write one, infinity, NaN and
+/// hexadecimal are not accepted here.
+fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
+    let text = args.token(at).filter(|text| text.len() <= FRACTION_BYTES_MAX)?;
+    std::str::from_utf8(text).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+/// Is it a setting of external storage, with a value that memcached would accept?
+fn is_storage_setting(args: Args<'_>) -> bool {
+    if args.count > 2 && begins(args, b"free_memchunks") {
+        return unsigned(args, 1).is_some_and(|class| class < SLAB_CLASSES)
+            && unsigned(args, 2).is_some();
+    }
+    if STORAGE_NUMBERS.iter().any(|name| begins(args, name)) {
+        return unsigned(args, 1).is_some();
+    }
+    begins(args, b"max_frag") && fraction(args, 1).is_some()
+}
+
+fn lru_crawler(args: Args<'_>) -> Result<Control, Refusal> {
     match args.count {
-        2 if [&b"crawl"[..], b"metadump", b"mgdump"].iter().any(|name| begins(args, name)) => {
-            Err(Refusal::CrawlerOff)
+        2 if begins(args, b"crawl") => Ok(Control::Crawl(classes(args))),
+        2 if begins(args, b"metadump") => Ok(Control::Dump(Listing::Metadata, classes(args))),
+        2 if begins(args, b"mgdump") => Ok(Control::Dump(Listing::Requests, classes(args))),
+        2 if begins(args, b"tocrawl") => {
+            unsigned(args, 1).map(|_| Control::Nothing).ok_or(Refusal::BadFormat)
         }
-        2 if begins(args, b"tocrawl") => value.map(|_| ()).ok_or(Refusal::BadFormat),
-        2 if begins(args, b"sleep") => match value {
+        2 if begins(args, b"sleep") => match unsigned(args, 1) {
             None => Err(Refusal::BadFormat),
             Some(pause_us) if pause_us > SLEEP_US_MAX => Err(Refusal::CrawlerSleep),
-            Some(_) => Ok(()),
+            Some(_) => Ok(Control::Nothing),
         },
-        1 if begins(args, b"enable") => Err(Refusal::CrawlerStart),
-        1 if begins(args, b"disable") => Ok(()),
+        1 if begins(args, b"enable") => Ok(Control::Crawler(true)),
+        1 if begins(args, b"disable") => Ok(Control::Crawler(false)),
         _ => Err(Refusal::UnknownCommand),
     }
+}
+
+/// The classes named by the second word; `None`: one of them cannot be.
+fn classes(args: Args<'_>) -> Option<Classes> {
+    let word = args.token(1)?;
+    match word {
+        b"all" => return Some(Classes::All),
+        b"hash" => return Some(Classes::Hash),
+        _ => {}
+    }
+    let mut first = false;
+    for number in word.split(|&byte| byte == b',').filter(|number| !number.is_empty()) {
+        let class = number::strict_u32(number).filter(|class| (1..SLAB_CLASSES).contains(class))?;
+        first |= class == 1;
+    }
+    Some(Classes::Listed(first))
+}
+
+fn lru(args: Args<'_>) -> Result<Control, Refusal> {
+    if args.count >= 5 && begins(args, b"tune") {
+        let tuned = (unsigned(args, 1), unsigned(args, 2), fraction(args, 3), fraction(args, 4));
+        let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) = tuned else {
+            return Err(Refusal::UnknownCommand);
+        };
+        return match (hot.wrapping_add(warm), hot_factor.min(warm_factor)) {
+            (percent, _) if percent > LRU_PERCENT_MAX => Err(Refusal::LruPercent),
+            (_, factor) if factor <= 0.0 => Err(Refusal::LruFactor),
+            _ => Ok(Control::Nothing),
+        };
+    }
+    let is_known = args.count >= 2
+        && ((begins(args, b"mode") && matches!(args.token(1), Some(b"flat" | b"segmented")))
+            || (begins(args, b"temp_ttl") && signed(args, 1).is_some()));
+    if is_known { Ok(Control::Nothing) } else { Err(Refusal::UnknownCommand) }
+}
+
+fn slabs(args: Args<'_>) -> Result<Control, Refusal> {
+    if args.count == 3 && begins(args, b"reassign") {
+        return Ok(Control::Reassign(signed(args, 1).zip(signed(args, 2))));
+    }
+    if args.count < 2 || !begins(args, b"automove") {
+        return Err(Refusal::UnknownCommand);
+    }
+    let what = args.token(1).unwrap_or_default();
+    let is_part = b"ratio".starts_with(what) || b"freeratio".starts_with(what);
+    let refusal = match unsigned(args, 1) {
+        _ if is_part && args.count > 2 && fraction(args, 2).is_some() => None,
+        _ if is_part => Some(Refusal::UnknownCommand),
+        _ if b"window".starts_with(what) => match unsigned(args, 2) {
+            None => Some(Refusal::BadFormat),
+            Some(WINDOW_MIN..=WINDOW_MAX) => None,
+            Some(_) => Some(Refusal::AutomoveWindow),
+        },
+        None => Some(Refusal::BadFormat),
+        Some(0..=2) => None,
+        Some(_) => Some(Refusal::UnknownCommand),
+    };
+    refusal.map_or(Ok(Control::Nothing), Err)
 }

@@ -5,10 +5,9 @@
 //! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
 //! and the like, as far as they look at the line only.
 
-use super::operator;
 use super::tokens::{Tokens, content_end};
 use crate::KEY_BYTES_MAX;
-use crate::command::{self, MetaVerb, Shape, StoreVerb};
+use crate::command::{self, MetaVerb, Operator, Shape, StoreVerb};
 use crate::form::{Answer, Form};
 use crate::number;
 use crate::outcome::Refusal;
@@ -78,12 +77,16 @@ fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
             let args = Tokens::cut(line).args_from(1);
             Parsed::Request(Request::Stats { args, form: Form::LINE })
         }
-        Shape::Watch => Parsed::Request(operator::watch(Tokens::cut(line).args_from(1))),
+        Shape::Watch => {
+            let args = Tokens::cut(line).args_from(1);
+            Parsed::Request(Request::Operator { command: Operator::Watch, args, form: Form::LINE })
+        }
         Shape::FlushAll => flush_all(&Tokens::cut(line)),
         Shape::Verbosity => verbosity(&Tokens::cut(line)),
-        Shape::Operator(operator) => {
+        Shape::Operator(command) => {
             let tokens = Tokens::cut(line);
-            Parsed::Request(operator::request(operator, tokens.args_from(1), form(&tokens)))
+            let (args, form) = (tokens.args_from(1), form(&tokens));
+            Parsed::Request(Request::Operator { command, args, form })
         }
     }
 }

@@ -58,9 +58,15 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
         Request::Verbosity { level, form } => {
             line(Shape::Verbosity, &[], &[level.into()], form, out);
         }
-        Request::LimitMemory { megabytes, form } => {
-            let shape = Shape::Operator(Operator::CacheMemlimit);
-            line(shape, &[], &[megabytes.into()], form, out);
+        Request::Operator { command, args, form } => {
+            let shape = match command {
+                Operator::Watch => Shape::Watch,
+                _ => Shape::Operator(command),
+            };
+            let mut words: Vec<&[u8]> = args.tokens().collect();
+            // The form says `noreply` again.
+            words.pop_if(|last| form == Form::Text { noreply: true } && *last == b"noreply");
+            line(shape, &words, &[], form, out);
         }
         Request::Stats { args, form } => {
             line(Shape::Stats, &args.tokens().collect::<Vec<_>>(), &[], form, out);

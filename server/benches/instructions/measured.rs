@@ -139,7 +139,7 @@ fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
     match shared.columns.first() {
         Some(counters) => {
             let counters = Arc::clone(counters);
-            Ok(Context { store: column_of(&store), counters, shared, clock, may_wait: true })
+            Ok(Context::new(column_of(&store), counters, shared, clock))
         }
         None => fail("a server without a column".to_owned()),
     }

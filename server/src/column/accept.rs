@@ -117,7 +117,8 @@ impl Column {
             self.timers.rest_listeners(self.turn.now_ms);
             return;
         }
-        self.timers.resume_listeners();
+        let rested_ms = self.timers.resume_listeners(self.turn.now_ms);
+        self.turn.context.counters.listen_disabled_us.add(rested_ms * 1000);
         // Relaxed: as in `rest_listeners`.
         self.turn.context.shared.accepting.store(true, Ordering::Relaxed);
     }
@@ -160,7 +161,7 @@ mod tests {
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
         let populator = crate::ahead::Populator::start(&store, true).unwrap().handle();
-        let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
+        let context = Context::new(store.column(), counters, shared, clock);
         Column::new(Parts {
             context,
             listeners,

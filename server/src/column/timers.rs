@@ -30,6 +30,8 @@ pub(crate) struct Timers {
     second_ms: u64,
     /// When listeners resume; `None` unless they rest.
     rest_until_ms: Option<u64>,
+    /// When they began to rest.
+    rest_since_ms: u64,
     /// When to look for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,
     /// Slices of background work done in a row; `None` if no work is left.
@@ -50,6 +52,7 @@ impl Timers {
             wakes_each_second,
             second_ms: 0,
             rest_until_ms: None,
+            rest_since_ms: 0,
             arrivals_due_ms: None,
             slices: None,
         }
@@ -132,6 +135,9 @@ impl Timers {
     /// Has listeners rest for `LISTENER_REST_MS` from now on; false if they rest already.
     pub(crate) fn rest_listeners(&mut self, now_ms: u64) -> bool {
         let rest_already = self.rest_until_ms.is_some();
+        if !rest_already {
+            self.rest_since_ms = now_ms;
+        }
         self.rest_until_ms = Some(now_ms + LISTENER_REST_MS);
         !rest_already
     }
@@ -141,8 +147,9 @@ impl Timers {
         self.rest_until_ms.is_some_and(|at_ms| now_ms >= at_ms)
     }
 
-    /// Notes that listeners accept again.
-    pub(crate) fn resume_listeners(&mut self) {
+    /// Notes that listeners accept again. For how many milliseconds they have rested.
+    pub(crate) fn resume_listeners(&mut self, now_ms: u64) -> u64 {
         self.rest_until_ms = None;
+        now_ms.saturating_sub(self.rest_since_ms)
     }
 }

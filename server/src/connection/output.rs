@@ -34,16 +34,20 @@ pub(crate) struct Waiting {
     pub(crate) held_bytes: usize,
     /// Large values pinned.
     pub(crate) pinned_bytes: usize,
+    /// The connections that wait to send them.
+    pub(crate) count: usize,
 }
 
 impl Waiting {
     fn add(&mut self, unsent: &Unsent) {
+        self.count += 1;
         self.held_bytes += unsent.held_bytes();
         self.pinned_bytes += unsent.pinned_bytes();
     }
 
     /// They wait no longer.
     pub(crate) fn remove(&mut self, unsent: &Unsent) {
+        self.count -= 1;
         self.held_bytes -= unsent.held_bytes();
         self.pinned_bytes -= unsent.pinned_bytes();
     }

@@ -13,6 +13,7 @@ pub(crate) struct Spares {
     small: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     large_bytes: usize,
+    held: usize,
     held_bytes: usize,
 }
 
@@ -23,6 +24,7 @@ impl Spares {
             small: Vec::with_capacity(SPARES_SMALL_MAX),
             large: Vec::with_capacity(SPARES_LARGE_MAX),
             large_bytes,
+            held: 0,
             held_bytes: 0,
         }
     }
@@ -40,18 +42,21 @@ impl Spares {
             Vec::with_capacity(bytes.len())
         };
         buffer.extend_from_slice(bytes);
+        self.held += 1;
         self.held_bytes += buffer.capacity();
         buffer
     }
 
     /// Returns a receive buffer that replaces `held`, which a connection holds from now on.
     pub(crate) fn swap_large(&mut self, held: &Vec<u8>) -> Vec<u8> {
+        self.held += 1;
         self.held_bytes += held.capacity();
         self.large.pop().unwrap_or_else(|| vec![0; self.large_bytes])
     }
 
     /// Takes back a buffer that a connection held.
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
+        self.held -= 1;
         self.held_bytes -= buffer.capacity();
         if buffer.len() == self.large_bytes {
             if self.large.len() < SPARES_LARGE_MAX {
@@ -61,6 +66,11 @@ impl Spares {
             buffer.clear();
             self.small.push(buffer);
         }
+    }
+
+    /// Buffers, spare and held.
+    pub(crate) fn count(&self) -> usize {
+        self.held + self.small.len() + self.large.len()
     }
 
     /// Bytes of the spare buffers.

@@ -369,6 +369,7 @@ impl<P> Message<'_, P> {
         }
         let reply_bytes = turn.out.bytes_between(from, turn.out.mark());
         if stopped == Stopped::Enough || reply_bytes > reply_bytes_max {
+            turn.context.errand = None; // only a connection can go on with one
             turn.context.counters.udp_replies_too_long.add(1);
             turn.out.truncate(from);
             protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut turn.out.buf);

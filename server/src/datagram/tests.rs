@@ -67,13 +67,8 @@ fn site() -> ([Column; 2], UdpSocket) {
     let gathers = Gather::for_columns(2);
     let column = |number: usize| {
         let path = Udp::new(Arc::clone(&sockets), number).unwrap();
-        let context = Context {
-            store: store.column(),
-            counters: Arc::clone(&shared.columns[number]),
-            shared: Arc::clone(&shared),
-            clock,
-            may_wait: true,
-        };
+        let counters = Arc::clone(&shared.columns[number]);
+        let context = Context::new(store.column(), counters, Arc::clone(&shared), clock);
         let gathers = Arc::clone(&gathers);
         let datagrams = Datagrams::new(path, Guard::default(), 1 << 20, gathers);
         Column { datagrams, turn: TurnState::new(context, Arc::default()) }

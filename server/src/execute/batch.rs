@@ -226,6 +226,7 @@ fn execute_part(
             After::Continue | After::Flush => {}
             After::Close => return Some((Stopped::Close, executed)),
             After::Wait => return Some((Stopped::Wait, executed)),
+            After::Errand => return Some((Stopped::Enough, executed + 1)),
         }
     }
     None

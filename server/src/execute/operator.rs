@@ -1,19 +1,32 @@
-//! Operators' commands that change a running server: `flush_all` and `cache_memlimit`.
+//! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
 //! Invariant: an item that is stored in a later second than the one flushed stays. Of the memory
-//! only the limit is set here; the store comes down to it slice by slice.
+//! only the limit is set here; the store comes down to it slice by slice. What takes long is an
+//! errand of the connection's. A setting of what is not here is answered as memcached answers it.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
-//! `process_memlimit_command`.
+//! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
+//! `process_shutdown_command`.
 
-use protocol::{Outcome, Refusal};
+use std::sync::atomic::Ordering;
+
+use protocol::command::Operator;
+use protocol::text::operator::{self, Classes, Control, Listing, Shutdown};
+use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
-use super::Context;
+use super::{After, Context};
+use crate::errand::Errand;
+use crate::errand::dump::{Dump, Lines};
+use crate::out::Out;
+use crate::process::{self, Stop};
 
 /// Smallest and largest `cache_memlimit`, in MiB.
 const MEMLIMIT_MIN: u32 = 8;
 const MEMLIMIT_MAX: u32 = 1_000_000_000;
+
+/// Slab classes of memcached.
+const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
 /// `flush_all`, now or at a time; `exptime` is `None` when it was no number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
@@ -35,8 +48,112 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
     Outcome::Done
 }
 
+/// Obeys a command that only operators have.
+pub(super) fn obey(
+    context: &mut Context,
+    command: Operator,
+    args: Args<'_>,
+    form: Form,
+    out: &mut Out,
+) -> After {
+    let outcome = match operator::read(command, args) {
+        Err(refusal) => Outcome::Refused(refusal),
+        Ok(Control::Nothing) => Outcome::Done,
+        Ok(Control::LimitMemory(megabytes)) => limit_memory(context, megabytes),
+        Ok(Control::Crawler(on)) => crawler(context, on),
+        Ok(Control::Crawl(classes)) => crawl(context, classes),
+        Ok(Control::Dump(listing, classes)) => match dump(context, listing, classes) {
+            Ok(errand) => {
+                context.errand = Some(Box::new(errand));
+                form.say(Outcome::Done, &mut out.buf);
+                return After::Errand;
+            }
+            Err(refusal) => Outcome::Refused(refusal),
+        },
+        Ok(Control::Reassign(classes)) => Outcome::Refused(reassign(context, classes)),
+        Ok(Control::Shutdown(mode)) => match shutdown(context, mode) {
+            Ok(stop) => {
+                process::ask_to_stop(stop);
+                return After::Close;
+            }
+            Err(refusal) => Outcome::Refused(refusal),
+        },
+        Ok(Control::Watch(_)) => Outcome::Refused(Refusal::WatchOff),
+    };
+    form.say(outcome, &mut out.buf);
+    After::Continue
+}
+
+/// `lru_crawler enable` and `disable`. Nothing but dumps is crawled here.
+fn crawler(context: &Context, on: bool) -> Outcome {
+    // Relaxed, paired with the loads below: a switch that orders nothing.
+    let was_on = context.shared.crawler.swap(on, Ordering::Relaxed);
+    match (was_on, on) {
+        (true, true) => Outcome::Refused(Refusal::CrawlerStart),
+        _ => Outcome::Done,
+    }
+}
+
+fn crawler_is_on(context: &Context) -> bool {
+    context.shared.crawler.load(Ordering::Relaxed) // as in `crawler`
+}
+
+/// `lru_crawler crawl`: expired items are on their way out without being asked for.
+fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
+    Outcome::Refused(match classes {
+        _ if !crawler_is_on(context) => Refusal::CrawlerOff,
+        None => Refusal::CrawlerClass,
+        Some(Classes::Hash) => Refusal::CrawlerUnable,
+        Some(Classes::All | Classes::Listed(_)) => return Outcome::Done,
+    })
+}
+
+/// `lru_crawler metadump` and `mgdump`.
+fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result<Errand, Refusal> {
+    let (lines, off) = match listing {
+        Listing::Metadata => (Lines::Metadata, Refusal::MetadumpOff),
+        Listing::Requests => (Lines::Requests, Refusal::MgdumpOff),
+    };
+    if !crawler_is_on(context) {
+        return Err(Refusal::CrawlerOff);
+    }
+    if !context.shared.settings.dump_enabled {
+        return Err(off);
+    }
+    let all = match classes.ok_or(Refusal::CrawlerClass)? {
+        Classes::All | Classes::Hash => true,
+        Classes::Listed(first) => first,
+    };
+    let dump = Dump::begin(&context.shared, lines, all).ok_or(Refusal::CrawlerBusy)?;
+    context.counters.dumps.add(1);
+    Ok(Errand::Dump(dump))
+}
+
+/// `slabs reassign`: there are no pages that one class could give to another.
+fn reassign(context: &Context, classes: Option<(i32, i32)>) -> Refusal {
+    if !context.shared.settings.slab_reassign {
+        return Refusal::SlabsOff;
+    }
+    match classes {
+        None => Refusal::BadFormat,
+        Some((from, to)) if from == to => Refusal::SlabsSame,
+        Some((-1..CLASSES, 0..CLASSES)) => Refusal::SlabsNoSpare,
+        Some(_) => Refusal::SlabsClass,
+    }
+}
+
+/// `shutdown`.
+fn shutdown(context: &Context, mode: Option<Shutdown>) -> Result<Stop, Refusal> {
+    match mode {
+        _ if !context.shared.settings.shutdown_enabled => Err(Refusal::ShutdownOff),
+        None => Err(Refusal::ShutdownMode),
+        Some(Shutdown::Now) => Ok(Stop::Normally),
+        Some(Shutdown::Gracefully) => Ok(Stop::Gracefully),
+    }
+}
+
 /// `cache_memlimit`.
-pub(super) fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
+fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
     Outcome::Refused(match megabytes {
         ..MEMLIMIT_MIN => Refusal::LimitTooSmall,
         MEMLIMIT_MIN..=MEMLIMIT_MAX => {

@@ -43,7 +43,7 @@ impl Server {
         let store = Store::new(&config).unwrap();
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
         let counters = Arc::clone(&shared.columns[0]);
-        let context = Context { store: store.column(), counters, shared, clock, may_wait: true };
+        let context = Context::new(store.column(), counters, shared, clock);
         let turn = TurnState::new(context, Arc::default());
         Server { turn, session: Session::new(Speak::Ascii) }
     }
@@ -360,10 +360,9 @@ fn what_is_not_there_is_refused_as_memcached_refuses_what_is_off() {
         ("watch fetchers evictions\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
         ("watch nosuch\r\n", "ERROR\r\n"),
         ("shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n"),
-        ("slabs reassign 1 2\r\n", "CLIENT_ERROR slab reassignment disabled\r\n"),
+        ("slabs reassign 1 2\r\n", "NOSPARE source class has no spare pages\r\n"),
         ("slabs\r\n", "ERROR\r\n"),
         ("lru\r\n", "ERROR\r\n"),
-        ("lru_crawler metadump all\r\n", "CLIENT_ERROR lru crawler disabled\r\n"),
         ("lru_crawler enable\r\n", "ERROR failed to start lru crawler thread\r\n"),
         ("lru_crawler sleep 1000001\r\n", "CLIENT_ERROR sleep must be one second or less\r\n"),
         ("extstore item_age x\r\n", "ERROR\r\n"),

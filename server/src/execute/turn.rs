@@ -44,6 +44,7 @@ pub fn run(
         return match execute_hashed(&mut turn.context, &first, None, &mut turn.out) {
             After::Close => (Stopped::Close, at),
             After::Continue | After::Flush => (Stopped::Hungry, behind),
+            After::Errand => (Stopped::Enough, behind),
             After::Wait => {
                 *session = before;
                 (Stopped::Wait, at)

@@ -167,7 +167,15 @@ pub(super) const OPTIONS: &[Extended] = &[
         "the index has a hash of its own",
     ),
     flag("slab_reassign", SLABS),
-    flag("no_slab_reassign", SLABS),
+    Extended {
+        name: "no_slab_reassign",
+        takes: Takes::Nothing,
+        help: &["refuse slabs reassign, which has nothing to move here"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.slab_reassign = false;
+            Ok(())
+        }),
+    },
     Extended {
         name: "slab_automove",
         takes: Takes::Optional,
@@ -188,8 +196,24 @@ pub(super) const OPTIONS: &[Extended] = &[
     value("slab_chunk_max", |value| between(value, "slab_chunk_max", 1, 1024), SLABS),
     flag("no_chunked_items", SLABS),
     value("tail_repair_time", |value| between(value, "tail_repair_time", 10, INT_MAX), LRU),
-    flag("lru_crawler", CRAWLER),
-    flag("no_lru_crawler", CRAWLER),
+    Extended {
+        name: "lru_crawler",
+        takes: Takes::Nothing,
+        help: &["allow lru_crawler to list items (default: enabled)"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.crawler = true;
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "no_lru_crawler",
+        takes: Takes::Nothing,
+        help: &["lru_crawler lists no items until it is enabled"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.crawler = false;
+            Ok(())
+        }),
+    },
     value("lru_crawler_sleep", |value| between(value, "lru_crawler_sleep", 0, 1_000_000), CRAWLER),
     value(
         "lru_crawler_tocrawl",

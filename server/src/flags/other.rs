@@ -98,7 +98,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "enable-shutdown",
         takes: Takes::Nothing,
         help: &["enable ascii \"shutdown\" command"],
-        does: Does::Refused("this version has no shutdown command. Stop it with TERM."),
+        does: Does::Sets(|choices, _| {
+            choices.settings.shutdown_enabled = true;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('S'),

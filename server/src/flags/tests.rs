@@ -500,8 +500,9 @@ fn f_n_l_d_n_w_are_checked_and_reported() {
 }
 
 #[test]
-fn a_s_y_z_e_are_refused() {
-    for flag in ["-A", "-S", "-Y users", "-Z", "-e /dev/shm/x"] {
+fn s_y_z_e_are_refused() {
+    assert!(settings("-A").shutdown_enabled && !settings("").shutdown_enabled);
+    for flag in ["-S", "-Y users", "-Z", "-e /dev/shm/x"] {
         refused(flag, 64, &format!("{} is refused", &flag[..2]));
     }
 }
@@ -512,6 +513,9 @@ fn o_extended_of_ours() {
     assert!(settings("").connections_max_fast);
     assert!(!settings("-o no_maxconns_fast").connections_max_fast);
     assert!(settings("-o no_maxconns_fast,maxconns_fast").connections_max_fast);
+    assert!(settings("").crawler && !settings("-o no_lru_crawler").crawler);
+    assert!(settings("-o no_lru_crawler,lru_crawler").crawler);
+    assert!(settings("").slab_reassign && !settings("-o no_slab_reassign").slab_reassign);
     assert_eq!(settings("-o idle_timeout=30").idle_seconds_max, 30);
     refused("-o idle_timeout", 1, "Missing argument for idle_timeout");
     refused("-o idle_timeout=x", 1, "idle_timeout takes a number of seconds");

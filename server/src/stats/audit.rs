@@ -1,6 +1,6 @@
 //! `stats audit`, of debug builds: the faults that a check of the whole store finds.
 //!
-//! Where: `stats::write` calls it; memcached has no such thing, and neither have release builds.
+//! Where: `stats::answer` calls it; memcached has no such thing, and neither have release builds.
 //! Invariant: while no column works and no value is on its way in or out, every fault that is told
 //! is one. During traffic the check may tell of faults that are none: the caller waits until
 //! traffic has stopped and asks again.

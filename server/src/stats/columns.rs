@@ -1,6 +1,6 @@
 //! `stats columns`: what each column has done, and how much of its time it was idle.
 //!
-//! Where: `stats::write` calls it; memcached has no such thing.
+//! Where: `stats::answer` calls it; memcached has no such thing.
 //! Invariant: of a count that `stats` also shows, the columns' numbers add up to that of `stats`.
 //! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
 //! nanoseconds.

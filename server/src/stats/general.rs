@@ -1,7 +1,8 @@
 //! `stats` without arguments: identity, connections, commands, memory.
 //!
-//! Where: `stats::write` calls it.
-//! Invariant: memcached's names in memcached's order; a number is here only if something counts it.
+//! Where: `stats::answer` calls it.
+//! Invariant: memcached's names, all of them and no other, in memcached's order. What cannot happen
+//! here is a 0.
 //! Source: memcached 1.6.45 `server_stats`, `get_stats`, `item_stats_totals`.
 
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use super::{Rows, stat};
 use crate::clock::START;
 use crate::process;
-use crate::settings::{MEMCACHED_VERSION, VERSION};
+use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
 /// memcached's `ITEM_UPDATE_INTERVAL`: its uptime counts from 2.
@@ -21,8 +22,9 @@ pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     identity(shared, now, rows);
     connections(shared, &sums, rows);
     commands(&sums, &store, rows);
-    traffic(shared, &sums, &store, rows);
-    items(&store, rows);
+    traffic(shared, &sums, rows);
+    machinery(shared, &sums, &store, rows);
+    items(shared, &store, rows);
 }
 
 fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
@@ -30,7 +32,7 @@ fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     stat!(rows, "uptime", now.saturating_sub(UPTIME_OFFSET));
     stat!(rows, "time", shared.process_started + i64::from(now));
     stat!(rows, "version", MEMCACHED_VERSION);
-    stat!(rows, "hypostyle_version", VERSION);
+    stat!(rows, "libevent", "none");
     stat!(rows, "pointer_size", usize::BITS);
     let (user, system) = process::cpu_times();
     let seconds = |time: Duration| format!("{}.{:06}", time.as_secs(), time.subsec_micros());
@@ -39,17 +41,24 @@ fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 }
 
 fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
-    stat!(rows, "max_connections", shared.settings.connections_max);
+    let settings = &shared.settings;
+    stat!(rows, "max_connections", settings.connections_max);
     // Relaxed: a number to look at, ordered with nothing.
     stat!(rows, "curr_connections", shared.connections.load(Ordering::Relaxed));
     stat!(rows, "total_connections", sums.total_connections);
-    if shared.settings.connections_max_fast {
+    if settings.connections_max_fast {
         stat!(rows, "rejected_connections", sums.rejected_connections);
     }
     stat!(rows, "connection_structures", sums.connection_structures);
+    // What is allocated for replies and for input never fails: the process would end.
+    stat!(rows, "response_obj_oom", 0);
+    stat!(rows, "response_obj_count", sums.response_obj_count);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
+    stat!(rows, "read_buf_count", sums.read_buf_count);
     stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
     stat!(rows, "read_buf_bytes_free", sums.read_buf_bytes_free);
+    stat!(rows, "read_buf_oom", 0);
+    stat!(rows, "reserved_fds", process::files_beside_connections(settings));
 }
 
 fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
@@ -75,32 +84,15 @@ fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "touch_misses", sums.touch_misses);
     stat!(rows, "store_too_large", sums.store_too_large);
     stat!(rows, "store_no_memory", sums.store_no_memory);
+    // There is no authentication.
+    stat!(rows, "auth_cmds", 0);
+    stat!(rows, "auth_errors", 0);
 }
 
-fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
+fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
     if settings.idle_seconds_max != 0 {
         stat!(rows, "idle_kicks", sums.idle_kicks);
-    }
-    if !settings.datagrams.is_empty() {
-        stat!(rows, "udp_received", sums.udp_received);
-        stat!(rows, "udp_sent", sums.udp_sent);
-        stat!(rows, "udp_unsent", sums.udp_unsent);
-        stat!(rows, "udp_dropped_frame", sums.udp_dropped_frame);
-        stat!(rows, "udp_dropped_sender", sums.udp_dropped_sender);
-        stat!(rows, "udp_dropped_answer", sums.udp_dropped_answer);
-        stat!(rows, "udp_dropped_network", sums.udp_dropped_network);
-        stat!(rows, "udp_dropped_length", sums.udp_dropped_length);
-        stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
-        stat!(rows, "udp_replies_too_long", sums.udp_replies_too_long);
-    }
-    if let Some(bypass) = shared.bypass.get() {
-        let dropped = bypass.dropped();
-        stat!(rows, "udp_dropped_damaged", sums.udp_dropped_damaged);
-        stat!(rows, "xdp_dropped", dropped.dropped);
-        stat!(rows, "xdp_ring_full", dropped.ring_full);
-        stat!(rows, "xdp_no_chunk", dropped.no_chunk);
-        stat!(rows, "xdp_invalid", dropped.invalid);
     }
     stat!(rows, "bytes_read", sums.bytes_read);
     stat!(rows, "bytes_written", sums.bytes_written);
@@ -108,31 +100,60 @@ fn traffic(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'
     // Relaxed: as for `curr_connections`.
     stat!(rows, "accepting_conns", u8::from(shared.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.listen_disabled);
+    stat!(rows, "time_in_listen_disabled_us", sums.listen_disabled_us);
     stat!(rows, "threads", settings.columns);
     stat!(rows, "conn_yields", sums.conn_yields);
-    stat!(rows, "hash_power_level", store.hash_power_level);
-    stat!(rows, "hash_bytes", store.hash_bytes);
 }
 
-fn items(store: &store::Stats, rows: &mut Rows<'_>) {
+/// The index, and machinery of memcached's that does not exist here.
+fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
+    stat!(rows, "hash_power_level", store.hash_power_level);
+    stat!(rows, "hash_bytes", store.hash_bytes);
+    // The index grows by a line at a time, and between two lines it does not.
+    stat!(rows, "hash_is_expanding", 0);
+    // There are no slab classes, between which pages could move.
+    for name in ["rescues", "chunk_rescues", "inline_reclaim"] {
+        stat!(rows, &format!("slab_reassign_{name}"), 0);
+    }
+    for name in ["items", "deletes", "nomem"] {
+        stat!(rows, &format!("slab_reassign_busy_{name}"), 0);
+    }
+    stat!(rows, "slab_reassign_last_busy_status", "none");
+    stat!(rows, "slab_reassign_running", 0);
+    stat!(rows, "slabs_moved", 0);
+    // Relaxed: as for `curr_connections`.
+    stat!(rows, "lru_crawler_running", u8::from(shared.dumps.load(Ordering::Relaxed) > 0));
+    stat!(rows, "lru_crawler_starts", sums.dumps);
+    // There are no LRUs to be balanced.
+    stat!(rows, "lru_maintainer_juggles", 0);
+    stat!(rows, "malloc_fails", 0);
+    stat!(rows, "log_worker_dropped", 0);
+    stat!(rows, "log_worker_written", 0);
+    stat!(rows, "log_watcher_skipped", 0);
+    stat!(rows, "log_watcher_sent", 0);
+    stat!(rows, "log_watchers", 0);
+    // Each thread has listeners of its own.
+    stat!(rows, "unexpected_napi_ids", 0);
+    stat!(rows, "round_robin_fallback", 0);
+}
+
+fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "bytes", store.bytes);
     stat!(rows, "curr_items", store.curr_items);
     stat!(rows, "total_items", store.total_items);
+    stat!(rows, "slab_global_page_pool", shared.store.free_segments());
     stat!(rows, "expired_unfetched", store.expired_unfetched);
     stat!(rows, "evicted_unfetched", store.evicted_unfetched);
+    stat!(rows, "evicted_active", store.evicted_active);
     stat!(rows, "evictions", store.evictions);
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
-    // Statistics that memcached does not have.
-    stat!(rows, "rewritten", store.rewritten);
-    stat!(rows, "eviction_age", store.eviction_age());
-    stat!(rows, "ghost_hits", store.ghost_hits);
-    stat!(rows, "probation_bytes", store.probation_bytes);
-    stat!(rows, "probation_percent", store.probation_percent);
-    stat!(rows, "dead_bytes", store.dead_bytes);
-    stat!(rows, "spared_bytes", store.spared_bytes);
-    stat!(rows, "compacted_bytes", store.compacted_bytes);
-    stat!(rows, "compacted_segments", store.compacted_segments);
-    stat!(rows, "drained_segments", store.drained_segments);
+    // There are no LRUs in which items could move.
+    stat!(rows, "lrutail_reflocked", 0);
+    stat!(rows, "moves_to_cold", 0);
+    stat!(rows, "moves_to_warm", 0);
+    stat!(rows, "moves_within_lru", 0);
+    stat!(rows, "direct_reclaims", store.drained_segments);
+    stat!(rows, "lru_bumps_dropped", 0);
 }

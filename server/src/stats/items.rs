@@ -1,9 +1,9 @@
 //! `stats items` and `stats slabs`: all items as those of one slab class, for programs that read
 //! these statistics.
 //!
-//! Where: `stats::write` calls it.
-//! Invariant: names are memcached's. What exists only with slab classes, or with several queues in
-//! each, is left out. An empty store has no class, as in memcached.
+//! Where: `stats::answer` calls it.
+//! Invariant: names and their order are memcached's. What exists only with several queues in each
+//! class is 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
 use super::{Rows, stat};
@@ -16,29 +16,60 @@ macro_rules! class {
     };
 }
 
-pub(super) fn items(shared: &Shared, rows: &mut Rows<'_>) {
+pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     if store.curr_items == 0 {
         return;
     }
+    let opened = shared.store.usage_estimate().oldest_opened;
     class!(rows, "items:", "number", store.curr_items);
+    // All items stand where memcached has those that it would evict next.
+    class!(rows, "items:", "number_hot", 0);
+    class!(rows, "items:", "number_warm", 0);
+    class!(rows, "items:", "number_cold", store.curr_items);
+    class!(rows, "items:", "age_hot", 0);
+    class!(rows, "items:", "age_warm", 0);
+    class!(rows, "items:", "age", opened.map_or(0, |opened| now.saturating_sub(opened)));
     class!(rows, "items:", "mem_requested", store.bytes);
     class!(rows, "items:", "evicted", store.evictions);
+    class!(rows, "items:", "evicted_nonzero", store.evicted_nonzero);
     class!(rows, "items:", "evicted_time", store.eviction_age());
     class!(rows, "items:", "outofmemory", sums.store_no_memory);
+    class!(rows, "items:", "tailrepairs", 0);
     class!(rows, "items:", "reclaimed", store.reclaimed);
     class!(rows, "items:", "expired_unfetched", store.expired_unfetched);
     class!(rows, "items:", "evicted_unfetched", store.evicted_unfetched);
+    class!(rows, "items:", "evicted_active", store.evicted_active);
     class!(rows, "items:", "crawler_reclaimed", store.crawler_reclaimed);
     class!(rows, "items:", "crawler_items_checked", store.crawler_items_checked);
+    class!(rows, "items:", "lrutail_reflocked", 0);
+    class!(rows, "items:", "moves_to_cold", 0);
+    class!(rows, "items:", "moves_to_warm", 0);
+    class!(rows, "items:", "moves_within_lru", 0);
+    class!(rows, "items:", "direct_reclaims", store.drained_segments);
+    class!(rows, "items:", "hits_to_hot", 0);
+    class!(rows, "items:", "hits_to_warm", 0);
+    class!(rows, "items:", "hits_to_cold", sums.get_hits);
+    class!(rows, "items:", "hits_to_temp", 0);
 }
 
+/// Segments are the pages, and an item of mean length is a chunk.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
-    let used_bytes = shared.store.used_bytes();
-    if store.curr_items > 0 {
+    let used_bytes = shared.store.used_bytes() as u64;
+    if let Some(mean_bytes) = store.bytes.checked_div(store.curr_items) {
+        let page_bytes = shared.store.segment_bytes();
+        let chunk_bytes = mean_bytes.max(1);
+        let pages = used_bytes.div_ceil(page_bytes).max(1);
+        let chunks_per_page = (page_bytes / chunk_bytes).max(1);
+        let chunks = (chunks_per_page * pages).max(store.curr_items);
+        class!(rows, "", "chunk_size", chunk_bytes);
+        class!(rows, "", "chunks_per_page", chunks_per_page);
+        class!(rows, "", "total_pages", pages);
+        class!(rows, "", "total_chunks", chunks);
         class!(rows, "", "used_chunks", store.curr_items);
-        class!(rows, "", "mem_requested", store.bytes);
+        class!(rows, "", "free_chunks", chunks - store.curr_items);
+        class!(rows, "", "free_chunks_end", 0);
         class!(rows, "", "get_hits", sums.get_hits);
         class!(rows, "", "cmd_set", sums.set_cmds);
         class!(rows, "", "delete_hits", sums.delete_hits);

@@ -1,6 +1,6 @@
 //! `stats memory`: each byte of the process, by what it is used for.
 //!
-//! Where: `stats::write` calls it; memcached has no such thing.
+//! Where: `stats::answer` calls it; memcached has no such thing.
 //! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`, and
 //! differs from `resident_bytes`, which the system counts, by what threads and the allocator take,
 //! and by pages that are used in part. (A test holds it to that.) What segments take is an estimate

@@ -1,6 +1,6 @@
 //! `stats settings`: what the command line came to.
 //!
-//! Where: `stats::write` calls it.
+//! Where: `stats::answer` calls it.
 //! Invariant: memcached's names in memcached's order; a setting of machinery that is not there is
 //! left out, or said to be off.
 //! Source: memcached 1.6.45 `process_stat_settings`.
@@ -43,7 +43,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         None => stat!(rows, "domain_socket", "NULL"),
     }
     stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
-    stat!(rows, "shutdown_command", "no");
+    stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
     stat!(rows, "num_threads", settings.columns);
     stat!(rows, "detail_enabled", "no");
     stat!(rows, "reqs_per_event", settings.requests_per_event);
@@ -54,8 +54,9 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "auth_enabled_ascii", "no");
     stat!(rows, "item_size_max", settings.item_bytes_max);
     stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
-    stat!(rows, "slab_reassign", "no");
-    stat!(rows, "lru_crawler", "no");
+    stat!(rows, "slab_reassign", yes(settings.slab_reassign));
+    // Relaxed: as above.
+    stat!(rows, "lru_crawler", yes(shared.crawler.load(Ordering::Relaxed)));
     stat!(rows, "flush_enabled", yes(settings.flush_enabled));
     stat!(rows, "dump_enabled", yes(settings.dump_enabled));
     stat!(rows, "lru_maintainer_thread", "no");

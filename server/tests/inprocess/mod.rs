@@ -167,9 +167,10 @@ impl Client {
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// One number of `stats`.
+    /// One number of `stats`, or of `stats udp`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
-        let stats = self.stats("");
+        let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
+        let stats = self.stats(if of_udp { "udp" } else { "" });
         stats.get(name).unwrap_or_else(|| panic!("no {name} in stats")).parse().unwrap()
     }
 

@@ -27,12 +27,13 @@ use std::time::Duration;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 /// Transcripts that only connections can have, and why.
-const OF_CONNECTIONS: [(&str, &str); 8] = [
+const OF_CONNECTIONS: [(&str, &str); 9] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
     ("binary_pieces", "a request that is not in one message is dropped"),
     ("capitals", "what begins with a capital letter is taken for an answer, and dropped"),
     ("connections", "there are none to be counted"),
+    ("dumps", "a dump takes several turns of a connection"),
     ("half_closed", "a message has no end that a client could send"),
     ("large_values", "a reply over udp_reply_max is refused"),
     ("protocol_flag", "a message of the other protocol is no end for those behind it"),

@@ -1,0 +1,168 @@
+//! The lines by which dumps show items.
+//!
+//! Where: a dump appends one for each item that the store lists.
+//! Invariant: every line is memcached 1.6.45's; no byte of a key ends a line or a word early.
+//! Source: memcached 1.6.45 `crawler_metadump_eval`, `crawler_mgdump_eval`, `item_cachedump`,
+//! `uriencode_init`.
+
+use crate::base64;
+use crate::short::number as digits;
+
+/// What a line says of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'k> {
+    /// 1 to 250 bytes.
+    pub key: &'k [u8],
+    /// The key was given in base64.
+    pub key_binary: bool,
+    /// The client's own 32 bits.
+    pub client_flags: u32,
+    /// The CAS unique.
+    pub cas: u64,
+    /// The Unix time at which it expires; `None`: never.
+    pub exptime: Option<i64>,
+    /// The Unix time of its last access.
+    pub accessed: i64,
+    /// Fetched since it was stored.
+    pub fetched: bool,
+    /// Length of its value.
+    pub value_bytes: u32,
+    /// Bytes it takes.
+    pub item_bytes: u64,
+}
+
+/// The longest line: a key of which each byte takes three, and numbers.
+pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
+
+/// Appends a line of `metadump`.
+pub fn metadata(line: &Line<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"key=");
+    escape(line.key, out);
+    match line.exptime {
+        None => out.extend_from_slice(b" exp=-1"),
+        Some(exptime) => named(b" exp=", unsigned(exptime), out),
+    }
+    named(b" la=", unsigned(line.accessed), out);
+    named(b" cas=", line.cas, out);
+    out.extend_from_slice(if line.fetched { b" fetch=yes cls=1" } else { b" fetch=no cls=1" });
+    named(b" size=", line.item_bytes, out);
+    named(b" flags=", line.client_flags.into(), out);
+    out.extend_from_slice(b" \n");
+}
+
+/// Appends a line of `mgdump`.
+pub fn request(line: &Line<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"mg ");
+    if line.key_binary {
+        base64::encode(line.key, out);
+        out.extend_from_slice(b" b\r\n");
+    } else {
+        out.extend_from_slice(line.key);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends a line of `stats cachedump`. False: memcached shows no such key.
+pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
+    if line.key_binary {
+        return false;
+    }
+    out.extend_from_slice(b"ITEM ");
+    out.extend_from_slice(line.key);
+    named(b" [", line.value_bytes.into(), out);
+    named(b" b; ", line.exptime.map_or(0, unsigned), out);
+    out.extend_from_slice(b" s]\r\n");
+    true
+}
+
+/// Appends the end of a list; `of_requests`: of `mgdump`.
+pub fn end(of_requests: bool, out: &mut Vec<u8>) {
+    let end: &[u8] = if of_requests { b"EN\r\n" } else { b"END\r\n" };
+    out.extend_from_slice(end);
+}
+
+fn named(name: &[u8], number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    digits(out, number);
+}
+
+/// A time; one before 1970, by a clock that was wrong, is shown as 0.
+fn unsigned(seconds: i64) -> u64 {
+    u64::try_from(seconds).unwrap_or(0)
+}
+
+/// Appends a key as in a URI.
+fn escape(key: &[u8], out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
+            out.extend_from_slice(&[b'%', digits[0], digits[1]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: Line<'_> = Line {
+        key: b"a b%\xff~",
+        key_binary: false,
+        client_flags: 7,
+        cas: 3,
+        exptime: None,
+        accessed: 1_700_000_000,
+        fetched: true,
+        value_bytes: 5,
+        item_bytes: 63,
+    };
+
+    fn shown(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn lines_are_memcacheds() {
+        let metadata_of = |line| shown(|out| metadata(line, out));
+        assert_eq!(
+            metadata_of(&LINE),
+            "key=a%20b%25%FF~ exp=-1 la=1700000000 cas=3 fetch=yes cls=1 size=63 flags=7 \n"
+        );
+        let timed = Line { exptime: Some(1_700_000_100), fetched: false, key: b"k", ..LINE };
+        assert_eq!(
+            metadata_of(&timed),
+            "key=k exp=1700000100 la=1700000000 cas=3 fetch=no cls=1 size=63 flags=7 \n"
+        );
+        assert_eq!(shown(|out| request(&timed, out)), "mg k\r\n");
+        let binary = Line { key_binary: true, ..timed };
+        assert_eq!(shown(|out| request(&binary, out)), "mg aw== b\r\n");
+        let text = shown(|out| assert!(item(&timed, out)));
+        assert_eq!(text, "ITEM k [5 b; 1700000100 s]\r\n");
+        assert_eq!(shown(|out| assert!(!item(&binary, out))), "");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_longest() {
+        let longest = Line {
+            key: &[0xff; crate::KEY_BYTES_MAX],
+            client_flags: u32::MAX,
+            cas: u64::MAX,
+            exptime: Some(i64::MAX),
+            accessed: i64::MAX,
+            fetched: true,
+            value_bytes: u32::MAX,
+            item_bytes: u64::MAX,
+            key_binary: true,
+        };
+        for write in [metadata, request] {
+            let mut out = Vec::new();
+            write(&longest, &mut out);
+            assert!(out.len() <= LINE_BYTES_MAX, "{}", out.len());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a connection goes on to do for many turns after one command.
+//!
+//! Where: the executor gives an errand to the turn, whose connection keeps it and goes on with it,
+//! a step each turn, before it executes anything that came behind the command.
+//! Invariant: a step does a bounded amount of work and appends a bounded amount of replies, and the
+//! next one is made once those are sent. So a client that reads slowly slows its own errand down,
+//! and nobody else.
+//! Source: memcached 1.6.45 `conn_watch`: there, other threads write to such a connection.
+
+pub(crate) mod dump;
+
+use crate::execute::Context;
+use crate::out::Out;
+use dump::Dump;
+
+/// One errand.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// A list of all items.
+    Dump(Dump),
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is more to do.
+    More,
+    /// The errand is done.
+    Done,
+}
+
+impl Errand {
+    /// Takes a step, and appends what it came to.
+    pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
+        match self {
+            Errand::Dump(dump) => dump.step(context, &mut out.buf),
+        }
+    }
+}

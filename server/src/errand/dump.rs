@@ -1,0 +1,132 @@
+//! A dump: a line for each item.
+//!
+//! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
+//! Invariant: at most `DUMPS_MAX` are under way at a time. An item that is there all the while is
+//! listed exactly once, whatever happens beside the dump.
+//! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use protocol::text::list::{self, Line};
+use store::{Dumped, Listed};
+
+use super::Progress;
+use crate::clock::Clock;
+use crate::execute::Context;
+use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, DUMPS_MAX};
+use crate::shared::Shared;
+
+/// How items are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// All that is known of them.
+    Metadata,
+    /// Requests for them.
+    Requests,
+    /// So many of them, in so many bytes at most.
+    Items { left: u64, left_bytes: usize },
+}
+
+impl Lines {
+    /// The lines of `stats cachedump`, for `limit` items; 0: for all.
+    pub(crate) fn items(limit: u32) -> Lines {
+        let left = if limit == 0 { u64::MAX } else { limit.into() };
+        Lines::Items { left, left_bytes: CACHEDUMP_BYTES_MAX }
+    }
+}
+
+/// A dump under way.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    /// `None`: it is through.
+    at: Option<Dumped>,
+    lines: Lines,
+    _place: Place,
+}
+
+impl Dump {
+    /// Begins one, of all items or, where class 1 is not meant, of none. `None`: as many are under
+    /// way as may be.
+    pub(crate) fn begin(shared: &Arc<Shared>, lines: Lines, all: bool) -> Option<Dump> {
+        let place = Place::take(shared)?;
+        Some(Dump { at: all.then(Dumped::default), lines, _place: place })
+    }
+
+    /// Lists the items of some groups of the index.
+    pub(super) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
+        let clock = context.clock;
+        for _ in 0..DUMP_STEP_GROUPS {
+            let Some(from) = self.at else { break };
+            if out.len() >= DUMP_STEP_BYTES {
+                return Progress::More;
+            }
+            let lines = &mut self.lines;
+            self.at = context.store.dump(from, |item| lines.append(&line(item, &clock), out));
+            if matches!(self.lines, Lines::Items { left: 0, .. }) {
+                self.at = None;
+            }
+        }
+        if self.at.is_some() {
+            return Progress::More;
+        }
+        list::end(self.lines == Lines::Requests, out);
+        Progress::Done
+    }
+}
+
+impl Lines {
+    fn append(&mut self, line: &Line<'_>, out: &mut Vec<u8>) {
+        match self {
+            Lines::Metadata => list::metadata(line, out),
+            Lines::Requests => list::request(line, out),
+            Lines::Items { left, left_bytes } => {
+                let before = out.len();
+                if *left == 0 || !list::item(line, out) {
+                    return;
+                }
+                let bytes = out.len() - before;
+                if bytes > *left_bytes {
+                    out.truncate(before);
+                    *left = 0;
+                    return;
+                }
+                (*left, *left_bytes) = (*left - 1, *left_bytes - bytes);
+            }
+        }
+    }
+}
+
+fn line<'s>(item: &Listed<'s>, clock: &Clock) -> Line<'s> {
+    let unix = |second: u32| clock.process_started + i64::from(second);
+    Line {
+        key: item.key,
+        key_binary: item.key_binary,
+        client_flags: item.client_flags,
+        cas: item.cas,
+        exptime: (item.exptime != 0).then(|| unix(item.exptime)),
+        accessed: unix(clock.now.saturating_sub(item.idle_seconds)),
+        fetched: item.fetched,
+        value_bytes: item.value_bytes,
+        item_bytes: item.item_bytes,
+    }
+}
+
+/// One of the `DUMPS_MAX` places for dumps.
+#[derive(Debug)]
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Place> {
+        let more = |dumps: u32| (dumps < DUMPS_MAX).then_some(dumps + 1);
+        // Relaxed: a count that orders nothing; pairs with the subtraction in `drop`.
+        shared.dumps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.dumps.fetch_sub(1, Ordering::Relaxed); // as in `take`
+    }
+}

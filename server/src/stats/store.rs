@@ -1,0 +1,24 @@
+//! `stats store`: what the store counts that memcached's statistics have no name for.
+//!
+//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Invariant: none beyond those of the counters.
+
+use super::{Rows, stat};
+use crate::settings::VERSION;
+use crate::shared::Shared;
+
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
+    let (_, store) = shared.since_reset();
+    stat!(rows, "hypostyle_version", VERSION);
+    stat!(rows, "rewritten", store.rewritten);
+    stat!(rows, "eviction_age", store.eviction_age());
+    stat!(rows, "evicted_nonzero", store.evicted_nonzero);
+    stat!(rows, "ghost_hits", store.ghost_hits);
+    stat!(rows, "probation_bytes", store.probation_bytes);
+    stat!(rows, "probation_percent", store.probation_percent);
+    stat!(rows, "dead_bytes", store.dead_bytes);
+    stat!(rows, "spared_bytes", store.spared_bytes);
+    stat!(rows, "compacted_bytes", store.compacted_bytes);
+    stat!(rows, "compacted_segments", store.compacted_segments);
+    stat!(rows, "drained_segments", store.drained_segments);
+}

@@ -1,0 +1,31 @@
+//! `stats udp`: datagrams that came and went, and why others did not.
+//!
+//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Invariant: without `-U` there is nothing to tell, and without `--xdp` nothing of an interface.
+
+use super::{Rows, stat};
+use crate::shared::Shared;
+
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
+    let (sums, _) = shared.since_reset();
+    if !shared.settings.datagrams.is_empty() {
+        stat!(rows, "udp_received", sums.udp_received);
+        stat!(rows, "udp_sent", sums.udp_sent);
+        stat!(rows, "udp_unsent", sums.udp_unsent);
+        stat!(rows, "udp_dropped_frame", sums.udp_dropped_frame);
+        stat!(rows, "udp_dropped_sender", sums.udp_dropped_sender);
+        stat!(rows, "udp_dropped_answer", sums.udp_dropped_answer);
+        stat!(rows, "udp_dropped_network", sums.udp_dropped_network);
+        stat!(rows, "udp_dropped_length", sums.udp_dropped_length);
+        stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
+        stat!(rows, "udp_replies_too_long", sums.udp_replies_too_long);
+    }
+    if let Some(bypass) = shared.bypass.get() {
+        let dropped = bypass.dropped();
+        stat!(rows, "udp_dropped_damaged", sums.udp_dropped_damaged);
+        stat!(rows, "xdp_dropped", dropped.dropped);
+        stat!(rows, "xdp_ring_full", dropped.ring_full);
+        stat!(rows, "xdp_no_chunk", dropped.no_chunk);
+        stat!(rows, "xdp_invalid", dropped.invalid);
+    }
+}
