@@ -28,6 +28,9 @@ use crate::wire;
 /// How long to sleep at most while letters wait for the kernel to take them.
 pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
 
+/// Packets that any kernel sends by one call in copy mode, if there are so many.
+const SENT_PER_CALL_MIN: u32 = 32;
+
 /// What leaves by a queue.
 #[derive(Debug)]
 pub struct Outbox {
@@ -117,6 +120,8 @@ impl Outbox {
         self.transmit.publish();
         let mut tally = std::mem::take(&mut self.tally);
         let mut left = self.transmit.waiting();
+        // A kernel before 6.17 that has reached its limit tells only by the next call what it took.
+        let mut untold_max = left / SENT_PER_CALL_MIN;
         while left > 0 && self.transmit.needs_wakeup() {
             calls.writes.add(1);
             let kicked = self.socket.kick_transmit();
@@ -126,7 +131,10 @@ impl Outbox {
             // Each call takes some, up to the kernel's own limit, or the device is full or down.
             let now = self.transmit.waiting();
             if now == left {
-                break;
+                if kicked != Err(Errno::AGAIN) || untold_max == 0 {
+                    break;
+                }
+                untold_max -= 1;
             }
             left = now;
         }

@@ -4,6 +4,8 @@
 //! Invariant: nothing that the kernel says has memory be touched that it was not lent, and every
 //! chunk stays accounted for.
 
+use std::os::unix::net::UnixDatagram;
+
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::*;
@@ -29,17 +31,21 @@ fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
 }
 
 fn rig_of(chunks: u32, frame_bytes_max: usize, is_long: bool) -> Rig {
+    let no_socket = std::fs::File::open("/dev/null").unwrap();
+    rig_by(no_socket.into(), chunks, (frame_bytes_max, is_long))
+}
+
+/// Whose calls `fd` answers.
+fn rig_by(fd: OwnedFd, chunks: u32, frame: (usize, bool)) -> Rig {
     let rings = [(); 4].map(|()| Kernel::new());
     let half = chunks / 2;
     let (fill_end, fill) = rings[0].ends(half);
     let (receive, receive_end) = rings[1].ends(half);
     let (transmit_end, transmit) = rings[2].ends(half);
     let (completion, completion_end) = rings[3].ends(half);
-    let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let umem = Umem::new(chunks, 2048).unwrap();
     let link = Arc::new(fd.try_clone().unwrap());
     let socket = Arc::new(Socket { fd, umem });
-    let frame = (frame_bytes_max, is_long);
     let port = Port {
         inbox: Inbox::new(Arc::clone(&socket), (receive_end, fill_end), half, frame, Sums::Whole),
         outbox: Outbox::new(
@@ -47,7 +53,7 @@ fn rig_of(chunks: u32, frame_bytes_max: usize, is_long: bool) -> Rig {
             (transmit_end, completion_end),
             half,
             half,
-            frame_bytes_max,
+            frame.0,
         ),
         socket,
         _link: link,
@@ -212,6 +218,33 @@ fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
     rig.fill.need_wakeup(false);
     let _ = rig.port.inbox.receive(&calls);
     assert_eq!(calls.reads.get(), 1);
+}
+
+/// As one before 6.17 does: it takes 32 letters and says `EAGAIN`; what it took shows later.
+#[test]
+fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
+    let (full, _peer) = UnixDatagram::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.send(b"").is_ok() {}
+    let mut rig = rig_by(full.into(), 256, (1514, false));
+    let calls = Calls::default();
+    let mut post = |letters: usize| {
+        let peer = Peer::at(ends());
+        (0..letters).for_each(|_| assert!(rig.port.outbox.add(&peer, b"", [])));
+        rig.transmit.need_wakeup(true);
+        let before = calls.writes.get();
+        assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, letters);
+        rig.transmit.release(u32::try_from(letters).unwrap());
+        calls.writes.get() - before
+    };
+    assert_eq!([1, 31, 32, 64].map(&mut post), [1, 1, 2, 3]);
+    // One that has no room, for whatever reason, is not called again.
+    let mut rig = rig_of(256, 1514, false);
+    (0..100).for_each(|_| assert!(rig.port.outbox.add(&Peer::at(ends()), b"", [])));
+    rig.transmit.need_wakeup(true);
+    let calls = Calls::default();
+    rig.port.outbox.post_or_drop(&calls);
+    assert_eq!((calls.writes.get(), rig.port.outbox.waiting()), (1, 100));
 }
 
 #[test]
