@@ -43,7 +43,7 @@ pub(crate) enum HowMany {
 
 /// A socket to the kernel.
 #[derive(Debug)]
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(pub(crate) OwnedFd);
 
 impl Netlink {
     /// Opens one in the calling thread's network namespace.

@@ -223,7 +223,8 @@ impl Bypass {
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
-            let before = std::mem::replace(&mut *seen, (self.watch.health(), now_ms + LOOK_MS)).0;
+            let (before, now) = (seen.0, self.watch.health());
+            *seen = (now.unwrap_or(before), now_ms + LOOK_MS);
             if before != seen.0 {
                 self.tell(seen.0);
             }

@@ -138,15 +138,17 @@ impl Watch {
         &self.facts
     }
 
-    /// How the interface is now. It costs two system calls.
+    /// How the interface is now; none if the system does not tell, for want of memory. It costs two
+    /// system calls.
     #[must_use]
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
-            Ok(now) if now.program != self.program => Health::Detached,
-            Ok(now) if now.is_up => Health::Up { mtu: now.mtu },
-            Ok(_) => Health::Down,
+            Ok(now) if now.program != self.program => Some(Health::Detached),
+            Ok(now) if now.is_up => Some(Health::Up { mtu: now.mtu }),
+            Ok(_) => Some(Health::Down),
             // It has gone, or into another network namespace.
-            Err(_) => Health::Gone,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Some(Health::Gone),
+            Err(_) => None,
         }
     }
 }

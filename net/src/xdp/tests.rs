@@ -105,7 +105,7 @@ fn what_the_kernels_sockets_send_is_answered_in_both_modes_over_both_families() 
             let facts = watch.facts();
             assert_eq!(facts.is_native, mode == Mode::Native);
             assert_eq!((facts.mtu, facts.queues, facts.is_long), (mtu, 1, false));
-            assert_eq!(watch.health(), Health::Up { mtu });
+            assert_eq!(watch.health(), Some(Health::Up { mtu }));
             assert_eq!(facts.addresses, [IpAddr::from(far.v4), IpAddr::from(far.v6)]);
             let clients: [(UdpSocket, usize); 2] =
                 [(client(&near, far.v4), 28), (client(&near, far.v6), 48)];
@@ -256,7 +256,7 @@ fn what_is_not_for_us_goes_to_the_kernel_and_all_of_it_when_the_ports_are_gone()
     assert_eq!(answer(&beside), b"beside");
     client.send(b"one").unwrap();
     serve(&mut ports, 1);
-    assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+    assert_eq!(watch.health(), Some(Health::Up { mtu: 1500 }));
     assert!(far.ip("link show wire").contains("xdp"));
     let meter = ports[0].meter();
     drop(ports);
@@ -269,7 +269,7 @@ fn what_is_not_for_us_goes_to_the_kernel_and_all_of_it_when_the_ports_are_gone()
         here.recv(&mut buffer).is_ok()
     });
     assert_eq!(&buffer[..3], b"two");
-    await_that(|| watch.health() == Health::Detached);
+    await_that(|| watch.health() == Some(Health::Detached));
     assert!(!far.ip("link show wire").contains("xdp"));
 }
 

@@ -28,7 +28,7 @@ fn a_second_server_is_told_of_the_first_which_goes_on() {
     let refused = open_on(&far).unwrap_err();
     assert!(matches!(&refused, Refused::Program { name, .. } if bpf::is_ours(name)));
     assert!(refused.to_string().starts_with("another server has its program there"), "{refused}");
-    assert_eq!(first.watch.health(), Health::Up { mtu: 1500 });
+    assert_eq!(first.watch.health(), Some(Health::Up { mtu: 1500 }));
     drop(first);
     let again = open_on(&far).unwrap();
     assert_eq!((again.ports.len(), again.watch.facts().queues), (2, 2));
@@ -135,7 +135,7 @@ fn privilege_is_needed_to_open_and_never_again() {
     far.on(|| {
         give_away();
         serve(&mut ports, 1);
-        assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+        assert_eq!(watch.health(), Some(Health::Up { mtu: 1500 }));
         assert_eq!(ports[0].meter().read(), Some(crate::xdp::Statistics::default()));
     });
     assert_eq!(answer(&client), b"hello");
@@ -150,7 +150,7 @@ fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
     await_that(|| ports[0].inbox.receive(&calls).datagrams == 1);
     let peer = *ports[0].inbox.datagrams().next().unwrap().peer;
     far.ip("link set wire down");
-    assert_eq!(watch.health(), Health::Down);
+    assert_eq!(watch.health(), Some(Health::Down));
     let outbox = &mut ports[0].outbox;
     for letters in 1..=128 {
         assert!(outbox.add(&peer, b"", [&b"late"[..]]));
@@ -172,22 +172,26 @@ fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
 #[test]
 fn how_the_interface_is_can_be_asked() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    let Opened { mut ports, watch } = open_on(&far).unwrap();
-    assert_eq!(watch.health(), Health::Up { mtu: 1500 });
+    let Opened { mut ports, mut watch } = open_on(&far).unwrap();
+    assert_eq!(watch.health(), Some(Health::Up { mtu: 1500 }));
+    let nobody = Netlink(std::fs::File::open("/dev/null").unwrap().into());
+    let netlink = std::mem::replace(&mut watch.netlink, nobody);
+    assert_eq!(watch.health(), None, "a system that does not tell says nothing of the interface");
+    watch.netlink = netlink;
     far.ip("link set wire mtu 1400");
-    assert_eq!(watch.health(), Health::Up { mtu: 1400 });
+    assert_eq!(watch.health(), Some(Health::Up { mtu: 1400 }));
     near.ip("link set wire down");
-    await_that(|| watch.health() == Health::Down);
+    await_that(|| watch.health() == Some(Health::Down));
     near.ip("link set wire up");
-    await_that(|| watch.health() == Health::Up { mtu: 1400 });
+    await_that(|| watch.health() == Some(Health::Up { mtu: 1400 }));
     far.ip("link set wire down");
-    assert_eq!(watch.health(), Health::Down);
+    assert_eq!(watch.health(), Some(Health::Down));
     far.ip("link set wire up");
     far.ip("link del wire");
-    assert_eq!(watch.health(), Health::Gone);
+    assert_eq!(watch.health(), Some(Health::Gone));
     // Another one of the same name is not it.
     far.ip("link add wire type veth peer name other");
-    assert_eq!(watch.health(), Health::Gone);
+    assert_eq!(watch.health(), Some(Health::Gone));
     let calls = crate::Calls::default();
     assert_eq!(ports[0].inbox.receive(&calls).datagrams, 0);
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
@@ -223,6 +227,9 @@ fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
         child.kill().unwrap();
         child.wait().unwrap();
         let opened = open_on(&far).unwrap();
-        assert_eq!((opened.ports.len(), opened.watch.health()), (2, Health::Up { mtu: 1500 }));
+        assert_eq!(
+            (opened.ports.len(), opened.watch.health()),
+            (2, Some(Health::Up { mtu: 1500 }))
+        );
     }
 }
