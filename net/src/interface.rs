@@ -7,7 +7,9 @@
 //! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::Ipv4Net;
 
 use crate::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::Mac;
@@ -23,9 +25,11 @@ const XDP: u16 = 43;
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address: of the other end of a link from point to point, and our own.
+/// Attributes of an IP address: of the other end of a link from point to point, our own, and that
+/// of all machines of its network.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
+const IP_BROADCAST: u16 = 4;
 
 /// Bytes of `struct ifinfomsg` and `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
@@ -43,6 +47,9 @@ pub struct OwnAddress {
     pub interface: String,
     /// Most bytes of that interface's packets, from their IP header on.
     pub mtu: usize,
+    /// What stands for all machines of its network: where an operator has chosen an address for
+    /// that, there are two.
+    pub broadcasts: Vec<Ipv4Addr>,
 }
 
 /// All addresses of this machine, as the calling thread's network namespace has them.
@@ -55,26 +62,42 @@ pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
     netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
         interfaces.extend(Interface::read(body));
     })?;
-    let all = addresses(&netlink)?.into_iter().filter_map(|(index, ip)| {
+    let all = addresses(&netlink)?.into_iter().filter_map(|(index, ip, broadcasts)| {
         let of: &Interface = interfaces.iter().find(|it| it.index == index)?;
-        Some(OwnAddress { ip, interface: of.name.clone(), mtu: of.mtu as usize })
+        Some(OwnAddress { ip, interface: of.name.clone(), mtu: of.mtu as usize, broadcasts })
     });
     Ok(all.collect())
 }
 
-/// All addresses, each with the index of its interface.
-fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr)>> {
+/// All addresses, each with the index of its interface and with its network's broadcast addresses.
+fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>> {
     let mut all = Vec::new();
     netlink.ask(libc::RTM_GETADDR, HowMany::All, &[0; IP_BYTES], |_, body| {
-        // `struct ifaddrmsg`: the interface's index at 4.
-        let Some((header, attributes)) = body.split_first_chunk::<IP_BYTES>() else { return };
-        let find = |wanted| {
-            let mut attributes = Attributes(attributes);
-            attributes.find(|(kind, _)| *kind == wanted).and_then(|(_, value)| ip(value))
-        };
-        all.extend(find(IP_LOCAL).or(find(IP_ADDRESS)).map(|ip| (number(&header[4..]), ip)));
+        all.extend(address(body));
     })?;
     Ok(all)
+}
+
+/// `struct ifaddrmsg`: the network's bits at 1, the interface's index at 4; attributes behind it.
+fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
+    let (header, attributes) = body.split_first_chunk::<IP_BYTES>()?;
+    let find = |wanted| {
+        let mut attributes = Attributes(attributes);
+        attributes.find(|(kind, _)| *kind == wanted).and_then(|(_, value)| ip(value))
+    };
+    let (ip, chosen) = (find(IP_LOCAL).or(find(IP_ADDRESS))?, find(IP_BROADCAST));
+    // Networks of 31 and 32 bits have none (RFC 3021).
+    let derived = match find(IP_ADDRESS).unwrap_or(ip) {
+        IpAddr::V4(ip) if header[1] <= 30 => Ipv4Net::new(ip, header[1]).ok(),
+        _ => None,
+    };
+    let mut broadcasts: Vec<Ipv4Addr> = derived.iter().map(Ipv4Net::broadcast).collect();
+    if let Some(IpAddr::V4(chosen)) = chosen
+        && !broadcasts.contains(&chosen)
+    {
+        broadcasts.push(chosen);
+    }
+    Some((number(&header[4..]), ip, broadcasts))
 }
 
 /// What the kernel tells.
@@ -157,7 +180,7 @@ impl Interface {
     /// The IP addresses that it has.
     pub(crate) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
         let all = addresses(netlink)?.into_iter();
-        Ok(all.filter(|(index, _)| *index == self.index).map(|(_, ip)| ip).collect())
+        Ok(all.filter(|(index, ..)| *index == self.index).map(|(_, ip, _)| ip).collect())
     }
 }
 
@@ -210,11 +233,39 @@ mod tests {
         assert_eq!(vlan_on(7, &[]), None);
     }
 
+    /// As the kernel tells of `ip address add 10.1.2.3/20 dev wire`.
+    #[test]
+    fn an_address_is_told_with_what_stands_for_all_of_its_network() {
+        let told = |bits: u8, local: [u8; 4], of_link: [u8; 4], broadcast: Option<[u8; 4]>| {
+            let mut message = vec![0; IP_BYTES];
+            (message[1], message[4]) = (bits, 7);
+            put(&mut message, IP_ADDRESS, &of_link);
+            put(&mut message, IP_LOCAL, &local);
+            broadcast.iter().for_each(|it| put(&mut message, IP_BROADCAST, it));
+            let (index, ip, broadcasts) = address(&message).unwrap();
+            assert_eq!((index, ip), (7, IpAddr::from(local)));
+            broadcasts.iter().map(Ipv4Addr::octets).collect::<Vec<_>>()
+        };
+        let (ip, all, chosen) = ([10, 1, 2, 3], [10, 1, 15, 255], [10, 1, 2, 255]);
+        assert_eq!(told(20, ip, ip, None), [all]);
+        assert_eq!(told(20, ip, ip, Some(all)), [all]);
+        assert_eq!(told(20, ip, ip, Some(chosen)), [all, chosen]);
+        assert_eq!(told(31, ip, ip, None), [[0; 4]; 0]);
+        assert_eq!(told(32, ip, [10, 9, 9, 9], None), [[0; 4]; 0], "a link from point to point");
+        assert_eq!(told(255, ip, ip, None), [[0; 4]; 0]);
+        let mut v6 = vec![0; IP_BYTES];
+        put(&mut v6, IP_ADDRESS, &[0xfd; 16]);
+        assert_eq!(address(&v6), Some((0, IpAddr::from([0xfd; 16]), Vec::new())));
+        assert_eq!(address(&[0; IP_BYTES]), None);
+        assert_eq!(address(&[]), None);
+    }
+
     #[test]
     fn loopback_has_its_address_and_an_mtu() {
         let all = own_addresses().unwrap();
         let loopback = all.iter().find(|it| it.ip == IpAddr::from([127, 0, 0, 1])).unwrap();
         assert!(loopback.mtu >= 576 && loopback.interface == "lo", "{loopback:?}");
+        assert_eq!(loopback.broadcasts, [Ipv4Addr::new(127, 255, 255, 255)]);
     }
 
     #[test]

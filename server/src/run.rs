@@ -137,10 +137,7 @@ impl Bound {
             columns: Vec::with_capacity(settings.columns),
             stopping: Arc::default(),
         };
-        let guard = Guard::new(
-            listeners.datagram_addresses.iter().map(SocketAddr::port).collect(),
-            settings.udp_allow.clone(),
-        );
+        let guard = guard(&settings, &listeners.datagram_addresses);
         let reply_bytes_max = settings.udp_reply_bytes_max;
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
@@ -165,7 +162,7 @@ impl Bound {
             let sockets = Sockets { waker, stealing, listeners, datagrams, packets };
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
-            // that have a port do, to look at the interface.
+            // that have a port do, to look at it and at the interface.
             let looks = settings.idle_seconds_max > 0 || sockets.packets.is_some();
             let timers = Timers::new(start, index == 0 || looks);
             if let Err(error) = server.start_column(index, sockets, clock, timers) {
@@ -175,6 +172,16 @@ impl Bound {
         }
         Ok(server)
     }
+}
+
+/// Who is answered over UDP by a server with these addresses.
+fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
+    let own = net::own_addresses().unwrap_or_default();
+    Guard::new(
+        addresses.iter().map(SocketAddr::port).collect(),
+        own.into_iter().flat_map(|address| address.broadcasts).collect(),
+        settings.udp_allow.clone(),
+    )
 }
 
 /// Each column's part in stealing; none where there is nobody or nothing to steal from.

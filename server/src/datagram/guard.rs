@@ -3,11 +3,10 @@
 //! Where: the first look at a datagram.
 //! Invariant: whoever is not to be answered has nothing executed: port 0, which nobody has; our own
 //! UDP ports, from which two servers would answer each other for ever (CVE-2024-2169); senders that
-//! are no single host; what was sent to many; and whom `-o udp_allow` leaves out. Which address is
-//! all of a network is not known here: what claims to be from one is executed, and the kernel
-//! refuses to send the answer.
+//! are no single host, among them the broadcast addresses of the networks that this machine is in
+//! when the server starts; what was sent to many; and whom `-o udp_allow` leaves out.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -15,6 +14,8 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     ports: Vec<u16>,
+    /// In their order.
+    broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
 }
 
@@ -28,9 +29,11 @@ pub(crate) enum Refused {
 }
 
 impl Guard {
-    /// `ports` are the server's own UDP ports; `allow` the networks that may ask, none: all.
-    pub(crate) fn new(ports: Vec<u16>, allow: Vec<IpNet>) -> Guard {
-        Guard { ports, allow }
+    /// `ports` are the server's own UDP ports; `broadcasts` the addresses that stand for all of a
+    /// network; `allow` the networks that may ask, none: all.
+    pub(crate) fn new(ports: Vec<u16>, mut broadcasts: Vec<Ipv4Addr>, allow: Vec<IpNet>) -> Guard {
+        broadcasts.sort_unstable();
+        Guard { ports, broadcasts, allow }
     }
 
     /// May what came from `sender` be answered?
@@ -38,7 +41,12 @@ impl Guard {
     pub(crate) fn check(&self, sender: SocketAddr, is_for_many: bool) -> Result<(), Refused> {
         let (ip, port) = (sender.ip().to_canonical(), sender.port());
         let is_many = match ip {
-            IpAddr::V4(ip) => ip.is_broadcast() || ip.is_multicast() || ip.is_unspecified(),
+            IpAddr::V4(ip) => {
+                ip.is_broadcast()
+                    || ip.is_multicast()
+                    || ip.is_unspecified()
+                    || self.broadcasts.binary_search(&ip).is_ok()
+            }
             IpAddr::V6(ip) => ip.is_multicast() || ip.is_unspecified(),
         };
         if port == 0 || is_many || is_for_many || self.ports.contains(&port) {
@@ -61,7 +69,8 @@ mod tests {
 
     #[test]
     fn neither_loops_nor_many_are_answered() {
-        let guard = Guard::new(vec![11211, 11212], Vec::new());
+        let broadcasts = [[10, 255, 255, 255], [10, 0, 0, 255]].map(Ipv4Addr::from).to_vec();
+        let guard = Guard::new(vec![11211, 11212], broadcasts, Vec::new());
         assert_eq!(check(&guard, "10.0.0.1:11213"), Ok(()));
         assert_eq!(check(&guard, "[2001:db8::1]:40000"), Ok(()));
         for sender in [
@@ -74,6 +83,9 @@ mod tests {
             "[ff02::1]:4000",
             "[::]:4000",
             "[::ffff:224.0.0.1]:4000",
+            "10.0.0.255:4000",
+            "10.255.255.255:4000",
+            "[::ffff:10.0.0.255]:4000",
         ] {
             assert_eq!(check(&guard, sender), Err(Refused::Sender), "{sender}");
         }
@@ -84,7 +96,7 @@ mod tests {
     #[test]
     fn only_networks_that_are_allowed_are_answered() {
         let allow = ["10.1.0.0/16", "2001:db8::/32"].map(|network| network.parse().unwrap());
-        let guard = Guard::new(vec![11211], allow.to_vec());
+        let guard = Guard::new(vec![11211], Vec::new(), allow.to_vec());
         assert_eq!(check(&guard, "10.1.255.255:4000"), Ok(()));
         assert_eq!(check(&guard, "[::ffff:10.1.0.1]:4000"), Ok(()));
         assert_eq!(check(&guard, "[2001:db8:1::1]:4000"), Ok(()));
