@@ -1,14 +1,18 @@
-//! Datagrams from senders that did not send them.
+//! Datagrams from senders that did not send them, and frames as no kernel sends them.
 //!
-//! Where: under tests of whom a server answers.
+//! Where: under tests of whom a server answers, and of what.
 //! Invariant: none leaves its namespace by another interface than `WIRE`.
-//! Source: raw(7), for which a socket of `IPPROTO_RAW` takes packets with their IP headers.
+//! Source: raw(7), for which a socket of `IPPROTO_RAW` takes packets with their IP headers;
+//! packet(7).
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use etherparse::PacketBuilder;
+use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::bind;
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, netdevice, sendto, socket_with,
     sockopt,
@@ -29,6 +33,52 @@ impl Namespace {
         let sent = self.on(|| send(from, to, &packet(from, to, payload)));
         sent.unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
     }
+
+    /// What sends frames by this namespace's end of the link.
+    ///
+    /// # Panics
+    /// The system makes no such socket.
+    #[must_use]
+    pub fn frames(&self) -> Frames {
+        let opened = self.on(|| packet_socket(WIRE));
+        Frames(opened.unwrap_or_else(|error| panic!("no packet socket: {error}")))
+    }
+
+    /// A frame with a datagram from this namespace's interface to another's, from and to whatever
+    /// addresses of one family.
+    ///
+    /// # Panics
+    /// The addresses are of two families.
+    #[must_use]
+    pub fn frame(
+        &self,
+        other: &Namespace,
+        (from, to): (SocketAddr, SocketAddr),
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let link = PacketBuilder::ethernet2(self.mac, other.mac);
+        let built = match (from.ip(), to.ip()) {
+            (IpAddr::V4(here), IpAddr::V4(there)) => link.ipv4(here.octets(), there.octets(), HOPS),
+            (IpAddr::V6(here), IpAddr::V6(there)) => link.ipv6(here.octets(), there.octets(), HOPS),
+            _ => panic!("{from} and {to}"),
+        };
+        written(built.udp(from.port(), to.port()), payload)
+    }
+}
+
+/// A socket that sends frames as they are.
+#[derive(Debug)]
+pub struct Frames(OwnedFd);
+
+impl Frames {
+    /// Sends a frame, from its Ethernet header on.
+    ///
+    /// # Panics
+    /// The interface does not take it.
+    pub fn send(&self, frame: &[u8]) {
+        let sent = rustix::net::send(&self.0, frame, SendFlags::empty());
+        assert_eq!(sent, Ok(frame.len()));
+    }
 }
 
 fn packet(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
@@ -41,10 +91,24 @@ fn packet(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
         }
         _ => panic!("{from} and {to}"),
     };
+    written(built.udp(from.port(), to.port()), payload)
+}
+
+fn written(built: PacketBuilderStep<UdpHeader>, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let written = built.udp(from.port(), to.port()).write(&mut bytes, payload);
+    let written = built.write(&mut bytes, payload);
     written.unwrap_or_else(|error| panic!("no packet: {error}"));
     bytes
+}
+
+fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
+    let family = AddressFamily::PACKET;
+    let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let addresses = getifaddrs()?.filter(|one| one.interface_name == interface);
+    let of_link = addresses.filter_map(|one| one.address?.as_link_addr().copied()).next();
+    let of_link = of_link.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+    bind(socket.as_raw_fd(), &of_link)?;
+    Ok(socket)
 }
 
 fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {

@@ -6,7 +6,7 @@
 
 pub mod allocations;
 mod around;
-mod forged;
+pub mod forged;
 pub mod namespace;
 pub mod random;
 

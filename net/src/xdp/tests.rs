@@ -377,13 +377,8 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
     let (port, calls) = (&mut ports[0], Calls::default());
-    let wire = near.on(|| packet_socket(WIRE));
-    let send = |frame: &[u8]| {
-        assert_eq!(
-            rustix::net::send(&wire, frame, rustix::net::SendFlags::empty()),
-            Ok(frame.len())
-        );
-    };
+    let wire = near.frames();
+    let send = |frame: &[u8]| wire.send(frame);
     let frame = |ips, payload: &[u8]| {
         let macs = Macs { from: Mac(near.mac), to: Mac(far.mac) };
         let ends = Ends { macs, ips, ports: Ports { from: 40_000, to: PORT } };
@@ -434,26 +429,6 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     assert_eq!(last.unwrap().1, Some((near.v6, 40_000).into()));
     assert_eq!(NotOurs::ALL.map(|reason| port.inbox.refused(reason)), expected);
     assert_eq!(port.outbox.in_transmission(), 0);
-}
-
-/// A socket that sends frames as they are.
-#[allow(unsafe_code, reason = "rustix has no address of such sockets")]
-fn packet_socket(interface: &str) -> std::os::fd::OwnedFd {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).unwrap();
-    let index = netdevice::name_to_index(&socket, interface).unwrap();
-    // SAFETY: integers and an array of them, for which zero is valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET.try_into().unwrap();
-    address.sll_ifindex = index.try_into().unwrap();
-    let bytes = libc::socklen_t::try_from(size_of_val(&address)).unwrap();
-    // SAFETY: the kernel reads `bytes` bytes of `address`, which has as many and outlives the call.
-    let bound = unsafe {
-        libc::bind(std::os::fd::AsRawFd::as_raw_fd(&socket), (&raw const address).cast(), bytes)
-    };
-    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
-    socket
 }
 
 /// A column that sleeps until something comes holds what came last: the kernel must have chunks

@@ -7,6 +7,7 @@
 #![cfg(debug_assertions)]
 
 mod bypass;
+mod frames;
 #[path = "../inprocess/mod.rs"]
 mod inprocess;
 #[path = "../parts/model.rs"]
