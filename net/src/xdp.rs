@@ -12,6 +12,7 @@
 //! writes to a `Peer` with these ends. A server that echoes:
 //!
 //! ```no_run
+//! # use std::time::Duration;
 //! # use net::{Calls, Epoll, Interest, Timeout, xdp};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let xdp::Opened { mut ports, watch } = xdp::open(&xdp::Wanted {
@@ -38,8 +39,9 @@
 //!     port.inbox.release();
 //!     if received.is_drained {
 //!         let is_unsent = port.outbox.waiting() > 0;
-//!         let unsent = Timeout::Within(xdp::UNSENT_WAIT);
-//!         let _events = epoll.wait(if is_unsent { unsent } else { Timeout::Never }, &calls)?;
+//!         // A second, for the kernel forgets what it had to report of an interface that is down.
+//!         let most = if is_unsent { xdp::UNSENT_WAIT } else { Duration::from_secs(1) };
+//!         let _events = epoll.wait(Timeout::Within(most), &calls)?;
 //!     }
 //! }
 //! # }

@@ -223,6 +223,9 @@ impl Column {
                     self.waker.clear();
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
+                    // The kernel takes back what it had to report of an interface that is down.
+                    // Where all chunks hold packets by then, nothing comes that it would report.
+                    self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token >= TOKEN_DATAGRAMS {

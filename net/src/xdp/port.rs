@@ -93,7 +93,10 @@ pub struct Port {
 }
 
 impl AsFd for Port {
-    /// For epoll, edge-triggered or level-triggered: it is readable while datagrams wait.
+    /// For epoll, edge-triggered or level-triggered: it is readable while datagrams wait and the
+    /// interface is up. While it is down the kernel reports nothing, and what was to be reported it
+    /// forgets; where all chunks hold datagrams by then, nothing comes that it would report.
+    /// Whoever sleeps has to receive now and then without having been told.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
