@@ -12,6 +12,7 @@ mod frames;
 mod inprocess;
 #[path = "../parts/model.rs"]
 mod model;
+mod process;
 mod relay;
 mod senders;
 mod sizes;

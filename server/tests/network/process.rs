@@ -1,0 +1,248 @@
+//! A server's process past the kernel: killed, stopped, nobody's, and with a link that goes.
+//!
+//! Where: the program itself on one end of a link, clients of the kernel on the other.
+//! Invariant: whatever befell the process or its interface, what is asked afterwards is answered
+//! past the kernel, or by the kernel's sockets once the interface is gone; and it is told.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::{Network, Veth, Way, datagrams, hit};
+use crate::inprocess::{Client, wait_until};
+use protocol::udp::Header;
+use rustix::process::{Pid, Signal, kill_process};
+use testing::namespace::{Namespace, WIRE, pair};
+
+const PORT: u16 = 11211;
+
+/// The program, killed when it is dropped.
+struct Process {
+    child: Child,
+    /// What it has said so far.
+    said: Arc<Mutex<String>>,
+}
+
+impl Process {
+    /// Started on a machine, with UDP past its kernel, as `user`; it serves already.
+    fn on(machine: &Namespace, user: &str) -> Process {
+        let mut child = machine.on(|| {
+            Command::new(env!("CARGO_BIN_EXE_hypostyle"))
+                .args(["-p", "11211", "-U", "11211", "-l", "0.0.0.0", "--xdp", WIRE, "-u", user])
+                .args(["-t", "1"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        });
+        let said: Arc<Mutex<String>> = Arc::default();
+        let (lines, says) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
+        thread::spawn(move || {
+            lines.lines().map_while(Result::ok).for_each(|line| *says.lock().unwrap() += &line);
+        });
+        let mut process = Process { child, said };
+        wait_until("the server serves", || {
+            let ended = process.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", process.said());
+            process.said().contains("past the kernel: UDP from wire")
+                && machine.on(|| std::net::TcpStream::connect((machine.v4, PORT)).is_ok())
+        });
+        process
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn await_word(&self, word: &str) {
+        wait_until(word, || self.said().contains(word));
+    }
+
+    /// Stops it. What comes from here on it does not see before it goes on.
+    fn stop(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
+        let is_stopped = |task: procfs::process::Task| task.stat().unwrap().state == 'T';
+        let all_are = || tasks.tasks().unwrap().all(|task| is_stopped(task.unwrap()));
+        wait_until("all threads are stopped", all_are);
+    }
+
+    fn go_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn client(near: &Namespace, far: &Namespace) -> datagrams::Client {
+    near.on(|| datagrams::Client::at(near.v4.into(), (far.v4, PORT).into()))
+}
+
+/// What is asked is answered, and not by the kernel's sockets.
+fn answers_past_the_kernel([near, far]: &[Namespace; 2]) {
+    let before = far.counted("Udp", "InDatagrams");
+    let mut client = client(near, far);
+    client.ask("set k 0 0 1\r\n1\r\n", "STORED\r\n");
+    (0..300).for_each(|_| client.ask("get k\r\n", hit("k", "1")));
+    assert_eq!(far.counted("Udp", "InDatagrams"), before);
+}
+
+#[test]
+fn a_server_that_is_killed_starts_again_at_once() {
+    let Some(machines) = pair(Veth::default()) else { return };
+    for _ in 0..3 {
+        let mut process = Process::on(&machines[1], "root");
+        answers_past_the_kernel(&machines);
+        process.child.kill().unwrap();
+        process.child.wait().unwrap();
+    }
+    let is_bare = || !machines[1].ip("link show wire").contains("xdp");
+    wait_until("the program goes with the process", is_bare);
+}
+
+#[test]
+fn a_server_of_nobodys_serves_and_tells_what_takes_a_restart() {
+    let Some(machines) = pair(Veth::default()) else { return };
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+    let Some(entry) = passwd.lines().find(|line| line.starts_with("nobody:")) else {
+        return testing::skip("no user nobody here");
+    };
+    let nobody: u32 = entry.split(':').nth(2).unwrap().parse().unwrap();
+    let process = Process::on(&machines[1], "nobody");
+    let tasks = procfs::process::Process::new(process.child.id().try_into().unwrap()).unwrap();
+    for task in tasks.tasks().unwrap() {
+        let status = task.unwrap().status().unwrap();
+        assert_eq!([status.ruid, status.euid, status.suid, status.fuid], [nobody; 4]);
+        assert_eq!((status.capeff, status.capprm), (0, 0), "{}", status.name);
+    }
+    answers_past_the_kernel(&machines);
+    let [near, far] = &machines;
+    far.ip(&format!("link set {WIRE} down"));
+    process.await_word("wire is down");
+    far.ip(&format!("link set {WIRE} up"));
+    process.await_word("wire is up");
+    wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
+    answers_past_the_kernel(&machines);
+    far.ip(&format!("link delete {WIRE}"));
+    process.await_word("wire is gone: UDP is served by way of the kernel; another interface takes");
+    let here = [127, 0, 0, 1];
+    let mut client = far.on(|| datagrams::Client::at(here.into(), (here, PORT).into()));
+    client.ask("get k\r\n", hit("k", "1"));
+}
+
+#[test]
+fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is() {
+    /// More than a port has chunks.
+    const FLOOD: u64 = 20_000;
+    let Some(machines) = pair(Veth::default()) else { return };
+    let [near, far] = &machines;
+    let process = Process::on(far, "root");
+    let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
+    let (mut sent, mut flood) = (0, client(near, far));
+    for _ in 0..3 {
+        process.stop();
+        for _ in 0..FLOOD {
+            flood.send("get none\r\n");
+        }
+        sent += FLOOD;
+        process.go_on();
+        let mut counts = || ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
+        wait_until("all is accounted for", || counts().iter().sum::<u64>() >= sent);
+        answers_past_the_kernel(&machines);
+        sent += 301;
+        let [received, dropped] = counts();
+        assert_eq!(received + dropped, sent, "{received} and {dropped}");
+        assert!(dropped > 0);
+        flood = client(near, far);
+    }
+    assert_eq!(["udp_unsent", "xdp_invalid"].map(|name| stream.stat(name)), [0; 2]);
+}
+
+#[test]
+fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
+    /// More than a port has chunks: nothing comes behind it, of which the kernel would tell.
+    const FLOOD: u64 = 20_000;
+    let Some(machines) = pair(Veth::default()) else { return };
+    let [near, far] = &machines;
+    let process = Process::on(far, "root");
+    let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
+    process.stop();
+    let mut flood = client(near, far);
+    for _ in 0..FLOOD {
+        flood.send("get none\r\n");
+    }
+    far.ip(&format!("link set {WIRE} down"));
+    process.go_on();
+    // It looks for events, and the kernel says of an interface that is down that there are none.
+    stream.ask("mn\r\n", "MN\r\n");
+    far.ip(&format!("link set {WIRE} up"));
+    wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
+    answers_past_the_kernel(&machines);
+    let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
+    assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
+}
+
+/// Ends what a scope's threads do, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed); // pairs with the threads' loads; it orders nothing
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
+    let Some(mut network) = Network::new(Veth::default(), Way::Xdp) else { return };
+    let value = "v".repeat(1000);
+    network.stream.ask(format!("set k 0 0 1000\r\n{value}\r\n"), "STORED\r\n");
+    let ends = AtomicBool::new(false);
+    let clients = [false, true].map(|is_v6| network.client(is_v6));
+    thread::scope(|scope| {
+        let all = Ends(&ends);
+        for client in &clients {
+            let request = [&Header::request(1, 0).bytes()[..], b"get k\r\n"].concat();
+            client.socket.set_nonblocking(true).unwrap();
+            let ends = &ends;
+            let load = move || {
+                while !ends.load(Ordering::Relaxed) {
+                    let _ = client.socket.send_to(&request, client.server);
+                    let _ = client.socket.recv(&mut [0; 2000]);
+                }
+            };
+            scope.spawn(load);
+        }
+        for end in [&network.near, &network.far].into_iter().cycle().take(10) {
+            for state in ["down", "up"] {
+                end.ip(&format!("link set {WIRE} {state}"));
+                let before = network.stream.stat("udp_received");
+                if state == "up" {
+                    wait_until("packets come", || network.stream.stat("udp_received") > before);
+                }
+            }
+        }
+        drop(all);
+    });
+    drop(clients);
+    // Each end that went down has forgotten its neighbours and its IPv6 addresses.
+    let mut client = network.client(false);
+    client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
+    // More than there are chunks, if any were lost.
+    for _ in 0..10_000 {
+        client.ask("get k\r\n", hit("k", &value));
+    }
+    let after = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
+    assert_eq!(after, [before[0] + 10_000, before[1] + 10_000, before[2]]);
+    assert_eq!(network.count("xdp_invalid"), 0);
+    network.server.stop();
+}
