@@ -181,6 +181,13 @@ impl Packets {
         self.source.port
     }
 
+    /// The server.
+    #[inline]
+    #[must_use]
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
     /// Hands over what waits, which leaves when the queues are posted. False: there is no room for
     /// the rest.
     #[inline]

@@ -213,17 +213,39 @@ fn every_verb_is_answered() {
     }
 }
 
+/// How a null server whose faults are counted is started, found and driven.
+struct Way<'w> {
+    start: &'w dyn Fn(Plan) -> Running,
+    place: &'w dyn Fn(&Place) -> Place,
+    ran: &'w dyn Fn(Drive) -> Tally,
+}
+
+/// By sockets of this machine.
+const BY_SOCKETS: Way<'_> =
+    Way { start: &|plan| server(&[udp()], plan), place: &Place::clone, ran: &ran };
+
+impl Way<'_> {
+    fn drive(&self, running: &Running, workload: &Arc<Workload>, speech: Speech) -> Drive {
+        let places: Vec<Place> = running.addresses().iter().map(self.place).collect();
+        drive(workload, &places, speech)
+    }
+}
+
 #[test]
 fn datagrams_that_are_dropped_doubled_or_swapped_are_counted() {
+    dropped_doubled_or_swapped(&BY_SOCKETS);
+}
+
+fn dropped_doubled_or_swapped(way: &Way<'_>) {
     let faults = Faults { drop_every: 100, duplicate_every: 50, reorder_every: 40 };
     let workload = workload(&[]);
     for (speech, value_bytes) in [(Speech::Text, 64), (Speech::Binary, 64)] {
-        let running = server(&[udp()], Plan { faults, value_bytes, ..plan() });
-        let drive = drive(&workload, running.addresses(), speech);
+        let running = (way.start)(Plan { faults, value_bytes, ..plan() });
+        let drive = way.drive(&running, &workload, speech);
         let pace = Pace::Closed { connections: 1, depth: 64 };
         let until = Until { requests: Some(2000), ..drive.until.clone() };
         let drive = Drive { pace, until, timeout: PATIENCE_FOR_THE_LOST, ..drive };
-        let tally = ran(drive);
+        let tally = (way.ran)(drive);
         let counts = running.counts();
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let get = tally.verb(Verb::Get);
@@ -288,23 +310,27 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
 
 /// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan: what was
 /// seen, and how many datagrams were doubled and overtaken.
-fn multigets_apart(speech: Speech, faults: Faults) -> (Tally, u64, u64) {
-    let running = server(&[udp()], Plan { faults, is_apart: true, ..plan() });
+fn multigets_apart(way: &Way<'_>, speech: Speech, faults: Faults) -> (Tally, u64, u64) {
+    let running = (way.start)(Plan { faults, is_apart: true, ..plan() });
     let workload = workload(&[("batch", "10")]);
-    let drive = drive(&workload, running.addresses(), speech);
+    let drive = way.drive(&running, &workload, speech);
     let pace = Pace::Closed { connections: 1, depth: 4 };
     let until = Until { requests: Some(500), ..drive.until.clone() };
-    let tally = ran(Drive { pace, until, ..drive });
+    let tally = (way.ran)(Drive { pace, until, ..drive });
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     (tally, count(&running.counts().duplicated), count(&running.counts().reordered))
 }
 
 #[test]
 fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
+    values_twice(&BY_SOCKETS);
+}
+
+fn values_twice(way: &Way<'_>) {
     for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
         // Not the last of all, whose double would come when nobody waits any more.
         let faults = Faults { duplicate_every: 9, ..Faults::default() };
-        let (tally, doubled, _) = multigets_apart(speech, faults);
+        let (tally, doubled, _) = multigets_apart(way, speech, faults);
         let (get, what) = (tally.verb(Verb::Get), speech.name());
         assert_eq!((get.answered, get.hits, get.misses, get.corrupt), (500, 5000, 0, 0), "{what}");
         assert!(doubled > 500, "{what}: {doubled}");
@@ -315,9 +341,13 @@ fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
 
 #[test]
 fn values_of_a_multiget_that_its_end_overtakes_are_out_of_order_and_not_double() {
+    values_overtaken(&BY_SOCKETS);
+}
+
+fn values_overtaken(way: &Way<'_>) {
     for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
         let faults = Faults { reorder_every: 7, ..Faults::default() };
-        let (tally, _, overtaken) = multigets_apart(speech, faults);
+        let (tally, _, overtaken) = multigets_apart(way, speech, faults);
         let (get, what) = (tally.verb(Verb::Get), speech.name());
         assert_eq!((get.answered, get.hits + get.misses, get.corrupt), (500, 5000, 0), "{what}");
         // A value that comes behind the end was a miss by then.
@@ -330,12 +360,16 @@ fn values_of_a_multiget_that_its_end_overtakes_are_out_of_order_and_not_double()
 
 #[test]
 fn a_long_answer_over_udp_is_put_together_and_lost_with_any_part() {
+    long_answers(&BY_SOCKETS);
+}
+
+fn long_answers(way: &Way<'_>) {
     let workload = workload(&[]);
     let faults = Faults { drop_every: 100, ..Faults::default() };
-    let running = server(&[udp()], Plan { value_bytes: 10_000, faults, ..plan() });
-    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let running = (way.start)(Plan { value_bytes: 10_000, faults, ..plan() });
+    let drive = way.drive(&running, &workload, Speech::Text);
     let until = Until { requests: Some(500), ..drive.until.clone() };
-    let tally = ran(Drive { until, timeout: PATIENCE_FOR_THE_LOST, ..drive });
+    let tally = (way.ran)(Drive { until, timeout: PATIENCE_FOR_THE_LOST, ..drive });
     let get = tally.verb(Verb::Get);
     assert_eq!((get.answered, get.hits, tally.udp.lost), (495, 495, 5));
     assert!(tally.received_bytes > 495 * 10_000);

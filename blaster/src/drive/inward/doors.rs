@@ -12,8 +12,10 @@
 
 use std::io;
 use std::iter::from_fn;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use net::xdp::Peer;
 use net::{Calls, Epoll, Interest, Timeout};
 
 use super::super::Clock;
@@ -137,14 +139,15 @@ impl Inward {
                 self.open_mail(books);
                 let mut datagrams = port.inbox.datagrams().peekable();
                 while let Some(first) = datagrams.peek() {
-                    let own = first.peer.asked().port();
+                    let ends = |peer: &Peer| (peer.asked().port(), peer.address());
+                    let (own, from) = ends(first.peer);
                     let mut bytes = 0;
                     let mut of_line = from_fn(|| {
-                        let next = datagrams.next_if(|next| next.peer.asked().port() == own)?;
+                        let next = datagrams.next_if(|next| ends(next.peer) == (own, from))?;
                         bytes += next.bytes.len();
                         Some(next)
                     });
-                    match self.line_of(door, own) {
+                    match self.line_of(door, own, from) {
                         Some(line) => {
                             self.take_datagrams(line, &mut of_line, now_ns, books);
                             books.score.received(bytes);
@@ -153,7 +156,8 @@ impl Inward {
                         None if queues.is_of_another(own) => {
                             of_line.for_each(|_| books.score.broken())
                         }
-                        // Of a line that was left, or to a question before the first request.
+                        // Of a line that was left, to a question before the first request, or
+                        // somebody else's.
                         None => of_line.for_each(drop),
                     }
                 }
@@ -164,13 +168,16 @@ impl Inward {
         }
     }
 
-    /// The line whose source port this is.
+    /// The line whose source port this is, if its server has sent it.
     #[inline]
-    fn line_of(&self, door: usize, own: u16) -> Option<u32> {
+    fn line_of(&self, door: usize, own: u16, from: Option<SocketAddr>) -> Option<u32> {
         let door = &self.doors.all[door];
         let line = *door.lines.get(door.queues.place(own)?)?;
         match &self.lines.get(line as usize)?.socket {
-            Some(Socket::Packets(packets)) if packets.port() == own => Some(line),
+            Some(Socket::Packets(packets)) => {
+                let is_its = packets.port() == own && Some(packets.target()) == from;
+                is_its.then_some(line)
+            }
             _ => None,
         }
     }

@@ -5,6 +5,9 @@
 
 use super::*;
 use crate::target::{Attach, Bypass};
+use protocol::udp::Header;
+use std::net::UdpSocket;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
@@ -68,5 +71,54 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     assert!(error.contains("there is no interface nosuchnic"), "{error}");
     // What was taken is free again.
     assert_all_hit(&near.on(|| ran(drive(&workload, running.addresses(), Speech::Text))), 3000, "");
+    running.stop().unwrap();
+}
+
+#[test]
+fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    // What a thread sends from one processor arrives in that order; from two it need not.
+    let cpu = net::thread_cpus().unwrap().first().copied();
+    let way = Way {
+        start: &|plan| far.on(|| server(&[Place::Udp((far.v4, 0).into())], plan)),
+        place: &|place| Place::Xdp(over(WIRE), place.datagrams().unwrap()),
+        ran: &|drive| near.on(|| ran(Drive { cpu, ..drive })),
+    };
+    for counted in [dropped_doubled_or_swapped, values_twice, values_overtaken, long_answers] {
+        counted(&way);
+    }
+}
+
+#[test]
+fn what_somebody_else_sends_is_no_answer() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
+    let running = packets(&far);
+    let drive = near.on(|| drive(&workload(&[]), running.addresses(), Speech::Text));
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let forge = || {
+        let socket = UdpSocket::bind((far.v4, 0)).unwrap();
+        // The lowest source ports that are free, of which each connection has one.
+        let ports = || (20_000..20_002).map(|port| (near.v4, port));
+        while !is_over.load(Ordering::Relaxed) {
+            for (id, to) in (0..1500).flat_map(|id| ports().map(move |to| (id, to))) {
+                let answer = [&Header::request(id, 0).bytes()[..], b"END\r\n"].concat();
+                // Before the run and after it nobody is there.
+                let is_sent = socket.send_to(&answer, to).is_ok();
+                sent.fetch_add(is_sent.into(), Ordering::Relaxed);
+            }
+        }
+    };
+    let tally = std::thread::scope(|scope| {
+        scope.spawn(|| far.on(forge));
+        let tally = near.on(|| outcome(drive));
+        is_over.store(true, Ordering::Relaxed);
+        tally.unwrap()
+    });
+    assert!(sent.load(Ordering::Relaxed) > 1000);
+    assert_all_hit(&tally, 3000, "");
+    let udp = (tally.udp.duplicate, tally.udp.lost, tally.udp.timeouts);
+    assert_eq!(udp, (0, 0, 0));
     running.stop().unwrap();
 }
