@@ -109,8 +109,9 @@ fn assert_whole(machine: &Namespace, words: &str) {
 #[test]
 fn what_a_server_in_another_network_namespace_takes_is_told() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    let _server = serve(&far, "udp://0.0.0.0:11211");
-    let told = ran(&near, &format!("udp://{}:11211", far.v4));
+    // Other tests' servers have the same address, in networks of theirs, and another port.
+    let _server = serve(&far, "udp://0.0.0.0:11300");
+    let told = ran(&near, &format!("udp://{}:11300", far.v4));
     assert!(told.contains("; kvblaster, pid "), "{told}");
     assert!(told.contains("0 timeouts"), "{told}");
 }

@@ -102,10 +102,10 @@ impl<'a> Probe<'a> {
             for some in wanted.chunks(ASKED_MAX) {
                 self.ask(some, round, ports);
                 self.hear(some.len(), round, ports, &mut epoll)?;
-            }
-            if self.candidates.iter().all(|one| one.came_by.is_none()) {
-                let at = self.asked.ends.to();
-                return Err(io::Error::other(format!("{at} answers nothing")));
+                if self.candidates.iter().all(|one| one.came_by.is_none()) {
+                    let at = self.asked.ends.to();
+                    return Err(io::Error::other(format!("{at} answers nothing")));
+                }
             }
             if self.lacks().is_none() {
                 return Ok(self.all_found());
