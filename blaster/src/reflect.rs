@@ -33,6 +33,8 @@ const HELD_BYTES_MAX: usize = 64 << 10;
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// What it says it is, where it is asked for its version.
+pub const NAME: &str = "reflect";
 /// Longest value answered.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Most threads.

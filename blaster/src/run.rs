@@ -247,7 +247,10 @@ pub fn is_well(done: &RunResult) -> bool {
 }
 
 /// Judges what was measured.
-fn judged(plan: &Plan, manifest: Manifest, course: course::Course) -> RunResult {
+fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunResult {
+    for one in &mut course.intervals {
+        one.reflected_per_s = one.reflected_per_s.or(plan.reflected_per_s);
+    }
     let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
     let merged = Interval::merged(&course.intervals);
     let judge = |objective: &Objective| {

@@ -73,6 +73,31 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
 }
 
 #[test]
+fn what_comes_near_a_null_servers_rate_is_marked_as_bound_by_the_generator() {
+    let starts = ["", "--delay 5ms"].map(|more| null("127.0.0.1:{port}", more));
+    // No server is so slow, and none so fast.
+    for (reflected, is_bound) in [("0.001", true), ("1000m", false)] {
+        let words = format!("-q --json {SHORT} --reflected {reflected}");
+        let [out, err] = texts(&compare(&words, &starts).output().unwrap());
+        let done: Value = serde_json::from_str(&out).expect(&err);
+        for server in done["servers"].as_array().unwrap() {
+            let mut remarks = server["verdict"]["remarks"].as_array().unwrap().iter();
+            let is_marked = remarks.any(|one| one["rule"] == "generator-bound");
+            assert_eq!(is_marked, is_bound, "{server}");
+            let headroom = server["merged"]["headroom"].as_f64().unwrap();
+            assert_eq!(headroom < 1.2, is_bound, "{headroom}");
+        }
+        let against = &done["figures"][0]["against"][0];
+        assert!(!is_bound || against["is_bound"] == true, "{against}");
+    }
+    let words = format!("-q {SHORT} --reflected 0.001");
+    let [out, err] = texts(&compare(&words, &starts).output().unwrap());
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("INVALID: B: generator-bound: a null server answers"), "{out}{err}");
+    assert!(flat.contains("kvblaster was the limit"), "{out}{err}");
+}
+
+#[test]
 fn a_server_that_cannot_start_is_told_and_the_others_go() {
     let starts = [null("127.0.0.1:{port}", ""), "echo {port} is >&2 cursed".to_owned()];
     let output = compare(SHORT, &starts).output().unwrap();

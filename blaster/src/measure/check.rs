@@ -2,7 +2,8 @@
 //!
 //! Where: over the merged report, before anybody sees a figure of it. Invariant: a verdict rests on
 //! named thresholds only; what is unknown (a server elsewhere) accuses nobody, and the generator is
-//! accused by its own lateness or CPU alone: a server that sleeps is slow, whoever asks it.
+//! accused by its own lateness or CPU alone, or by what a null server gave it: a server that
+//! sleeps is slow, whoever asks it.
 //! Source: what suites published that were bound by their client found out too late
 //! (81 to 91 % of the generator's CPU).
 
@@ -33,13 +34,17 @@ pub const MACHINE_IDLE_MIN: f64 = 0.05;
 pub const WAITING_SHARE_MAX: f64 = 0.1;
 /// With more than this taken by its neighbours, a virtual machine is disturbed.
 pub const STEAL_MAX: f64 = 0.05;
+/// A null server that answers less than this many times as much has measured the generator too.
+pub const HEADROOM_MIN: f64 = 1.2;
 /// Answers that the 99.9th percentile takes to be told: ten beyond it.
 pub const ANSWERS_MIN: u64 = 10_000;
 
 /// The rules by which the generator, or its share of the machine, is at fault.
-const OWN_FAULTS: [&str; 3] = ["not-offered", LATE_SENDS, "thread-full"];
+const OWN_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// The rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
+/// The rule that a null server answers much more.
+pub const GENERATOR_BOUND: &str = "generator-bound";
 
 /// How the requests were driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +128,22 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
         Loop::Open => open(&facts, &mut verdict),
         Loop::Closed => closed(&facts, &mut verdict),
     }
+    verdict.remarks.extend(generator_bound(interval));
     machine(&facts, interval, &mut verdict);
     verdict
+}
+
+/// Whether a null server answers hardly more than what was measured did.
+#[must_use]
+pub fn generator_bound(interval: &Interval) -> Option<Remark> {
+    let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
+    let sentence = format!(
+        "generator-bound: a null server answers {:.0} requests a second when it is driven like \
+         this, {headroom:.2} times as many as came of this one, and {HEADROOM_MIN} are the least: \
+         the server could do more. Give the generator more threads or machines",
+        interval.reflected_per_s.unwrap_or(0.0)
+    );
+    Some(Remark { rule: GENERATOR_BOUND.to_owned(), severity: Severity::Invalid, sentence })
 }
 
 /// The figures that rules compare.
@@ -307,6 +326,24 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn near_a_null_servers_rate_it_is_the_generator_that_was_measured() {
+        let mut interval = made(0, 100, 10_000);
+        for (reflected, is_bound) in
+            [(None, false), (Some(12_100.0), false), (Some(11_900.0), true)]
+        {
+            interval.reflected_per_s = reflected;
+            for driven in [Loop::Open, Loop::Closed] {
+                let verdict = check(&interval, driven);
+                let fault = verdict.own_fault().map(|fault| fault.rule.as_str());
+                assert_eq!(fault, is_bound.then_some(GENERATOR_BOUND), "{reflected:?}");
+                assert_eq!(verdict.is_valid(), !is_bound);
+            }
+        }
+        let told = generator_bound(&interval).unwrap().sentence;
+        assert!(told.contains("answers 11900 requests") && told.contains("1.19 times"), "{told}");
+    }
     use crate::measure::cpu::{Categories, CpuShares};
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;

@@ -26,6 +26,9 @@ pub struct Interval {
     pub seconds: f64,
     /// The rate that was asked for; none in a closed loop.
     pub asked_per_s: Option<f64>,
+    /// The rate at which a null server answers when it is driven like this, where that is known.
+    #[serde(default)]
+    pub reflected_per_s: Option<f64>,
     /// The share of its time that the busiest driving thread was on a CPU.
     pub busiest: f64,
     /// What the threads saw.
@@ -39,7 +42,7 @@ impl Interval {
     #[must_use]
     pub fn new(merged: Merged, start_s: f64, seconds: f64, usage: Usage) -> Interval {
         let Merged { tally, busiest } = merged;
-        Interval { run: 0, start_s, seconds, asked_per_s: None, busiest, tally, usage }
+        Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
     /// All of several reports together; none of none.
@@ -56,10 +59,11 @@ impl Interval {
     fn merge(&mut self, other: &Interval) {
         let (ours, theirs) = (self.seconds, other.seconds);
         let all = (ours + theirs).max(f64::MIN_POSITIVE);
-        self.asked_per_s = self
-            .asked_per_s
-            .zip(other.asked_per_s)
-            .map(|(one, two)| (one * ours + two * theirs) / all);
+        let mean = |one: Option<f64>, two: Option<f64>| {
+            one.zip(two).map(|(one, two)| (one * ours + two * theirs) / all)
+        };
+        self.asked_per_s = mean(self.asked_per_s, other.asked_per_s);
+        self.reflected_per_s = mean(self.reflected_per_s, other.reflected_per_s);
         self.busiest = self.busiest.max(other.busiest);
         self.tally.merge(&other.tally);
         self.usage = self.usage.and(ours, &other.usage, theirs);
@@ -76,6 +80,14 @@ impl Interval {
     #[must_use]
     pub fn achieved_per_s(&self) -> f64 {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
+    }
+
+    /// How many times as much the generator gets of a null server; none where that is not known, or
+    /// nothing was answered.
+    #[must_use]
+    pub fn headroom(&self) -> Option<f64> {
+        let achieved = self.achieved_per_s();
+        self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
     /// Requests due a second: in an open loop what was to be sent, else what was.
@@ -123,6 +135,12 @@ mod tests {
         let merged = Interval::merged(&all).unwrap();
         assert_eq!((merged.achieved_per_s(), merged.offered_per_s()), (250.0, 250.0));
         assert_eq!((merged.asked_per_s, merged.busiest), (Some(700.0), 1.0));
+        assert_eq!((merged.reflected_per_s, merged.headroom()), (None, None));
+        let reflected =
+            |rate| move |one: &Interval| Interval { reflected_per_s: Some(rate), ..one.clone() };
+        let both = [reflected(200.0)(&all[0]), reflected(600.0)(&all[1])];
+        let merged_both = Interval::merged(&both).unwrap();
+        assert_eq!((merged_both.reflected_per_s, merged_both.headroom()), (Some(500.0), Some(2.0)));
         let server = merged.usage.server.unwrap();
         assert!((server.cpus() - 0.4).abs() < 1e-9 && (server.cpu_s - 1.6).abs() < 1e-9);
         assert_eq!(Interval::merged(&[]), None);

@@ -65,6 +65,8 @@ struct Report<'r> {
     start_s: f64,
     seconds: f64,
     asked_per_s: Option<f64>,
+    reflected_per_s: Option<f64>,
+    headroom: Option<f64>,
     busiest: f64,
     totals: Totals<'r>,
     tally: &'r Tally,
@@ -97,7 +99,8 @@ struct Totals<'t> {
 
 impl Serialize for Interval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Interval { run, start_s, seconds, asked_per_s, busiest, tally, usage } = self;
+        let Interval { run, start_s, seconds, asked_per_s, reflected_per_s, busiest, .. } = *self;
+        let (tally, usage, headroom) = (&self.tally, &self.usage, self.headroom());
         let all = tally.total();
         let totals = Totals {
             offered_per_s: self.offered_per_s(),
@@ -120,10 +123,19 @@ impl Serialize for Interval {
             response_ns: Told { times: &all.response_ns, hdr: None },
             service_ns: Told { times: &all.service_ns, hdr: None },
         };
-        let (run, start_s, seconds) = (*run, *start_s, *seconds);
-        let (asked_per_s, busiest) = (*asked_per_s, *busiest);
-        Report { run, start_s, seconds, asked_per_s, busiest, totals, tally, usage }
-            .serialize(serializer)
+        Report {
+            run,
+            start_s,
+            seconds,
+            asked_per_s,
+            reflected_per_s,
+            headroom,
+            busiest,
+            totals,
+            tally,
+            usage,
+        }
+        .serialize(serializer)
     }
 }
 

@@ -18,8 +18,6 @@ const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
 const GETKS: [u8; 2] = [0x0c, 0x0d];
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
-/// What a text server says it is.
-const NAME: &[u8] = b"reflect";
 
 /// A connection's, or a datagram's, state.
 #[derive(Debug, Default)]
@@ -145,7 +143,7 @@ impl Mirror {
             b"flush_all" | b"verbosity" => out.extend_from_slice(b"OK\r\n"),
             b"stats" => out.extend_from_slice(b"END\r\n"),
             b"version" => {
-                for part in [b"VERSION ", NAME, b"\r\n"] {
+                for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
                     out.extend_from_slice(part);
                 }
             }
@@ -207,7 +205,7 @@ impl Mirror {
         let is_get = GETS.contains(&asked.opcode);
         let key = if GETKS.contains(&asked.opcode) { key } else { &[] };
         let (extras, text): (&[u8], &[u8]) = match asked.opcode {
-            VERSION => (&[], NAME),
+            VERSION => (&[], super::NAME.as_bytes()),
             _ if is_get => (&[0; 4], &value.plain),
             _ => (&[], &[]),
         };

@@ -119,6 +119,7 @@ impl Trials<'_> {
                 )));
             }
         };
+        let interval = Interval { reflected_per_s: self.plan.reflected_per_s, ..interval };
         self.intervals.push(interval.clone());
         let outcome = Outcome::new(interval);
         let fault = parts::faults(&course.agents).next();

@@ -18,8 +18,9 @@ use super::{RunError, ServersError, has_cpus, judged, live, record, served};
 use crate::flags::{Given, NUMBERS, cpus, number, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
-use crate::measure::check::{Remark, Severity};
+use crate::measure::check::{self, Remark, Severity};
 use crate::measure::owner;
+use crate::reflect;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{ResultError, RunResult};
 use crate::target;
@@ -228,6 +229,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
         }));
     }
     all.iter_mut().for_each(|one| one.windows.truncate(rounds));
+    measure_headroom(&mut all);
     let series = |one: &Contestant| Series {
         is_bound: one.bound.iter().any(|(round, _)| *round < rounds),
         windows: one.windows.clone(),
@@ -244,6 +246,22 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
         figures: figures::rows(&series, &plan.server_cpus),
         servers,
     })
+}
+
+/// Where one of the servers is a null server, the others are measured by what it answered in the
+/// same round.
+fn measure_headroom(all: &mut [Contestant]) {
+    let rounds = all.iter().map(|one| one.windows.len()).min().unwrap_or(0);
+    for round in 0..rounds {
+        let nulls = all.iter().filter(|one| one.is_null_server());
+        let rate = nulls.map(|one| one.windows[round].achieved_per_s()).reduce(f64::max);
+        let Some(rate) = rate else { return };
+        for one in all.iter_mut().filter(|one| !one.is_null_server()) {
+            one.windows[round].reflected_per_s = Some(rate);
+            let bound = check::generator_bound(&one.windows[round]);
+            one.bound.extend(bound.map(|remark| (round, remark.sentence)));
+        }
+    }
 }
 
 /// All servers; those that are started stand still.
@@ -336,6 +354,12 @@ impl Contestant {
         done.map_err(|error| CompareError::System(self.named(), error))
     }
 
+    /// Whether it is `kvblaster reflect`.
+    fn is_null_server(&self) -> bool {
+        let target = self.manifest.targets.first();
+        target.is_some_and(|target| target.version.as_deref() == Some(reflect::NAME))
+    }
+
     fn named(&self) -> String {
         format!("{} ({})", self.letter, self.target)
     }
@@ -349,7 +373,9 @@ impl Contestant {
         let course = Course { intervals: self.windows, ..Course::default() };
         let mut done = judged(plan, manifest, course);
         done.verdict.remarks.extend(self.told);
-        let bound: Vec<_> = self.bound.iter().filter(|(round, _)| *round < rounds).collect();
+        let mut bound: Vec<_> = self.bound.iter().filter(|(round, _)| *round < rounds).collect();
+        bound.sort_by_key(|(round, _)| *round);
+        bound.dedup_by_key(|(round, _)| *round);
         if let Some((_, why)) = bound.first().filter(|_| done.verdict.own_fault().is_none()) {
             let sentence = format!("in {} of {rounds} rounds {why}", bound.len());
             done.verdict.add("generator-limited", Severity::Warning, sentence);
@@ -422,6 +448,7 @@ mod tests {
     use super::*;
     use crate::flags::Verb;
     use crate::flags::tests::{asked, refused};
+    use crate::workload::Verb as Request;
 
     #[test]
     fn servers_are_named_or_started_and_work_as_a_run_says() {
@@ -444,6 +471,40 @@ mod tests {
         refused("compare", &rows);
         let rows = [("a b --server-pid 3", "'--server-pid'"), ("a b --agent c", "'--agent'")];
         refused("compare", &rows);
+    }
+
+    #[test]
+    fn what_answers_hardly_less_than_a_null_server_is_bound_by_the_generator() {
+        let contestant = |letter, version: &str, rates: [u64; 2]| {
+            let window = |answered| {
+                let mut window = Interval { seconds: 1.0, ..Interval::default() };
+                (0..answered).for_each(|_| window.tally.answered(Request::Get, false, 0, 0, 1000));
+                window
+            };
+            let version = Some(version.to_owned());
+            let target = TargetRecord { version, ..TargetRecord::default() };
+            let manifest = Manifest { targets: vec![target], ..Manifest::default() };
+            Contestant {
+                letter,
+                manifest,
+                windows: rates.map(window).into(),
+                ..Contestant::default()
+            }
+        };
+        let mut all = [
+            contestant('A', "1.6.45", [100, 200]),
+            contestant('B', "reflect", [50, 60]),
+            contestant('C', "reflect", [150, 230]),
+        ];
+        measure_headroom(&mut all);
+        let bound = |one: &Contestant| one.bound.iter().map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!(all.each_ref().map(bound), [vec![1], vec![], vec![]]);
+        assert!(all[0].bound[0].1.contains("230 requests a second"), "{}", all[0].bound[0].1);
+        assert_eq!(all[0].windows[0].headroom(), Some(1.5));
+        let others = &mut all[..1];
+        others[0].bound.clear();
+        measure_headroom(others);
+        assert!(others[0].bound.is_empty(), "no null server");
     }
 
     #[test]

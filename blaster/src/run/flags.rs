@@ -164,6 +164,10 @@ unequally"
     #[arg(long, help_heading = MEASURED, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
+    /// What kvblaster gets of a null server (kvblaster reflect) driven like this, in requests a
+    /// second: where that is less than 1.2 times as much, the result is marked as generator-bound
+    #[arg(long = "reflected", help_heading = MEASURED, value_name = "N", value_parser = rate)]
+    pub reflected_per_s: Option<f64>,
     /// Print the result as JSON
     #[arg(long, help_heading = MEASURED)]
     pub json: bool,
