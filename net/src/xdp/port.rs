@@ -53,8 +53,9 @@ const SENT_PER_CALL: u32 = 256;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 
 /// How long a queue is waited for that an earlier socket is leaving: it is the kernel's to release,
-/// a little after the socket is closed.
-const RELEASE_WAIT: Duration = Duration::from_secs(2);
+/// by a worker that may have to wait for a processor. Two seconds were too short for two starts of
+/// 3,000, with sixteen threads that wanted two processors.
+const RELEASE_WAIT: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
