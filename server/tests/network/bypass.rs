@@ -15,11 +15,15 @@ use testing::namespace::WIRE;
 
 /// Settings of a server with `--xdp` that answers these networks, or all.
 fn bypassing(columns: usize, allow: &[&str]) -> Settings {
-    let listen =
-        |host: &str| Listen { host: Some(host.into()), port: Port::Any, protocol: Speak::Auto };
+    at_port(11211, columns, allow)
+}
+
+/// The same at another port. None that the system chooses: on its own machine a client may be given
+/// the same one, and what comes from the server's own ports is not answered.
+fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
+    let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
-        // One address: `--xdp` takes one port, and the system chooses another for each family.
-        datagrams: vec![listen("0.0.0.0")],
+        datagrams: vec![Listen { host, port, protocol: Speak::Auto }],
         xdp: Some(Xdp {
             allow: allow.iter().map(|it| it.parse::<IpNet>().unwrap()).collect(),
             ..Xdp::of(WIRE)
@@ -136,9 +140,9 @@ fn a_second_server_is_refused_or_falls_back() {
     let Some(network) = Network::of(Veth::default(), bypassing(1, &[])) else {
         return;
     };
-    let error = network.far.on(|| Server::start(bypassing(1, &[]))).unwrap_err();
+    let error = network.far.on(|| Server::start(at_port(11212, 1, &[]))).unwrap_err();
     assert!(error.to_string().contains("another server has its program there"), "{error}");
-    let mut settings = bypassing(1, &[]);
+    let mut settings = at_port(11212, 1, &[]);
     settings.xdp.as_mut().unwrap().fallback = true;
     let second = network.far.on(|| Server::start(settings)).unwrap();
     let port = second.datagram_addresses()[0].port();
