@@ -2,6 +2,7 @@
 # make check  the Rust-only part, for daily work
 # make explore  any number of schedules of the store: SCHEDULES=100000
 # make soak   everything at once for MINUTES, and then an audit: what only time finds
+# make loss   packets past the kernel, lost, doubled and late, for MINUTES; each answer to the byte
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
 
@@ -17,7 +18,7 @@ SEED ?=
 KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom explore writes plant fuzz soak
+.PHONY: check test peers loom explore writes plant fuzz soak loss
 
 check:
 	$(CARGO) fmt --all --check
@@ -57,6 +58,11 @@ plant:
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:
 	$(CARGO) bench --profile soak -p hypostyle --bench soak -- --minutes $(MINUTES)
+
+# As root. Of what arrives a model says what is answered; it has every counter right in the end.
+loss:
+	CI=true HYPOSTYLE_LOSS_MINUTES=$(MINUTES) $(CARGO) test -p hypostyle --test network \
+		-- --nocapture what_arrives_is_answered_whatever_is_lost_doubled_or_late
 
 # A short run of each fuzz target: no crash, no hang, no memory that grows.
 fuzz:

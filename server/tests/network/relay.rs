@@ -11,7 +11,9 @@
 //! what the server has counted is what the relay has passed on.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, hit};
@@ -19,6 +21,7 @@ use crate::inprocess::DEADLINE;
 use crate::model::{Came, Model};
 use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use testing::Random;
 
@@ -26,6 +29,8 @@ const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
 /// Requests whose datagrams may overtake each other.
 const TOGETHER: u16 = 12;
+/// For how many minutes packets past the kernel are lost, doubled and late: see the Makefile.
+const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
 /// The time that columns are shown.
 const NOON_MS: u64 = 3_600_000;
 
@@ -173,6 +178,48 @@ fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     count
 }
 
+/// Each client sends its requests, by the relay, and receives what is expected. The number of
+/// datagrams that the server received, and that it sent.
+fn exchange(
+    network: &Network,
+    is_v6: bool,
+    relay: &mut Relay,
+    expected: &mut Expected,
+) -> (u64, u64) {
+    let clients: Vec<datagrams::Client> = (0..CLIENTS).map(|_| network.client(is_v6)).collect();
+    let server = clients[0].server;
+    let sockets: Vec<UdpSocket> = clients.into_iter().map(|client| client.socket).collect();
+    let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
+    for socket in &sockets {
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        // They are not read before all is sent.
+        set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
+    }
+    let (mut received, mut sent) = (0, 0);
+    for first in (0..REQUESTS).step_by(TOGETHER.into()) {
+        let mut datagrams = Vec::new();
+        for id in first..first + TOGETHER {
+            // All clients give their requests the same numbers.
+            for client in 0..CLIENTS {
+                let text = request(&mut relay.random, id);
+                let parts: Vec<&[u8]> = text.as_bytes().chunks(1000).collect();
+                let total = u16::try_from(parts.len()).unwrap();
+                for (number, part) in (0..).zip(parts) {
+                    let head = Header { id, number, total, flow: 0 }.bytes();
+                    datagrams.push((client, [&head[..], part].concat()));
+                }
+            }
+        }
+        for (client, datagram) in relay.pass(datagrams) {
+            sockets[client].send_to(&datagram, server).unwrap();
+            expected.arrive(client, addresses[client], &datagram);
+            received += 1;
+        }
+        sent += receive(&sockets, expected);
+    }
+    (received, sent)
+}
+
 /// What a thread sends from one processor arrives in that order; from two it need not.
 fn stay_on_this_processor() {
     let mut processors = CpuSet::new();
@@ -185,6 +232,7 @@ fn what_arrives_is_answered_whatever_is_lost_doubled_or_late() {
     WAYS.into_iter().for_each(answers_what_arrives);
 }
 
+/// Once over each family; past the kernel for as many minutes as the environment says.
 fn answers_what_arrives(way: Way) {
     let Some(mut network) = Network::new(Veth::default(), way) else { return };
     let before = sent_and_received(&network.far);
@@ -194,34 +242,20 @@ fn answers_what_arrives(way: Way) {
     let mut relay = Relay { random: Random::new(20), lost: 0, doubled: 0, late: 0 };
     let (mut received, mut sent) = (0, 0);
     stay_on_this_processor();
-    for is_v6 in [false, true] {
-        let clients: Vec<datagrams::Client> = (0..CLIENTS).map(|_| network.client(is_v6)).collect();
-        let server = clients[0].server;
-        let sockets: Vec<UdpSocket> = clients.into_iter().map(|client| client.socket).collect();
-        let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
-        for socket in &sockets {
-            socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let minutes = std::env::var(MINUTES).map_or(0, |minutes| minutes.parse::<u64>().unwrap());
+    let minutes = if way == Way::Xdp { minutes } else { 0 };
+    let until = Instant::now() + Duration::from_secs(60 * minutes);
+    for round in 0.. {
+        if round >= 2 && Instant::now() >= until {
+            break;
         }
-        for first in (0..REQUESTS).step_by(TOGETHER.into()) {
-            let mut datagrams = Vec::new();
-            for id in first..first + TOGETHER {
-                // All clients give their requests the same numbers.
-                for client in 0..CLIENTS {
-                    let text = request(&mut relay.random, id);
-                    let parts: Vec<&[u8]> = text.as_bytes().chunks(1000).collect();
-                    let total = u16::try_from(parts.len()).unwrap();
-                    for (number, part) in (0..).zip(parts) {
-                        let head = Header { id, number, total, flow: 0 }.bytes();
-                        datagrams.push((client, [&head[..], part].concat()));
-                    }
-                }
-            }
-            for (client, datagram) in relay.pass(datagrams) {
-                sockets[client].send_to(&datagram, server).unwrap();
-                expected.arrive(client, addresses[client], &datagram);
-                received += 1;
-            }
-            sent += receive(&sockets, &mut expected);
+        let (came, went) = exchange(&network, round % 2 == 1, &mut relay, &mut expected);
+        (received, sent) = (received + came, sent + went);
+        if minutes > 0 && round % 100 == 0 {
+            let Relay { lost, doubled, late, .. } = relay;
+            let (lost, told) =
+                (format!("{lost} lost, {doubled} twice, {late} late"), &mut io::stderr());
+            writeln!(told, "{received} received, {sent} sent; {lost}").unwrap();
         }
     }
     let Relay { lost, doubled, late, .. } = relay;
@@ -246,6 +280,7 @@ fn answers_what_arrives(way: Way) {
         ("udp_dropped_length", 0),
     ];
     assert_eq!(counts.map(|(name, _)| (name, network.count(name))), counts);
+    assert_eq!(network.near.counted("Udp", "RcvbufErrors"), 0);
     let by_the_kernel = if way == Way::Sockets { received } else { 0 };
     assert_eq!(sent_and_received(&network.far).1 - before.1, by_the_kernel, "{way:?}");
     network.server.stop();
