@@ -5,6 +5,7 @@
 //! Invariant: no line is longer than the two limits below.
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
+pub mod event;
 pub mod head;
 pub mod list;
 pub mod operator;

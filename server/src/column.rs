@@ -79,6 +79,8 @@ pub(crate) struct Column {
     /// when the last loop began to have some of them ask again.
     awaiting_room: Vec<u64>,
     awaiting_room_before: usize,
+    /// Connections whose errands have nothing to do now.
+    awaiting_errand: Vec<u64>,
     /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
     relief_due_ms: u64,
     timers: Timers,
@@ -140,6 +142,7 @@ impl Column {
             queue_next: Vec::new(),
             awaiting_room: Vec::new(),
             awaiting_room_before: 0,
+            awaiting_errand: Vec::new(),
             relief_due_ms: 0,
             timers: parts.timers,
             spin,
@@ -246,6 +249,7 @@ impl Column {
         let now_ms = self.timers.now(&mut self.turn.context);
         self.turn.pass_time(now_ms);
         self.retry_for_room();
+        self.queue.append(&mut self.awaiting_errand);
         Ok(())
     }
 
@@ -270,6 +274,10 @@ impl Column {
         match self.timers.timeout(self.turn.now_ms) {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
+            Timeout::Within(time) if !self.awaiting_errand.is_empty() => {
+                Timeout::Within(time.min(limits::ERRAND_RETRY))
+            }
+            _ if !self.awaiting_errand.is_empty() => Timeout::Within(limits::ERRAND_RETRY),
             timeout => timeout,
         }
     }
@@ -355,7 +363,13 @@ impl Column {
 
     /// Closes a connection and releases what it holds.
     fn close(&mut self, token: u64) {
+        self.close_for(token, "normal");
+    }
+
+    /// As `close`, for a `reason` that is told to those who watch.
+    fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
+            self.turn.context.note_connection(connection.stream(), Some(reason));
             connection.release(&mut self.streams);
             // Relaxed: a count that orders nothing. Pairs with the addition in `admit`.
             self.turn.context.shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -364,6 +378,7 @@ impl Column {
 
     /// Does what is due: to resume listeners, to drop stalled values, to close idle connections.
     fn housekeeping(&mut self) {
+        self.turn.context.end_loop();
         self.streams.follow_memory_limit(&self.turn.context);
         self.tell_holding();
         if self.timers.listeners_rest_is_over(self.turn.now_ms) {
@@ -430,7 +445,7 @@ impl Column {
             .collect();
         for token in idle {
             self.turn.context.counters.idle_kicks.add(1);
-            self.close(token);
+            self.close_for(token, "idle_timeout");
         }
     }
 }

@@ -17,6 +17,7 @@ mod unsent;
 
 use std::io::IoSliceMut;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 
 use arrayvec::ArrayVec;
 use net::{Got, Stream};
@@ -42,6 +43,8 @@ pub(crate) enum Next {
     Again,
     /// Another turn a little later: it waits for room in the store.
     AwaitRoom,
+    /// Another turn a little later: its errand has nothing to do now.
+    AwaitErrand,
     /// Nothing until its socket takes more.
     AwaitWrite,
     /// Drops it.
@@ -139,6 +142,11 @@ impl Connection {
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// The number by which the system knows the connection.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.stream.as_fd().as_raw_fd()
     }
 
     /// The kernel says that there is input, or with `ended` its end.
@@ -296,12 +304,18 @@ impl Connection {
     #[cold]
     fn go_on_errand(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         self.note_move(turn);
-        if let Some(errand) = &mut self.errand
-            && errand.step(&mut turn.context, &mut turn.out) == Progress::Done
-        {
+        let Some(errand) = &mut self.errand else { return self.send(turn, streams) };
+        if self.ended && errand.ends_with_input() {
+            return Next::Close;
+        }
+        let progress = errand.step(&mut turn.context, &mut turn.out);
+        if progress == Progress::Done {
             self.errand = None;
         }
-        self.send(turn, streams)
+        match self.send(turn, streams) {
+            Next::Again if progress == Progress::Idle => Next::AwaitErrand,
+            next => next,
+        }
     }
 
     /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.

@@ -11,6 +11,7 @@ pub(crate) mod dump;
 
 use crate::execute::Context;
 use crate::out::Out;
+use crate::watch::Seat;
 use dump::Dump;
 
 /// One errand.
@@ -18,6 +19,8 @@ use dump::Dump;
 pub(crate) enum Errand {
     /// A list of all items.
     Dump(Dump),
+    /// Events, as they happen, until the client goes.
+    Watch(Seat),
 }
 
 /// What a step came to.
@@ -25,15 +28,26 @@ pub(crate) enum Errand {
 pub(crate) enum Progress {
     /// There is more to do.
     More,
+    /// There may be more to do a little later.
+    Idle,
     /// The errand is done.
     Done,
 }
 
 impl Errand {
+    /// Does it end when its client says that it will send no more?
+    pub(crate) fn ends_with_input(&self) -> bool {
+        matches!(self, Errand::Watch(_))
+    }
+
     /// Takes a step, and appends what it came to.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         match self {
             Errand::Dump(dump) => dump.step(context, &mut out.buf),
+            Errand::Watch(seat) => {
+                out.buf.extend_from_slice(&seat.take_lines());
+                Progress::Idle
+            }
         }
     }
 }

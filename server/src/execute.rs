@@ -12,14 +12,18 @@ pub mod budget;
 mod found;
 mod get;
 mod meta;
+mod note;
 mod operator;
 mod put;
 #[cfg(test)]
 mod tests;
 pub mod turn;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use net::Stream;
+use protocol::text::operator::Streams;
 use protocol::{
     Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Session, Speak, Step,
 };
@@ -27,10 +31,12 @@ use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
 
 use crate::clock::Clock;
 use crate::errand::Errand;
+use crate::limits::EVICTIONS_NOTED_MAX;
 use crate::out::Out;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
 use crate::stats;
+use crate::watch::Noted;
 use put::Arrived;
 
 /// The highest level of `verbosity`; a higher number counts as this.
@@ -52,6 +58,8 @@ pub struct Context {
     pub may_wait: bool,
     /// What the connection whose turn it is goes on to do after this turn.
     pub(crate) errand: Option<Box<Errand>>,
+    /// What is noted for those who watch.
+    pub(crate) noted: Noted,
 }
 
 /// What the connection does after a request.
@@ -78,7 +86,50 @@ impl Context {
         shared: Arc<Shared>,
         clock: Clock,
     ) -> Context {
-        Context { store, counters, shared, clock, may_wait: true, errand: None }
+        Context {
+            store,
+            counters,
+            shared,
+            clock,
+            may_wait: true,
+            errand: None,
+            noted: Noted::default(),
+        }
+    }
+
+    /// A loop begins: who watches, and what?
+    #[inline]
+    pub(crate) fn begin_loop(&mut self) {
+        let watched = self.shared.watch.watched();
+        if watched != self.noted.watched {
+            self.store.note_evictions(if watched.meet(Streams::EVICTIONS) {
+                EVICTIONS_NOTED_MAX
+            } else {
+                0
+            });
+            self.noted.watched = watched;
+        }
+    }
+
+    /// A loop ends: tells those who watch of it.
+    #[inline]
+    pub(crate) fn end_loop(&mut self) {
+        if self.noted.watched.meet(Streams::EVICTIONS) {
+            note::evictions(self);
+        }
+        if self.noted.has_lines() {
+            self.noted.tell(&self.shared, &self.counters);
+        }
+    }
+
+    /// Notes that a connection came, or with a `reason` that it went, where that is watched.
+    pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
+        let Context { shared, counters, noted, .. } = self;
+        if noted.watched.meet(Streams::CONNEVENTS) {
+            let peer = stream.peer().unwrap_or(None);
+            let descriptor = stream.as_fd().as_raw_fd();
+            noted.connection((shared, counters), (peer, descriptor), reason);
+        }
     }
 
     /// Shall a request wait that the store refused for this reason?
@@ -242,6 +293,7 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
 }
 
 fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
+    let bytes = note::bytes_to_delete(context, delete.key);
     let deleted = match delete.cas {
         0 if context.store.delete(delete.key) => Ok(Deleted::Deleted),
         0 => Ok(Deleted::NotFound),
@@ -258,6 +310,7 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
     let outcome = match deleted {
         Ok(Deleted::Deleted) => {
             context.counters.delete_hits.add(1);
+            note::deleted(context, delete.key, bytes, "delete");
             Outcome::Deleted
         }
         Ok(Deleted::NotFound) => {

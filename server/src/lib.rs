@@ -30,3 +30,4 @@ pub mod settings;
 pub mod shared;
 pub mod stats;
 pub mod turn;
+mod watch;

@@ -229,3 +229,12 @@ pub const DUMP_STEP_BYTES: usize = 16 << 10;
 
 /// Most bytes of lines that `stats cachedump` answers (as memcached's).
 pub const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
+
+/// Most connections that watch at a time (as memcached's).
+pub const WATCHERS_MAX: usize = 20;
+
+/// Most evictions that a column keeps of one loop for those who watch them.
+pub const EVICTIONS_NOTED_MAX: usize = 1024;
+
+/// How often a connection whose errand has nothing to do looks whether there is more.
+pub const ERRAND_RETRY: Duration = Duration::from_millis(10);

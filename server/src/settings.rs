@@ -134,6 +134,13 @@ pub struct Settings {
     pub crawler: bool,
     /// False: `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
+    /// False: `watch` is refused (`-W`).
+    pub watch_enabled: bool,
+    /// Bytes of lines that a column keeps of one loop for those who watch
+    /// (`-o worker_logbuf_size`).
+    pub worker_log_bytes: usize,
+    /// Bytes of lines that wait for each who watches (`-o watcher_logbuf_size`).
+    pub watcher_log_bytes: usize,
     /// `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
     /// Seconds after which an idle connection is closed; 0: never (`-o idle_timeout`).
@@ -189,6 +196,9 @@ impl Default for Settings {
             dump_enabled: true,
             crawler: true,
             slab_reassign: true,
+            watch_enabled: true,
+            worker_log_bytes: 64 << 10,
+            watcher_log_bytes: 256 << 10,
             shutdown_enabled: false,
             idle_seconds_max: 0,
             verbosity: 0,

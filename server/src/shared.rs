@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crate::bypass::Bypass;
 use crate::settings::Settings;
+use crate::watch::Watch;
 use memory::sync::Counter;
 use store::Store;
 
@@ -173,6 +174,14 @@ counters! {
     listen_disabled_us,
     /// Dumps of items begun.
     dumps,
+    /// Lines for those who watch, noted.
+    log_worker_written,
+    /// Lines for those who watch, dropped: the column's loop had more than `-o worker_logbuf_size`.
+    log_worker_dropped,
+    /// Lines handed to somebody who watches, once for each.
+    log_watcher_sent,
+    /// Lines not handed: more than `-o watcher_logbuf_size` waits already.
+    log_watcher_skipped,
     /// Times that the column took datagrams from one that was behind, of the same node.
     steals_taken_near,
     /// The same, from columns of other nodes.
@@ -230,6 +239,8 @@ pub struct Shared {
     pub accepting: AtomicBool,
     /// `lru_crawler` may list items: `-o lru_crawler`, or what it was told last.
     pub crawler: AtomicBool,
+    /// Who watches.
+    pub(crate) watch: Watch,
     /// Dumps under way.
     pub(crate) dumps: AtomicU32,
     /// The verbosity of `-v`, or of the last `verbosity` command.
@@ -263,6 +274,7 @@ impl Shared {
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             crawler: AtomicBool::new(settings.crawler),
+            watch: Watch::default(),
             dumps: AtomicU32::new(0),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,

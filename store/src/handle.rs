@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "announces quiescent points")]
 
 use crate::Store;
+use crate::evictions::Evictions;
 use crate::stats::Counters;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -31,6 +32,8 @@ pub(crate) struct Handle {
     pub(crate) dead_bytes: Cell<u32>,
     /// Lookups since one of a sampled key.
     lookups: Cell<u64>,
+    /// Items evicted of late, where somebody watches.
+    pub(crate) evictions: Evictions,
 }
 
 impl Handle {
@@ -39,9 +42,9 @@ impl Handle {
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
-        let (items, dead_bytes, lookups) = Default::default();
-        let mut handle =
-            Self { store, id, now, minute: minute_of(now), items, dead_bytes, lookups };
+        let (items, dead_bytes, lookups, evictions) = Default::default();
+        let minute = minute_of(now);
+        let mut handle = Self { store, id, now, minute, items, dead_bytes, lookups, evictions };
         handle.pass();
         handle
     }

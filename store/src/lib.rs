@@ -18,6 +18,7 @@ mod dump;
 mod engine;
 #[cfg(shuttle)]
 mod evicted;
+mod evictions;
 mod extend;
 mod flush;
 mod growth;
@@ -52,6 +53,7 @@ pub use draft::{Draft, SPACES_MAX};
 pub use dump::{Dumped, Listed};
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
+pub use evictions::Evicted;
 pub use hash::Prefetched;
 pub use limit::OutOfBounds;
 pub use memory::frames::{Pinned, PinnedPieces};

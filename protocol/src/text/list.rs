@@ -92,7 +92,7 @@ fn unsigned(seconds: i64) -> u64 {
 }
 
 /// Appends a key as in a URI.
-fn escape(key: &[u8], out: &mut Vec<u8>) {
+pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -88,6 +88,7 @@ impl Column {
             return;
         }
         self.turn.context.counters.total_connections.add(1);
+        self.turn.context.note_connection(&stream, None);
         let connection = Connection::new(stream, speak, (self.turn.served_ms, self.turn.now_ms));
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get(token) else { return };

@@ -106,6 +106,10 @@ impl Column {
                 connection.queued = true;
                 self.awaiting_room.push(token);
             }
+            Next::AwaitErrand => {
+                connection.queued = true;
+                self.awaiting_errand.push(token);
+            }
             Next::Sleep | Next::AwaitWrite | Next::Close => {}
         }
         let awaits_write = next == Next::AwaitWrite;

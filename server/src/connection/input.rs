@@ -5,6 +5,7 @@
 //! goes to its place as it comes.
 
 use protocol::Step;
+use protocol::text::operator::Streams;
 
 use super::arrival::Fill;
 use super::{Connection, StreamState};
@@ -62,6 +63,9 @@ impl Connection {
         turn.context.may_wait = self
             .waits_since_ms
             .is_none_or(|since_ms| turn.served_ms.saturating_sub(since_ms) < ROOM_WAIT_MS_MAX);
+        if turn.context.noted.watched != Streams::default() {
+            turn.context.noted.descriptor = self.descriptor();
+        }
     }
 
     /// How much the turn that begins may do, once `set_may_wait` has said its part.

@@ -6,11 +6,12 @@
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
 
 use protocol::show::{Show, Surround};
+use protocol::text::operator::Streams;
 use protocol::{Get, Short, shown_by};
 use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
 
 use super::found::{Touched, Unlocked};
-use super::{After, Context};
+use super::{After, Context, note};
 use crate::out::Out;
 use crate::shared::Counters;
 
@@ -38,6 +39,9 @@ pub(super) fn look_up<S: Show>(
     show: S,
     out: &mut Out,
 ) -> bool {
+    if context.noted.watched.meet(Streams::FETCHERS) {
+        return note::look_up(context, hash, show, out);
+    }
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
     let around = |head: &Head<'_>| show.around(&Unlocked(head)).map(around_of);
     let looked = context.store.get_around(show.key(), hash, &mut out.buf, around, |buf, head| {
@@ -86,23 +90,24 @@ fn around_of(surround: Surround) -> Around {
 }
 
 fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> After {
-    let (counters, may_wait) = (&context.counters, context.may_wait);
     let exptime = context.clock.realtime(exptime);
+    let (counters, may_wait) = (&context.counters, context.may_wait);
     let found = match context.store.get_and_touch(show.key(), exptime) {
         Err(_) if may_wait => return After::Wait,
         found => found.unwrap_or(None),
     };
     counters.touch_cmds.add(1);
-    let Some(hit) = found else {
+    if let Some(hit) = found {
+        counters.touch_hits.add(1);
+        if show.head(&Touched(&hit), &mut out.buf) == Some(true) {
+            append_value(out, hit.value);
+        }
+        show.end(&mut out.buf);
+    } else {
         counters.touch_misses.add(1);
         show.miss(&mut out.buf);
-        return After::Continue;
-    };
-    counters.touch_hits.add(1);
-    if show.head(&Touched(&hit), &mut out.buf) == Some(true) {
-        append_value(out, hit.value);
     }
-    show.end(&mut out.buf);
+    note::fetched(context, show.key());
     After::Continue
 }
 

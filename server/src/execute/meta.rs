@@ -12,7 +12,7 @@ use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
 
 use super::found::Locked;
 use super::get::{append_value, look_up};
-use super::{After, Context, refuse};
+use super::{After, Context, note, refuse};
 use crate::clock::Clock;
 use crate::out::Out;
 
@@ -123,6 +123,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
             write::Get { asked, value: false, now }.miss(&mut out.buf);
         }
     }
+    note::fetched(context, key);
     After::Continue
 }
 
@@ -153,8 +154,15 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
         remove_value: flags.remove_value,
         client_flags: flags.client_flags,
     };
+    let bytes = note::bytes_to_delete(context, key);
+    let deleted = context.store.meta_delete(&wanted);
+    if let Ok(Deleted::Deleted) = deleted
+        && !flags.stale
+    {
+        note::deleted(context, key, bytes, "md");
+    }
     let counters = &context.counters;
-    let outcome = match context.store.meta_delete(&wanted) {
+    let outcome = match deleted {
         Ok(Deleted::Deleted) => {
             if !flags.stale {
                 counters.delete_hits.add(1);

@@ -20,6 +20,7 @@ use crate::errand::Errand;
 use crate::errand::dump::{Dump, Lines};
 use crate::out::Out;
 use crate::process::{self, Stop};
+use crate::watch::Seat;
 
 /// Smallest and largest `cache_memlimit`, in MiB.
 const MEMLIMIT_MIN: u32 = 8;
@@ -78,7 +79,17 @@ pub(super) fn obey(
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
-        Ok(Control::Watch(_)) => Outcome::Refused(Refusal::WatchOff),
+        Ok(Control::Watch(_)) if !context.shared.settings.watch_enabled => {
+            Outcome::Refused(Refusal::WatchOff)
+        }
+        Ok(Control::Watch(streams)) => match Seat::take(&context.shared, streams) {
+            Some(seat) => {
+                context.errand = Some(Box::new(Errand::Watch(seat)));
+                form.say(Outcome::Done, &mut out.buf);
+                return After::Errand;
+            }
+            None => Outcome::Refused(Refusal::WatchTooMany),
+        },
     };
     form.say(outcome, &mut out.buf);
     After::Continue

@@ -11,7 +11,7 @@ use protocol::meta::write::Asked;
 use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
-use super::{After, Context, refuse};
+use super::{After, Context, note, refuse};
 use crate::out::Out;
 
 /// A value that has come.
@@ -81,14 +81,22 @@ pub(super) fn store(
     let put = put_of(context, request);
     let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
     let stored = context.store.put_hashed(&put, hash, value.body);
-    if stored.is_ok() {
+    if let Ok(stored) = &stored {
         context.counters.set_cmds.add(1);
+        let asked = (put.key, put.verb);
+        note::stored(context, asked, (value.bytes, put.exptime), status_of(*stored));
     }
     match stored {
         Ok(Stored::Stored { cas, .. }) => request.form.say(Outcome::Stored(cas), &mut out.buf),
         Ok(stored) => request.form.say(outcome_of(stored), &mut out.buf),
         Err(refused) if context.waits(refused) => return After::Wait,
         Err(refused) => {
+            note::stored(
+                context,
+                (put.key, put.verb),
+                (value.bytes, put.exptime),
+                refused_as(refused),
+            );
             forget(context, request);
             request.form.refuse(count_refused(context, refused), &mut out.buf);
         }
@@ -106,6 +114,24 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>)
     }
     context.counters.set_cmds.add(1);
     Refusal::BadChunk
+}
+
+/// Why nothing was stored, for those who watch.
+fn refused_as(refused: Refused) -> &'static str {
+    match refused {
+        Refused::TooLarge => "too_large",
+        Refused::NoMemory | Refused::Later => "no_memory",
+    }
+}
+
+/// What storing came to, for those who watch.
+fn status_of(stored: Stored) -> &'static str {
+    match stored {
+        Stored::Stored { .. } => "stored",
+        Stored::NotStored => "not_stored",
+        Stored::Exists => "exists",
+        Stored::NotFound => "not_found",
+    }
 }
 
 /// What storing came to, for a protocol to say.
@@ -240,12 +266,17 @@ fn meta_stored(
         context.counters.set_cmds.add(1);
         return Err(Refusal::BadChunk);
     }
+    let (asked, new) = ((key, put.verb), (value.bytes, put.exptime));
     let stored = match context.store.put(&put, value.body) {
         Ok(stored) => stored,
         Err(refused) if context.waits(refused) => return Ok(After::Wait),
-        Err(refused) => return Err(meta_refused(context, &put, refused)),
+        Err(refused) => {
+            note::stored(context, asked, new, refused_as(refused));
+            return Err(meta_refused(context, &put, refused));
+        }
     };
     context.counters.set_cmds.add(1);
+    note::stored(context, asked, new, status_of(stored));
     let value_bytes = match stored {
         Stored::Stored { value_bytes, .. } => value_bytes,
         _ => value.bytes,

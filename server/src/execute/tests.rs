@@ -356,8 +356,6 @@ fn what_is_not_there_is_refused_as_memcached_refuses_what_is_off() {
     let mut server = Server::ready();
     server.says(&[
         ("version\r\n", "VERSION 1.6.45\r\n"),
-        ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
-        ("watch fetchers evictions\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
         ("watch nosuch\r\n", "ERROR\r\n"),
         ("shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n"),
         ("slabs reassign 1 2\r\n", "NOSPARE source class has no spare pages\r\n"),

@@ -40,7 +40,6 @@ const LRU: &str = "the log is the queue, without LRU segments";
 const CRAWLER: &str = "expiry does not need a crawler";
 const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers have fixed limits of their own";
-const WATCH: &str = "there is no watch command";
 const FLASH: &str = "there is no external storage";
 const NO_FLASH: &str = "this version has no external storage; use -m for what is to be held.";
 const NO_TLS: &str = "this version has no TLS, so all would go in clear text.";
@@ -227,8 +226,27 @@ pub(super) const OPTIONS: &[Extended] = &[
     value("hot_max_factor", |value| fraction(value, "hot_max_factor", f64::MAX), LRU),
     value("warm_max_factor", |value| fraction(value, "warm_max_factor", f64::MAX), LRU),
     value("temporary_ttl", |value| between(value, "temporary_ttl", 0, INT_MAX), LRU),
-    value("watcher_logbuf_size", |value| between(value, "watcher_logbuf_size", 0, U32_MAX), WATCH),
-    value("worker_logbuf_size", |value| between(value, "worker_logbuf_size", 0, U32_MAX), WATCH),
+    Extended {
+        name: "watcher_logbuf_size",
+        takes: Takes::Value("<kb>"),
+        help: &["kilobytes that wait for each connection that watches", "(default: 256)"],
+        does: Does::Sets(|choices, value| {
+            choices.settings.watcher_log_bytes = kilobytes(value, "watcher_logbuf_size")?;
+            Ok(())
+        }),
+    },
+    Extended {
+        name: "worker_logbuf_size",
+        takes: Takes::Value("<kb>"),
+        help: &[
+            "kilobytes that a thread keeps for those who watch, until",
+            "its turn ends (default: 64)",
+        ],
+        does: Does::Sets(|choices, value| {
+            choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;
+            Ok(())
+        }),
+    },
     flag("track_sizes", "there is no stats sizes yet"),
     value("read_buf_mem_limit", |value| between(value, "read_buf_mem_limit", 0, U32_MAX), BUFFERS),
     Extended {
@@ -325,6 +343,12 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
 /// A network, or the network of one address.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
+}
+
+/// Parses a size in kilobytes, of a gigabyte at most.
+fn kilobytes(text: &str, name: &str) -> Result<usize, BadFlag> {
+    let kilobytes = number(text, 1..=1 << 20, &format!("{name} must be between 1 and 1048576"))?;
+    Ok(usize::try_from(kilobytes).unwrap_or(0) << 10)
 }
 
 fn between(text: &str, name: &str, low: i64, high: i64) -> Result<(), BadFlag> {

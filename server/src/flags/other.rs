@@ -91,7 +91,10 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-watch",
         takes: Takes::Nothing,
         help: &["disable watch commands"],
-        does: Does::Nothing { check: |_| Ok(()), why: "there is no watch command" },
+        does: Does::Sets(|choices, _| {
+            choices.settings.watch_enabled = false;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('A'),

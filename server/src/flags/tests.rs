@@ -488,7 +488,8 @@ fn x_no_dumping() {
 
 #[test]
 fn f_n_l_d_n_w_are_checked_and_reported() {
-    for line in ["-f 1.5", "-n 48", "-L", "-D :", "-N 1", "-W"] {
+    assert!(settings("").watch_enabled && !settings("-W").watch_enabled);
+    for line in ["-f 1.5", "-n 48", "-L", "-D :", "-N 1"] {
         without_effect(line);
     }
     refused("-f 1", 1, "Factor must be greater than 1");
@@ -515,6 +516,9 @@ fn o_extended_of_ours() {
     assert!(settings("-o no_maxconns_fast,maxconns_fast").connections_max_fast);
     assert!(settings("").crawler && !settings("-o no_lru_crawler").crawler);
     assert!(settings("-o no_lru_crawler,lru_crawler").crawler);
+    let logs = settings("-o worker_logbuf_size=8,watcher_logbuf_size=16");
+    assert_eq!((logs.worker_log_bytes, logs.watcher_log_bytes), (8 << 10, 16 << 10));
+    refused("-o worker_logbuf_size=0", 1, "worker_logbuf_size must be between 1 and 1048576");
     assert!(settings("").slab_reassign && !settings("-o no_slab_reassign").slab_reassign);
     assert_eq!(settings("-o idle_timeout=30").idle_seconds_max, 30);
     refused("-o idle_timeout", 1, "Missing argument for idle_timeout");

@@ -127,11 +127,11 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     // There are no LRUs to be balanced.
     stat!(rows, "lru_maintainer_juggles", 0);
     stat!(rows, "malloc_fails", 0);
-    stat!(rows, "log_worker_dropped", 0);
-    stat!(rows, "log_worker_written", 0);
-    stat!(rows, "log_watcher_skipped", 0);
-    stat!(rows, "log_watcher_sent", 0);
-    stat!(rows, "log_watchers", 0);
+    stat!(rows, "log_worker_dropped", sums.log_worker_dropped);
+    stat!(rows, "log_worker_written", sums.log_worker_written);
+    stat!(rows, "log_watcher_skipped", sums.log_watcher_skipped);
+    stat!(rows, "log_watcher_sent", sums.log_watcher_sent);
+    stat!(rows, "log_watchers", shared.watch.watchers());
     // Each thread has listeners of its own.
     stat!(rows, "unexpected_napi_ids", 0);
     stat!(rows, "round_robin_fallback", 0);

@@ -137,16 +137,16 @@ impl Client {
         self.expect(reply);
     }
 
-    /// Reads a line, without its end.
+    /// Reads a line, without its end: that of an event is `\n`, that of all others `\r\n`.
     pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
-        while !line.ends_with(b"\r\n") {
+        while !line.ends_with(b"\n") {
             let read = self.0.read_exact(&mut byte);
             assert!(read.is_ok(), "{read:?} after {:?}", shown(&line));
             line.push(byte[0]);
         }
-        line.truncate(line.len() - 2);
+        line.truncate(line.trim_ascii_end().len());
         String::from_utf8_lossy(&line).into_owned()
     }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 /// Transcripts that only connections can have, and why.
-const OF_CONNECTIONS: [(&str, &str); 9] = [
+const OF_CONNECTIONS: [(&str, &str); 10] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
     ("binary_pieces", "a request that is not in one message is dropped"),
@@ -37,6 +37,7 @@ const OF_CONNECTIONS: [(&str, &str); 9] = [
     ("half_closed", "a message has no end that a client could send"),
     ("large_values", "a reply over udp_reply_max is refused"),
     ("protocol_flag", "a message of the other protocol is no end for those behind it"),
+    ("watch", "a message has no client who could go on reading"),
 ];
 
 /// And those that only the kernel can have.

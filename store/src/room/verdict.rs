@@ -120,6 +120,7 @@ impl Drain {
         counters.evictions.add(1);
         let age = view.handle.now.saturating_sub(view.log.segment(self.segment).opened());
         counters.note_eviction_age(age);
+        view.note_eviction(slot, &item);
         counters.evicted_unfetched.add((!slot.has(FETCHED)).into());
         counters.evicted_active.add((slot.cnt() > 0).into());
         counters.evicted_nonzero.add((item.exptime() != 0).into());

@@ -1,0 +1,129 @@
+//! What requests do to items, noted for those who watch.
+//!
+//! Where: beside the executor's work, where somebody watches; else a comparison each.
+//! Invariant: nothing is noted of a request that must wait. What is noted changes no item, and
+//! counts as no use of one.
+//! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
+
+use arrayvec::ArrayVec;
+use protocol::KEY_BYTES_MAX;
+use protocol::show::Show;
+use protocol::text::event::Item;
+use protocol::text::operator::Streams;
+use store::{MetaGet, Prefetched, Verb};
+
+use super::{Context, get};
+use crate::out::Out;
+
+/// Length of the key's value; `None`: there is no such key.
+fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
+    let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
+    let found = context.store.meta_get(&get).ok()??;
+    Some(found.hit.value_bytes)
+}
+
+fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: Item<'_>) {
+    let Context { shared, counters, noted, .. } = context;
+    noted.item((shared, counters), stream, (key, bytes), what);
+}
+
+/// As `get::look_up`, and notes what it came to.
+#[cold]
+#[inline(never)]
+pub(super) fn look_up<S: Show>(
+    context: &mut Context,
+    hash: Option<Prefetched>,
+    show: S,
+    out: &mut Out,
+) -> bool {
+    let key: ArrayVec<u8, KEY_BYTES_MAX> = show.key().iter().copied().take(KEY_BYTES_MAX).collect();
+    let watched = std::mem::take(&mut context.noted.watched);
+    let is_answered = get::look_up(context, hash, show, out);
+    context.noted.watched = watched;
+    if is_answered {
+        looked_up(context, &key);
+    }
+    is_answered
+}
+
+/// Notes that the item of `key` was looked up, where lookups are watched.
+#[inline]
+pub(super) fn fetched(context: &mut Context, key: &[u8]) {
+    if context.noted.watched.meet(Streams::FETCHERS) {
+        looked_up(context, key);
+    }
+}
+
+#[cold]
+fn looked_up(context: &mut Context, key: &[u8]) {
+    let bytes = value_bytes(context, key);
+    let what = Item::Get { found: bytes.is_some(), descriptor: context.noted.descriptor };
+    item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
+}
+
+/// Notes what storing came to, where that is watched.
+#[inline]
+pub(super) fn stored(
+    context: &mut Context,
+    (key, verb): (&[u8], Verb),
+    (bytes, exptime): (u32, u32),
+    status: &str,
+) {
+    if context.noted.watched.meet(Streams::MUTATIONS) {
+        note_stored(context, (key, verb), (bytes, exptime), status);
+    }
+}
+
+#[cold]
+fn note_stored(
+    context: &mut Context,
+    (key, verb): (&[u8], Verb),
+    (bytes, exptime): (u32, u32),
+    status: &str,
+) {
+    let command = match verb {
+        Verb::Set => "set",
+        Verb::Add => "add",
+        Verb::Replace => "replace",
+        Verb::Append | Verb::AppendVivify => "append",
+        Verb::Prepend | Verb::PrependVivify => "prepend",
+        Verb::Cas => "cas",
+    };
+    let ttl = exptime.saturating_sub(context.clock.now);
+    let descriptor = context.noted.descriptor;
+    let what = Item::Store { status, command, ttl, descriptor };
+    item(context, Streams::MUTATIONS, key, bytes, what);
+}
+
+/// Length of a value that may be deleted now, where that is watched.
+#[inline]
+pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
+    match context.noted.watched.meet(Streams::DELETIONS) {
+        true => value_bytes(context, key).unwrap_or(0),
+        false => 0,
+    }
+}
+
+/// Notes that the item of `key` was deleted, where that is watched.
+#[inline]
+pub(super) fn deleted(context: &mut Context, key: &[u8], bytes: u32, command: &str) {
+    if context.noted.watched.meet(Streams::DELETIONS) {
+        item(context, Streams::DELETIONS, key, bytes, Item::Deleted { command });
+    }
+}
+
+/// Notes the items that the store has evicted in this loop.
+#[cold]
+pub(super) fn evictions(context: &mut Context) {
+    let now = context.clock.now;
+    let (evicted, lost) = context.store.take_evictions();
+    context.counters.log_worker_dropped.add(lost);
+    for gone in evicted {
+        let ttl = match gone.exptime {
+            0 => -1,
+            exptime => i64::from(exptime) - i64::from(now),
+        };
+        let what = Item::Eviction { fetched: gone.fetched, ttl, idle_seconds: gone.idle_seconds };
+        item(context, Streams::EVICTIONS, &gone.key, gone.value_bytes, what);
+    }
+}
