@@ -12,9 +12,9 @@ mod script;
 
 use libfuzzer_sys::fuzz_target;
 
-/// First parts of requests, of which as many wait as may: seven each from five hosts.
+/// First parts of requests, of which as many wait as may: fifteen each from nine hosts.
 fn flood() -> impl Iterator<Item = u8> {
-    (0..35).flat_map(|at| [at % 5 * 2 + 1, at / 5 << 4, 0, 2, 1])
+    (0..135).flat_map(|at| [at % 9 * 2 + 1, at / 9 << 4, 0, 2, 1])
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -161,10 +161,12 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 pub const PARTS_MAX: usize = 128;
 
 /// Requests that a column puts together at once.
-pub const ASSEMBLIES_MAX: usize = 32;
+pub const ASSEMBLIES_MAX: usize = 128;
 
 /// Of these, from one address: who begins requests and ends none takes no more from the others.
-pub const ASSEMBLIES_OF_ONE_MAX: usize = 8;
+/// While a thief has received some of their parts and its column others, all requests that a host
+/// has in flight may lack some.
+pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 
 /// How long a request waits for its other datagrams.
 pub const PARTS_WAIT_MS_MAX: u64 = 1000;
