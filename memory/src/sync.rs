@@ -8,15 +8,17 @@
 #[cfg(shuttle)]
 pub mod watched;
 
+use std::sync::TryLockError;
+
 #[cfg(loom)]
 pub use loom::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(loom)]
-pub use loom::{hint::spin_loop, sync::Mutex, thread::yield_now};
+pub use loom::{hint::spin_loop, sync::Mutex, sync::MutexGuard, thread::yield_now};
 
 #[cfg(shuttle)]
-pub use shuttle::{hint::spin_loop, sync::Mutex, thread::yield_now};
+pub use shuttle::{hint::spin_loop, sync::Mutex, sync::MutexGuard, thread::yield_now};
 #[cfg(shuttle)]
 pub use watched::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -27,7 +29,7 @@ pub use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(any(loom, shuttle)))]
-pub use std::{sync::Mutex, thread::yield_now};
+pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
 /// Rounds of waiting for another thread after which this one yields the processor, for the other
 /// may not be running.
@@ -41,6 +43,19 @@ pub fn wait_a_little(rounds: &mut u32) {
         yield_now();
     } else {
         spin_loop();
+    }
+}
+
+/// Locks a mutex that is never held for long. Nobody sleeps for it: who finds it locked waits a
+/// little.
+pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let mut rounds = 0;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => wait_a_little(&mut rounds),
+        }
     }
 }
 

@@ -63,7 +63,7 @@ mod route;
 mod tests;
 mod umem;
 
-pub use inbox::{Arrived, Inbox, Peer};
+pub use inbox::{Arrived, Inbox, Peer, Queue};
 pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
 pub use outbox::{Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};

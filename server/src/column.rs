@@ -33,7 +33,7 @@ use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
 use spin::Spin;
-use steal::{Came, Victim};
+use steal::{Came, PACKETS, Victim};
 pub(crate) use steal::{Posts, Stealing};
 pub(crate) use timers::{Timers, coarse_now};
 
@@ -177,9 +177,6 @@ impl Column {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
             self.turns();
-            if let Some(packets) = &mut self.packets {
-                packets.turns(&mut self.turn);
-            }
             self.datagram_turns();
             self.steal();
             self.accept_ready();
@@ -203,7 +200,7 @@ impl Column {
         let due = self.timeout();
         let victim = match due {
             Timeout::Zero => None,
-            _ => self.stealing.as_ref().and_then(Stealing::victim),
+            _ => self.stealing.as_ref().and_then(|it| it.victim(self.packets.is_some())),
         };
         let goes_on = self.spin.goes_on(due) || victim.is_some();
         let timeout = if goes_on { Timeout::Zero } else { due };
@@ -282,26 +279,41 @@ impl Column {
         }
     }
 
-    /// Gives the datagrams of the column's sockets their turns.
+    /// Gives the datagrams of the column's queue and sockets their turns.
     fn datagram_turns(&mut self) {
-        let Some(datagrams) = &mut self.datagrams else { return };
-        let came = datagrams.turns(&mut self.turn);
-        if let Some(stealing) = &mut self.stealing {
-            let is_undrained = datagrams.next() == datagram::Next::Again;
-            let socket = datagrams.path().socket();
-            stealing.note_loop(Came { datagrams: came, socket, is_undrained });
+        let mut came = Came::default();
+        if let Some(packets) = &mut self.packets {
+            let datagrams = packets.turns(&mut self.turn);
+            let is_undrained = packets.is_undrained();
+            came = Came { datagrams, socket: PACKETS, is_undrained };
         }
+        if let Some(sockets) = &mut self.datagrams {
+            let datagrams = sockets.turns(&mut self.turn);
+            let is_undrained = sockets.is_undrained();
+            // Of the two, thieves are told where more has come.
+            if datagrams >= came.datagrams && (is_undrained || !came.is_undrained) {
+                came.socket = sockets.path().socket();
+            }
+            came.datagrams += datagrams;
+            came.is_undrained |= is_undrained;
+        }
+        self.stealing.iter_mut().for_each(|it| it.note_loop(came));
     }
 
     /// Receives from a column that is behind, if this one has nothing else to do.
     #[inline]
     fn steal(&mut self) {
         let Some(Victim { column, socket, is_near }) = self.victim.take() else { return };
-        let (Some(datagrams), Some(stealing)) = (&mut self.datagrams, &mut self.stealing) else {
-            return;
+        let taken = match (&mut self.packets, &mut self.datagrams) {
+            (Some(packets), _) if socket == PACKETS => {
+                packets.steal(column, socket, &mut self.turn)
+            }
+            (_, Some(sockets)) if socket != PACKETS => {
+                sockets.steal(column, socket, &mut self.turn)
+            }
+            _ => 0,
         };
-        let taken = datagrams.steal(column, socket, &mut self.turn);
-        stealing.note_try(taken);
+        self.stealing.iter_mut().for_each(|it| it.note_try(taken));
         if taken == 0 {
             return;
         }

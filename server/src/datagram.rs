@@ -26,7 +26,6 @@ mod tests;
 use std::sync::Arc;
 
 use crate::datapath::Datapath;
-use crate::datapath::udp::Udp;
 use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX};
 use crate::turn::TurnState;
 use answers::{Answers, Way};
@@ -117,6 +116,14 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
+    /// A turn has left something: in the socket, or of what was received and need not wait.
+    pub(crate) fn is_undrained(&self) -> bool {
+        match &self.rest {
+            Some(rest) => rest.waits_since_ms.is_none(),
+            None => self.path.is_undrained(),
+        }
+    }
+
     /// Gives the datagrams that have come their turns; how many were received.
     pub fn turns(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
@@ -181,11 +188,9 @@ impl<D: Datapath> Datagrams<D> {
         let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.capacity();
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
-}
 
-impl Datagrams<Udp> {
-    /// Receives once, from a socket of another column, executes, and answers through that socket.
-    /// How many were received.
+    /// Receives once, from another column's socket of this number or its queue, executes, and
+    /// answers: through that socket, or by the own queue. How many were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;

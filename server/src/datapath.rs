@@ -41,12 +41,18 @@ pub trait Datapath {
     /// A descriptor may have input.
     fn has_input(&mut self) -> bool;
 
+    /// The last receive has left something.
+    fn is_undrained(&self) -> bool;
+
     /// Some of what was sent has not left, and nothing will tell when it can: another turn sends
     /// it.
     fn has_unsent(&mut self) -> bool;
 
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
+
+    /// Receives once from another column's socket of this number, or from its queue.
+    fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
     /// The protocols that may be spoken to the socket that received last.
     fn speak(&self) -> Speak;

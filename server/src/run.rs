@@ -142,11 +142,10 @@ impl Bound {
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
             let gathers = Gather::for_columns(ports.len());
-            let of_port = |(column, port)| {
-                let path = Xdp::new(port, column, speak, bypass.datagram_bytes_max());
-                Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers))
-            };
-            packets = ports.into_iter().enumerate().map(of_port).collect();
+            let paths = Xdp::of_columns(ports, speak, &bypass.datagram_bytes_max());
+            let of_path =
+                |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
+            packets = paths.into_iter().map(of_path).collect();
             // Nobody has set it before.
             let _ = shared.bypass.set(bypass);
         }

@@ -1,6 +1,7 @@
 //! Columns that take datagrams from one that is behind.
 //!
-//! Where: an in-process server of two columns; all clients name the first one.
+//! Where: an in-process server of two columns; all clients name the first one, or reach one of two
+//! queues of an interface.
 //! Invariant: whoever answers, each request is answered once and rightly, and a client whose
 //! requests come one by one, or few at a time, is answered by the column that it named.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,21 +9,27 @@
 mod inprocess;
 
 use std::collections::HashMap;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use hypostyle::limits::BEHIND_DATAGRAMS;
+use hypostyle::limits::{ASSEMBLIES_OF_ONE_MAX, BEHIND_DATAGRAMS};
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use hypostyle::shared::Sums;
-use inprocess::{DEADLINE, datagrams, start};
+use inprocess::{DEADLINE, datagrams, start, wait_until};
+use protocol::Speak;
 use protocol::udp::Header;
+use testing::namespace::{Veth, WIRE, pair};
 
 /// Flow 1 names the first column.
 const FLOW: u16 = 1;
-/// Requests that a client has in flight, and clients.
+/// Requests that a client has in flight, and clients. Half of the requests come in parts, and no
+/// more may wait for some than may of one host.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
+const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
+/// Datagrams that are stolen in a test, at least.
+const STOLEN: u64 = 500;
 /// Keys of a multiget that are not there.
 const MISSES: usize = 500;
 
@@ -46,8 +53,13 @@ struct Client {
 
 impl Client {
     fn of(server: &Server, number: u16) -> Client {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(server.datagram_addresses()[0]).unwrap();
+        Client::at([127, 0, 0, 1].into(), server.datagram_addresses()[0], number)
+    }
+
+    /// One that has the address `here`.
+    fn at(here: Ipv4Addr, server: SocketAddr, number: u16) -> Client {
+        let socket = UdpSocket::bind((here, 0)).unwrap();
+        socket.connect(server).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         let client = Client { socket, number, round: 0 };
         for at in 0..WINDOW {
@@ -129,10 +141,9 @@ fn columns(server: &Server) -> Vec<Sums> {
 }
 
 /// Has all clients ask until `enough`; how many windows that took.
-fn drive(server: &Server, enough: impl Fn(u32) -> bool + Sync) -> u32 {
+fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
-    let of_client = |number: u16| {
-        let mut client = Client::of(server, number);
+    let of_client = |mut client: Client| {
         while !enough(client.round) {
             assert!(
                 Instant::now() < until,
@@ -148,34 +159,85 @@ fn drive(server: &Server, enough: impl Fn(u32) -> bool + Sync) -> u32 {
         client.round
     };
     std::thread::scope(|scope| {
-        let clients = (0..CLIENTS).map(|number| scope.spawn(move || of_client(number)));
+        let of_client = &of_client;
+        let clients = clients.into_iter().map(|client| scope.spawn(move || of_client(client)));
         let clients: Vec<_> = clients.collect();
-        clients.into_iter().map(|client| client.join().unwrap()).max().unwrap()
+        let windows = clients.into_iter().map(|client| client.join());
+        let windows: Result<Vec<u32>, _> = windows.collect();
+        let windows = windows.unwrap_or_else(|_| panic!("{:?}", columns(server)));
+        windows.into_iter().max().unwrap()
     })
+}
+
+/// What was sent to column `to` was answered by both, and all was counted.
+fn both_have_answered(server: &Server, to: usize) {
+    // What is answered is counted a moment later.
+    let is_counted = || {
+        let (victim, thief) = (columns(server)[to], columns(server)[1 - to]);
+        let taken = thief.steals_taken_near + thief.steals_taken_far;
+        taken == victim.steals_given_near + victim.steals_given_far
+    };
+    wait_until("all is counted", is_counted);
+    let columns = columns(server);
+    let (victim, thief) = (columns[to], columns[1 - to]);
+    assert!(thief.udp_sent > 0 && thief.get_cmds > 0 && thief.set_cmds > 0, "{thief:?}");
+    assert_eq!(victim.datagrams_stolen, 0, "nothing was sent to the other");
+    let taken = thief.steals_taken_near + thief.steals_taken_far;
+    assert!(taken > 0 && taken <= thief.datagrams_stolen);
+    let all = server.shared().sums();
+    assert_eq!((all.udp_dropped_frame, all.udp_dropped_incomplete, all.udp_unsent), (0, 0, 0));
 }
 
 #[test]
 fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
-    const STOLEN: u64 = 500;
+    let clients = |server: &Server| (0..CLIENTS).map(|at| Client::of(server, at)).collect();
     let server = start(settings(true));
     let stolen = |server: &Server| columns(server)[1].datagrams_stolen;
-    let windows = drive(&server, |windows| windows >= 50 && stolen(&server) >= STOLEN);
-    let [first, second] = columns(&server)[..] else { panic!("two columns") };
-    assert_eq!(second.udp_received, second.datagrams_stolen, "all of it was sent to the other");
-    assert!(second.udp_sent > 0 && second.get_cmds > 0 && second.set_cmds > 0, "{second:?}");
-    assert_eq!(first.datagrams_stolen, 0, "nothing was sent to the other");
-    let taken = second.steals_taken_near + second.steals_taken_far;
-    assert_eq!(first.steals_given_near + first.steals_given_far, taken);
-    assert!(taken > 0 && taken <= second.datagrams_stolen);
-    let all = server.shared().sums();
-    assert_eq!((all.udp_dropped_frame, all.udp_dropped_incomplete, all.udp_unsent), (0, 0, 0));
+    let enough = |windows| windows >= 50 && stolen(&server) >= STOLEN;
+    let windows = drive(&server, clients(&server), enough);
+    both_have_answered(&server, 0);
+    let received = |column: Sums| (column.udp_received, column.datagrams_stolen);
+    wait_until("all that the second has was sent to the first", || {
+        let (received, stolen) = received(columns(&server)[1]);
+        received == stolen
+    });
     server.stop();
     // The same load without stealing.
     let server = start(settings(false));
-    drive(&server, |round| round >= windows);
+    drive(&server, clients(&server), |round| round >= windows);
     let [first, second] = columns(&server)[..] else { panic!("two columns") };
     assert_eq!((second.udp_received, second.datagrams_stolen), (0, 0));
     assert_eq!((first.steals_given_near, first.steals_given_far), (0, 0));
+    server.stop();
+}
+
+#[test]
+fn what_reaches_one_queue_is_answered_by_both_and_rightly() {
+    let Some([near, far]) = pair(Veth { queues: 2, ..Veth::default() }) else { return };
+    let listen = Listen { host: Some("0.0.0.0".into()), port: Port::Any, protocol: Speak::Auto };
+    let settings = Settings { datagrams: vec![listen], xdp: Some(Xdp::of(WIRE)), ..settings(true) };
+    let server = far.on(|| start(settings));
+    let by_the_kernel = || far.counted("Udp", "OutDatagrams");
+    let before = by_the_kernel();
+    let at = (far.v4, server.datagram_addresses()[0].port()).into();
+    // By its addresses and ports a socket has a queue. Of many, some have the one of the first.
+    let (mut clients, mut queue) = (Vec::new(), None);
+    for number in 0..64 {
+        let received = || columns(&server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
+        let before = received();
+        let client = near.on(|| Client::at(near.v4, at, number));
+        let after = received();
+        let of_client = usize::from(after[0] == before[0]);
+        if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
+            clients.push(client);
+        }
+    }
+    let queue = queue.unwrap();
+    assert_eq!(clients.len(), usize::from(CLIENTS));
+    let enough = |windows| windows >= 50 && columns(&server)[1 - queue].datagrams_stolen >= STOLEN;
+    drive(&server, clients, enough);
+    both_have_answered(&server, queue);
+    assert_eq!(by_the_kernel(), before, "all went past the kernel");
     server.stop();
 }
 

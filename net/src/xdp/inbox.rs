@@ -6,9 +6,12 @@
 //!          | frame ... |  | ... of it |             in several chunks: joined first
 //! ```
 //!
-//! Where: a column's receive, before its turn, as `udp::inbox` is for sockets.
+//! Where: a column's receive, before its turn, as `udp::inbox` is for sockets. An idle column
+//! copies what waits in another one's queue: its chunks never leave their inbox, and the copy is a
+//! hundredth of what it costs to execute a request of that length.
 //! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
-//! always has some. What it names that is not lent to it is a stray: nobody touches it.
+//! always has some. What it names that is not lent to it is a stray: nobody touches it. The rings
+//! are used under the lock of their queue, which is held for one receive, and takes no other.
 //! `datagrams` shows whole datagrams only, which `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -16,11 +19,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use memory::sync::{Mutex, lock_soon};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::port::Socket;
 use super::ring::{Consuming, Producing};
-use super::umem::Span;
+use super::umem::{Span, Umem};
 use crate::calls::Calls;
 use crate::udp::{BATCH_MAX, Datagram, Received};
 use crate::wire::{self, Ends, NotOurs, Sums};
@@ -31,6 +35,8 @@ const PIECES_MAX: u32 = 18;
 const LOOKED_AT_MAX: u32 = 256;
 /// Frames in several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
+/// Datagrams that one `steal` takes.
+const STOLEN_MAX: usize = 32;
 
 /// Who sent a datagram, and which of our addresses and ports was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,22 +76,39 @@ impl Peer {
 /// What has arrived at a queue.
 #[derive(Debug)]
 pub struct Inbox {
+    queue: Arc<Queue>,
+    pub(super) taken: Taken,
+}
+
+/// A queue, which one column receives from and others may steal from.
+#[derive(Debug)]
+pub struct Queue {
     socket: Arc<Socket>,
+    rings: Mutex<Rings>,
+}
+
+#[derive(Debug)]
+struct Rings {
     receive: Consuming<XdpDesc>,
     fill: Producing<u64>,
     /// Of each chunk, by its number: the kernel has it. The inbox's are the first of all.
     is_lent: Box<[bool]>,
-    /// Chunks of arrivals.
-    held: Vec<u32>,
     /// Chunks that are to be lent.
     spare: Vec<u32>,
+    /// Calls that are yet to be counted.
+    kicks: u64,
+}
+
+/// What one receive has taken from a queue.
+#[derive(Debug)]
+pub(super) struct Taken {
     arrivals: Vec<Arrival>,
+    /// Their chunks, the inbox's own.
+    held: Vec<u32>,
     joined: Joined,
     pub(super) sums: Sums,
     refused: [u64; NotOurs::ALL.len()],
     strays: u64,
-    /// Calls that are yet to be counted.
-    kicks: u64,
 }
 
 /// One datagram.
@@ -102,7 +125,7 @@ enum Place {
     Joined { at: usize, bytes: usize },
 }
 
-/// Room for frames that came in several chunks.
+/// Room for frames that came in several chunks, or were stolen.
 #[derive(Debug)]
 struct Joined {
     bytes: Box<[u8]>,
@@ -122,29 +145,45 @@ impl Inbox {
     ) -> Inbox {
         let frames = if is_long { JOINED_MAX } else { 0 };
         let bytes = vec![0; frames * frame_bytes_max].into_boxed_slice();
-        let mut inbox = Inbox {
-            socket,
+        let mut rings = Rings {
             receive,
             fill,
             is_lent: vec![false; chunks as usize].into_boxed_slice(),
-            held: Vec::with_capacity(BATCH_MAX),
             spare: (0..chunks).rev().collect(),
+            kicks: 0,
+        };
+        rings.lend(&socket);
+        let taken = Taken {
             arrivals: Vec::with_capacity(BATCH_MAX),
+            held: Vec::with_capacity(BATCH_MAX),
             joined: Joined { bytes, used: 0, frame_bytes_max },
             sums,
             refused: [0; NotOurs::ALL.len()],
             strays: 0,
-            kicks: 0,
         };
-        inbox.release();
-        inbox
+        Inbox { queue: Arc::new(Queue { socket, rings: Mutex::new(rings) }), taken }
+    }
+
+    /// For others to steal from.
+    #[must_use]
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// Gets room for what `steal` takes. It is memory once it is used.
+    pub fn make_room_to_steal(&mut self) {
+        let joined = &mut self.taken.joined;
+        let bytes = STOLEN_MAX * joined.frame_bytes_max;
+        if joined.bytes.len() < bytes {
+            joined.bytes = vec![0; bytes].into_boxed_slice();
+        }
     }
 
     /// Something has arrived, though it may be the beginning of a frame alone. It costs no call.
     #[inline]
     #[must_use]
     pub fn has_input(&mut self) -> bool {
-        self.receive.look() > 0
+        lock_soon(&self.queue.rings).receive.look() > 0
     }
 
     /// Receives what has arrived, at most `BATCH_MAX` datagrams; what was in the inbox is gone.
@@ -152,21 +191,104 @@ impl Inbox {
     /// cut. It costs no call, unless the driver sleeps because it ran out of chunks.
     #[must_use]
     pub fn receive(&mut self, calls: &Calls) -> Received {
+        let Inbox { queue, taken } = self;
+        taken.forget();
+        let mut rings = lock_soon(&queue.rings);
+        rings.spare.append(&mut taken.held);
+        calls.reads.add(std::mem::take(&mut rings.kicks));
+        let received = taken.receive(&mut rings, &queue.socket.umem, (BATCH_MAX, false));
+        rings.lend(&queue.socket);
+        received
+    }
+
+    /// The same from another column's queue, into room that `make_room_to_steal` has made, and at
+    /// most 32 datagrams. Their chunks are the kernel's again when it returns. Nothing, if somebody
+    /// else receives there.
+    #[must_use]
+    pub fn steal(&mut self, from: &Queue, calls: &Calls) -> Received {
         self.release();
-        calls.reads.add(std::mem::take(&mut self.kicks));
-        let ready = self.receive.look();
+        let Ok(mut rings) = from.rings.try_lock() else {
+            return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
+        };
+        let received = self.taken.receive(&mut rings, &from.socket.umem, (STOLEN_MAX, true));
+        rings.lend(&from.socket);
+        calls.reads.add(std::mem::take(&mut rings.kicks));
+        received
+    }
+
+    /// The datagrams of the last `receive` or `steal`, in the order of their arrival.
+    #[inline]
+    #[must_use]
+    pub fn datagrams(&self) -> Arrived<'_> {
+        Arrived {
+            umem: &self.queue.socket.umem,
+            joined: &self.taken.joined,
+            arrivals: self.taken.arrivals.iter(),
+        }
+    }
+
+    /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
+    /// call it before a sleep, so that the kernel has them all meanwhile. It always has
+    /// `CHUNKS_MIN / 2 - BATCH_MAX` at least.
+    pub fn release(&mut self) {
+        let Inbox { queue, taken } = self;
+        taken.forget();
+        if !taken.held.is_empty() {
+            let mut rings = lock_soon(&queue.rings);
+            rings.spare.append(&mut taken.held);
+            rings.lend(&queue.socket);
+        }
+    }
+
+    /// The number of frames that were dropped for a reason, since the socket was opened.
+    #[must_use]
+    pub fn refused(&self, reason: NotOurs) -> u64 {
+        self.taken.refused[reason as usize]
+    }
+
+    /// The number of descriptors from the kernel that named no chunk of ours that it had, since the
+    /// socket was opened. A kernel without a fault makes none.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.taken.strays
+    }
+
+    /// The number of chunks that the kernel has, and the number of those held.
+    pub(super) fn lent_and_held(&self) -> (usize, usize) {
+        let rings = lock_soon(&self.queue.rings);
+        let lent = rings.is_lent.iter().filter(|is_lent| **is_lent).count();
+        (lent, self.taken.held.len() + rings.spare.len())
+    }
+}
+
+impl Taken {
+    /// What was taken is gone, but for its chunks.
+    fn forget(&mut self) {
+        self.arrivals.clear();
+        self.joined.used = 0;
+    }
+
+    /// Takes what is ready, at most so many datagrams. `copies` says that no chunk is to be held.
+    fn receive(
+        &mut self,
+        rings: &mut Rings,
+        umem: &Umem,
+        (most, copies): (usize, bool),
+    ) -> Received {
+        let ready = rings.receive.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
             // A frame of which the end is not there yet is reported when it is.
-            let Some(pieces) = self.pieces(next, ready) else { break };
-            let is_full = self.arrivals.len() == BATCH_MAX || next >= LOOKED_AT_MAX;
-            if is_full || (pieces > 1 && self.joined.is_full()) {
+            let Some(pieces) = rings.pieces(next, ready) else { break };
+            let joins = copies || pieces > 1;
+            let is_full = self.arrivals.len() == most || next >= LOOKED_AT_MAX;
+            if is_full || (joins && self.joined.is_full()) {
                 is_drained = false;
                 break;
             }
-            let came = match pieces {
-                1 => self.take_one(self.receive.peek(next)),
-                _ => self.take_pieces(next, pieces),
+            let came = match joins {
+                false => self.take_one(rings, umem, next),
+                true => self.take_pieces(rings, umem, next, pieces),
             };
             next += pieces;
             match came {
@@ -179,60 +301,41 @@ impl Inbox {
                 Came::Stray => self.strays += 1,
             }
         }
-        self.receive.release(next);
-        self.lend();
+        rings.receive.release(next);
         Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
-    /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has
-    /// not come whole. One that has more than a frame can is taken for several.
-    fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
-        let is_last = |ahead: u32| {
-            let options = self.receive.peek(next + ahead).options;
-            !options.contains(XdpDescOptions::XDP_PKT_CONTD)
-        };
-        let there = (ready - next).min(PIECES_MAX);
-        let last = (0..there).find(|ahead| is_last(*ahead));
-        last.map(|ahead| ahead + 1).or((there == PIECES_MAX).then_some(there))
-    }
-
-    /// Takes a chunk from the kernel; none if it is not ours to take.
-    fn take(&mut self, descriptor: XdpDesc) -> Option<Span> {
-        let span = self.socket.umem.span(descriptor.addr, descriptor.len)?;
-        let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
-        std::mem::take(is_lent).then_some(span)
-    }
-
     /// Takes a frame of one chunk, which is held if it has a datagram.
-    fn take_one(&mut self, descriptor: XdpDesc) -> Came {
-        let Some(span) = self.take(descriptor) else { return Came::Stray };
+    fn take_one(&mut self, rings: &mut Rings, umem: &Umem, next: u32) -> Came {
+        let Some(span) = rings.take(umem, next) else { return Came::Stray };
         let came = if span.bytes > self.joined.frame_bytes_max {
             Came::TooLong
         } else {
             // SAFETY: the kernel has given the chunk back, by `take`, which has seen that it was
             // lent. It is not lent before this call is over, and nobody writes to such chunks.
-            let frame = unsafe { self.socket.umem.read(span) };
+            let frame = unsafe { umem.read(span) };
             Came::of(frame, self.sums, |at, bytes| {
                 Place::Chunk(Span { at: span.at + at, bytes, ..span })
             })
         };
-        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut self.spare };
+        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut rings.spare };
         chunks.push(span.chunk);
         came
     }
 
-    /// Joins a frame of several chunks, which are done with then.
-    fn take_pieces(&mut self, next: u32, pieces: u32) -> Came {
+    /// Copies a frame of one or several chunks, which are done with then.
+    fn take_pieces(&mut self, rings: &mut Rings, umem: &Umem, next: u32, pieces: u32) -> Came {
         let (start, mut end) = (self.joined.used, self.joined.used);
         let (mut is_stray, mut is_too_long) = (false, false);
         for ahead in 0..pieces {
-            let Some(span) = self.take(self.receive.peek(next + ahead)) else {
+            let Some(span) = rings.take(umem, next + ahead) else {
                 is_stray = true;
                 continue;
             };
-            self.spare.push(span.chunk);
-            // SAFETY: as in `take_one`: it is lent by `lend` alone, when `receive` is at its end.
-            let piece = unsafe { self.socket.umem.read(span) };
+            rings.spare.push(span.chunk);
+            // SAFETY: as in `take_one`: it is lent by `lend` alone, which needs the rings that this
+            // call has.
+            let piece = unsafe { umem.read(span) };
             let room_end = (start + self.joined.frame_bytes_max).min(self.joined.bytes.len());
             match self.joined.bytes[..room_end].get_mut(end..end + piece.len()) {
                 Some(room) => {
@@ -254,32 +357,37 @@ impl Inbox {
             }
         }
     }
+}
 
-    /// The datagrams of the last `receive`, in the order of their arrival.
-    #[inline]
-    #[must_use]
-    pub fn datagrams(&self) -> Arrived<'_> {
-        Arrived { inbox: self, arrivals: self.arrivals.iter() }
+impl Rings {
+    /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has
+    /// not come whole. One that has more than a frame can is taken for several.
+    fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
+        let is_last = |ahead: u32| {
+            let options = self.receive.peek(next + ahead).options;
+            !options.contains(XdpDescOptions::XDP_PKT_CONTD)
+        };
+        let there = (ready - next).min(PIECES_MAX);
+        let last = (0..there).find(|ahead| is_last(*ahead));
+        last.map(|ahead| ahead + 1).or((there == PIECES_MAX).then_some(there))
     }
 
-    /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
-    /// call it before a sleep, so that the kernel has them all meanwhile. It always has
-    /// `CHUNKS_MIN / 2 - BATCH_MAX` at least.
-    pub fn release(&mut self) {
-        self.arrivals.clear();
-        self.joined.used = 0;
-        self.spare.append(&mut self.held);
-        self.lend();
+    /// Takes the chunk `ahead` places on from the kernel; none if it is not ours to take.
+    fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
+        let descriptor = self.receive.peek(ahead);
+        let span = umem.span(descriptor.addr, descriptor.len)?;
+        let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
+        std::mem::take(is_lent).then_some(span)
     }
 
     /// Lends the chunks that are spare.
-    fn lend(&mut self) {
+    fn lend(&mut self, socket: &Socket) {
         if self.spare.is_empty() {
             return;
         }
         while let Some(chunk) = self.spare.pop() {
             // The ring has room for all chunks, unless the kernel has lost count.
-            if !self.fill.push(self.socket.umem.address(chunk)) {
+            if !self.fill.push(socket.umem.address(chunk)) {
                 self.spare.push(chunk);
                 break;
             }
@@ -291,27 +399,8 @@ impl Inbox {
         // A driver that ran out of chunks sleeps, and would tell of no packet any more.
         if self.fill.needs_wakeup() {
             self.kicks += 1;
-            self.socket.kick_receive();
+            socket.kick_receive();
         }
-    }
-
-    /// The number of frames that were dropped for a reason, since the socket was opened.
-    #[must_use]
-    pub fn refused(&self, reason: NotOurs) -> u64 {
-        self.refused[reason as usize]
-    }
-
-    /// The number of descriptors from the kernel that named no chunk of ours that it had, since the
-    /// socket was opened. A kernel without a fault makes none.
-    #[must_use]
-    pub fn strays(&self) -> u64 {
-        self.strays
-    }
-
-    /// The number of chunks that the kernel has, and the number of those held.
-    pub(super) fn lent_and_held(&self) -> (usize, usize) {
-        let lent = self.is_lent.iter().filter(|is_lent| **is_lent).count();
-        (lent, self.held.len() + self.spare.len())
     }
 }
 
@@ -347,7 +436,8 @@ impl Joined {
 /// An iterator over what has arrived.
 #[derive(Clone, Debug)]
 pub struct Arrived<'a> {
-    inbox: &'a Inbox,
+    umem: &'a Umem,
+    joined: &'a Joined,
     arrivals: std::slice::Iter<'a, Arrival>,
 }
 
@@ -358,10 +448,11 @@ impl<'a> Iterator for Arrived<'a> {
     fn next(&mut self) -> Option<Datagram<'a, Peer>> {
         let arrival = self.arrivals.next()?;
         let bytes = match arrival.payload {
-            // SAFETY: a chunk of an arrival is held, from `take_one` until `release`, which takes
-            // the inbox mutably and forgets the arrival. Nobody writes to held chunks.
-            Place::Chunk(span) => unsafe { self.inbox.socket.umem.read(span) },
-            Place::Joined { at, bytes } => self.inbox.joined.bytes.get(at..at + bytes)?,
+            // SAFETY: a chunk of an arrival is held, from `take_one` until the inbox is taken
+            // mutably and the arrival forgotten. `take_one` takes from the inbox's own queue alone,
+            // whose memory this is. Nobody writes to held chunks.
+            Place::Chunk(span) => unsafe { self.umem.read(span) },
+            Place::Joined { at, bytes } => self.joined.bytes.get(at..at + bytes)?,
         };
         Some(Datagram { bytes, peer: &arrival.peer })
     }

@@ -160,7 +160,7 @@ fn checksums_may_be_left_to_a_card_that_is_not_there() {
             assert_eq!(answer(&client), b"sum me up");
         }
     }
-    ports[0].inbox.sums = crate::wire::Sums::Whole;
+    ports[0].inbox.taken.sums = crate::wire::Sums::Whole;
     client(&near, far.v4).send(b"sum me up").unwrap();
     await_that(|| {
         assert_eq!(echo(&mut ports[0], &Calls::default()), 0);

@@ -1,10 +1,11 @@
 //! Taking datagrams from a column that is behind, instead of sleeping.
 //!
 //! ```text
-//! post of a column   | word: 0, or 256 * log2 of what a loop brought + the socket | it sleeps |
+//! post of a column   | word: 0, or 256 * log2 of what a loop brought + where from | it sleeps |
 //!
 //! behind             publishes its word after each loop, wakes a sleeper once a millisecond
-//! about to sleep     reads all words; receives from the busiest one's socket, the nearest first
+//! about to sleep     reads all words; receives from the busiest one's socket, or its queue of an
+//!                    interface, the nearest first
 //! ```
 //!
 //! Where: told of each loop of the column's datagrams; asked before the column sleeps.
@@ -26,6 +27,9 @@ use crate::numa::Neighbour;
 /// The bits of a word that name the socket.
 const SOCKET_BITS: u32 = 8;
 
+/// What names a queue of an interface there, instead of a socket.
+pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
+
 /// What a column lets the others know.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -43,7 +47,7 @@ pub(crate) struct Posts(Box<[Post]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim {
     pub(crate) column: usize,
-    /// The number of its socket.
+    /// The number of its socket, or `PACKETS`.
     pub(crate) socket: usize,
     pub(crate) is_near: bool,
 }
@@ -53,7 +57,7 @@ pub(crate) struct Victim {
 pub(super) struct Came {
     /// How many were received.
     pub(super) datagrams: usize,
-    /// The number of the socket that received last.
+    /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
     /// More is there.
     pub(super) is_undrained: bool,
@@ -125,7 +129,7 @@ impl Stealing {
         // What is left of an earlier receive is work of a loop too.
         let datagrams =
             if came.is_undrained { came.datagrams.max(BEHIND_DATAGRAMS) } else { came.datagrams };
-        let socket = u32::try_from(came.socket).unwrap_or(0) & ((1 << SOCKET_BITS) - 1);
+        let socket = u32::try_from(came.socket & PACKETS).unwrap_or(0);
         self.publish(datagrams.ilog2() << SOCKET_BITS | socket);
         self.wake_one();
     }
@@ -172,16 +176,17 @@ impl Stealing {
     }
 
     /// The busiest column, of equally busy ones the nearest; none if all keep up, or if this column
-    /// has found nothing too often since it slept.
+    /// has found nothing too often since it slept. Only a column that `has_packets`, a queue of its
+    /// own to answer by, takes from others' queues.
     #[inline]
-    pub(super) fn victim(&self) -> Option<Victim> {
+    pub(super) fn victim(&self, has_packets: bool) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);
         for Neighbour { column, is_near } in &self.neighbours {
             // Relaxed: pairs with the store of `publish`.
             let word = self.posts.0[*column].word.load(Ordering::Relaxed);
-            if word >> SOCKET_BITS > busiest {
+            let socket = word as usize & PACKETS;
+            if word >> SOCKET_BITS > busiest && (has_packets || socket != PACKETS) {
                 busiest = word >> SOCKET_BITS;
-                let socket = (word & ((1 << SOCKET_BITS) - 1)) as usize;
                 victim = Some(Victim { column: *column, socket, is_near: *is_near });
             }
         }
@@ -235,15 +240,21 @@ mod tests {
             (BEHIND_DATAGRAMS - 1, None),
         ] {
             all[0].note_loop(came(datagrams));
-            assert_eq!(all[1].victim(), victim, "{datagrams}");
+            assert_eq!(all[1].victim(false), victim, "{datagrams}");
             assert_eq!(all[0].looks_again(), victim.is_some() || datagrams >= BEHIND_DATAGRAMS);
         }
+        let packets = Came { socket: PACKETS, ..came(1000) };
+        (0..2).for_each(|_| all[0].note_loop(packets));
+        assert_eq!(all[1].victim(false), None, "it could not answer");
+        let of_queue = Some(Victim { column: 0, socket: PACKETS, is_near: false });
+        assert_eq!(all[1].victim(true), of_queue);
+        all[0].note_loop(came(0));
         // Few that take long: they are still there when the next loop begins.
         let undrained = Came { is_undrained: true, ..came(0) };
         all[0].note_loop(undrained);
-        assert_eq!(all[1].victim(), None);
+        assert_eq!(all[1].victim(false), None);
         all[0].note_loop(undrained);
-        assert_eq!(all[1].victim(), behind);
+        assert_eq!(all[1].victim(false), behind);
     }
 
     #[test]
@@ -252,7 +263,7 @@ mod tests {
         for (column, datagrams) in [(1, 40), (2, 63), (4, 20)] {
             (0..2).for_each(|_| all[column].note_loop(came(datagrams)));
         }
-        let victim = |of: &Stealing| of.victim().map(|it| (it.column, it.is_near));
+        let victim = |of: &Stealing| of.victim(false).map(|it| (it.column, it.is_near));
         assert_eq!(victim(&all[0]), Some((1, false)), "as busy as 2, and nearer");
         assert_eq!(victim(&all[1]), Some((2, false)));
         (0..2).for_each(|_| all[4].note_loop(came(128)));
@@ -288,15 +299,15 @@ mod tests {
         for _ in 0..STEAL_TRIES_MAX - 1 {
             all[1].note_try(0);
         }
-        assert!(all[1].victim().is_some());
+        assert!(all[1].victim(false).is_some());
         all[1].note_try(64);
         for _ in 0..STEAL_TRIES_MAX {
-            assert!(all[1].victim().is_some());
+            assert!(all[1].victim(false).is_some());
             all[1].note_try(0);
         }
-        assert_eq!(all[1].victim(), None);
+        assert_eq!(all[1].victim(false), None);
         all[1].sleeps(true);
         all[1].sleeps(false);
-        assert!(all[1].victim().is_some());
+        assert!(all[1].victim(false).is_some());
     }
 }

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, wait_a_little};
+use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock_soon};
 use protocol::udp::Header;
 
 use super::assembly::{Added, Assembly, Whose};
@@ -81,17 +81,9 @@ impl Gather {
         self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
     }
 
-    /// Has `act` use the assembly. Nobody sleeps for it: who finds it locked waits for the copies
-    /// of another column.
+    /// Has `act` use the assembly.
     fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
-        let mut rounds = 0;
-        let mut assembly = loop {
-            match self.assembly.try_lock() {
-                Ok(assembly) => break assembly,
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                Err(std::sync::TryLockError::WouldBlock) => wait_a_little(&mut rounds),
-            }
-        };
+        let mut assembly = lock_soon(&self.assembly);
         let result = act(&mut assembly);
         // Relaxed: paired with the loads of `any` and `held_bytes`; stored under the lock, so that
         // the last store is of the last change.

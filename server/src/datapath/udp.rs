@@ -59,11 +59,6 @@ impl Udp {
         })
     }
 
-    /// Receives once, from a socket of another column.
-    pub(crate) fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received {
-        self.receive_from(column, socket, calls)
-    }
-
     /// The number of the socket that received last, at its column.
     pub(crate) fn socket(&self) -> usize {
         self.current.1
@@ -104,6 +99,10 @@ impl Datapath for Udp {
         self.ready != 0
     }
 
+    fn is_undrained(&self) -> bool {
+        self.ready != 0
+    }
+
     fn has_unsent(&mut self) -> bool {
         false // what the kernel has taken is its own to send
     }
@@ -118,6 +117,10 @@ impl Datapath for Udp {
             self.ready &= !(1 << number);
         }
         received
+    }
+
+    fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received {
+        self.receive_from(column, socket, calls)
     }
 
     fn speak(&self) -> Speak {

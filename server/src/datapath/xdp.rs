@@ -7,10 +7,10 @@
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use net::xdp::{Arrived, Outbox, Peer, Port};
+use net::xdp::{Arrived, Outbox, Peer, Port, Queue};
 use net::{Calls, Received, Tally};
 use protocol::Speak;
 
@@ -20,7 +20,12 @@ use super::{Datapath, Letters, Outgoing, Sender};
 #[derive(Debug)]
 pub struct Xdp {
     port: Port,
+    /// Each column's, as long as it has one. Whoever has received from another one's queue answers
+    /// by its own.
+    queues: Arc<[Weak<Queue>]>,
     column: usize,
+    /// The column from whose queue was received last.
+    home: usize,
     speak: Speak,
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
@@ -31,14 +36,31 @@ pub struct Xdp {
 }
 
 impl Xdp {
-    /// `datagram_bytes_max` may change.
-    pub(crate) fn new(
-        port: Port,
-        column: usize,
+    /// The ports of all columns that have one. `datagram_bytes_max` may change.
+    pub(crate) fn of_columns(
+        ports: Vec<Port>,
         speak: Speak,
-        datagram_bytes_max: Arc<AtomicUsize>,
-    ) -> Xdp {
-        Xdp { port, column, speak, datagram_bytes_max, is_ready: true, is_flowing: false }
+        datagram_bytes_max: &Arc<AtomicUsize>,
+    ) -> Vec<Xdp> {
+        let queues: Arc<[_]> = ports.iter().map(|it| Arc::downgrade(it.inbox.queue())).collect();
+        let of_port = |(column, mut port): (usize, Port)| {
+            if queues.len() > 1 {
+                port.inbox.make_room_to_steal();
+            }
+            let (queues, datagram_bytes_max) =
+                (Arc::clone(&queues), Arc::clone(datagram_bytes_max));
+            Xdp {
+                port,
+                queues,
+                column,
+                home: column,
+                speak,
+                datagram_bytes_max,
+                is_ready: true,
+                is_flowing: false,
+            }
+        };
+        ports.into_iter().enumerate().map(of_port).collect()
     }
 
     /// Memory of its packets, a part of `-m`.
@@ -57,7 +79,7 @@ impl Datapath for Xdp {
     }
 
     fn home(&self) -> usize {
-        self.column
+        self.home
     }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -72,15 +94,28 @@ impl Datapath for Xdp {
         self.is_ready || (self.is_flowing && self.port.inbox.has_input())
     }
 
+    fn is_undrained(&self) -> bool {
+        self.is_ready
+    }
+
     fn has_unsent(&mut self) -> bool {
         self.port.outbox.waiting() > 0
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
+        self.home = self.column;
         let received = self.port.inbox.receive(calls);
         self.is_ready = !received.is_drained;
         self.is_flowing = received.datagrams + received.cut + received.damaged > 0;
         received
+    }
+
+    fn steal(&mut self, column: usize, _: usize, calls: &Calls) -> Received {
+        self.home = column;
+        match self.queues[column].upgrade() {
+            Some(queue) => self.port.inbox.steal(&queue, calls),
+            None => Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true },
+        }
     }
 
     fn speak(&self) -> Speak {

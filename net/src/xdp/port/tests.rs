@@ -11,8 +11,8 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use super::*;
 use crate::Calls;
 use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
-use crate::xdp::Peer;
 use crate::xdp::ring::tests::Kernel;
+use crate::xdp::{Peer, Queue};
 
 const CHUNK_BYTES: u64 = 2048;
 
@@ -288,4 +288,95 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
     assert!(rig.port.outbox.add(&peer, b"", []) && rig.port.outbox.add(&peer, b"", []));
     assert!(!rig.port.outbox.add(&peer, b"", []));
     assert!(rig.is_accounted_for());
+}
+
+#[test]
+fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
+    let (mut victim, mut thief) = (rig_of(64, 1514, false), rig(1514, false));
+    thief.port.inbox.make_room_to_steal();
+    assert_eq!((victim.lent().len(), thief.lent().len()), (32, 4));
+    let texts: Vec<String> = (0..40).map(|number| format!("text {number}")).collect();
+    let put = |rig: &mut Rig, chunks: std::ops::Range<u32>, first: usize| {
+        let frames =
+            chunks.zip(&texts[first..]).map(|(chunk, text)| (chunk, frame(text.as_bytes())));
+        let all: Vec<XdpDesc> = frames.map(|(chunk, frame)| rig.put(chunk, &frame)).collect();
+        rig.send(&all);
+    };
+    let (calls, queue) = (Calls::default(), Arc::clone(victim.port.inbox.queue()));
+    put(&mut victim, 0..32, 0);
+    let received = thief.port.inbox.steal(&queue, &calls);
+    assert_eq!((received.datagrams, received.is_drained), (32, true));
+    let stolen = |rig: &Rig| rig.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect();
+    let first: Vec<Vec<u8>> = stolen(&thief);
+    assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
+    assert!(thief.port.inbox.datagrams().all(|one| *one.peer == Peer::at(ends().turned())));
+    // The kernel has the chunks, and writes to them, while the thief has what was there.
+    assert_eq!(victim.lent().len(), 32);
+    put(&mut victim, 0..8, 32);
+    assert_eq!(stolen(&thief), first);
+    let Chunks { lent, held, .. } = victim.port.chunks();
+    assert_eq!((lent, held, thief.is_accounted_for()), (32, 0, true));
+    assert_eq!(victim.got().len(), 8, "the others");
+    thief.port.inbox.release();
+    assert_eq!(thief.port.inbox.steal(&queue, &calls).datagrams, 0);
+    assert_eq!((thief.port.inbox.strays(), victim.port.inbox.strays()), (0, 0));
+}
+
+#[test]
+fn of_an_owner_and_a_thief_one_gets_each_frame() {
+    const FRAMES: u64 = 30_000;
+    let (victim, mut thief) = (rig_of(64, 1514, false), rig(1514, false));
+    thief.port.inbox.make_room_to_steal();
+    let Rig { port: Port { mut inbox, socket, .. }, mut receive, mut fill, .. } = victim;
+    let queue = Arc::clone(inbox.queue());
+    let done = std::sync::atomic::AtomicU64::new(0);
+    let take = |inbox: &mut Inbox, from: Option<&Queue>| {
+        let (calls, mut all) = (Calls::default(), Vec::new());
+        // Relaxed: a count, which orders nothing.
+        while done.load(std::sync::atomic::Ordering::Relaxed) < FRAMES {
+            let received = match from {
+                None => inbox.receive(&calls),
+                Some(queue) => inbox.steal(queue, &calls),
+            };
+            let numbers =
+                inbox.datagrams().map(|one| u64::from_be_bytes(one.bytes.try_into().unwrap()));
+            all.extend(numbers);
+            done.fetch_add(received.datagrams as u64, std::sync::atomic::Ordering::Relaxed);
+            std::thread::yield_now();
+        }
+        inbox.release();
+        all
+    };
+    let kernel = move || {
+        let mut number = 0_u64;
+        while number < FRAMES {
+            let free = u64::from(fill.look()).min(FRAMES - number);
+            for ahead in 0..u32::try_from(free).unwrap() {
+                let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
+                // SAFETY: the chunk is lent to the kernel, which is this test.
+                let room = unsafe { socket.umem.write(chunk) };
+                let frame = frame(&number.to_be_bytes());
+                room[256..256 + frame.len()].copy_from_slice(&frame);
+                let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
+                let options = XdpDescOptions::empty();
+                assert!(receive.push(XdpDesc { addr, len: len.unwrap(), options }));
+                number += 1;
+            }
+            fill.release(u32::try_from(free).unwrap());
+            receive.publish();
+            std::thread::yield_now();
+        }
+    };
+    let (mut own, stolen) = std::thread::scope(|scope| {
+        scope.spawn(kernel);
+        let stolen = scope.spawn(|| take(&mut thief.port.inbox, Some(&queue)));
+        (take(&mut inbox, None), stolen.join().unwrap())
+    });
+    assert!(!own.is_empty() && !stolen.is_empty(), "{} and {}", own.len(), stolen.len());
+    own.extend(stolen);
+    own.sort_unstable();
+    assert_eq!(own, (0..FRAMES).collect::<Vec<_>>());
+    assert_eq!(inbox.lent_and_held(), (32, 0));
+    assert!(thief.is_accounted_for());
+    assert_eq!((inbox.strays(), thief.port.inbox.strays()), (0, 0));
 }
