@@ -214,7 +214,6 @@ fn what_it_does_not_have_is_refused_with_a_word() {
         ("-Y users", "no authentication"),
         ("-Z", "no TLS"),
         ("-e /dev/shm/x", "cannot restart"),
-        ("-A", "no shutdown command"),
         ("-U 11211 -s /tmp/x", "disables network support"),
         ("-l notls:127.0.0.1", "SSL"),
         ("-l proto[proxy]:127.0.0.1", "proto[ascii]"),
