@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Where: a column's receive, before its turn, as `udp::inbox` is for sockets. An idle column
-//! copies what waits in another one's queue: its chunks never leave their inbox, and the copy is a
-//! hundredth of what it costs to execute a request of that length.
+//! copies what waits in another one's queue, so that its chunks never leave their inbox.
 //! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
 //! always has some. What it names that is not lent to it is a stray: nobody touches it. The rings
 //! are used under the lock of their queue, which is held for one receive, and takes no other.
