@@ -48,7 +48,9 @@ fn serve(machine: &Namespace, place: &str) -> Server {
     server
 }
 
-/// Starts a cache of two threads with UDP at every address; none where it is not installed.
+/// Starts a cache of two threads with UDP at every address; none where it is not installed. Over a
+/// veth an answer comes by the queue that the server chose: stealing is off, for a thief answers by
+/// its own, which may be that of another thread of ours.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -147,8 +149,8 @@ fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by
     let hypostyle = hypostyle_program();
     let servers: [(&OsStr, &[&str]); 4] = [
         (hypostyle.as_os_str(), &[]),
-        (hypostyle.as_os_str(), &["--xdp", WIRE]),
-        (hypostyle.as_os_str(), &["--xdp", "wire:1-2"]),
+        (hypostyle.as_os_str(), &["-o", "no_steal", "--xdp", WIRE]),
+        (hypostyle.as_os_str(), &["-o", "no_steal", "--xdp", "wire:1-2"]),
         (&memcached_program(), &[]),
     ];
     for (program, words) in servers {

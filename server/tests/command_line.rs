@@ -157,6 +157,12 @@ impl Running {
     #[track_caller]
     fn stop(&mut self, signal: Signal) -> (i32, String) {
         self.signal(signal);
+        self.end()
+    }
+
+    /// Waits until the process has ended; as `stop`.
+    #[track_caller]
+    fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());
         (status.code().unwrap_or(-1), self.stderr())
     }
@@ -467,6 +473,20 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
         running.signal(Signal::PIPE);
         assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
         let (status, stderr) = running.stop(signal);
+        assert_eq!(status, 0, "{stderr}");
+        assert!(stderr.contains(word), "{stderr}");
+    }
+}
+
+#[test]
+fn shutdown_stops_it_where_it_is_allowed() {
+    for (request, word) in
+        [("shutdown\r\n", "Exiting normally"), ("shutdown graceful\r\n", "Gracefully stopping")]
+    {
+        let mut running = Running::on_loopback(&["-A", "-v"]);
+        assert_eq!(running.ask("shutdown now\r\n"), "CLIENT_ERROR invalid shutdown mode\r\n");
+        assert_eq!(running.ask(request), "");
+        let (status, stderr) = running.end();
         assert_eq!(status, 0, "{stderr}");
         assert!(stderr.contains(word), "{stderr}");
     }

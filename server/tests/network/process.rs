@@ -186,6 +186,8 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
+    // It looks at its queue once a second; until then the kernel has no chunk, and drops all.
+    wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
