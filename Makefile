@@ -3,6 +3,7 @@
 # make explore  any number of schedules of the store: SCHEDULES=100000
 # make soak   everything at once for MINUTES, and then an audit: what only time finds
 # make loss   packets past the kernel, lost, doubled and late, for MINUTES; each answer to the byte
+# make pages  manual pages and completions for bash, zsh and fish, to target/pages
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
 
@@ -18,7 +19,7 @@ SEED ?=
 KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom explore writes plant fuzz soak loss
+.PHONY: check test peers loom explore writes plant fuzz soak loss pages
 
 check:
 	$(CARGO) fmt --all --check
@@ -32,6 +33,9 @@ test: peers
 
 peers:
 	tests/install $(PEERS)
+
+pages:
+	$(CARGO) run --quiet -p hypostyle --example pages -- target/pages
 
 # The lock-free parts under all interleavings that loom can tell apart.
 loom:

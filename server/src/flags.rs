@@ -1,6 +1,7 @@
-//! The command line: one row per flag, from which parsing, `-h` and refusals follow.
+//! The command line: one row for each flag and each option of `-o`, from which parsing, `-h`,
+//! refusals, the manual page and the shells' completions follow.
 //!
-//! Where: `main` calls `parse` first.
+//! Where: `main` calls `parse` first; `examples/pages.rs` writes page and completions.
 //! Invariant: every flag of memcached 1.6.45 is a row. It has memcached's effect, or is reported to
 //! have none, or is refused. A flag that promises security, a listener or durability that this
 //! server does not have is refused.
@@ -62,8 +63,10 @@ pub enum Asked {
 
 /// Whether a flag takes a value, and what `-h` calls the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+pub enum Takes {
+    /// It takes none.
     Nothing,
+    /// It takes one, of this name.
     Value(&'static str),
     /// `--long` or `--long=value`, whose value is ignored (memcached's `--verbose`).
     Optional,
@@ -80,21 +83,51 @@ enum Does {
     Refused(&'static str),
 }
 
-/// One flag.
-struct Flag {
-    /// `None` only for flags that memcached does not have.
-    short: Option<char>,
-    /// Empty if the flag has no long name.
-    long: &'static str,
-    takes: Takes,
-    /// The lines of `-h` that explain the flag.
-    help: &'static [&'static str],
+/// What documentation says that a flag does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What its help says.
+    Works,
+    /// None, for this reason.
+    Nothing(&'static str),
+    /// It is refused, for this reason.
+    Refused(&'static str),
+}
+
+/// One flag, or one option of `-o`.
+pub struct Flag {
+    /// `None` for flags that memcached does not have, and for options of `-o`.
+    pub short: Option<char>,
+    /// The long name, or the option's. Empty if the flag has no long name.
+    pub long: &'static str,
+    /// Its value.
+    pub takes: Takes,
+    /// The lines of `-h` that explain the flag; none for an option of `-o` that does nothing.
+    pub help: &'static [&'static str],
     does: Does,
 }
 
+impl Flag {
+    /// What it does here.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self.does {
+            Does::Sets(_) => Effect::Works,
+            Does::Nothing { why, .. } => Effect::Nothing(why),
+            Does::Refused(why) => Effect::Refused(why),
+        }
+    }
+}
+
 /// All flags, in the order of `-h`.
-fn flags() -> impl Iterator<Item = &'static Flag> {
+pub fn flags() -> impl Iterator<Item = &'static Flag> {
     [listen::FLAGS, xdp::FLAGS, lifecycle::FLAGS, limits::FLAGS, other::FLAGS].into_iter().flatten()
+}
+
+/// All options of `-o`, in the order of `-h`.
+#[must_use]
+pub fn extended() -> &'static [Flag] {
+    extended::OPTIONS
 }
 
 /// What the flags read so far choose.
@@ -158,9 +191,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
 }
 
 fn find_short(short: char) -> Result<&'static Flag, BadFlag> {
-    flags()
-        .find(|flag| flag.short == Some(short))
-        .ok_or_else(|| unknown(&format!("invalid option -- '{short}'")))
+    let of = |short| move |flag: &&Flag| flag.short == Some(short);
+    flags().find(of(short)).ok_or_else(|| {
+        let other =
+            if short.is_lowercase() { char::to_ascii_uppercase } else { char::to_ascii_lowercase };
+        let meant =
+            flags().find(of(other(&short))).map(|flag| format!("; do you mean {}?", named(flag)));
+        unknown(&format!("invalid option -- '{short}'{}", meant.unwrap_or_default()))
+    })
 }
 
 /// Finds a flag by its long name, or by the beginning of exactly one, as getopt_long does.
@@ -171,7 +209,7 @@ fn find_long(long: &str) -> Result<&'static Flag, BadFlag> {
     let mut fitting = flags().filter(|flag| flag.long.starts_with(long));
     match (fitting.next(), fitting.next()) {
         (Some(flag), None) => Ok(flag),
-        (None, _) => Err(unknown(&format!("unrecognized option '--{long}'"))),
+        (None, _) => Err(unknown(&format!("unrecognized option '--{long}'{}", meant_long(long)))),
         (Some(_), Some(_)) => {
             let all: Vec<String> = flags()
                 .filter(|flag| flag.long.starts_with(long))
@@ -180,6 +218,27 @@ fn find_long(long: &str) -> Result<&'static Flag, BadFlag> {
             Err(unknown(&format!("option '--{long}' is ambiguous: {}", all.join(", "))))
         }
     }
+}
+
+/// The flag, or the option of `-o`, that was probably meant by this long name.
+fn meant_long(long: &str) -> String {
+    let option = long.replace('-', "_");
+    if extended().iter().any(|row| row.long == option) {
+        return format!("; do you mean -o {option}?");
+    }
+    let names: Vec<String> = flags()
+        .filter(|flag| !flag.long.is_empty())
+        .map(|flag| format!("--{}", flag.long))
+        .collect();
+    meant(&format!("--{long}"), names.iter().map(String::as_str))
+}
+
+/// The name that was probably meant, as words behind what is wrong; nothing where none is near.
+fn meant<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
+    let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
+    let near = near.filter(|(edits, name)| 3 * edits <= name.len());
+    let nearest = near.min_by_key(|(edits, _)| *edits);
+    nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
 }
 
 fn unknown(what: &str) -> BadFlag {

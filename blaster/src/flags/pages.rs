@@ -25,8 +25,25 @@ pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     page.build();
     let told = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    Man::new(page.long_about(told)).render(&mut out)?;
+    // Without the marks an empty date is no argument, and what follows takes its place.
+    let page = Man::new(page.long_about(told)).date("\"\"");
+    page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// All manual pages, by the name of the file that each is to lie in.
+///
+/// # Errors
+/// As `man`.
+pub fn manual() -> io::Result<Vec<(String, String)>> {
+    let mut pages = vec![("kvblaster.1".to_owned(), man(None)?)];
+    let mut whole = command();
+    whole.build();
+    for verb in whole.get_subcommands() {
+        let file = format!("kvblaster-{}.1", verb.get_name());
+        pages.push((file, man(Some(Box::new(verb.clone())))?));
+    }
+    Ok(pages)
 }
 
 /// What this shell reads to complete verbs and flags.
@@ -48,7 +65,7 @@ mod tests {
         let mut command = process::Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let Ok(mut child) = command.stderr(Stdio::piped()).spawn() else {
-            eprintln!("skipped: no {}", words[0]);
+            testing::skip(&format!("no {}", words[0]));
             return None;
         };
         let mut stdin = child.stdin.take().unwrap();

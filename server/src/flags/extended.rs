@@ -10,16 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use store::policy::Eviction;
 
-use super::{BadFlag, Choices, Does, Takes, number};
-
-/// One option of `-o`.
-pub(super) struct Extended {
-    pub(super) name: &'static str,
-    pub(super) takes: Takes,
-    /// The lines of `-h` that explain the option; none for an option without effect.
-    pub(super) help: &'static [&'static str],
-    pub(super) does: Does,
-}
+use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
 
 /// The lines of `-h` for `-o eviction`: what it is, and a line about each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
@@ -45,9 +36,10 @@ const NO_FLASH: &str = "this version has no external storage; use -m for what is
 const NO_TLS: &str = "this version has no TLS, so all would go in clear text.";
 const NO_PROXY: &str = "this version is no proxy.";
 
-pub(super) const OPTIONS: &[Extended] = &[
-    Extended {
-        name: "no_pin",
+pub(super) const OPTIONS: &[Flag] = &[
+    Flag {
+        short: None,
+        long: "no_pin",
         takes: Takes::Nothing,
         help: &["do not pin threads to processors: for two servers on", "one box"],
         does: Does::Sets(|choices, _| {
@@ -55,8 +47,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "maxconns_fast",
+    Flag {
+        short: None,
+        long: "maxconns_fast",
         takes: Takes::Nothing,
         help: &["immediately close new connections after limit", "(default: enabled)"],
         does: Does::Sets(|choices, _| {
@@ -64,8 +57,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "no_maxconns_fast",
+    Flag {
+        short: None,
+        long: "no_maxconns_fast",
         takes: Takes::Nothing,
         help: &["leave connections over the limit waiting in the backlog"],
         does: Does::Sets(|choices, _| {
@@ -73,8 +67,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "idle_timeout",
+    Flag {
+        short: None,
+        long: "idle_timeout",
         takes: Takes::Value("<num>"),
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
         does: Does::Sets(|choices, value| {
@@ -84,8 +79,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "eviction",
+    Flag {
+        short: None,
+        long: "eviction",
         takes: Takes::Value("<policy>"),
         help: &EVICTION_HELP,
         does: Does::Sets(|choices, value| {
@@ -97,8 +93,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: UDP_ALLOW,
+    Flag {
+        short: None,
+        long: UDP_ALLOW,
         takes: Takes::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
@@ -113,8 +110,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "udp_reply_max",
+    Flag {
+        short: None,
+        long: "udp_reply_max",
         takes: Takes::Value("<bytes>"),
         help: &["most bytes of one reply over UDP (default: 1048576)"],
         does: Does::Sets(|choices, value| {
@@ -124,8 +122,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "udp_port_per_column",
+    Flag {
+        short: None,
+        long: "udp_port_per_column",
         takes: Takes::Nothing,
         help: &["each thread has a UDP port of its own: -U and those", "behind it"],
         does: Does::Sets(|choices, _| {
@@ -133,8 +132,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "busy_poll",
+    Flag {
+        short: None,
+        long: "busy_poll",
         takes: Takes::Value("<us>"),
         help: &[
             "microseconds for which a thread without work looks for more",
@@ -146,8 +146,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "no_steal",
+    Flag {
+        short: None,
+        long: "no_steal",
         takes: Takes::Nothing,
         help: &["a thread without work takes no datagrams from one that is", "behind"],
         does: Does::Sets(|choices, _| {
@@ -166,8 +167,9 @@ pub(super) const OPTIONS: &[Extended] = &[
         "the index has a hash of its own",
     ),
     flag("slab_reassign", SLABS),
-    Extended {
-        name: "no_slab_reassign",
+    Flag {
+        short: None,
+        long: "no_slab_reassign",
         takes: Takes::Nothing,
         help: &["refuse slabs reassign, which has nothing to move here"],
         does: Does::Sets(|choices, _| {
@@ -175,8 +177,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "slab_automove",
+    Flag {
+        short: None,
+        long: "slab_automove",
         takes: Takes::Optional,
         help: &[],
         does: Does::Nothing {
@@ -195,8 +198,9 @@ pub(super) const OPTIONS: &[Extended] = &[
     value("slab_chunk_max", |value| between(value, "slab_chunk_max", 1, 1024), SLABS),
     flag("no_chunked_items", SLABS),
     value("tail_repair_time", |value| between(value, "tail_repair_time", 10, INT_MAX), LRU),
-    Extended {
-        name: "lru_crawler",
+    Flag {
+        short: None,
+        long: "lru_crawler",
         takes: Takes::Nothing,
         help: &["allow lru_crawler to list items (default: enabled)"],
         does: Does::Sets(|choices, _| {
@@ -204,8 +208,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "no_lru_crawler",
+    Flag {
+        short: None,
+        long: "no_lru_crawler",
         takes: Takes::Nothing,
         help: &["lru_crawler lists no items until it is enabled"],
         does: Does::Sets(|choices, _| {
@@ -226,8 +231,9 @@ pub(super) const OPTIONS: &[Extended] = &[
     value("hot_max_factor", |value| fraction(value, "hot_max_factor", f64::MAX), LRU),
     value("warm_max_factor", |value| fraction(value, "warm_max_factor", f64::MAX), LRU),
     value("temporary_ttl", |value| between(value, "temporary_ttl", 0, INT_MAX), LRU),
-    Extended {
-        name: "watcher_logbuf_size",
+    Flag {
+        short: None,
+        long: "watcher_logbuf_size",
         takes: Takes::Value("<kb>"),
         help: &["kilobytes that wait for each connection that watches", "(default: 256)"],
         does: Does::Sets(|choices, value| {
@@ -235,8 +241,9 @@ pub(super) const OPTIONS: &[Extended] = &[
             Ok(())
         }),
     },
-    Extended {
-        name: "worker_logbuf_size",
+    Flag {
+        short: None,
+        long: "worker_logbuf_size",
         takes: Takes::Value("<kb>"),
         help: &[
             "kilobytes that a thread keeps for those who watch, until",
@@ -249,8 +256,9 @@ pub(super) const OPTIONS: &[Extended] = &[
     },
     flag("track_sizes", "there is no stats sizes yet"),
     value("read_buf_mem_limit", |value| between(value, "read_buf_mem_limit", 0, U32_MAX), BUFFERS),
-    Extended {
-        name: "resp_obj_mem_limit",
+    Flag {
+        short: None,
+        long: "resp_obj_mem_limit",
         takes: Takes::Optional,
         help: &[],
         does: Does::Nothing { check: |_| Ok(()), why: BUFFERS },
@@ -297,9 +305,9 @@ const INT_MAX: i64 = i32::MAX as i64;
 const U32_MAX: i64 = u32::MAX as i64;
 
 /// A row without effect and without value.
-const fn flag(name: &'static str, why: &'static str) -> Extended {
+const fn flag(name: &'static str, why: &'static str) -> Flag {
     let does = Does::Nothing { check: |_| Ok(()), why };
-    Extended { name, takes: Takes::Nothing, help: &[], does }
+    Flag { short: None, long: name, takes: Takes::Nothing, help: &[], does }
 }
 
 /// The row of an option that has no effect, but whose value is checked.
@@ -307,13 +315,13 @@ const fn value(
     name: &'static str,
     check: fn(&str) -> Result<(), BadFlag>,
     why: &'static str,
-) -> Extended {
+) -> Flag {
     let does = Does::Nothing { check, why };
-    Extended { name, takes: Takes::Value("<value>"), help: &[], does }
+    Flag { short: None, long: name, takes: Takes::Value("<value>"), help: &[], does }
 }
 
-const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Extended {
-    Extended { name, takes, help: &[], does: Does::Refused(why) }
+const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Flag {
+    Flag { short: None, long: name, takes, help: &[], does: Does::Refused(why) }
 }
 
 /// Splits the value of `-o` into options and applies them in order.
@@ -326,16 +334,18 @@ pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let Some(row) = OPTIONS.iter().find(|row| row.name == name) else {
+        let Some(row) = OPTIONS.iter().find(|row| row.long == name) else {
+            let meant = meant(name, OPTIONS.iter().map(|row| row.long));
             return Err(BadFlag::value(format!(
-                "Illegal suboption \"{option}\"\nTry 'hypostyle -h' for all options of -o."
+                "Illegal suboption \"{option}\"{meant}\n\
+                 Try 'hypostyle -h' for all options of -o."
             )));
         };
         if value.is_none() && matches!(row.takes, Takes::Value(_)) {
             return Err(BadFlag::value(format!("Missing argument for {name}: -o {name}=...")));
         }
         choices.act(&format!("-o {name}"), row.does, value.unwrap_or(""))?;
-        before = row.name;
+        before = row.long;
     }
     Ok(())
 }

@@ -7,8 +7,7 @@
 
 use std::fmt::Write;
 
-use super::extended::{Extended, OPTIONS};
-use super::{Does, Flag, Takes, flags};
+use super::{Does, Flag, Takes, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// The position in a line at which explanations begin.
@@ -26,8 +25,8 @@ pub(super) fn usage() -> String {
         row(&mut out, &synopsis(flag), flag.help);
     }
     out.push_str("\nOptions of -o:\n");
-    for option in OPTIONS.iter().filter(|option| matches!(option.does, Does::Sets(_))) {
-        row(&mut out, &format!("   - {}:", option.name), option.help);
+    for option in extended().iter().filter(|option| matches!(option.does, Does::Sets(_))) {
+        row(&mut out, &format!("   - {}:", option.long), option.help);
     }
     out.push_str("\nTaken for compatibility, checked, and reported to have no effect:\n");
     for flag in flags().filter(|flag| matches!(flag.does, Does::Nothing { .. })) {
@@ -79,11 +78,8 @@ fn row(out: &mut String, synopsis: &str, help: &[&str]) {
 
 /// Writes the names of the `-o` options that a predicate accepts, wrapped.
 fn options(out: &mut String, wanted: fn(&Does) -> bool) {
-    let names: Vec<&str> = OPTIONS
-        .iter()
-        .filter(|option: &&Extended| wanted(&option.does))
-        .map(|option| option.name)
-        .collect();
+    let names: Vec<&str> =
+        extended().iter().filter(|option| wanted(&option.does)).map(|option| option.long).collect();
     let mut line = String::from("-o ");
     for (index, name) in names.iter().enumerate() {
         if line.len() + name.len() > 78 {

@@ -75,7 +75,7 @@ fn no_two_rows_share_a_name() {
     }
     let mut seen = HashSet::new();
     for option in OPTIONS {
-        assert!(seen.insert(option.name), "{}", option.name);
+        assert!(seen.insert(option.long), "{}", option.long);
     }
 }
 
@@ -119,7 +119,7 @@ fn every_extended_option_of_memcached_is_a_row() {
         ext_item_size ext_item_age ext_low_ttl ext_recache_rate ext_compact_under ext_drop_under \
         ext_max_sleep ext_max_frag slab_automove_freeratio ext_drop_unread";
     for name in names.split_whitespace() {
-        assert!(OPTIONS.iter().any(|option| option.name == name), "{name}");
+        assert!(OPTIONS.iter().any(|option| option.long == name), "{name}");
     }
 }
 
@@ -132,7 +132,7 @@ fn help_names_every_row() {
         assert!(help.contains(flag.long), "{}", flag.long);
     }
     for option in OPTIONS {
-        assert!(help.contains(option.name), "{}", option.name);
+        assert!(help.contains(option.long), "{}", option.long);
     }
     assert!(help.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{help}");
 }
@@ -156,6 +156,18 @@ fn unknown_and_ambiguous_options_are_errors() {
     refused("--disable", 1, "ambiguous: --disable-evictions");
     refused("-p", 1, "option requires an argument -- -p");
     refused("--daemon=yes", 1, "Illegal argument");
+}
+
+#[test]
+fn what_is_unknown_is_told_what_is_near() {
+    refused("-T 4", 1, "invalid option -- 'T'; do you mean -t?");
+    refused("--thread-s=4", 1, "unrecognized option '--thread-s'; do you mean --threads?");
+    refused("--idle-timeout=5", 1, "do you mean -o idle_timeout?");
+    refused("-o maxconn_fast", 1, "\"maxconn_fast\"; do you mean maxconns_fast?");
+    refused("-o hash_power=20", 1, "do you mean hashpower?");
+    for far in ["-q", "--nonsense", "-o nonsense"] {
+        assert!(!asked(far).unwrap_err().text.contains("do you mean"), "{far}");
+    }
 }
 
 #[test]
@@ -546,7 +558,7 @@ fn o_extended_of_memcached() {
 #[test]
 fn every_extended_row_does_what_it_is_listed_for() {
     for option in OPTIONS {
-        let line = format!("-o {}=20", option.name);
+        let line = format!("-o {}=20", option.long);
         match (&option.does, asked(&line)) {
             (super::Does::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
             (super::Does::Nothing { why, .. }, Ok(Asked::Serve(_, notes))) => {
@@ -557,7 +569,7 @@ fn every_extended_row_does_what_it_is_listed_for() {
             (super::Does::Sets(_), Ok(Asked::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
             // The option takes a name, not a number.
             (super::Does::Sets(_), Err(refusal)) => {
-                assert!(refusal.text.contains(option.name) && refusal.status == 1, "{refusal:?}");
+                assert!(refusal.text.contains(option.long) && refusal.status == 1, "{refusal:?}");
             }
             (_, other) => panic!("{line}: {other:?}"),
         }

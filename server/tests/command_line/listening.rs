@@ -1,0 +1,135 @@
+//! Where it listens: ports, addresses, Unix sockets.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::running::{Killed, Place, Running, VERSION_REPLY, await_some, ended, hypostyle};
+use crate::running::{raw, talk, text};
+
+#[test]
+fn any_port_is_told_in_the_port_file() {
+    let running = Running::on_loopback(&[]);
+    assert_ne!(running.port(), 0);
+    assert_eq!(running.ports(), format!("TCP INET: {}\n", running.port()));
+    assert!(!running.place.path("ports.lck").exists());
+    assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
+}
+
+#[test]
+fn several_addresses_listen_each_on_its_own() {
+    let running = Running::start(&["-l", "127.0.0.1,127.0.0.2", "-l", "127.0.0.3"]);
+    let ports = running.ports();
+    let ports: Vec<u16> = ports
+        .lines()
+        .map(|line| line.strip_prefix("TCP INET: ").unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(ports.len(), 3);
+    for (number, port) in (1..).zip(&ports) {
+        let stream = TcpStream::connect((Ipv4Addr::new(127, 0, 0, number), *port)).unwrap();
+        assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    }
+}
+
+#[test]
+fn ipv6_address_with_a_port() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return testing::skip("no IPv6 here");
+    }
+    let running = Running::start(&["-l", "[::1]:0"]);
+    let ports = running.ports();
+    let port: u16 = ports.trim().strip_prefix("TCP INET6: ").unwrap().parse().unwrap();
+    let stream = TcpStream::connect(("::1", port)).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+}
+
+#[test]
+fn a_taken_port_is_a_failure_with_memcacheds_words() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    for daemon in [&[][..], &["-d"]] {
+        let mut arguments = vec!["-l", "127.0.0.1", "-p", &port];
+        arguments.extend_from_slice(daemon);
+        let output = ended(hypostyle(&arguments));
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{daemon:?}: {stderr}");
+        assert!(stderr.contains("failed to listen on one of interface(s) 127.0.0.1"), "{stderr}");
+    }
+}
+
+#[test]
+fn unix_socket_has_its_mask_and_goes_with_the_server() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut command = hypostyle(&["-a", "0750", "-s"]);
+    command.arg(&path);
+    let mut child = Killed(command.spawn().unwrap());
+    let stream = await_some("the socket", || UnixStream::connect(&path).ok());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o750);
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    kill_process(raw(child.0.id()), Signal::TERM).unwrap();
+    let status = await_some("the end", || child.0.try_wait().unwrap());
+    assert!(status.success());
+    assert!(!path.exists());
+}
+
+/// A server on a Unix socket, which answers when this returns.
+fn on_socket(path: &Path) -> Killed {
+    let mut command = hypostyle(&["-s"]);
+    command.arg(path);
+    let child = Killed(command.spawn().unwrap());
+    let stream = await_some("the socket", || UnixStream::connect(path).ok());
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    child
+}
+
+fn end_with(child: &mut Killed, signal: Signal) {
+    kill_process(raw(child.0.id()), signal).unwrap();
+    await_some("the end", || child.0.try_wait().unwrap());
+}
+
+#[test]
+fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut first = on_socket(&path);
+    let mut command = hypostyle(&["-s"]);
+    command.arg(&path);
+    let output = ended(command);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    let said = format!("UNIX socket {}: another server answers there", path.display());
+    assert!(stderr.contains(&said), "{stderr}");
+    let stream = UnixStream::connect(&path).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    end_with(&mut first, Signal::TERM);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_unix_socket_that_a_killed_server_left_is_replaced() {
+    let place = Place::new();
+    let path = place.path("socket");
+    end_with(&mut on_socket(&path), Signal::KILL);
+    assert!(path.exists());
+    end_with(&mut on_socket(&path), Signal::TERM);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_ends_leaves_the_unix_socket_of_its_successor() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut first = on_socket(&path);
+    fs::remove_file(&path).unwrap();
+    let mut second = on_socket(&path);
+    end_with(&mut first, Signal::TERM);
+    let stream = UnixStream::connect(&path).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    end_with(&mut second, Signal::TERM);
+    assert!(!path.exists());
+}

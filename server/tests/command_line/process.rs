@@ -1,0 +1,178 @@
+//! The process: detached, as which user, with which pid file, and how signals and commands end it.
+
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{Signal, kill_process, test_kill_process};
+
+use crate::running::{
+    Detached, Killed, Place, Running, VERSION_REPLY, await_some, ended, hypostyle,
+};
+use crate::running::{is_root, raw, talk, text};
+
+#[test]
+fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
+    let place = Place::new();
+    let mut command = hypostyle(&["-d", "-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
+    command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
+    let parent = ended(command);
+    assert_eq!(parent.status.code(), Some(0), "{}", text(&parent.stderr));
+
+    // When `-d` returns, the server answers: nothing is polled here.
+    let pid_file = place.path("pid");
+    let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let daemon = Detached(raw(pid));
+    let ports = fs::read_to_string(place.path("ports")).unwrap();
+    let port: u16 = ports.trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap();
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
+    assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
+    for stream in 0..=2 {
+        let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
+        assert_eq!(target, Path::new("/dev/null"), "{stream}");
+    }
+    // Its own session: field 6 of stat, after the name in parentheses.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
+
+    kill_process(daemon.0, Signal::TERM).unwrap();
+    await_some("the daemon's end", || {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let zombie = state.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"));
+        (zombie || test_kill_process(daemon.0).is_err()).then_some(())
+    });
+    assert!(!pid_file.exists());
+}
+
+#[test]
+fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
+    let place = Place::new();
+    let pid_file = place.path("pid");
+    fs::write(&pid_file, format!("{}\n", std::process::id())).unwrap();
+    let mut running = Running::on_loopback(&["-P", pid_file.to_str().unwrap()]);
+    await_some("the pid", || {
+        let written = fs::read_to_string(&pid_file).unwrap();
+        (written == format!("{}\n", running.pid())).then_some(())
+    });
+    let (status, stderr) = running.stop(Signal::TERM);
+    assert_eq!(status, 0);
+    assert!(stderr.contains("WARNING: The pid file contained the following (running) pid"));
+    assert!(!pid_file.exists());
+}
+
+#[test]
+fn signals_stop_it_cleanly_and_hup_does_not() {
+    for (signal, word) in [
+        (Signal::TERM, "Exiting normally"),
+        (Signal::INT, "Exiting normally"),
+        (Signal::USR1, "Gracefully stopping"),
+    ] {
+        let mut running = Running::on_loopback(&["-v"]);
+        running.signal(Signal::HUP);
+        running.signal(Signal::PIPE);
+        assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
+        let (status, stderr) = running.stop(signal);
+        assert_eq!(status, 0, "{stderr}");
+        assert!(stderr.contains(word), "{stderr}");
+    }
+}
+
+#[test]
+fn shutdown_stops_it_where_it_is_allowed() {
+    for (request, word) in
+        [("shutdown\r\n", "Exiting normally"), ("shutdown graceful\r\n", "Gracefully stopping")]
+    {
+        let mut running = Running::on_loopback(&["-A", "-v"]);
+        assert_eq!(running.ask("shutdown now\r\n"), "CLIENT_ERROR invalid shutdown mode\r\n");
+        assert_eq!(running.ask(request), "");
+        let (status, stderr) = running.end();
+        assert_eq!(status, 0, "{stderr}");
+        assert!(stderr.contains(word), "{stderr}");
+    }
+}
+
+#[test]
+fn verbosity_changes_what_is_told() {
+    let mut quiet = Running::on_loopback(&["-v"]);
+    assert_eq!(quiet.ask("verbosity 0\r\n"), "OK\r\n");
+    assert!(!quiet.stop(Signal::TERM).1.contains("Exiting normally"));
+    let mut loud = Running::on_loopback(&[]);
+    assert_eq!(loud.ask("verbosity 1\r\n"), "OK\r\n");
+    assert!(loud.stop(Signal::TERM).1.contains("Exiting normally"));
+}
+
+#[test]
+fn it_stops_with_clients_connected_and_half_requests_waiting() {
+    let mut running = Running::on_loopback(&["-t", "2"]);
+    let mut clients = Vec::new();
+    for request in ["", "get ", "set a 0 0 1000000\r\nabc", "version\r\n"] {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, running.port())).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        clients.push(client);
+    }
+    assert_eq!(running.stop(Signal::TERM).0, 0);
+}
+
+#[test]
+fn root_is_warned_unless_told_who_to_be() {
+    let warned = |arguments: &[&str]| {
+        let mut running = Running::on_loopback(arguments);
+        let (status, stderr) = running.stop(Signal::TERM);
+        assert_eq!(status, 0, "{stderr}");
+        stderr.contains("WARNING: running as root")
+    };
+    assert_eq!(warned(&[]), is_root());
+    assert!(!warned(&["-u", "root"]));
+}
+
+#[test]
+fn root_becomes_the_user() {
+    if !is_root() {
+        return testing::skip("only root can become another user");
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let Some(entry) = passwd.lines().find(|line| line.starts_with("nobody:")) else {
+        return testing::skip("no user nobody here");
+    };
+    let ids: Vec<&str> = entry.split(':').skip(2).take(2).collect();
+    let place = Place::new();
+    let pid_file = place.path("pid");
+    let mut running =
+        Running::on_loopback(&["-u", "nobody", "-t", "2", "-P", pid_file.to_str().unwrap()]);
+    assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
+    for task in fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let line = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+        };
+        assert_eq!(line("Uid:"), [ids[0]; 4].join("\t"));
+        assert_eq!(line("Gid:"), [ids[1]; 4].join("\t"));
+        assert_eq!(line("Groups:"), "");
+    }
+    assert_eq!(running.stop(Signal::TERM).0, 0);
+    assert!(!pid_file.exists());
+
+    let output = ended(hypostyle(&["-u", "no-such-user", "-p", "-1"]));
+    assert_eq!(output.status.code(), Some(67));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("can't find the user no-such-user to switch to"), "{stderr}");
+}
+
+#[test]
+fn unix_socket_belongs_to_the_user() {
+    if !is_root() {
+        return testing::skip("only root can become another user");
+    }
+    let place = Place::new();
+    let path = place.path("socket");
+    let mut command = hypostyle(&["-u", "daemon", "-s"]);
+    command.arg(&path);
+    let child = Killed(command.spawn().unwrap());
+    await_some("the socket", || UnixStream::connect(&path).ok());
+    assert_ne!(fs::metadata(&path).unwrap().uid(), 0);
+    drop(child);
+}
