@@ -170,6 +170,10 @@ mod tests {
         assert_eq!(bad, Some(Reply::ClientError(b"bad data chunk")));
         assert!(matches!(one(b"EN\r\n"), Some(Reply::Meta { code: [b'E', b'N'], .. })));
         assert_eq!(one(b""), None);
+        // Spaces are not what a reply says.
+        assert_eq!(one(b"HD  s1   c2 \r\n"), one(b"HD s1 c2\r\n"));
+        assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1c2\r\n"));
+        assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1\r\n"));
     }
 
     #[test]

@@ -180,8 +180,9 @@ pub struct Meta<'a> {
     pub terminated: bool,
 }
 
-/// Tokens of a line, set apart by spaces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Tokens of a line, set apart by spaces. Two lines with the same tokens are equal, however many
+/// spaces stand between them.
+#[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Args<'a> {
     /// From the first token to the end of the last one that memcached would see.
     pub text: &'a [u8],
@@ -209,5 +210,11 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn token(&self, index: usize) -> Option<&'a [u8]> {
         self.tokens().nth(index)
+    }
+}
+
+impl PartialEq for Args<'_> {
+    fn eq(&self, other: &Args<'_>) -> bool {
+        self.count == other.count && self.tokens().eq(other.tokens())
     }
 }
