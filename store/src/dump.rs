@@ -69,7 +69,7 @@ impl Column {
                 client_flags: item.client_flags(),
                 cas: view.cas_of(slot, &item),
                 exptime: item.exptime(),
-                idle_seconds: view.idle_seconds(item.minute()),
+                idle_seconds: item.accessed().seconds_before(view.handle.now),
                 fetched: slot.has(FETCHED),
                 value_bytes: item.value_bytes().0,
                 item_bytes: item.all_bytes(),

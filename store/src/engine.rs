@@ -22,6 +22,7 @@ use crate::log::Place;
 use crate::policy::Queue;
 use crate::read::{Fate, Old, Seen};
 use crate::rewrite::looks_rewritable;
+use crate::stamp::Stamp;
 use crate::verbs::Refused;
 
 /// Most attempts of an operation whose item other columns keep changing between its looks. Each
@@ -233,7 +234,7 @@ fn write_over<R>(
     new: &New<'_>,
 ) -> Option<Changed<R>> {
     let cas = uniques.unique(view, new.cas, old.seen.cas);
-    let fields = new.fields(key.bytes, Some(old), cas, view.handle.minute);
+    let fields = new.fields(key.bytes, Some(old), cas, view.handle.stamp);
     let used = new.is_use && view.is_use(old.seen.slot.loc());
     let change = |slot: Slot| {
         let slot = slot.rewritten(new.keep_bits, new.set_bits);
@@ -278,7 +279,7 @@ fn write_anew<'a, R>(
         }
     };
     let cas = uniques.unique(view, new.cas, live.map_or(0, |live| live.seen.cas));
-    let fields = new.fields(key.bytes, live, cas, view.handle.minute);
+    let fields = new.fields(key.bytes, live, cas, view.handle.stamp);
     let kept = live.map_or(0, |live| live.seen.slot.0 & new.keep_bits);
     let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
     let slot = Slot(Slot::new(key.hash, place.loc()).0 | kept | new.set_bits).with_cnt(cnt);
@@ -379,7 +380,7 @@ impl<'a> New<'a> {
         key: &'f [u8],
         old: Option<&Old<'f, '_>>,
         cas: u64,
-        minute: u16,
+        accessed: Stamp,
     ) -> Fields<'f> {
         let item = old.map(|old| &old.seen.item);
         let old_value = || old.map_or(&[][..], Old::log_value);
@@ -394,11 +395,11 @@ impl<'a> New<'a> {
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
         // To mark an item, or to add a field to it, is no access.
-        let minute = match (&self.value, item) {
-            (NewValue::Keep, Some(item)) => item.minute(),
-            _ => minute,
+        let accessed = match (&self.value, item) {
+            (NewValue::Keep, Some(item)) => item.accessed(),
+            _ => accessed,
         };
         let Self { exptime, client_flags, .. } = *self;
-        Fields { key, value, cas, exptime, client_flags, first_frame, minute }
+        Fields { key, value, cas, exptime, client_flags, first_frame, accessed }
     }
 }

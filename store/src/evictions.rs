@@ -72,7 +72,7 @@ impl View<'_> {
             key: item.key().into(),
             fetched: slot.has(FETCHED),
             exptime: item.exptime(),
-            idle_seconds: self.idle_seconds(item.minute()),
+            idle_seconds: item.accessed().seconds_before(self.handle.now),
             value_bytes: item.value_bytes().0,
         });
     }

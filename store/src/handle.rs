@@ -11,6 +11,7 @@
 
 use crate::Store;
 use crate::evictions::Evictions;
+use crate::stamp::Stamp;
 use crate::stats::Counters;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -24,8 +25,8 @@ pub(crate) struct Handle {
     pub(crate) id: usize,
     /// The column's clock, in seconds of the store's.
     pub(crate) now: u32,
-    /// The minute of `now`, as items keep it: wraps after 45 days, see `idle_seconds`.
-    pub(crate) minute: u16,
+    /// Of an access in second `now`.
+    pub(crate) stamp: Stamp,
     /// Items linked less items unlinked, since the last report to the index.
     pub(crate) items: Cell<i64>,
     /// Bytes of the log that the column has made dead since it last found the store full.
@@ -43,8 +44,8 @@ impl Handle {
         let now = store.config.now;
         store.log.set_now(now);
         let (items, dead_bytes, lookups, evictions) = Default::default();
-        let minute = minute_of(now);
-        let mut handle = Self { store, id, now, minute, items, dead_bytes, lookups, evictions };
+        let stamp = Stamp::new(now);
+        let mut handle = Self { store, id, now, stamp, items, dead_bytes, lookups, evictions };
         handle.pass();
         handle
     }
@@ -53,7 +54,7 @@ impl Handle {
     pub(crate) fn set_now(&mut self, now: u32) -> bool {
         let is_later = now > self.now;
         if is_later {
-            (self.now, self.minute) = (now, minute_of(now));
+            (self.now, self.stamp) = (now, Stamp::new(now));
             self.store.log.set_now(now);
         }
         is_later
@@ -105,12 +106,6 @@ impl<'r> View<'r> {
         &self.store.counters[self.handle.id]
     }
 
-    /// Seconds since the minute of an access: since its end, so never more than since the access.
-    pub(crate) fn idle_seconds(self, minute: u16) -> u32 {
-        let minutes = u32::from(self.handle.minute.wrapping_sub(minute));
-        (minutes * 60 + self.handle.now % 60).saturating_sub(59)
-    }
-
     /// Counts `more` items linked, or, if `more` is below 0, unlinked.
     #[inline]
     pub(crate) fn count_items(self, more: i64) {
@@ -141,9 +136,4 @@ impl<'r> View<'r> {
         self.store.mrc.looked_up(hash, self.handle.now, &mut lookups);
         self.handle.lookups.set(lookups);
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "wraps, as `Handle::minute` says")]
-fn minute_of(now: u32) -> u16 {
-    (now / 60) as u16
 }

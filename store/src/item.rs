@@ -8,7 +8,7 @@
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
 //!   [value bytes: u32]               where the form does not take them
-//!   minute of last access            u16, of the store's clock
+//!   last access                      u16, see `stamp`
 //!   [cas: u32 or u64]                unless the store keeps none: u32 counts from the segment's
 //!                                    cas_base; CAS8: u64
 //!   [exptime: u32]                   EXP
@@ -30,6 +30,7 @@ mod tests;
 pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
 use crate::policy::room::REWRITTEN_BYTES_MAX;
+use crate::stamp::Stamp;
 use memory::region::Region;
 use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
@@ -51,7 +52,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) exptime: u32,
     pub(crate) client_flags: u32,
     pub(crate) first_frame: u32,
-    pub(crate) minute: u16,
+    pub(crate) accessed: Stamp,
 }
 
 /// An item, seen where it lies; valid until its column's next quiescent point.
@@ -59,7 +60,7 @@ pub(crate) struct Fields<'a> {
 pub(crate) struct Item<'r> {
     at: *const u8,
     shape: Shape,
-    /// Where the fields begin, behind the minute.
+    /// Where the fields begin, behind the stamp.
     fields_at: u32,
     key_at: u32,
     region: PhantomData<&'r Region>,
@@ -254,17 +255,17 @@ impl<'r> Item<'r> {
         self.store(self.exp_at(), exptime.to_le_bytes());
     }
 
-    /// The minute of its last access.
+    /// When it was last accessed.
     #[inline]
-    pub(crate) fn minute(&self) -> u16 {
+    pub(crate) fn accessed(&self) -> Stamp {
         // SAFETY: as in `load_4`.
-        unsafe { load_2(self.at.add(self.fields_at as usize - 2)) }
+        Stamp(unsafe { load_2(self.at.add(self.fields_at as usize - 2)) })
     }
 
-    /// Sets the minute of its last access. To be called under the group's lock.
+    /// Says when it was last accessed. To be called under the group's lock.
     #[inline]
-    pub(crate) fn set_minute(&self, minute: u16) {
-        self.store(self.fields_at - 2, minute.to_le_bytes());
+    pub(crate) fn set_accessed(&self, stamp: Stamp) {
+        self.store(self.fields_at - 2, stamp.0.to_le_bytes());
     }
 
     #[inline]
@@ -309,7 +310,7 @@ impl<'r> Item<'r> {
     /// `fields.cas` counts from `cas_base` where it is short.
     #[inline(always)]
     pub(crate) fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
-        self.set_minute(fields.minute);
+        self.set_accessed(fields.accessed);
         match self.shape.cas() {
             CasWidth::None => {}
             CasWidth::Short => {
@@ -373,7 +374,7 @@ impl<'r> Item<'r> {
             exptime: self.exptime(),
             client_flags: self.client_flags(),
             first_frame: self.first_frame().unwrap_or(0),
-            minute: self.minute(),
+            accessed: self.accessed(),
         }
     }
 }
@@ -464,7 +465,7 @@ pub(crate) unsafe fn write(
     if let Some(value_bytes) = first.vlen {
         put(&value_bytes.to_le_bytes());
     }
-    put(&fields.minute.to_le_bytes());
+    put(&fields.accessed.0.to_le_bytes());
     match shape.cas() {
         CasWidth::None => {}
         CasWidth::Short => put(&fields.cas.wrapping_sub(cas_base).to_le_bytes()[..4]),

@@ -6,6 +6,7 @@
 //! Source: the KV-Cache paper, sections 4.2.2 and 4.2.3: a shared table with lock-free lookups,
 //! NbQ-CLOCK.
 
+mod aging;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
 mod calendar;
@@ -43,6 +44,7 @@ mod rewrite;
 mod room;
 #[cfg(all(test, shuttle))]
 mod shared_writes;
+mod stamp;
 mod stats;
 mod sweep;
 mod usage;
@@ -65,6 +67,7 @@ pub use verbs::{
     MetaStep, Put, Refused, Stored, Value, Verb, Vivify, Wants, Word,
 };
 
+use aging::Aging;
 use growth::Growth;
 use harvest::Harvest;
 use hash::KeyHash;
@@ -127,6 +130,8 @@ pub struct Store {
     /// The part of live bytes that probation ought to have, the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
+    /// Stamps of items that nobody asks for.
+    aging: Aging,
 }
 
 /// Why a store cannot be made.
@@ -181,6 +186,7 @@ impl Store {
                 config.eviction.map_or(0.0, |one| one.share().0).to_bits(),
             )),
             mrc: Mrc::new(),
+            aging: Aging::new(config.now),
             config: config.clone(),
         }))
     }

@@ -28,6 +28,6 @@ impl Column {
         if room.make_ahead(view, SLICE_BYTES) {
             return true;
         }
-        room.begin_harvested(view) || flush_walk.walk(view) || contracting
+        room.begin_harvested(view) || flush_walk.walk(view) || view.aging.go_on(view) || contracting
     }
 }

@@ -270,7 +270,7 @@ impl View<'_> {
             },
             key_binary: item.shape().key_binary(),
             exptime: before,
-            idle_seconds: self.idle_seconds(item.minute()),
+            idle_seconds: item.accessed().seconds_before(self.handle.now),
             fetched: slot.has(FETCHED),
             vivified: false,
             stale: slot.has(STALE),
@@ -284,7 +284,7 @@ impl View<'_> {
         if get.bump {
             let counts = !self.log.is_young(slot.loc());
             locked.update(old.at, |slot| slot.used(counts));
-            item.set_minute(self.handle.minute);
+            self.access(&item);
         }
         Looked::Hit(hit, taken)
     }

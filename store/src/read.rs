@@ -116,13 +116,13 @@ impl Head<'_> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
-    /// Seconds since the last access before this one (`l`), if that was in this minute. `None`: it
-    /// was earlier, and two clients that ask at once must not both be told so.
+    /// Seconds since the last access that was noted (`l`), if this one is not noted. `None`: two
+    /// clients that ask at once must not both be told so.
     #[inline]
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
-        let minute = self.item.minute();
-        (minute == self.view.handle.minute).then(|| self.view.idle_seconds(minute))
+        let (accessed, handle) = (self.item.accessed(), self.view.handle);
+        accessed.is_fresh(handle.now).then(|| accessed.seconds_before(handle.now))
     }
 
     /// Its key was given in base64.
@@ -440,19 +440,31 @@ impl<'r> View<'r> {
     fn note_use(self, hash: u64, found: &Found<'_>, item: &Item<'_>) {
         let loc = found.slot.loc();
         found.bump(|| !self.log.is_young(loc));
-        if item.minute() != self.handle.minute {
-            self.note_access(hash, loc);
+        if item.accessed().may_be_late(self.handle.stamp) {
+            self.note_access(hash, loc, item);
         }
     }
 
-    /// Notes the minute of an access, once a minute for an item.
+    /// Notes when an access was, once a minute for an item.
     #[cold]
     #[inline(never)]
-    fn note_access(self, hash: u64, loc: u64) {
+    fn note_access(self, hash: u64, loc: u64, item: &Item<'_>) {
+        if item.accessed().is_fresh(self.handle.now) {
+            return;
+        }
         let locked = self.index.lock(hash);
         if let Some(at) = locked.find_loc(loc) {
             // SAFETY: the slot is read just now.
-            unsafe { self.item(at.slot().loc()) }.set_minute(self.handle.minute);
+            let item = unsafe { self.item(at.slot().loc()) };
+            self.access(&item);
+        }
+    }
+
+    /// Notes that an item is accessed, unless that was noted within a minute. To be called under
+    /// its group's lock.
+    pub(crate) fn access(self, item: &Item<'_>) {
+        if !item.accessed().is_fresh(self.handle.now) {
+            item.set_accessed(self.handle.stamp);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
 //! values reads as is told here.
 //! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
-//! minute; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
+//! stamp; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
 //! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
 //! Source: a sequence lock (Boehm, "Can seqlocks get along with programming language memory
 //! models?", 2012), its number in the slot.

@@ -8,8 +8,8 @@ mod each;
 use std::sync::Arc;
 use store::policy::Eviction;
 use store::{
-    Body, Column, Config, Counted, Deleted, Delta, MetaDelete, MetaGet, MetaStep, Put, Refused,
-    Store, Stored, Value, Verb, Vivify,
+    Body, Column, Config, Counted, Deleted, Delta, Dumped, MetaDelete, MetaGet, MetaStep, Put,
+    Refused, Store, Stored, Value, Verb, Vivify,
 };
 
 each::policies! {
@@ -29,7 +29,8 @@ each::policies! {
     memory_is_bounded_and_used_items_stay,
     small_and_large_values_mixed_never_fail_a_set,
     expired_items_go_without_being_touched,
-    last_access_is_told_to_within_a_minute,
+    last_access_is_told_to_the_second,
+    however_the_index_grows_no_age_comes_round,
 }
 
 fn store(eviction: Eviction, memory_mb: usize) -> (Arc<Store>, Column) {
@@ -474,17 +475,67 @@ fn expired_items_go_without_being_touched(eviction: Eviction) {
     assert_eq!(store.stats().evictions, 0);
 }
 
-fn last_access_is_told_to_within_a_minute(eviction: Eviction) {
+fn last_access_is_told_to_the_second(eviction: Eviction) {
     let (_, mut column) = store(eviction, 8);
     set(&mut column, b"k", b"v");
     let look =
         MetaGet { key: b"k", key_binary: false, cas_in: None, bump: false, win: true, steps: &[] };
-    for now in [100, 130, 159, 160, 200, 1000, 100_000] {
+    let idle = |column: &mut Column, now| {
         column.set_now(now);
-        let idle = column.meta_get(&look).expect("room").expect("there").idle_seconds;
-        let truth = now - 100;
-        assert!(idle <= truth && idle + 60 > truth, "{idle} at {now}");
+        while column.maintain() {}
+        column.meta_get(&look).expect("room").expect("there").idle_seconds
+    };
+    // An access within a minute of the last one that was noted is not noted.
+    for (now, seconds) in [(100, 0), (159, 59), (160, 60)] {
+        assert_eq!(idle(&mut column, now), seconds);
+        column.get(b"k");
+    }
+    column.set_now(161);
+    column.get(b"k");
+    assert_eq!(idle(&mut column, 165), 4);
+    // To the second for hours, and to within minutes for months.
+    for seconds in (4..48 * 86_400).step_by(1800) {
+        let told = idle(&mut column, 161 + seconds);
+        let error = if seconds <= 8192 { 0 } else { 255 };
+        assert!(told <= seconds && told + error >= seconds, "{told} after {seconds}");
     }
     column.get(b"k");
-    assert!(column.meta_get(&look).expect("room").expect("there").idle_seconds < 60);
+    let now = 161 + 48 * 86_400;
+    column.set_now(now);
+    column.get(b"k");
+    assert_eq!(idle(&mut column, now + 1), 1);
+}
+
+fn however_the_index_grows_no_age_comes_round(eviction: Eviction) {
+    const STEP: u32 = 300;
+    let (_, mut column) = store(eviction, 8);
+    let key = |second: u32, nth: u32| format!("{second}/{nth}");
+    let steps = 100..40_000;
+    for now in steps.clone().step_by(STEP as usize) {
+        column.set_now(now);
+        while column.maintain() {
+            column.quiesce();
+        }
+        for nth in 0..300 {
+            set(&mut column, key(now, nth).as_bytes(), b"v");
+        }
+    }
+    let now = steps.end;
+    column.set_now(now);
+    let mut next = Some(Dumped::default());
+    let (mut items, mut told_coarsely) = (0, 0);
+    while let Some(from) = next {
+        next = column.dump(from, |item| {
+            let key = std::str::from_utf8(item.key).expect("text");
+            let (second, _) = key.split_once('/').expect("two numbers");
+            let seconds = now - second.parse::<u32>().expect("a number");
+            let error = seconds.checked_sub(item.idle_seconds);
+            assert!(error.is_some_and(|error| error < 256), "{seconds}: {item:?}");
+            assert!(error == Some(0) || seconds > 8192, "{seconds}: {item:?}");
+            items += 1;
+            told_coarsely += u32::from(error != Some(0));
+        });
+    }
+    assert_eq!(items, (steps.end - steps.start).div_ceil(STEP) * 300);
+    assert!(told_coarsely > items / 2);
 }

@@ -22,6 +22,12 @@ impl Place {
     pub(crate) fn of(hash: u64) -> Self {
         Self(hash.reverse_bits())
     }
+
+    /// The part of all places before this one, 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "about")]
+    pub(crate) fn part(self) -> f64 {
+        self.0 as f64 / u64::MAX as f64
+    }
 }
 
 impl Index {

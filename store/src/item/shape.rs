@@ -47,8 +47,8 @@ const VOID_EXTENT_AT: u32 = 11;
 /// are larger than the smallest.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
-/// Bytes of the minute of last access.
-const MINUTE_BYTES: u32 = 2;
+/// Bytes of the stamp of the last access.
+const STAMP_BYTES: u32 = 2;
 
 /// Bytes of the optional fields by `opts`, beside a CAS unique of four bytes.
 const FIELDS: [u8; 32] = {
@@ -174,7 +174,7 @@ impl Shape {
         self.first().fields_at() + self.field_bytes() + self.key_bytes + self.log_bytes
     }
 
-    /// Bytes of the fields between the minute and the key.
+    /// Bytes of the fields between the stamp and the key.
     #[inline]
     fn field_bytes(&self) -> u32 {
         let cas_bytes = if self.has_cas { 4 } else { 0 };
@@ -203,7 +203,7 @@ impl Shape {
     }
 }
 
-/// What stands before an item's minute.
+/// What stands before an item's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct First {
     pub(super) word: u32,
@@ -214,10 +214,10 @@ pub(super) struct First {
 }
 
 impl First {
-    /// Where the fields begin, behind the minute.
+    /// Where the fields begin, behind the stamp.
     #[inline]
     fn fields_at(self) -> u32 {
-        self.bytes + if self.vlen.is_some() { 4 } else { 0 } + MINUTE_BYTES
+        self.bytes + if self.vlen.is_some() { 4 } else { 0 } + STAMP_BYTES
     }
 }
 
@@ -225,7 +225,7 @@ impl First {
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) shape: Shape,
-    /// Where the fields begin, behind the minute.
+    /// Where the fields begin, behind the stamp.
     pub(super) fields_at: u32,
     pub(super) key_at: u32,
 }
@@ -236,7 +236,7 @@ impl Read {
         let opts = opts.to_le_bytes()[0];
         let (log_bytes, has_cas) = (value_bytes, layout.cas);
         let shape = Shape { key_bytes, value_bytes, log_bytes, opts, has_cas };
-        let fields_at = first + MINUTE_BYTES;
+        let fields_at = first + STAMP_BYTES;
         Self { shape, fields_at, key_at: fields_at + shape.field_bytes() }
     }
 }

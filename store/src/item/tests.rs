@@ -76,19 +76,19 @@ fn what_is_written_is_read() {
                 exptime: 77,
                 client_flags: 0xdead_beef,
                 first_frame: 12,
-                minute: 513,
+                accessed: Stamp(513),
             };
             let item = written(&region, loc, layout, (shape, &fields));
             assert_eq!((item.shape(), item.extent()), (shape, shape.extent()));
-            assert_eq!((item.key(), item.minute()), (fields.key, 513));
+            assert_eq!((item.key(), item.accessed()), (fields.key, Stamp(513)));
             // SAFETY: nobody else has the item.
             assert_eq!(unsafe { item.log_value() }, &value[..shape.log_bytes as usize]);
             assert_eq!(item.exptime(), if shape.has_exp() { 77 } else { 0 });
             assert_eq!(item.client_flags(), if shape.has_flags() { 0xdead_beef } else { 0 });
             assert_eq!(item.first_frame(), shape.is_chained().then_some(12));
             assert_eq!(item.cas(|| BASE), if layout.cas { BASE + 1 } else { 0 });
-            item.set_minute(40_000);
-            assert_eq!(item.minute(), 40_000);
+            item.set_accessed(Stamp(40_000));
+            assert_eq!(item.accessed(), Stamp(40_000));
             if shape.has_exp() {
                 item.set_exptime(0x0102_0304);
                 assert_eq!(item.exptime(), 0x0102_0304);
@@ -118,23 +118,23 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
                 exptime: 6,
                 client_flags: 7,
                 first_frame: 0,
-                minute: 8,
+                accessed: Stamp(8),
             };
             let loc = 64 + at;
             let item = written(&region, loc, layout, (shape, &fields));
             let value = [&new[..new.len() / 2], &new[new.len() / 2..]];
             let other = Fields { value, cas: BASE + 9, exptime: 10, client_flags: 11, ..fields };
-            item.rewrite(&Fields { minute: 12, ..other }, BASE);
+            item.rewrite(&Fields { accessed: Stamp(12), ..other }, BASE);
             let mut copy = vec![0; new.len()];
             item.copy_value(&mut copy);
             // SAFETY: as above.
             let log_value = unsafe { item.log_value() };
             assert_eq!((&copy, log_value), (&new, &new[..]), "{len} bytes at {loc}");
             assert_eq!((item.key(), item.shape()), (fields.key, shape));
-            let rest = (item.cas(|| BASE), item.exptime(), item.client_flags(), item.minute());
+            let rest = (item.cas(|| BASE), item.exptime(), item.client_flags(), item.accessed());
             let if_marked = |then| if marked { then } else { 0 };
             let cas = if layout.cas { BASE + 9 } else { 0 };
-            assert_eq!(rest, (cas, if_marked(10), if_marked(11), 12));
+            assert_eq!(rest, (cas, if_marked(10), if_marked(11), Stamp(12)));
             assert!(is_followed_by_its_void(&region, loc, layout, shape), "{len} bytes at {loc}");
         }
     }

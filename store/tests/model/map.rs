@@ -155,10 +155,15 @@ impl World {
         }
     }
 
+    /// When an item was last used that is read now: that is noted once a minute.
+    pub(crate) fn read(&self, item: &Item) -> u32 {
+        if self.now - item.used > 60 { self.now } else { item.used }
+    }
+
     fn get(&self, item: Option<&Item>) -> Outcome {
         let Some(item) = item else { return self.outcome(Reply::NotFound, None) };
         let reply = Reply::Hit { flags: item.flags, cas: item.cas, value: item.value.clone() };
-        let item = Item { fetched: true, used: self.now, ..item.clone() };
+        let item = Item { fetched: true, used: self.read(item), ..item.clone() };
         self.outcome(reply, Some(item))
     }
 
@@ -315,7 +320,11 @@ impl World {
         });
         item.won |= won;
         item.fetched |= get.bump;
-        item.used = if get.bump || vivified { self.now } else { item.used };
+        if vivified {
+            item.used = self.now;
+        } else if get.bump {
+            item.used = self.read(item);
+        }
         outcome
     }
 

@@ -256,7 +256,10 @@ impl Run {
 
     fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
         let truth = self.world.now - item.used;
-        match idle <= truth && idle + 60 > truth {
+        // What is older than the store's background work keeps up with is not compared: this model
+        // seldom lets it work.
+        let error_max = if truth <= 8192 { 0 } else { 255 };
+        match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
             true => Ok(()),
             false => Err(format!("idle {idle}, not {truth}")),
         }
@@ -329,7 +332,7 @@ impl Run {
     fn pin(&mut self, key: &[u8]) -> Result<(), String> {
         self.resolve(key)?;
         let Some(item) = self.items.get_mut(key) else { return Ok(()) };
-        (item.fetched, item.used) = (true, self.world.now);
+        (item.fetched, item.used) = (true, self.world.read(item));
         let value = item.value.clone();
         let Some(hit) = self.column().get(key) else { return Err("missed what was there".into()) };
         if let Value::Frames(pinned, _) = hit.value {

@@ -1,0 +1,94 @@
+//! The walk that makes the stamps of items coarse that nobody has asked for in hours.
+//!
+//! Where: background work, a few groups of the index in each round of a column's loop, so that all
+//! items are seen in `PERIOD_SECONDS`.
+//! Invariant: between two looks at an item pass no more than two periods, however the index grows
+//! or contracts meanwhile; the stamps that were too young at the first look have not come round at
+//! the second. If the clock itself leaps by hours, old stamps may say too few.
+//! Source: memcached's LRU crawler (1.6.45), by the order of a dump.
+
+#![allow(unsafe_code, reason = "items in the mapping")]
+
+use crate::handle::View;
+use crate::index::visit::Place;
+use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
+use memory::sync::{AtomicU32, Mutex, Ordering};
+
+/// A walk takes so long.
+const PERIOD_SECONDS: u32 = 7200;
+const _: () = assert!(COARSE_FROM_SECONDS + 2 * PERIOD_SECONDS < SECONDS_MAX);
+
+/// Groups in a slice.
+const GROUPS_MAX: u32 = 32;
+
+/// The walk, of which any column does a part.
+#[derive(Debug)]
+pub(crate) struct Aging {
+    /// The second up to which the walk has done its part.
+    done: AtomicU32,
+    walk: Mutex<Walk>,
+}
+
+#[derive(Debug)]
+struct Walk {
+    began: u32,
+    /// Where it goes on; `None`: it is through.
+    next: Option<Place>,
+}
+
+impl Walk {
+    /// Has the walk yet to come to where it ought to be in second `now`?
+    fn is_behind(&self, now: u32) -> bool {
+        let part = f64::from(now.saturating_sub(self.began)) / f64::from(PERIOD_SECONDS);
+        self.next.is_some_and(|next| next.part() < part)
+    }
+}
+
+impl Aging {
+    /// A walk that begins in second `now`.
+    pub(crate) fn new(now: u32) -> Self {
+        let walk = Walk { began: now, next: Some(Place::default()) };
+        Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
+    }
+
+    /// Goes on with the walk for a slice. True: it has to go on now.
+    pub(crate) fn go_on(&self, view: View<'_>) -> bool {
+        let now = view.handle.now;
+        // Relaxed: a hint; the walk has a lock. Another column's clock may be ahead.
+        if self.done.load(Ordering::Relaxed) >= now {
+            return false;
+        }
+        let Ok(mut walk) = self.walk.try_lock() else { return false };
+        if walk.next.is_none() && now.saturating_sub(walk.began) >= PERIOD_SECONDS {
+            *walk = Walk { began: now, next: Some(Place::default()) };
+        }
+        let mut groups = 0;
+        while let Some(next) = walk.next.filter(|_| walk.is_behind(now)) {
+            if groups == GROUPS_MAX {
+                return true;
+            }
+            walk.next = view.age_group(next);
+            groups += 1;
+        }
+        self.done.store(now, Ordering::Relaxed); // as above
+        false
+    }
+}
+
+impl View<'_> {
+    /// Makes stamps coarse in the group at `place`, where it is time. Where the next group is.
+    fn age_group(self, place: Place) -> Option<Place> {
+        let region = &self.store.memory().region;
+        self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
+        let locked = self.index.lock_at(place);
+        locked.visit(|slot| {
+            // SAFETY: the slot was read just now, and what is read through the view passes no
+            // quiescent point.
+            let item = unsafe { self.item(slot.loc()) };
+            if let Some(aged) = item.accessed().aged(self.handle.now) {
+                item.set_accessed(aged);
+            }
+        });
+        locked.next_place()
+    }
+}

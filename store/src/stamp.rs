@@ -1,0 +1,133 @@
+//! When an item was last accessed, in 16 bits.
+//!
+//! Where: a field of each item, read and set by lookups, and made coarse by `aging`.
+//! Invariant: an item's stamp is made coarse before its second comes round again, so that every
+//! stamp says one time.
+//!
+//! ```text
+//!   15  14 .. 0                      15  14  13 .. 0
+//!    0  second, its lowest 15 bits    1   0  unit of 256 seconds, its lowest 14 bits: coarse
+//! ```
+//! Seconds come round after 9 hours, units after 48 days. The clock of the column that reads a
+//! stamp may be a little behind that of the column that set it.
+
+/// This bit is set in a coarse stamp.
+const COARSE: u16 = 1 << 15;
+/// Seconds of a coarse stamp's unit, a power of two.
+const UNIT_LOG: u32 = 8;
+/// The bits of a unit that a stamp keeps.
+const UNITS: u32 = (1 << 14) - 1;
+/// A stamp that was set so many seconds ago is made coarse.
+pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
+/// Seconds come round after so many.
+const SECONDS: u32 = 1 << 15;
+/// The oldest access that a stamp which is not coarse can say.
+pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
+/// An access is not noted within so many seconds of the last one that was (memcached's
+/// `ITEM_UPDATE_INTERVAL`).
+const NOTED_SECONDS: u16 = 60;
+/// A stamp may be so far ahead of a column's clock.
+const AHEAD_SECONDS: u16 = 255;
+
+/// When an item was last accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(pub(crate) u16);
+
+impl Stamp {
+    /// An access in second `now`.
+    #[inline]
+    pub(crate) fn new(now: u32) -> Self {
+        Self(low(now))
+    }
+
+    /// May it be time to note an access at `now`? False is sure; true is said without need where a
+    /// column's clock is behind, and for a minute when seconds come round.
+    #[inline(always)]
+    pub(crate) fn may_be_late(self, now: Stamp) -> bool {
+        // A coarse stamp is too far from any `now`, for its bit 14 is 0.
+        now.0.wrapping_sub(self.0) > NOTED_SECONDS
+    }
+
+    /// Was the access noted so lately that another one in second `now` is not?
+    #[inline]
+    pub(crate) fn is_fresh(self, now: u32) -> bool {
+        self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()
+    }
+
+    /// Seconds from the access to second `now`; if the stamp is coarse, up to 255 too few.
+    pub(crate) fn seconds_before(self, now: u32) -> u32 {
+        if self.0 & COARSE == 0 {
+            let ahead = u32::from(AHEAD_SECONDS);
+            let seconds = low(now.wrapping_add(ahead).wrapping_sub(self.0.into()));
+            return u32::from(seconds).saturating_sub(ahead);
+        }
+        let units = (now >> UNIT_LOG).wrapping_sub(self.0.into()) & UNITS;
+        let unit_seconds = 1 << UNIT_LOG;
+        ((units << UNIT_LOG) + now % unit_seconds).saturating_sub(unit_seconds - 1)
+    }
+
+    /// The coarse stamp in place of this one, where it is time.
+    pub(crate) fn aged(self, now: u32) -> Option<Self> {
+        let seconds = self.seconds_before(now);
+        let is_due = self.0 & COARSE == 0 && seconds >= COARSE_FROM_SECONDS;
+        is_due.then(|| Self(COARSE | low((now.wrapping_sub(seconds) >> UNIT_LOG) & UNITS)))
+    }
+}
+
+/// The lowest 15 bits.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "so many bits are kept")]
+fn low(number: u32) -> u16 {
+    number as u16 & !COARSE
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_exact_until_it_is_aged_and_never_says_too_much() {
+        for then in [0, 1, 255, 256, SECONDS - 1, SECONDS, 10 * SECONDS + 77] {
+            let stamp = Stamp::new(then);
+            (0..AHEAD_SECONDS.into()).filter(|ahead| *ahead <= then).for_each(|ahead| {
+                assert_eq!(stamp.seconds_before(then - ahead), 0);
+                assert!(stamp.is_fresh(then - ahead));
+            });
+            for seconds in 0..SECONDS - u32::from(AHEAD_SECONDS) {
+                assert_eq!(stamp.seconds_before(then + seconds), seconds);
+                let aged = stamp.aged(then + seconds);
+                assert_eq!(aged.is_some(), seconds >= COARSE_FROM_SECONDS);
+            }
+            let aged = stamp.aged(then + COARSE_FROM_SECONDS);
+            assert_eq!(aged.and_then(|aged| aged.aged(then + 2 * SECONDS)), None, "once");
+            let days = 48 * 86_400;
+            for seconds in (COARSE_FROM_SECONDS..days).step_by(997) {
+                let told = aged.map_or(0, |aged| aged.seconds_before(then + seconds));
+                assert!(told <= seconds && told + 256 > seconds, "{told} of {seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_fresh_was_noted_within_a_minute() {
+        for now in [0, 5, 60, 100, SECONDS - 1, SECONDS, SECONDS + 30, 3 * SECONDS + 1000] {
+            for seconds in 0..(SECONDS - u32::from(AHEAD_SECONDS)).min(now + 1) {
+                let stamp = Stamp::new(now - seconds);
+                assert_eq!(stamp.is_fresh(now), seconds <= 60, "{seconds} before {now}");
+                let may_be_late = stamp.may_be_late(Stamp::new(now));
+                let comes_round = now % SECONDS < seconds;
+                assert_eq!(may_be_late, seconds > 60 || comes_round, "{seconds} before {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_coarse_is_late() {
+        for unit in 0..=UNITS {
+            let stamp = Stamp(COARSE | low(unit));
+            for now in (0..SECONDS).step_by(59).chain(0..100).chain(SECONDS - 100..SECONDS) {
+                assert!(!stamp.is_fresh(now) && stamp.may_be_late(Stamp::new(now)));
+            }
+        }
+    }
+}
