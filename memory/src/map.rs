@@ -59,6 +59,8 @@ pub struct Map {
     mapped: (NonNull<u8>, usize),
     /// Pages in use are locked: the system does not swap them out.
     is_locked: AtomicBool,
+    /// Huge pages were asked for.
+    wants_huge: AtomicBool,
 }
 
 // SAFETY: a `Map` owns an address range, which any thread may use and unmap. Whoever reads or
@@ -95,8 +97,8 @@ impl Map {
         // What alignment skips is unmapped, for it counts where address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
-        let is_locked = AtomicBool::new(false);
-        let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked };
+        let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
+        let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked, wants_huge };
         // Else the kernel may in time back a range with huge pages although parts of it were given
         // back.
         map.advise(bytes, Advice::LinuxNoHugepage);
@@ -124,6 +126,13 @@ impl Map {
     /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores it.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
+        self.wants_huge.store(true, Ordering::Relaxed); // a flag by itself, read by `wants_huge`
+    }
+
+    /// Were huge pages asked for?
+    #[must_use]
+    pub fn wants_huge(&self) -> bool {
+        self.wants_huge.load(Ordering::Relaxed) // as in `want_huge`
     }
 
     fn advise(&self, bytes: usize, advice: Advice) {
@@ -251,24 +260,49 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// Does the system give a huge page where one is asked for? It may have switched them off, or have
+/// none left. To be asked before much memory is in use, for the system walks through all of it.
+#[must_use]
+pub fn huge_pages_are_given() -> bool {
+    let Ok(map) = Map::new(HUGE_BYTES) else { return false };
+    map.want_huge(HUGE_BYTES);
+    // SAFETY: the byte is the first of a mapping that nobody else knows.
+    unsafe { map.base.as_ptr().write_volatile(1) };
+    let huge = told_of(map.base.as_ptr().addr(), "AnonHugePages:");
+    huge.is_some_and(|huge| huge.split_whitespace().next() != Some("0"))
+}
+
+/// What the system tells, under this name, of the mapping that contains `address`.
+fn told_of(address: usize, name: &str) -> Option<String> {
+    let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
+    let mut here = false;
+    for line in all.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let range = range.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16)));
+        if let Some([Ok(from), Ok(to)]) = range {
+            here = (from..to).contains(&address);
+        } else if here && let Some(told) = line.strip_prefix(name) {
+            return Some(told.to_owned());
+        }
+    }
+    None
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     /// The flags, in the kernel's letters, of the mapping that contains `address`.
     fn flags_at(address: usize) -> Option<String> {
-        let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
-        let mut here = false;
-        for line in all.lines() {
-            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
-            let range = range.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16)));
-            if let Some([Ok(from), Ok(to)]) = range {
-                here = (from..to).contains(&address);
-            } else if here && let Some(flags) = line.strip_prefix("VmFlags:") {
-                return Some(format!("{flags} "));
-            }
-        }
-        None
+        told_of(address, "VmFlags:").map(|flags| format!("{flags} "))
+    }
+
+    #[test]
+    fn huge_pages_are_given_where_the_system_gives_them_for_the_asking() {
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let is_off = enabled.map_or(true, |enabled| enabled.contains("[never]"));
+        // Where they are on there may be none left.
+        assert!(!(is_off && huge_pages_are_given()));
     }
 
     /// With arm64's page sizes, which this machine may not have.

@@ -81,6 +81,18 @@ impl Region {
         Ok(Self { map, shift, segments, segments_max })
     }
 
+    /// Asks for huge pages whatever the size of segments. A segment's memory then comes with that
+    /// of its neighbours, and goes back to the system late.
+    pub fn want_huge(&self) {
+        self.map.want_huge(self.map.bytes());
+    }
+
+    /// Were huge pages asked for?
+    #[must_use]
+    pub fn wants_huge(&self) -> bool {
+        self.map.wants_huge()
+    }
+
     /// The number of segments that the region begins with.
     #[must_use]
     pub fn segments(&self) -> u32 {

@@ -102,6 +102,11 @@ pub struct Settings {
     pub unix_mask: u32,
     /// The bound on items, index and all per-item state together (`-m`).
     pub memory_bytes: usize,
+    /// The index holds this many items before it grows; 0: as few as a store of this size has at
+    /// first (`-o hashpower`).
+    pub index_items: u64,
+    /// Huge pages are asked for, whatever the size of the memory (`-L`).
+    pub huge_pages: bool,
     /// False: a store without room is refused instead of evicting items (`-M`).
     pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
@@ -181,6 +186,8 @@ impl Default for Settings {
             unix_path: None,
             unix_mask: 0o700,
             memory_bytes: 64 << 20,
+            index_items: 0,
+            huge_pages: false,
             evict: true,
             eviction: Eviction::default(),
             connections_max: 1024,

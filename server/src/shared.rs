@@ -231,6 +231,8 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// What AF_XDP gives and takes; empty without `--xdp`. Set before the columns start.
     pub bypass: OnceLock<Bypass>,
+    /// Whether the system gave a huge page at the start; empty where none is asked for.
+    pub huge_pages: OnceLock<bool>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
     /// Client connections open now in all columns together, compared with `-c`.
@@ -270,6 +272,7 @@ impl Shared {
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         Arc::new(Shared {
             bypass: OnceLock::new(),
+            huge_pages: OnceLock::new(),
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),

@@ -136,8 +136,8 @@ pub(crate) struct Index {
     overflow: Overflow,
     ghost: Ghost,
     width: CachePadded<Wide>,
-    /// The width at the start, which is the least.
-    start: Width,
+    /// The width below which the index does not contract: the first one, until `forget_start`.
+    least: AtomicU64,
     items: CachePadded<AtomicI64>,
     /// Bytes of memory that the index may use.
     granted: AtomicUsize,
@@ -150,13 +150,9 @@ pub(crate) struct Index {
 
 impl Index {
     /// An index that may grow within `bytes_max`, with a ghost of the evictions `remembered`. It
-    /// starts with `2^groups_log` groups of 8 lines, and is granted their memory.
-    pub(crate) fn new(
-        bytes_max: usize,
-        groups_log: u32,
-        remembered: Remembered,
-    ) -> io::Result<Self> {
-        let width = Width { groups_log, lines: LINES_MIN, stepped: 0 };
+    /// starts with `lines`, and is granted their memory.
+    pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
+        let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
         // A group has 8 lines of 8 words at least, and a step wants to see one more.
         let groups = lines / 64 + 2;
@@ -170,7 +166,7 @@ impl Index {
                 fewest_items: AtomicI64::new(0),
                 most_items: AtomicI64::new(0),
             }),
-            start: width,
+            least: AtomicU64::new(width.pack()),
             items: CachePadded(AtomicI64::new(0)),
             granted: AtomicUsize::new(0),
             moving: Mutex::new(Moving::new(width)),
@@ -179,6 +175,23 @@ impl Index {
         index.publish(width, LOAD_PERCENT_MIN);
         index.grant(index.bytes());
         Ok(index)
+    }
+
+    /// The lines that hold `items` before the index grows, or that take `bytes`, if those are
+    /// fewer.
+    pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
+        let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
+        let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
+        lines.min(bytes as u64 / group_bytes as u64 * LINES_MIN)
+    }
+
+    /// From now on the index may contract to `lines`, however wide it was at the start.
+    pub(crate) fn forget_start(&self, lines: u64) {
+        let Ok(_alone) = self.moving.lock() else { return };
+        // Relaxed, as every access: read and written under the lock of `moving`, but for `publish`
+        // in `new`.
+        self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
+        self.publish(self.width(), LOAD_PERCENT_MIN);
     }
 
     /// Asks for huge pages under the lines, as they are filled.
@@ -298,7 +311,8 @@ impl Index {
             let items = width.total_lines() * 8 * percent / 100;
             i64::try_from(items).unwrap_or(i64::MAX)
         };
-        let fewest = if width == self.start { i64::MIN } else { items(least_percent) };
+        let least = self.least.load(Ordering::Relaxed); // as in `forget_start`
+        let fewest = if width.pack() == least { i64::MIN } else { items(least_percent) };
         // Relaxed: bounds to go by, at any time.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
         let most = if self.may_be_wider(width) { items(LOAD_PERCENT_MAX) } else { i64::MAX };

@@ -86,6 +86,8 @@ use std::{io, sync::Arc};
 
 /// Items get this part of the memory at rest, in percent; the rest are open and free segments.
 const ITEMS_PERCENT: u64 = 97;
+/// The index takes at most this part of the memory at the start.
+const INDEX_START_PART: usize = 4;
 /// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
@@ -104,6 +106,16 @@ pub struct Config {
     pub cas: bool,
     /// The clock at the start, in seconds.
     pub now: u32,
+}
+
+/// What a store has from its start that another would come to have by growing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Start {
+    /// The index holds this many items before it grows. It takes at most a quarter of the memory,
+    /// and does not contract below that unless the memory is limited further.
+    pub items: u64,
+    /// Huge pages are asked for under all memory, where a store of this size would not.
+    pub huge_pages: bool,
 }
 
 /// The one shared store.
@@ -148,9 +160,17 @@ impl Store {
     /// # Errors
     /// A size outside 1 MiB to 1 TiB, or the system refuses the address space.
     pub fn new(config: &Config) -> Result<Arc<Store>, MakeError> {
+        Self::with_start(config, Start::default())
+    }
+
+    /// As `new`, with more from the start.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_start(config: &Config, start: Start) -> Result<Arc<Store>, MakeError> {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
-        let (memory, index) = Self::reserve(config).map_err(failed)?;
+        let (memory, index) = Self::reserve(config, start).map_err(failed)?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
         let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
@@ -158,14 +178,18 @@ impl Store {
         let tokens_most = limit.tokens_most;
         let window_percent = config.eviction.map_or(0, |policy| policy.window_percent());
         let window_percent = u32::try_from(window_percent).unwrap_or(100);
-        if config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
+        if start.huge_pages {
+            memory.region.want_huge();
+        }
+        if start.huge_pages || config.memory_bytes >= HUGE_INDEX_FROM_BYTES {
             index.want_huge();
         }
         let start_bytes = index.granted_bytes();
-        if let Some(segment) = memory.segments.take(0) {
+        let of_index = start_bytes.div_ceil(segment_bytes);
+        for segment in (0..of_index).map_while(|_| memory.segments.take(0)) {
             memory.segments.get(segment).set_state(State::Index);
-            index.grant(segment_bytes.saturating_sub(start_bytes));
         }
+        index.grant((of_index * segment_bytes).saturating_sub(start_bytes));
         let layout = Layout { cas: config.cas, frame_bytes: memory.frames.frame_bytes() };
         let harvest = Harvest::new(memory.segments.count_max(), segment_bytes.ilog2());
         let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
@@ -192,7 +216,7 @@ impl Store {
     }
 
     /// Reserves address space, for more memory than is asked for.
-    fn reserve(config: &Config) -> io::Result<(Memory, Index)> {
+    fn reserve(config: &Config, start: Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
         let segment_bytes = memory.region.segment_bytes() as usize;
@@ -201,14 +225,25 @@ impl Store {
         // value need: smaller items fill the index before they fill the memory
         // (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
-        // Half of the first segment's worth in lines, so that group words and overflow fit too.
-        let groups_log = (segment_bytes / 1024).ilog2();
+        let lines = Index::lines_for(start.items, config.memory_bytes / INDEX_START_PART);
         let index = Index::new(
             bytes_max,
-            groups_log,
+            lines.max(Self::lines_least(segment_bytes)),
             config.eviction.map_or(Remembered::None, Eviction::remembered),
         )?;
         Ok((memory, index))
+    }
+
+    /// The lines of the index at the start: half of a segment's worth, so that group words and
+    /// overflow fit too.
+    fn lines_least(segment_bytes: usize) -> u64 {
+        8 << (segment_bytes / 1024).ilog2()
+    }
+
+    /// Does the store ask the system for huge pages under its segments?
+    #[must_use]
+    pub fn wants_huge_pages(&self) -> bool {
+        self.memory().region.wants_huge()
     }
 
     /// Takes the next column.

@@ -173,6 +173,10 @@ impl Column {
         memory.allow(segments).map_err(|_| OutOfBounds)?;
         // Relaxed, here and below: numbers by themselves, read by the loads of the same names.
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+        if memory_bytes < handle.store.config.memory_bytes {
+            let segment_bytes = memory.region.segment_bytes() as usize;
+            handle.store.index.forget_start(Store::lines_least(segment_bytes));
+        }
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Store, Verb};
+use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
 /// What the store may take beside twice its items: of the 8 MiB that a process may, the larger
@@ -237,4 +237,50 @@ fn nothing_is_taken_ahead_that_makes_an_append_pay() {
     }
     let usage = store.usage();
     assert!(usage.live_bytes > 6 << 20, "{usage:?}");
+}
+
+#[test]
+fn an_index_made_for_so_many_items_holds_them_and_contracts_when_the_memory_is_lowered() {
+    let config = Config {
+        memory_bytes: 64 * MIB,
+        item_bytes_max: MIB,
+        columns: 1,
+        eviction: Some(Eviction::default()),
+        cas: true,
+        now: 100,
+    };
+    let items = 100_000;
+    let with = |items: u64| {
+        let start = Start { items, ..Start::default() };
+        let store = Store::with_start(&config, start).expect("address space");
+        let column = store.column();
+        (store, column)
+    };
+    let (store, mut column) = with(u64::from(items));
+    let level = store.stats().hash_power_level;
+    let made_bytes = store.stats().hash_bytes;
+    for key in 0..items {
+        set(&mut column, key, 1, 0);
+    }
+    assert_eq!(store.stats().hash_power_level, level);
+    assert_eq!(store.stats().curr_items, u64::from(items));
+    for key in 0..items {
+        assert!(column.delete(&key.to_le_bytes()), "{key}");
+        column.quiesce();
+    }
+    assert!(store.stats().hash_bytes <= made_bytes + made_bytes / 8);
+    assert_eq!(store.stats().hash_power_level, level, "it does not contract below its start");
+    column.limit_memory(32 * MIB).expect("possible");
+    for _ in 0..1_000_000 {
+        if store.stats().hash_bytes < made_bytes / 4 {
+            break;
+        }
+        column.maintain();
+        column.quiesce();
+    }
+    let left_bytes = store.stats().hash_bytes;
+    assert!(left_bytes < made_bytes / 4, "{left_bytes} of {made_bytes}");
+
+    let most_bytes = with(u64::MAX).0.stats().hash_bytes;
+    assert!((15 << 20..=16 << 20).contains(&most_bytes), "{most_bytes}");
 }

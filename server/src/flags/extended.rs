@@ -157,7 +157,20 @@ pub(super) const OPTIONS: &[Flag] = &[
         }),
     },
     flag("no_hashexpand", INDEX),
-    value("hashpower", |value| between(value, "hashpower", 12, 32), INDEX),
+    Flag {
+        short: None,
+        long: "hashpower",
+        takes: Takes::Value("<num>"),
+        help: &[
+            "the index holds 1.5 * 2^num items, from 12 to 32, before it",
+            "grows, in at most a quarter of -m (default: it starts small)",
+        ],
+        does: Does::Sets(|choices, value| {
+            let power = number(value, 12..=32, "hashpower must be between 12 and 32")?;
+            choices.settings.index_items = 3 << (power - 1);
+            Ok(())
+        }),
+    },
     value(
         "hash_algorithm",
         |value| match value {

@@ -56,8 +56,14 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('L'),
         long: "enable-largepages",
         takes: Takes::Nothing,
-        help: &["try to use large memory pages"],
-        does: Does::Nothing { check: |_| Ok(()), why: "the system's page setting is used" },
+        help: &[
+            "ask for huge pages under all memory; whether the system gives",
+            "them is told, and in stats memory (default: from -m 342 on)",
+        ],
+        does: Does::Sets(|choices, _| {
+            choices.settings.huge_pages = true;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('D'),

@@ -373,6 +373,21 @@ fn m_memory() {
 }
 
 #[test]
+fn l_huge_pages() {
+    assert!(settings("-L").huge_pages && !settings("").huge_pages);
+}
+
+#[test]
+fn o_hashpower() {
+    assert_eq!(settings("").index_items, 0);
+    assert_eq!(settings("-o hashpower=12").index_items, 6144);
+    assert_eq!(settings("-o hashpower=32").index_items, 6 << 30);
+    for bad in ["11", "33", "x"] {
+        refused(&format!("-o hashpower={bad}"), 1, "hashpower must be between 12 and 32");
+    }
+}
+
+#[test]
 fn m_no_eviction() {
     assert!(!settings("-M").evict);
     assert!(settings("").evict);
@@ -499,9 +514,9 @@ fn x_no_dumping() {
 // Flags without effect, and flags that are refused.
 
 #[test]
-fn f_n_l_d_n_w_are_checked_and_reported() {
+fn f_n_d_n_are_checked_and_reported() {
     assert!(settings("").watch_enabled && !settings("-W").watch_enabled);
-    for line in ["-f 1.5", "-n 48", "-L", "-D :", "-N 1"] {
+    for line in ["-f 1.5", "-n 48", "-D :", "-N 1"] {
         without_effect(line);
     }
     refused("-f 1", 1, "Factor must be greater than 1");
@@ -509,7 +524,7 @@ fn f_n_l_d_n_w_are_checked_and_reported() {
     refused("-N 0", 1, "Maximum number of NAPI IDs must be greater than 0");
     let empty = parse(["-D", ""].map(OsString::from), &cpus());
     assert_eq!(empty.unwrap_err().text, "No delimiter specified");
-    assert_eq!(served("-L -L").1.len(), 1);
+    assert_eq!(served("-n 48 -n 48").1.len(), 1);
 }
 
 #[test]
@@ -539,14 +554,12 @@ fn o_extended_of_ours() {
 
 #[test]
 fn o_extended_of_memcached() {
-    without_effect("-o hashpower=20");
     without_effect("-o relaxed_privileges");
     let (settings, notes) = served("-o modern,no_pin,slab_automove -o slab_automove=2");
     assert_eq!(settings.cpus, [0; 0]);
     assert_eq!(notes.len(), 2, "{notes:?}");
     refused("-o nonsense", 1, "Illegal suboption \"nonsense\"");
     refused("-o hashpower", 1, "Missing argument for hashpower");
-    refused("-o hashpower=99", 1, "hashpower must be between 12 and 32");
     refused("-o slab_automove=3", 1, "slab_automove must be between 0 and 2");
     refused("-o hash_algorithm=md5", 1, "Unknown hash_algorithm option");
     refused("-o slab_automove_ratio=0", 1, "must be > 0 and <= 1");

@@ -15,6 +15,12 @@ use crate::shared::Shared;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (usage, sums) = (shared.store.usage_estimate(), shared.sums());
     stat!(rows, "limit_maxbytes", shared.memory_bytes());
+    let huge_pages = match shared.huge_pages.get() {
+        None => "off",
+        Some(true) => "given",
+        Some(false) => "refused",
+    };
+    stat!(rows, "huge_pages", huge_pages);
     stat!(rows, "segment_bytes", usage.segment_bytes);
     stat!(rows, "segments_allowed", usage.segments_allowed);
     stat!(rows, "segments_open", usage.segments_open);

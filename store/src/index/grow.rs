@@ -22,7 +22,7 @@ use memory::words::Words;
 /// all be at home in one line.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a new group's word and of its part of the ghost.
-const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
+pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 /// The lines that a step back touches are brought near this many steps before it.
 const AHEAD_STEPS: u64 = 8;
 /// When the index has this many bytes of lines, huge pages are asked for under all lines to come.
@@ -278,7 +278,9 @@ impl Index {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
         let passing = self.is_passing() && !plant::is(Fault::ContractedInPass);
-        if width == self.start || passing || !self.has_room() {
+        // Relaxed: as in `forget_start`.
+        let is_least = width.pack() == self.least.load(Ordering::Relaxed);
+        if is_least || passing || !self.has_room() {
             return Step::NotNow;
         }
         let back = width.narrower();

@@ -88,7 +88,7 @@ mod alone {
 
     #[test]
     fn what_was_found_without_a_lock_is_taken_under_it_while_it_names_the_same_item() {
-        let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
+        let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
         // Location 0 too, which an empty slot also has.
         for loc in [0, 7] {
             insert(&index, loc).expect("room");
@@ -105,7 +105,7 @@ mod alone {
 
     #[test]
     fn it_grows_line_by_line_and_keeps_every_item() {
-        let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
+        let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
         index.grant(4 << 20);
         let (mut lines, count) = (index.home_slots() / 8, 60_000);
         for loc in 0..count {
@@ -132,7 +132,7 @@ mod alone {
     /// Line by line, through several splits that are undone, and back again.
     #[test]
     fn it_contracts_as_it_grew_and_keeps_every_item() {
-        let index = Index::new(8 << 20, 1, Remembered::Both).expect("address space");
+        let index = Index::new(8 << 20, 16, Remembered::Both).expect("address space");
         index.grant(4 << 20);
         let (start, count) = (index.bytes(), 60_000);
         for _ in 0..2 {
@@ -160,7 +160,7 @@ mod alone {
     #[test]
     fn any_order_of_everything_keeps_every_item_and_no_other() {
         for seed in 1..40 {
-            let index = Index::new(1 << 20, 1, Remembered::None).expect("address space");
+            let index = Index::new(1 << 20, 16, Remembered::None).expect("address space");
             index.grant(1 << 18);
             let (mut random, mut there) = (seed, BTreeSet::new());
             for next in 0..6000_u64 {
@@ -193,7 +193,7 @@ mod alone {
     /// More keys of one home line than two lines and several overflow lines hold.
     #[test]
     fn keys_that_crowd_are_all_found_and_let_go() {
-        let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
         index.grant(1 << 18);
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
         let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
@@ -217,7 +217,7 @@ mod alone {
 
     #[test]
     fn items_that_come_and_go_take_hardly_more_than_those_that_came() {
-        let index = Index::new(32 << 20, 4, Remembered::None).expect("address space");
+        let index = Index::new(32 << 20, 128, Remembered::None).expect("address space");
         index.grant(30 << 20);
         fill(&index, 0..140_000);
         let before = index.bytes();
@@ -227,7 +227,7 @@ mod alone {
 
     #[test]
     fn churn_at_full_load_stays_within_its_memory() {
-        let index = Index::new(1 << 20, 4, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 128, Remembered::None).expect("address space");
         index.grant(64 << 10);
         let window = index.home_slots() * 105 / 100;
         for loc in 0..window * 20 {
@@ -244,7 +244,7 @@ mod alone {
 
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
-        let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
+        let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
         let mut there = HashSet::new();
         for loc in 0..1000 {
             if insert(&index, loc).is_ok() {
@@ -259,8 +259,8 @@ mod alone {
     /// Through many a line more, and several splits.
     #[test]
     fn growth_forgets_nothing() {
-        let index = Index::new(8 << 20, 0, Remembered::Probation).expect("address space");
-        let plain = Index::new(8 << 20, 0, Remembered::None).expect("address space").bytes();
+        let index = Index::new(8 << 20, 8, Remembered::Probation).expect("address space");
+        let plain = Index::new(8 << 20, 8, Remembered::None).expect("address space").bytes();
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
@@ -297,7 +297,7 @@ mod alone {
     #[test]
     fn a_pass_empties_what_is_dead_and_nothing_else_while_the_index_grows() {
         for grows in [false, true] {
-            let index = Index::new(8 << 20, 1, Remembered::None).expect("address space");
+            let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
             index.grant(4 << 20);
             fill(&index, 0..60_000);
             let (marks, mut next, mut more) = (thirds(), Some(0), 60_000);
@@ -335,7 +335,7 @@ mod alone {
     fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;
         for (gone, of) in [(1, 20), (1, 2), (5, 6), (1, 1)] {
-            let index = Index::new(1 << 20, 0, Remembered::None).expect("address space");
+            let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
             index.grant(1 << 18);
             let crowd: Vec<u64> = (0..).filter(home).take(150).collect();
             crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
@@ -358,7 +358,7 @@ mod alone {
 
     #[test]
     fn permanent_keys_are_never_missed_while_others_grow_and_shrink_the_index() {
-        let index = Index::new(8 << 20, 0, Remembered::None).expect("address space");
+        let index = Index::new(8 << 20, 8, Remembered::None).expect("address space");
         index.grant(4 << 20);
         let permanent = 200;
         (0..permanent).for_each(|loc| insert(&index, loc).expect("room"));

@@ -32,6 +32,14 @@ pub(super) struct Width {
 }
 
 impl Width {
+    /// The width of `lines` lines, or of the fewest.
+    pub(super) fn of_lines(lines: u64) -> Self {
+        let total = lines.max(LINES_MIN);
+        let groups_log = (total / LINES_MIN).ilog2();
+        let lines = total >> groups_log;
+        Self { groups_log, lines, stepped: total - (lines << groups_log) }
+    }
+
     pub(super) fn unpack(word: u64) -> Self {
         let groups_log = u32::from(word.to_le_bytes()[0]);
         Self { groups_log, lines: (word >> 8) & 0xff, stepped: word >> 16 }
@@ -250,6 +258,7 @@ mod tests {
             assert_eq!(next.total_lines(), width.total_lines() + 1);
             assert_eq!(next.narrower(), width);
             assert_eq!(Width::unpack(next.pack()), next);
+            assert_eq!(Width::of_lines(next.total_lines()), next);
             width = next;
         }
     }
