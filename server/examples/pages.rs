@@ -23,7 +23,9 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
             ("SIGTERM, SIGINT", "Ends the server at once. A second one ends it in any case."),
             (
                 "SIGUSR1",
-                "Ends the server gracefully, as the command \"shutdown graceful\" does with -A.",
+                "Ends the server gracefully: it accepts nothing more, and answers what has been \
+                 asked, for five seconds at most. The command \"shutdown graceful\" does the same \
+                 (-A).",
             ),
             ("SIGHUP, SIGPIPE", "Are ignored: there is nothing to read again."),
         ],

@@ -8,6 +8,7 @@
 
 mod accept;
 mod connections;
+mod ending;
 mod spin;
 mod steal;
 mod timers;
@@ -15,7 +16,7 @@ mod turns;
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use net::{Calls, Epoll, Interest, SecondTimer, Timeout, Waker};
 use protocol::Refusal;
@@ -32,6 +33,8 @@ use crate::listen::ColumnListener;
 use crate::turn::TurnState;
 
 use connections::{Connections, TOKEN_OTHER};
+pub(crate) use ending::End;
+use ending::Ending;
 use spin::Spin;
 use steal::{Came, PACKETS, Victim};
 pub(crate) use steal::{Posts, Stealing};
@@ -89,7 +92,8 @@ pub(crate) struct Column {
     populator: PopulatorHandle,
     /// `None` on a column that has no work every second.
     second_timer: Option<SecondTimer>,
-    stopping: Arc<AtomicBool>,
+    end: Arc<End>,
+    ending: Ending,
 }
 
 /// The parameters of `Column::new`.
@@ -101,7 +105,7 @@ pub(crate) struct Parts {
     pub(crate) packets: Option<Datagrams<Xdp>>,
     pub(crate) stealing: Option<Stealing>,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) end: Arc<End>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) populator: PopulatorHandle,
     pub(crate) timers: Timers,
@@ -149,7 +153,8 @@ impl Column {
             waker: parts.waker,
             populator: parts.populator,
             second_timer,
-            stopping: parts.stopping,
+            end: parts.end,
+            ending: Ending::default(),
         };
         column.watch_listeners()?;
         let descriptors = column.datagrams.iter().flat_map(|it| it.path().descriptors());
@@ -172,8 +177,7 @@ impl Column {
         self.tell_holding();
         let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
         self.turn.context.counters.thread_id.set(u64::try_from(thread_id).unwrap_or(0));
-        // Acquire pairs with the Release in `Server::stop`.
-        while !self.stopping.load(Ordering::Acquire) {
+        while !self.is_over() {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
             self.turns();
@@ -210,12 +214,13 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(true));
         }
         let events = self.epoll.wait(timeout, &self.turn.calls)?;
+        let count = events.len();
         if blocks {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
         // The column's own work comes first.
-        self.victim = victim.filter(|_| events.len() == 0);
+        self.victim = victim.filter(|_| count == 0);
         for event in events {
             self.spin.note_work();
             if event.token >= TOKEN_OTHER {
@@ -243,6 +248,7 @@ impl Column {
                 }
             }
         }
+        self.note_events(count);
         let now_ms = self.timers.now(&mut self.turn.context);
         self.turn.pass_time(now_ms);
         self.retry_for_room();
@@ -263,7 +269,7 @@ impl Column {
         ];
         let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
         let goes_on = goes_on || is_behind || datagrams.contains(&datagram::Next::Again);
-        if !self.queue.is_empty() || goes_on {
+        if !self.queue.is_empty() || goes_on || self.ending == Ending::Looking {
             return Timeout::Zero;
         }
         let awaits_room =

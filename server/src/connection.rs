@@ -405,6 +405,16 @@ impl Connection {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }
 
+    /// Is a request, a reply or an errand of it under way?
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.keeps_memory() || self.resumable || self.readable || self.errand.is_some()
+    }
+
+    /// Does it wait for events, until it goes?
+    pub(crate) fn watches(&self) -> bool {
+        self.unsent.is_none() && self.errand.as_ref().is_some_and(|it| it.ends_with_input())
+    }
+
     /// Does it pin values that it is yet to send?
     pub(crate) fn pins_memory(&self) -> bool {
         self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)

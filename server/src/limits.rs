@@ -240,3 +240,9 @@ pub const EVICTIONS_NOTED_MAX: usize = 1024;
 
 /// How often a connection whose errand has nothing to do looks whether there is more.
 pub const ERRAND_RETRY: Duration = Duration::from_millis(10);
+
+/// How long a server that ends gracefully waits for requests and replies that are under way.
+pub const END_GRACEFULLY: Duration = Duration::from_secs(5);
+
+/// How often it looks whether they have ended.
+pub const END_LOOK: Duration = Duration::from_millis(1);

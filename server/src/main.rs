@@ -80,10 +80,15 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
 
     match signals.wait() {
-        Stop::Normally => log::info!("Exiting normally"),
-        Stop::Gracefully => tell("Gracefully stopping"),
+        Stop::Normally => {
+            log::info!("Exiting normally");
+            server.stop();
+        }
+        Stop::Gracefully => {
+            tell("Gracefully stopping");
+            server.stop_gracefully();
+        }
     }
-    server.stop();
     if let Some(file) = pid_file {
         file.remove();
     }
@@ -122,11 +127,16 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
 /// Binds, gives up root, and starts the columns. TCP ports may need root, so they are bound first;
 /// a Unix socket is bound afterwards, so that its file belongs to the user.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
+    let core_dumps = settings.core_dumps;
     let give_up_root = || match user {
-        Some(user) => process::become_user(user).map_err(|error| Failure {
-            text: format!("failed to assume identity of user {}: {error}", user.uid),
-            status: SYSTEM,
-        }),
+        Some(user) => {
+            process::become_user(user).map_err(|error| Failure {
+                text: format!("failed to assume identity of user {}: {error}", user.uid),
+                status: SYSTEM,
+            })?;
+            let allowed = if core_dumps { process::allow_core_dump() } else { Ok(()) };
+            allowed.map_err(failed("failed to ensure corefile creation"))
+        }
         None => Ok(()),
     };
     let unix = settings.unix_path.is_some();

@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
@@ -219,6 +219,16 @@ pub fn become_user(user: User) -> io::Result<()> {
     if user.uid != 0 && unsafe { libc::setuid(0) } == 0 {
         return Err(io::Error::other("root could be regained"));
     }
+    Ok(())
+}
+
+/// Lets the system write a core file of this process (`-r`), which it does not where a process has
+/// changed its user.
+///
+/// # Errors
+/// The system refuses.
+pub fn allow_core_dump() -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     Ok(())
 }
 

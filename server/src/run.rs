@@ -9,9 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::{self, JoinHandle};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use net::{Calls, Endpoint, Waker};
 use store::Store;
@@ -19,11 +18,12 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
-use crate::column::{Column, Parts, Posts, Stealing, Timers, coarse_now};
+use crate::column::{Column, End, Parts, Posts, Stealing, Timers, coarse_now};
 use crate::datagram::{Datagrams, Gather, Guard};
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
+use crate::limits;
 use crate::listen::{self, ColumnListener, ListenError, Listeners};
 use crate::numa::Nodes;
 use crate::process;
@@ -65,7 +65,7 @@ pub struct Server {
     listeners: Vec<ColumnListener>,
     columns: Vec<RunningColumn>,
     populator: Populator,
-    stopping: Arc<AtomicBool>,
+    end: Arc<End>,
 }
 
 /// By what a column receives, and is woken.
@@ -109,14 +109,7 @@ impl Bound {
         let Bound { settings, listeners, bypass } = self;
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
-        let store = Store::new(&store::Config {
-            memory_bytes: settings.memory_bytes - ring_bytes,
-            item_bytes_max: settings.item_bytes_max,
-            columns: settings.columns,
-            eviction: settings.evict.then_some(settings.eviction),
-            cas: settings.cas,
-            now: START,
-        })?;
+        let store = store(&settings, ring_bytes)?;
         let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
         let locked = locked.map(|locked| locked.and_then(lock_rest));
         if let Some(Err(error)) = &locked {
@@ -128,6 +121,7 @@ impl Bound {
         let wakers: Vec<_> =
             (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
+        look_for_huge_pages(&shared);
         let mut server = Server {
             populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
@@ -135,7 +129,7 @@ impl Bound {
             datagram_addresses: listeners.datagram_addresses.clone(),
             listeners: listeners.columns.iter().flatten().cloned().collect(),
             columns: Vec::with_capacity(settings.columns),
-            stopping: Arc::default(),
+            end: Arc::default(),
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
         let reply_bytes_max = settings.udp_reply_bytes_max;
@@ -170,6 +164,36 @@ impl Bound {
             }
         }
         Ok(server)
+    }
+}
+
+fn store(settings: &Settings, ring_bytes: usize) -> Result<Arc<Store>, store::MakeError> {
+    let config = store::Config {
+        memory_bytes: settings.memory_bytes - ring_bytes,
+        item_bytes_max: settings.item_bytes_max,
+        columns: settings.columns,
+        eviction: settings.evict.then_some(settings.eviction),
+        cas: settings.cas,
+        now: START,
+    };
+    let start = store::Start { items: settings.index_items, huge_pages: settings.huge_pages };
+    Store::with_start(&config, start)
+}
+
+/// Finds out whether the system gives the huge pages that the store asks for, and tells who asked
+/// for them by `-L` if it does not.
+fn look_for_huge_pages(shared: &Shared) {
+    if !shared.store.wants_huge_pages() {
+        return;
+    }
+    let given = memory::map::huge_pages_are_given();
+    // Nobody has set it before.
+    let _ = shared.huge_pages.set(given);
+    if shared.settings.huge_pages && !given {
+        log::warn!(
+            "-L: the system gives no huge page now (/sys/kernel/mm/transparent_hugepage); memory \
+             has pages of the usual size where it gives none"
+        );
     }
 }
 
@@ -235,27 +259,26 @@ impl Server {
             packets,
             stealing,
             waker: Arc::clone(&waker),
-            stopping: Arc::clone(&self.stopping),
+            end: Arc::clone(&self.end),
             calls: Arc::clone(&calls),
             populator: self.populator.handle(),
             timers,
         })?;
         let cpus = &shared.settings.cpus;
         let cpu = cpus.get(index % cpus.len().max(1)).copied();
-        let thread =
-            std::thread::Builder::new().name(format!("column-{index}")).spawn(move || {
-                if let Some(cpu) = cpu
-                    && let Err(error) = net::pin_thread(cpu)
-                {
-                    log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
-                }
-                if let Err(error) = column.run() {
-                    // The server ends, for the kernel would go on to give this column's listeners
-                    // connections that nobody accepts.
-                    log::error!("column {index} cannot wait for events: {error}; the server ends");
-                    std::process::exit(1);
-                }
-            })?;
+        let thread = thread::Builder::new().name(format!("column-{index}")).spawn(move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = net::pin_thread(cpu)
+            {
+                log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
+            }
+            if let Err(error) = column.run() {
+                // The server ends, for the kernel would go on to give this column's listeners
+                // connections that nobody accepts.
+                log::error!("column {index} cannot wait for events: {error}; the server ends");
+                std::process::exit(1);
+            }
+        })?;
         self.columns.push(RunningColumn { waker, calls, thread });
         Ok(())
     }
@@ -283,22 +306,41 @@ impl Server {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops the server: waits for the columns' threads to end, which closes their listeners and
-    /// connections.
-    pub fn stop(self) {
-        // Release pairs with the Acquire in `Column::run`.
-        self.stopping.store(true, Ordering::Release);
-        for column in &self.columns {
-            column.waker.wake();
+    /// Stops the server when what clients have asked for is answered, and in any case within
+    /// `limits::END_GRACEFULLY`. Nothing is accepted meanwhile.
+    pub fn stop_gracefully(mut self) {
+        self.end.tell_gracefully();
+        self.close_listeners();
+        self.wake();
+        let since = Instant::now();
+        let is_over = || self.columns.iter().all(|column| column.thread.is_finished());
+        while !is_over() && since.elapsed() < limits::END_GRACEFULLY {
+            thread::park_timeout(limits::END_LOOK);
         }
-        for column in self.columns {
+        self.stop();
+    }
+
+    /// Stops the server: waits for the columns' threads to end, which closes their connections.
+    pub fn stop(mut self) {
+        self.end.tell_at_once();
+        self.wake();
+        for column in self.columns.drain(..) {
             if column.thread.join().is_err() {
                 log::error!("a column panicked");
             }
         }
-        for listener in self.listeners {
+        self.close_listeners();
+        self.populator.stop();
+    }
+
+    fn wake(&self) {
+        self.columns.iter().for_each(|column| column.waker.wake());
+    }
+
+    /// Removes the Unix socket's file, and lets the listeners go; the last column closes them.
+    fn close_listeners(&mut self) {
+        for listener in self.listeners.drain(..) {
             listener.socket.remove_file();
         }
-        self.populator.stop();
     }
 }

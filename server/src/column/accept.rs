@@ -43,6 +43,13 @@ impl Column {
         self.listeners_watched = 0;
     }
 
+    /// Closes the column's listeners for good.
+    pub(super) fn close_listeners(&mut self) {
+        self.unwatch_listeners();
+        self.listeners_ready = 0;
+        self.listeners.clear();
+    }
+
     /// Accepts connections from the listeners that the epoll reported.
     pub(super) fn accept_ready(&mut self) {
         while self.listeners_ready != 0 {
@@ -130,7 +137,6 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use net::{Calls, Waker};
     use store::{Config, Store};
@@ -167,7 +173,7 @@ mod tests {
             context,
             listeners,
             waker: Arc::new(Waker::new().unwrap()),
-            stopping: Arc::new(AtomicBool::new(false)),
+            end: Arc::default(),
             calls: Arc::<Calls>::default(),
             populator,
             datagrams: None,

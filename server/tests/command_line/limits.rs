@@ -1,19 +1,154 @@
 //! Limits of the process, memory, and settings that are in force once they are given.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::running::{Killed, Place, Running, await_some};
+use crate::running::{Running, VERSION_REPLY, ended, is_root, text};
+
+/// A row of `/proc/PID/limits`: soft and hard limit.
+fn limit(running: &Running, name: &str) -> [u64; 2] {
+    let limits = running.proc("limits");
+    let row = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let mut words = row.split_whitespace().map(|word| match word {
+        "unlimited" => u64::MAX,
+        word => word.parse().unwrap(),
+    });
+    [words.next().unwrap(), words.next().unwrap()]
+}
+
+/// The command by which a shell gives the server a limit, and starts it with no right to raise it
+/// further than that.
+fn limited(limit: &str, arguments: &[&str]) -> Command {
+    let server = env!("CARGO_BIN_EXE_hypostyle");
+    let drop = match is_root() {
+        true => "setpriv --reuid 65534 --clear-groups --inh-caps=-all",
+        false => "",
+    };
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit} && exec {drop} \"$@\""), "sh", server]);
+    command.args(["-l", "127.0.0.1", "-p", "-1"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
 
 #[test]
-fn open_files_suffice_for_the_connections() {
-    let running = Running::on_loopback(&["-c", "2000"]);
-    let limits = running.proc("limits");
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    let soft = line.split_whitespace().nth(3).unwrap();
-    assert!(soft == "unlimited" || soft.parse::<u64>().unwrap() >= 2000, "{line}");
+fn open_files_are_raised_to_what_the_connections_need() {
+    let mut running = Running::of(limited("-Sn 256", &["-c", "2000"]));
+    let [soft, hard] = limit(&running, "Max open files");
+    assert!((2000..=hard).contains(&soft), "{soft} of {hard}");
+    assert_eq!(running.stop(Signal::TERM).0, 0);
+}
+
+#[test]
+fn where_the_system_allows_too_few_open_files_it_does_not_start() {
+    let output = ended(limited("-n 256", &["-c", "2000"]));
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    assert!(stderr.starts_with("failed to set rlimit for open files."), "{stderr}");
+    assert!(stderr.contains("the hard limit is 256"), "{stderr}");
+}
+
+#[test]
+fn core_files_are_raised_as_far_as_the_system_allows() {
+    let of = |arguments: &[&str]| {
+        let mut running = Running::of(limited("-Sc 0", arguments));
+        let limits = limit(&running, "Max core file size");
+        assert_eq!(running.stop(Signal::TERM).0, 0);
+        limits
+    };
+    let [soft, hard] = of(&[]);
+    assert_eq!(soft, 0);
+    if hard == 0 {
+        return testing::skip("no core files are allowed here");
+    }
+    assert_eq!(of(&["-r"]), [hard, hard]);
+
+    let output = ended(limited("-c 0", &["-r"]));
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    assert!(stderr.contains("failed to ensure corefile creation"), "{stderr}");
+}
+
+/// The system lets no process dump that has changed its user, unless the process says otherwise.
+#[test]
+fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
+    if !is_root() {
+        return testing::skip("only root can become another user");
+    }
+    for (arguments, may_dump) in [(&["-u", "daemon", "-r"][..], true), (&["-u", "daemon"], false)] {
+        let running = Running::on_loopback(arguments);
+        // The files of one that may not belong to root.
+        let owner = fs::metadata(format!("/proc/{}/environ", running.pid())).unwrap().uid();
+        assert_eq!(owner != 0, may_dump, "{arguments:?}");
+    }
+}
+
+/// Memory of the process in huge pages.
+fn huge_kilobytes(running: &Running) -> u64 {
+    let smaps = running.proc("smaps");
+    let sizes = smaps.lines().filter_map(|line| line.strip_prefix("AnonHugePages:"));
+    sizes.map(|size| size.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn huge_pages_are_asked_for_and_whether_they_are_given_is_told() {
+    let told = |running: &Running| {
+        let memory = running.ask("stats memory\r\n");
+        let told = memory.lines().find_map(|line| line.strip_prefix("STAT huge_pages "));
+        told.unwrap().trim().to_owned()
+    };
+    let value = "v".repeat(500_000);
+    let fill = |running: &Running| {
+        for key in 0..16 {
+            let set = format!("set {key} 0 0 500000\r\n{value}\r\n");
+            assert_eq!(running.ask(&set), "STORED\r\n");
+        }
+    };
+    let small = Running::on_loopback(&["-m", "64", "-t", "1"]);
+    assert_eq!(told(&small), "off");
+    let mut huge = Running::on_loopback(&["-m", "64", "-t", "1", "-L"]);
+    let told = told(&huge);
+    fill(&huge);
+    let in_use = huge_kilobytes(&huge);
+    let stderr = huge.stop(Signal::TERM).1;
+    let is_warned = stderr.contains("-L: the system gives no huge page now");
+    match &*told {
+        "given" => assert!(in_use >= 4 << 10 && !is_warned, "{in_use} KiB; {stderr}"),
+        "refused" => assert!(is_warned, "{stderr}"),
+        told => panic!("{told}"),
+    }
+}
+
+#[test]
+fn hashpower_is_the_size_of_the_first_index() {
+    let stat = |running: &Running, name: &str| {
+        let stats = running.ask("stats\r\n");
+        let value = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        value.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let items = 3 << 13;
+    let grown = |arguments: &[&str]| {
+        let running = Running::on_loopback(arguments);
+        let before = stat(&running, "hash_bytes");
+        let sets: String =
+            (0..items).map(|key| format!("set {key} 0 0 1 noreply\r\n1\r\n")).collect();
+        assert_eq!(running.ask(&(sets + "version\r\n")), VERSION_REPLY);
+        assert_eq!(stat(&running, "curr_items"), items);
+        [before, stat(&running, "hash_bytes")]
+    };
+    let [before, after] = grown(&["-t", "1"]);
+    assert!(after > 2 * before, "{before} {after}");
+    let [before, after] = grown(&["-t", "1", "-o", "hashpower=14"]);
+    // An item has a slot of 8 bytes; a few stand in overflow lines.
+    assert!((7 * items..10 * items).contains(&before), "{before}");
+    assert!(after < before + before / 8, "{before} {after}");
+
+    let running = Running::on_loopback(&["-m", "64", "-o", "hashpower=32"]);
+    let most = stat(&running, "hash_bytes");
+    assert!((15 << 20..=16 << 20).contains(&most), "a quarter of -m: {most}");
 }
 
 #[test]
@@ -70,21 +205,12 @@ fn settings_that_were_given_are_in_force() {
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {
-        let place = Place::new();
-        let limit = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
         let mut command = Command::new("sh");
+        let limit = format!("ulimit -v {} && exec \"$@\"", limit_megabytes << 10);
         command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_hypostyle"), "-l", "127.0.0.1"]);
         command.args(["-p", "-1", "-t", "1", "-m", &megabytes.to_string()]);
-        command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = Killed(command.spawn().unwrap());
-        let mut running = Running { child, place };
-        await_some("the port file", || {
-            if let Some(status) = running.child.0.try_wait().unwrap() {
-                panic!("-m {megabytes}: ended at its start: {status}: {}", running.stderr());
-            }
-            running.place.path("ports").exists().then_some(())
-        });
+        let running = Running::of(command);
         assert_eq!(running.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     }
 }

@@ -1,7 +1,7 @@
 //! The process: detached, as which user, with which pid file, and how signals and commands end it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -79,6 +79,54 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
         assert_eq!(status, 0, "{stderr}");
         assert!(stderr.contains(word), "{stderr}");
     }
+}
+
+/// A request of which the last byte is yet to come, a reply of which the client has read nothing,
+/// and a client that only listens.
+#[test]
+fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
+    let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);
+    let port = running.port();
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    let value = "v".repeat(1_000_000);
+    assert_eq!(running.ask(&format!("set large 0 0 1000000\r\n{value}\r\n")), "STORED\r\n");
+    let mut half = connect().unwrap();
+    half.write_all(b"set a 0 0 5\r\nhell").unwrap();
+    let mut reader = connect().unwrap();
+    reader.write_all("get large\r\n".repeat(40).as_bytes()).unwrap();
+    let mut idle = connect().unwrap();
+    assert_eq!(idle.write(b"version\r\n").unwrap(), 9);
+    let mut reply = [0; VERSION_REPLY.len()];
+    idle.read_exact(&mut reply).unwrap();
+    // The first of its values has come, so all of its requests will.
+    assert_eq!(reader.peek(&mut [0]).unwrap(), 1);
+
+    running.signal(Signal::USR1);
+    assert_eq!(idle.read(&mut reply).unwrap(), 0, "what is at rest is closed");
+    await_some("the listener's end", || connect().err());
+    half.write_all(b"o\r\n").unwrap();
+    let mut told = String::new();
+    half.read_to_string(&mut told).unwrap();
+    assert_eq!(told, "STORED\r\n");
+    let mut values = Vec::new();
+    reader.read_to_end(&mut values).unwrap();
+    let each = "VALUE large 0 1000000\r\n".len() + 1_000_000 + "\r\nEND\r\n".len();
+    assert_eq!(values.len(), 40 * each);
+    assert!(values.ends_with(b"vvv\r\nEND\r\n"));
+    let (status, stderr) = running.end();
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stderr.contains("Gracefully stopping"), "{stderr}");
+}
+
+#[test]
+fn a_graceful_end_does_not_wait_for_ever() {
+    let mut running = Running::on_loopback(&["-t", "2"]);
+    let mut half = TcpStream::connect((Ipv4Addr::LOCALHOST, running.port())).unwrap();
+    half.write_all(b"version\r\nset a 0 0 5\r\nhell").unwrap();
+    half.read_exact(&mut [0; VERSION_REPLY.len()]).unwrap();
+    let (status, stderr) = running.stop(Signal::USR1);
+    assert_eq!(status, 0, "{stderr}");
+    assert_eq!(half.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]

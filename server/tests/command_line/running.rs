@@ -100,9 +100,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Running {
-        let place = Place::new();
         let mut command = hypostyle(arguments);
-        command.args(["-p", "-1"]).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
+        command.args(["-p", "-1"]);
+        Running::of(command)
+    }
+
+    /// The server that `command` starts on any port.
+    #[track_caller]
+    pub(crate) fn of(mut command: Command) -> Running {
+        let place = Place::new();
+        command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
         let child = Killed(command.spawn().unwrap());
         let mut running = Running { child, place };
         await_some("the port file", || {
