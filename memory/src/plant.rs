@@ -112,6 +112,10 @@ faults! {
     TokenKept: "plain store limit large_values",
     /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
+    /// A chunk whose datagram is copied goes back to the kernel twice.
+    ChunkReturnedTwice: "plain net lib what_another_column_steals",
+    /// What a column has stolen from a socket is executed and answered twice.
+    StolenTwice: "plain hypostyle stealing what_is_sent",
 }
 
 /// True if this fault is planted.

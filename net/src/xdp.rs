@@ -57,14 +57,18 @@ mod link;
 mod outbox;
 mod port;
 mod program;
+mod queue;
 mod ring;
 mod route;
+mod stolen;
 #[cfg(test)]
 mod tests;
 mod umem;
 
-pub use inbox::{Arrived, Inbox, Peer, Queue};
+pub use inbox::{Arrived, Inbox, Peer};
 pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
-pub use outbox::{Outbox, UNSENT_WAIT};
+pub use outbox::{Letters, Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
+pub use queue::Queue;
 pub use route::{Unreachable, reach};
+pub use stolen::Stolen;

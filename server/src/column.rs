@@ -64,7 +64,7 @@ pub(crate) struct Column {
     listeners: Vec<ColumnListener>,
     /// With `-U`.
     datagrams: Option<Datagrams<Udp>>,
-    /// With `--xdp`.
+    /// With `--xdp`: of a column with a queue, or one that steals from queues.
     packets: Option<Datagrams<Xdp>>,
     /// With `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
@@ -204,7 +204,7 @@ impl Column {
         let due = self.timeout();
         let victim = match due {
             Timeout::Zero => None,
-            _ => self.stealing.as_ref().and_then(|it| it.victim(self.packets.is_some())),
+            _ => self.stealing.as_ref().and_then(Stealing::victim),
         };
         let goes_on = self.spin.goes_on(due) || victim.is_some();
         let timeout = if goes_on { Timeout::Zero } else { due };
@@ -413,12 +413,11 @@ impl Column {
 
     /// With `--xdp`, looks at the interface; closes the port of one that is gone.
     fn look_at_interface(&mut self) {
-        let Some(packets) = &self.packets else { return };
-        if let Some(bypass) = self.turn.context.shared.bypass.get()
+        if let Some(packets) = self.packets.as_mut().filter(|it| it.path().has_port())
+            && let Some(bypass) = self.turn.context.shared.bypass.get()
             && bypass.look(self.turn.now_ms)
         {
-            bypass.closed(packets.path().memory_bytes());
-            self.packets = None;
+            bypass.closed(packets.path_mut().close());
         }
     }
 

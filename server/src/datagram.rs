@@ -32,6 +32,7 @@ use answers::{Answers, Way};
 use assembly::Added;
 pub use gather::Gather;
 pub use guard::Guard;
+use memory::plant::{self, Fault};
 use net::Received;
 use round::Round;
 
@@ -99,6 +100,10 @@ impl<D: Datapath> Datagrams<D> {
 
     pub(crate) fn path(&self) -> &D {
         &self.path
+    }
+
+    pub(crate) fn path_mut(&mut self) -> &mut D {
+        &mut self.path
     }
 
     /// The kernel says that a descriptor of the path has received something.
@@ -190,12 +195,15 @@ impl<D: Datapath> Datagrams<D> {
     }
 
     /// Receives once, from another column's socket of this number or its queue, executes, and
-    /// answers: through that socket, or by the own queue. How many were received.
+    /// answers through that socket or by that queue. How many were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
         }
         let came = count(self.path.steal(column, socket, &turn.calls), turn);
+        if plant::is(Fault::StolenTwice) {
+            self.execute(Rest::default(), turn);
+        }
         self.execute(Rest::default(), turn);
         came
     }

@@ -133,10 +133,12 @@ impl Bound {
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
         let reply_bytes_max = settings.udp_reply_bytes_max;
+        let stealing = stealing(&settings, &wakers);
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
-            let gathers = Gather::for_columns(ports.len());
-            let paths = Xdp::of_columns(ports, speak, &bypass.datagram_bytes_max());
+            let sizes = bypass.datagram_bytes_max();
+            let paths = Xdp::of_columns(ports, stealing.len(), speak, &sizes);
+            let gathers = Gather::for_columns(paths.len());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
@@ -144,7 +146,7 @@ impl Bound {
             let _ = shared.bypass.set(bypass);
         }
         let mut packets = packets.into_iter();
-        let mut stealing = stealing(&settings, &wakers).into_iter();
+        let mut stealing = stealing.into_iter();
         let gathers = Gather::for_columns(settings.columns);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
@@ -156,7 +158,8 @@ impl Bound {
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
             // that have a port do, to look at it and at the interface.
-            let looks = settings.idle_seconds_max > 0 || sockets.packets.is_some();
+            let looks = settings.idle_seconds_max > 0
+                || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);
             if let Err(error) = server.start_column(index, sockets, clock, timers) {
                 server.stop();

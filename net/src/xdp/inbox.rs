@@ -6,36 +6,28 @@
 //!          | frame ... |  | ... of it |             in several chunks: joined first
 //! ```
 //!
-//! Where: a column's receive, before its turn, as `udp::inbox` is for sockets. An idle column
-//! copies what waits in another one's queue, so that its chunks never leave their inbox.
+//! Where: a column's receive, before its turn, as `udp::inbox` is for sockets.
 //! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
-//! always has some. What it names that is not lent to it is a stray: nobody touches it. The rings
-//! are used under the lock of their queue, which is held for one receive, and takes no other.
-//! `datagrams` shows whole datagrams only, which `wire` has read.
+//! always has some. What it names that is not lent to it is a stray: nobody touches it. `datagrams`
+//! shows whole datagrams only, which `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use memory::sync::{Mutex, lock_soon};
-use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+use memory::plant::{self, Fault};
 
-use super::port::Socket;
-use super::ring::{Consuming, Producing};
+use super::queue::{Arriving, Frames, Queue};
 use super::umem::{Span, Umem};
 use crate::calls::Calls;
 use crate::udp::{BATCH_MAX, Datagram, Received};
 use crate::wire::{self, Ends, NotOurs, Sums};
 
-/// Most chunks that one frame lies in.
-const PIECES_MAX: u32 = 18;
 /// Most chunks that one `receive` looks at, with whatever frames.
 const LOOKED_AT_MAX: u32 = 256;
 /// Frames in several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
-/// Datagrams that one `steal` takes.
-const STOLEN_MAX: usize = 32;
 
 /// Who sent a datagram, and which of our addresses and ports was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,25 +71,6 @@ pub struct Inbox {
     pub(super) taken: Taken,
 }
 
-/// A queue, which one column receives from and others may steal from.
-#[derive(Debug)]
-pub struct Queue {
-    socket: Arc<Socket>,
-    rings: Mutex<Rings>,
-}
-
-#[derive(Debug)]
-struct Rings {
-    receive: Consuming<XdpDesc>,
-    fill: Producing<u64>,
-    /// Of each chunk, by its number: the kernel has it. The inbox's are the first of all.
-    is_lent: Box<[bool]>,
-    /// Chunks that are to be lent.
-    spare: Vec<u32>,
-    /// Calls that are yet to be counted.
-    kicks: u64,
-}
-
 /// What one receive has taken from a queue.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -133,34 +106,12 @@ struct Joined {
 }
 
 impl Inbox {
-    /// With the first `chunks` chunks of the socket's, all of which it lends to the kernel. A frame
-    /// has at most `frame_bytes_max` bytes; `is_long` says that it may lie in several chunks.
-    pub(super) fn new(
-        socket: Arc<Socket>,
-        (receive, fill): (Consuming<XdpDesc>, Producing<u64>),
-        chunks: u32,
-        (frame_bytes_max, is_long): (usize, bool),
-        sums: Sums,
-    ) -> Inbox {
-        let frames = if is_long { JOINED_MAX } else { 0 };
-        let bytes = vec![0; frames * frame_bytes_max].into_boxed_slice();
-        let mut rings = Rings {
-            receive,
-            fill,
-            is_lent: vec![false; chunks as usize].into_boxed_slice(),
-            spare: (0..chunks).rev().collect(),
-            kicks: 0,
-        };
-        rings.lend(&socket);
-        let taken = Taken {
-            arrivals: Vec::with_capacity(BATCH_MAX),
-            held: Vec::with_capacity(BATCH_MAX),
-            joined: Joined { bytes, used: 0, frame_bytes_max },
-            sums,
-            refused: [0; NotOurs::ALL.len()],
-            strays: 0,
-        };
-        Inbox { queue: Arc::new(Queue { socket, rings: Mutex::new(rings) }), taken }
+    /// Of a queue, of which this is the one inbox.
+    pub(super) fn new(queue: Arc<Queue>) -> Inbox {
+        let joined = if queue.frames.are_long { JOINED_MAX } else { 0 };
+        let room_bytes = joined * queue.frames.bytes_max;
+        let taken = Taken::new(BATCH_MAX, room_bytes, queue.frames);
+        Inbox { queue, taken }
     }
 
     /// For others to steal from.
@@ -169,20 +120,11 @@ impl Inbox {
         &self.queue
     }
 
-    /// Gets room for what `steal` takes. It is memory once it is used.
-    pub fn make_room_to_steal(&mut self) {
-        let joined = &mut self.taken.joined;
-        let bytes = STOLEN_MAX * joined.frame_bytes_max;
-        if joined.bytes.len() < bytes {
-            joined.bytes = vec![0; bytes].into_boxed_slice();
-        }
-    }
-
     /// Something has arrived, though it may be the beginning of a frame alone. It costs no call.
     #[inline]
     #[must_use]
     pub fn has_input(&mut self) -> bool {
-        lock_soon(&self.queue.rings).receive.look() > 0
+        self.queue.arriving().receive.look() > 0
     }
 
     /// Receives what has arrived, at most `BATCH_MAX` datagrams; what was in the inbox is gone.
@@ -192,38 +134,19 @@ impl Inbox {
     pub fn receive(&mut self, calls: &Calls) -> Received {
         let Inbox { queue, taken } = self;
         taken.forget();
-        let mut rings = lock_soon(&queue.rings);
-        rings.spare.append(&mut taken.held);
-        calls.reads.add(std::mem::take(&mut rings.kicks));
-        let received = taken.receive(&mut rings, &queue.socket.umem, (BATCH_MAX, false));
-        rings.lend(&queue.socket);
+        let mut arriving = queue.arriving();
+        arriving.spare.append(&mut taken.held);
+        calls.reads.add(std::mem::take(&mut arriving.kicks));
+        let received = taken.receive(&mut arriving, &queue.socket.umem, (BATCH_MAX, false));
+        arriving.lend(&queue.socket);
         received
     }
 
-    /// The same from another column's queue, into room that `make_room_to_steal` has made, and at
-    /// most 32 datagrams. Their chunks are the kernel's again when it returns. Nothing, if somebody
-    /// else receives there.
-    #[must_use]
-    pub fn steal(&mut self, from: &Queue, calls: &Calls) -> Received {
-        self.release();
-        let Ok(mut rings) = from.rings.try_lock() else {
-            return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
-        };
-        let received = self.taken.receive(&mut rings, &from.socket.umem, (STOLEN_MAX, true));
-        rings.lend(&from.socket);
-        calls.reads.add(std::mem::take(&mut rings.kicks));
-        received
-    }
-
-    /// The datagrams of the last `receive` or `steal`, in the order of their arrival.
+    /// The datagrams of the last `receive`, in the order of their arrival.
     #[inline]
     #[must_use]
     pub fn datagrams(&self) -> Arrived<'_> {
-        Arrived {
-            umem: &self.queue.socket.umem,
-            joined: &self.taken.joined,
-            arrivals: self.taken.arrivals.iter(),
-        }
+        self.taken.datagrams(&self.queue.socket.umem)
     }
 
     /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
@@ -233,9 +156,9 @@ impl Inbox {
         let Inbox { queue, taken } = self;
         taken.forget();
         if !taken.held.is_empty() {
-            let mut rings = lock_soon(&queue.rings);
-            rings.spare.append(&mut taken.held);
-            rings.lend(&queue.socket);
+            let mut arriving = queue.arriving();
+            arriving.spare.append(&mut taken.held);
+            arriving.lend(&queue.socket);
         }
     }
 
@@ -254,31 +177,54 @@ impl Inbox {
 
     /// The number of chunks that the kernel has, and the number of those held.
     pub(super) fn lent_and_held(&self) -> (usize, usize) {
-        let rings = lock_soon(&self.queue.rings);
-        let lent = rings.is_lent.iter().filter(|is_lent| **is_lent).count();
-        (lent, self.taken.held.len() + rings.spare.len())
+        let arriving = self.queue.arriving();
+        (arriving.lent(), self.taken.held.len() + arriving.spare.len())
     }
 }
 
 impl Taken {
+    /// Room for `datagrams_max` datagrams, and `room_bytes` for those that are copied.
+    pub(super) fn new(datagrams_max: usize, room_bytes: usize, frames: Frames) -> Taken {
+        let bytes = vec![0; room_bytes].into_boxed_slice();
+        Taken {
+            arrivals: Vec::with_capacity(datagrams_max),
+            held: Vec::with_capacity(datagrams_max),
+            joined: Joined { bytes, used: 0, frame_bytes_max: frames.bytes_max },
+            sums: frames.sums,
+            refused: [0; NotOurs::ALL.len()],
+            strays: 0,
+        }
+    }
+
+    /// What was taken from a queue that has this memory.
+    #[inline]
+    pub(super) fn datagrams<'a>(&'a self, umem: &'a Umem) -> Arrived<'a> {
+        Arrived { umem, joined: &self.joined, arrivals: self.arrivals.iter() }
+    }
+
+    /// Bytes of the room for what is copied.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.joined.bytes.len()
+    }
+
     /// What was taken is gone, but for its chunks.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.arrivals.clear();
         self.joined.used = 0;
     }
 
     /// Takes what is ready, at most so many datagrams. `copies` says that no chunk is to be held.
-    fn receive(
+    pub(super) fn receive(
         &mut self,
-        rings: &mut Rings,
+        arriving: &mut Arriving,
         umem: &Umem,
         (most, copies): (usize, bool),
     ) -> Received {
-        let ready = rings.receive.look();
+        let ready = arriving.receive.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
             // A frame of which the end is not there yet is reported when it is.
-            let Some(pieces) = rings.pieces(next, ready) else { break };
+            let Some(pieces) = arriving.pieces(next, ready) else { break };
             let joins = copies || pieces > 1;
             let is_full = self.arrivals.len() == most || next >= LOOKED_AT_MAX;
             if is_full || (joins && self.joined.is_full()) {
@@ -286,8 +232,8 @@ impl Taken {
                 break;
             }
             let came = match joins {
-                false => self.take_one(rings, umem, next),
-                true => self.take_pieces(rings, umem, next, pieces),
+                false => self.take_one(arriving, umem, next),
+                true => self.take_pieces(arriving, umem, next, pieces),
             };
             next += pieces;
             match came {
@@ -300,13 +246,13 @@ impl Taken {
                 Came::Stray => self.strays += 1,
             }
         }
-        rings.receive.release(next);
+        arriving.receive.release(next);
         Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
     /// Takes a frame of one chunk, which is held if it has a datagram.
-    fn take_one(&mut self, rings: &mut Rings, umem: &Umem, next: u32) -> Came {
-        let Some(span) = rings.take(umem, next) else { return Came::Stray };
+    fn take_one(&mut self, arriving: &mut Arriving, umem: &Umem, next: u32) -> Came {
+        let Some(span) = arriving.take(umem, next) else { return Came::Stray };
         let came = if span.bytes > self.joined.frame_bytes_max {
             Came::TooLong
         } else {
@@ -317,22 +263,31 @@ impl Taken {
                 Place::Chunk(Span { at: span.at + at, bytes, ..span })
             })
         };
-        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut rings.spare };
+        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut arriving.spare };
         chunks.push(span.chunk);
         came
     }
 
     /// Copies a frame of one or several chunks, which are done with then.
-    fn take_pieces(&mut self, rings: &mut Rings, umem: &Umem, next: u32, pieces: u32) -> Came {
+    fn take_pieces(
+        &mut self,
+        arriving: &mut Arriving,
+        umem: &Umem,
+        next: u32,
+        pieces: u32,
+    ) -> Came {
         let (start, mut end) = (self.joined.used, self.joined.used);
         let (mut is_stray, mut is_too_long) = (false, false);
         for ahead in 0..pieces {
-            let Some(span) = rings.take(umem, next + ahead) else {
+            let Some(span) = arriving.take(umem, next + ahead) else {
                 is_stray = true;
                 continue;
             };
-            rings.spare.push(span.chunk);
-            // SAFETY: as in `take_one`: it is lent by `lend` alone, which needs the rings that this
+            arriving.spare.push(span.chunk);
+            if plant::is(Fault::ChunkReturnedTwice) {
+                arriving.spare.push(span.chunk);
+            }
+            // SAFETY: as in `take_one`: it is lent by `lend` alone, which needs the half that this
             // call has.
             let piece = unsafe { umem.read(span) };
             let room_end = (start + self.joined.frame_bytes_max).min(self.joined.bytes.len());
@@ -354,51 +309,6 @@ impl Taken {
                     bytes,
                 })
             }
-        }
-    }
-}
-
-impl Rings {
-    /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has
-    /// not come whole. One that has more than a frame can is taken for several.
-    fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
-        let is_last = |ahead: u32| {
-            let options = self.receive.peek(next + ahead).options;
-            !options.contains(XdpDescOptions::XDP_PKT_CONTD)
-        };
-        let there = (ready - next).min(PIECES_MAX);
-        let last = (0..there).find(|ahead| is_last(*ahead));
-        last.map(|ahead| ahead + 1).or((there == PIECES_MAX).then_some(there))
-    }
-
-    /// Takes the chunk `ahead` places on from the kernel; none if it is not ours to take.
-    fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
-        let descriptor = self.receive.peek(ahead);
-        let span = umem.span(descriptor.addr, descriptor.len)?;
-        let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
-        std::mem::take(is_lent).then_some(span)
-    }
-
-    /// Lends the chunks that are spare.
-    fn lend(&mut self, socket: &Socket) {
-        if self.spare.is_empty() {
-            return;
-        }
-        while let Some(chunk) = self.spare.pop() {
-            // The ring has room for all chunks, unless the kernel has lost count.
-            if !self.fill.push(socket.umem.address(chunk)) {
-                self.spare.push(chunk);
-                break;
-            }
-            if let Some(is_lent) = self.is_lent.get_mut(chunk as usize) {
-                *is_lent = true;
-            }
-        }
-        self.fill.publish();
-        // A driver that ran out of chunks sleeps, and would tell of no packet any more.
-        if self.fill.needs_wakeup() {
-            self.kicks += 1;
-            socket.kick_receive();
         }
     }
 }

@@ -6,6 +6,7 @@
 //! ```
 //!
 //! Where: a column's replies, after the turns that made them, as `udp::outbox` is for sockets.
+//! An idle column that answers what it has stolen from a queue writes letters there too.
 //! Invariant: each of the outbox's chunks is free or in transmission. Only descriptors that the
 //! kernel accepts are written: one that it finds invalid never completes. Letters are copied: what
 //! they were made of is free when `add` returns.
@@ -15,12 +16,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memory::sync::MutexGuard;
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::inbox::Peer;
-use super::port::Socket;
+use super::queue::Queue;
 use super::ring::{Consuming, Producing};
+use super::umem::Umem;
 use crate::calls::Calls;
 use crate::udp::Tally;
 use crate::wire;
@@ -31,10 +34,27 @@ pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
 /// Packets that any kernel sends by one call in copy mode, if there are so many.
 const SENT_PER_CALL_MIN: u32 = 32;
 
-/// What leaves by a queue.
+/// What leaves by a queue, its owner's way.
 #[derive(Debug)]
 pub struct Outbox {
-    socket: Arc<Socket>,
+    queue: Arc<Queue>,
+    /// What has been added since the last post.
+    tally: Tally,
+}
+
+/// Letters that are being written, the owner's or a thief's. Nobody else writes some to the queue
+/// between the first and the post.
+#[derive(Debug)]
+pub struct Letters<'q> {
+    queue: &'q Queue,
+    /// As long as letters are added.
+    leaving: Option<MutexGuard<'q, Leaving>>,
+    tally: Tally,
+}
+
+/// The half of a queue by which packets leave.
+#[derive(Debug)]
+pub(super) struct Leaving {
     transmit: Producing<XdpDesc>,
     completion: Consuming<u64>,
     /// The outbox's chunks are this one and those behind it.
@@ -43,38 +63,19 @@ pub struct Outbox {
     is_sent: Box<[bool]>,
     free: Vec<u32>,
     frame_bytes_max: usize,
-    /// What has been added since the last post.
-    tally: Tally,
     strays: u64,
 }
 
 impl Outbox {
-    /// With `chunks` chunks of the socket's from `first` on. A frame has at most `frame_bytes_max`
-    /// bytes.
-    pub(super) fn new(
-        socket: Arc<Socket>,
-        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
-        first: u32,
-        chunks: u32,
-        frame_bytes_max: usize,
-    ) -> Outbox {
-        Outbox {
-            frame_bytes_max: frame_bytes_max.min(socket.umem.chunk_bytes()),
-            socket,
-            transmit,
-            completion,
-            first,
-            is_sent: vec![false; chunks as usize].into_boxed_slice(),
-            free: (first..first + chunks).rev().collect(),
-            tally: Tally::default(),
-            strays: 0,
-        }
+    /// Of a queue.
+    pub(super) fn new(queue: Arc<Queue>) -> Outbox {
+        Outbox { queue, tally: Tally::default() }
     }
 
     /// Most bytes that a letter to `to` has.
     #[must_use]
     pub fn letter_bytes_max(&self, to: &Peer) -> usize {
-        self.frame_bytes_max.saturating_sub(to.back.header_bytes())
+        self.queue.leaving().frame_bytes_max.saturating_sub(to.back.header_bytes())
     }
 
     /// Adds a letter: `head` and behind it `pieces`. It leaves when letters are posted.
@@ -89,79 +90,176 @@ impl Outbox {
         head: &[u8],
         pieces: impl IntoIterator<Item = &'p [u8]>,
     ) -> bool {
-        if self.free.is_empty() {
-            self.reap();
-        }
-        let Some(chunk) = self.free.pop() else { return false };
-        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
-        // The outbox alone has it, and this slice of it is the only one.
-        let room = unsafe { self.socket.umem.write(chunk) };
-        let room = &mut room[..self.frame_bytes_max];
-        let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
-            self.free.push(chunk);
-            self.tally.too_long += 1;
-            return true;
-        };
-        let is_written = wire::write(&mut room[..bytes], &to.back);
-        let (addr, len) = (self.socket.umem.address(chunk), u32::try_from(bytes).unwrap_or(0));
-        let descriptor = XdpDesc { addr, len, options: XdpDescOptions::empty() };
-        if !is_written || !self.transmit.push(descriptor) {
-            self.free.push(chunk);
-            return false;
-        }
-        self.is_sent[(chunk - self.first) as usize] = true;
-        self.tally.sent += 1;
-        true
+        let Outbox { queue, tally } = self;
+        queue.leaving().add(&queue.socket.umem, to, (head, pieces), tally)
     }
 
     /// Hands all letters to the kernel, and has it send them. What it cannot send now stays with it
     /// (`waiting`) and leaves with the next post. Refused is what the device had no room for.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
-        self.transmit.publish();
-        let mut tally = std::mem::take(&mut self.tally);
-        let mut left = self.transmit.waiting();
-        // A kernel before 6.17 that has reached its limit tells only by the next call what it took.
-        let mut untold_max = left / SENT_PER_CALL_MIN;
-        while left > 0 && self.transmit.needs_wakeup() {
-            calls.writes.add(1);
-            let kicked = self.socket.kick_transmit();
-            if kicked == Err(Errno::BUSY) {
-                tally.refused += 1;
-            }
-            // Each call takes some, up to the kernel's own limit, or the device is full or down.
-            let now = self.transmit.waiting();
-            if now == left {
-                if kicked != Err(Errno::AGAIN) || untold_max == 0 {
-                    break;
-                }
-                untold_max -= 1;
-            }
-            left = now;
-        }
-        tally.sent = tally.sent.saturating_sub(tally.refused);
-        self.reap();
-        tally
+        self.queue.post(std::mem::take(&mut self.tally), calls)
     }
 
     /// The number of letters that the kernel has not taken: the device was full, or it is down.
     /// Nothing tells when it takes letters again: while there are some, sleep for `UNSENT_WAIT` at
     /// most, and post again.
-    pub fn waiting(&mut self) -> usize {
-        self.transmit.waiting() as usize
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
     }
 
     /// The number of letters that have not left: their chunks are the kernel's. Nothing tells when
     /// they have; whoever adds or posts finds out. Only who counts chunks has to look.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
-        self.is_sent.len() - self.free.len()
+        let leaving = self.queue.leaving();
+        leaving.is_sent.len() - leaving.free.len()
     }
 
     /// Takes back the chunks of what has left.
     pub fn reap(&mut self) {
+        self.queue.leaving().reap(&self.queue.socket.umem);
+    }
+
+    /// The number of completions from the kernel that named no chunk of ours that it had, since the
+    /// socket was opened. A kernel without a fault makes none.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.queue.leaving().strays
+    }
+
+    /// The number of chunks that are free, and the number of those in transmission, each counted.
+    pub(super) fn free_and_sent(&self) -> (usize, usize) {
+        let leaving = self.queue.leaving();
+        (leaving.free.len(), leaving.is_sent.iter().filter(|is_sent| **is_sent).count())
+    }
+}
+
+impl<'q> Letters<'q> {
+    /// None yet.
+    #[inline]
+    #[must_use]
+    pub fn of(queue: &'q Queue) -> Letters<'q> {
+        Letters { queue, leaving: None, tally: Tally::default() }
+    }
+
+    /// As `Outbox::add`.
+    #[inline]
+    pub fn add<'p>(
+        &mut self,
+        to: &Peer,
+        head: &[u8],
+        pieces: impl IntoIterator<Item = &'p [u8]>,
+    ) -> bool {
+        let leaving = self.leaving.get_or_insert_with(|| self.queue.leaving());
+        leaving.add(&self.queue.socket.umem, to, (head, pieces), &mut self.tally)
+    }
+
+    /// As `Outbox::post_or_drop`.
+    pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
+        self.leaving = None;
+        self.queue.post(std::mem::take(&mut self.tally), calls)
+    }
+}
+
+impl Queue {
+    /// Hands the kernel what was added, and has it send that, and what others have handed it
+    /// meanwhile. While it sends, others may add: it takes one sender at a time.
+    pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
+        let (mut left, mut sleeps) = self.leaving().publish();
+        // A kernel before 6.17 that has reached its limit tells only by the next call what it took.
+        let mut untold_max = left / SENT_PER_CALL_MIN;
+        while left > 0 && sleeps {
+            calls.writes.add(1);
+            let kicked = self.socket.kick_transmit();
+            if kicked == Err(Errno::BUSY) {
+                tally.refused += 1;
+            }
+            // Each call takes some, up to the kernel's own limit, or the device is full or down. Or
+            // somebody has added as many since, and posts them.
+            let before = left;
+            (left, sleeps) = self.leaving().publish();
+            if left >= before {
+                if kicked != Err(Errno::AGAIN) || untold_max == 0 {
+                    break;
+                }
+                untold_max -= 1;
+            }
+        }
+        tally.sent = tally.sent.saturating_sub(tally.refused);
+        self.leaving().reap(&self.socket.umem);
+        tally
+    }
+}
+
+impl Leaving {
+    /// With `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
+    pub(super) fn new(
+        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
+        first: u32,
+        chunks: u32,
+        frame_bytes_max: usize,
+    ) -> Leaving {
+        Leaving {
+            transmit,
+            completion,
+            first,
+            is_sent: vec![false; chunks as usize].into_boxed_slice(),
+            free: (first..first + chunks).rev().collect(),
+            frame_bytes_max,
+            strays: 0,
+        }
+    }
+
+    #[inline]
+    fn add<'p>(
+        &mut self,
+        umem: &Umem,
+        to: &Peer,
+        (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
+        tally: &mut Tally,
+    ) -> bool {
+        if self.free.is_empty() {
+            self.reap(umem);
+        }
+        let Some(chunk) = self.free.pop() else { return false };
+        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
+        // Whoever has this half alone has it, and this slice of it is the only one.
+        let room = unsafe { umem.write(chunk) };
+        let room = &mut room[..self.frame_bytes_max];
+        let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
+            self.free.push(chunk);
+            tally.too_long += 1;
+            return true;
+        };
+        let is_written = wire::write(&mut room[..bytes], &to.back);
+        let (addr, len) = (umem.address(chunk), u32::try_from(bytes).unwrap_or(0));
+        let descriptor = XdpDesc { addr, len, options: XdpDescOptions::empty() };
+        if !is_written || !self.transmit.push(descriptor) {
+            self.free.push(chunk);
+            return false;
+        }
+        self.is_sent[(chunk - self.first) as usize] = true;
+        tally.sent += 1;
+        true
+    }
+
+    /// Shows the kernel what was added. How many letters it has not taken, and whether it sleeps
+    /// until it is called.
+    fn publish(&mut self) -> (u32, bool) {
+        self.transmit.publish();
+        (self.transmit.waiting(), self.transmit.needs_wakeup())
+    }
+
+    /// The number of letters that the kernel has not taken.
+    pub(super) fn waiting(&mut self) -> u32 {
+        self.transmit.waiting()
+    }
+
+    fn reap(&mut self, umem: &Umem) {
         let complete = self.completion.look();
         for ahead in 0..complete {
-            let span = self.socket.umem.span(self.completion.peek(ahead), 0);
+            let span = umem.span(self.completion.peek(ahead), 0);
             let number = span.and_then(|span| span.chunk.checked_sub(self.first));
             let number = number.filter(|number| {
                 self.is_sent.get_mut(*number as usize).is_some_and(std::mem::take)
@@ -174,18 +272,6 @@ impl Outbox {
         if complete > 0 {
             self.completion.release(complete);
         }
-    }
-
-    /// The number of completions from the kernel that named no chunk of ours that it had, since the
-    /// socket was opened. A kernel without a fault makes none.
-    #[must_use]
-    pub fn strays(&self) -> u64 {
-        self.strays
-    }
-
-    /// The number of chunks that are free, and the number of those in transmission, each counted.
-    pub(super) fn free_and_sent(&self) -> (usize, usize) {
-        (self.free.len(), self.is_sent.iter().filter(|is_sent| **is_sent).count())
     }
 }
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Where: a column has one, as it has a UDP socket.
-//! Invariant: one thread uses a port, and others may take from its queue. Its halves share nothing
-//! but the socket, so that what is read from one is answered by the other. When a port is dropped,
+//! Invariant: one thread uses a port, and others may take from its queue and answer by it. Its
+//! halves share nothing but the socket, so that what is read from one is answered by the other. When a port is dropped,
 //! packets of its queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 #![allow(unsafe_code, reason = "rustix has no XDP_MAX_TX_SKB_BUDGET and no call without a buffer")]
@@ -37,6 +37,7 @@ use rustix::net::{
 
 use super::inbox::Inbox;
 use super::outbox::Outbox;
+use super::queue::{Frames, Queue};
 use super::ring::{Consuming, Producing};
 use super::umem::{Umem, chunk_bytes};
 use crate::udp::BATCH_MAX;
@@ -219,10 +220,13 @@ impl Plan {
             Ok(((receive, fill), (transmit, completion)))
         };
         let (incoming, outgoing) = rings().map_err(Stopped::Memory)?;
-        let frame = (self.frame_bytes_max(), is_long);
+        let frames =
+            Frames { bytes_max: self.frame_bytes_max(), are_long: is_long, sums: self.sums };
+        let queue = Queue::new(Arc::clone(&socket), incoming, outgoing, self.chunks, frames);
+        let queue = Arc::new(queue);
         let mut port = Port {
-            inbox: Inbox::new(Arc::clone(&socket), incoming, half, frame, self.sums),
-            outbox: Outbox::new(Arc::clone(&socket), outgoing, half, half, frame.0),
+            inbox: Inbox::new(Arc::clone(&queue)),
+            outbox: Outbox::new(queue),
             socket,
             _link: Arc::clone(link),
             queue: self.queue,

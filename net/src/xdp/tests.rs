@@ -4,8 +4,10 @@
 //! Invariant: what a client gets back is what it sent, and all chunks are accounted for.
 
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memory::sync::{AtomicBool, Ordering};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use super::*;
@@ -447,4 +449,82 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
         });
     }
     assert_eq!(port.meter().read(), Some(Statistics::default()));
+}
+
+/// Answers what a thief takes from a queue with the same, until it `is_over`. How many those were.
+fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
+    let (calls, mut thief, mut stolen) = (Calls::default(), Stolen::new(queue), 0);
+    // Relaxed: a flag alone.
+    while !is_over.load(Ordering::Relaxed) {
+        stolen += thief.steal(Arc::clone(queue), &calls).datagrams;
+        if let Some((datagrams, from)) = thief.halves() {
+            let mut letters = Letters::of(from);
+            for one in datagrams {
+                // Where there is no room, the answer is lost.
+                letters.add(one.peer, b"", [one.bytes]);
+            }
+            letters.post_or_drop(&calls);
+        }
+        thief.release();
+        std::thread::yield_now();
+    }
+    stolen
+}
+
+#[test]
+fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receives_and_answers() {
+    for mode in [Mode::Native, Mode::Generic] {
+        let Some([near, far]) = pair(Veth::default()) else { return };
+        let Opened { mut ports, .. } = open_on(&far, &wanted(mode));
+        let (port, calls, client) = (&mut ports[0], Calls::default(), client(&near, far.v4));
+        client.set_nonblocking(true).unwrap();
+        let (queue, meter, is_over) =
+            (Arc::clone(port.inbox.queue()), port.meter(), AtomicBool::new(false));
+        let flood = |count: usize| (0..count).for_each(|_| drop(client.send(b"flood")));
+        let answer_some = |port: &mut Port, count: usize| {
+            let mut answered = 0;
+            await_that(|| {
+                // As `echo`, where there may be no room.
+                let _ = port.inbox.receive(&calls);
+                for one in port.inbox.datagrams() {
+                    port.outbox.add(one.peer, b"", [one.bytes]);
+                }
+                port.outbox.post_or_drop(&calls);
+                let _ = client.send(b"one");
+                answered += usize::from(client.recv(&mut [0; 9]).is_ok());
+                answered >= count
+            });
+        };
+        let stolen = std::thread::scope(|scope| {
+            let thief = scope.spawn(|| steal_until(&queue, &is_over));
+            for _ in 0..5 {
+                // Nobody receives until all chunks have a frame, and more have come.
+                let dropped = meter.read().unwrap().dropped;
+                let arriving = queue.arriving();
+                flood(200);
+                await_that(|| meter.read().unwrap().dropped > dropped);
+                drop(arriving);
+                answer_some(port, 300);
+                // What is answered meanwhile waits until the link is up, or is lost.
+                let arriving = queue.arriving();
+                flood(100);
+                far.ip(&format!("link set {WIRE} down"));
+                drop(arriving);
+                far.ip(&format!("link set {WIRE} up"));
+                answer_some(port, 300);
+            }
+            is_over.store(true, Ordering::Relaxed); // as in `steal_until`
+            thief.join().unwrap()
+        });
+        assert!(stolen > 0, "{mode:?}");
+        port.inbox.release();
+        await_that(|| {
+            port.outbox.post_or_drop(&calls);
+            port.outbox.in_transmission() == 0
+        });
+        let Chunks { all, lent, held, free, sent } = port.chunks();
+        assert_eq!((all, lent, held, free, sent), (256, 128, 0, 128, 0), "{mode:?}");
+        assert_all_chunks(port);
+        assert_eq!(meter.read().unwrap().invalid, 0);
+    }
 }

@@ -176,17 +176,16 @@ impl Stealing {
     }
 
     /// The busiest column, of equally busy ones the nearest; none if all keep up, or if this column
-    /// has found nothing too often since it slept. Only a column that `has_packets`, a queue of its
-    /// own to answer by, takes from others' queues.
+    /// has found nothing too often since it slept.
     #[inline]
-    pub(super) fn victim(&self, has_packets: bool) -> Option<Victim> {
+    pub(super) fn victim(&self) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);
         for Neighbour { column, is_near } in &self.neighbours {
             // Relaxed: pairs with the store of `publish`.
             let word = self.posts.0[*column].word.load(Ordering::Relaxed);
-            let socket = word as usize & PACKETS;
-            if word >> SOCKET_BITS > busiest && (has_packets || socket != PACKETS) {
+            if word >> SOCKET_BITS > busiest {
                 busiest = word >> SOCKET_BITS;
+                let socket = word as usize & PACKETS;
                 victim = Some(Victim { column: *column, socket, is_near: *is_near });
             }
         }
@@ -240,21 +239,20 @@ mod tests {
             (BEHIND_DATAGRAMS - 1, None),
         ] {
             all[0].note_loop(came(datagrams));
-            assert_eq!(all[1].victim(false), victim, "{datagrams}");
+            assert_eq!(all[1].victim(), victim, "{datagrams}");
             assert_eq!(all[0].looks_again(), victim.is_some() || datagrams >= BEHIND_DATAGRAMS);
         }
         let packets = Came { socket: PACKETS, ..came(1000) };
         (0..2).for_each(|_| all[0].note_loop(packets));
-        assert_eq!(all[1].victim(false), None, "it could not answer");
         let of_queue = Some(Victim { column: 0, socket: PACKETS, is_near: false });
-        assert_eq!(all[1].victim(true), of_queue);
+        assert_eq!(all[1].victim(), of_queue);
         all[0].note_loop(came(0));
         // Few that take long: they are still there when the next loop begins.
         let undrained = Came { is_undrained: true, ..came(0) };
         all[0].note_loop(undrained);
-        assert_eq!(all[1].victim(false), None);
+        assert_eq!(all[1].victim(), None);
         all[0].note_loop(undrained);
-        assert_eq!(all[1].victim(false), behind);
+        assert_eq!(all[1].victim(), behind);
     }
 
     #[test]
@@ -263,7 +261,7 @@ mod tests {
         for (column, datagrams) in [(1, 40), (2, 63), (4, 20)] {
             (0..2).for_each(|_| all[column].note_loop(came(datagrams)));
         }
-        let victim = |of: &Stealing| of.victim(false).map(|it| (it.column, it.is_near));
+        let victim = |of: &Stealing| of.victim().map(|it| (it.column, it.is_near));
         assert_eq!(victim(&all[0]), Some((1, false)), "as busy as 2, and nearer");
         assert_eq!(victim(&all[1]), Some((2, false)));
         (0..2).for_each(|_| all[4].note_loop(came(128)));
@@ -299,15 +297,15 @@ mod tests {
         for _ in 0..STEAL_TRIES_MAX - 1 {
             all[1].note_try(0);
         }
-        assert!(all[1].victim(false).is_some());
+        assert!(all[1].victim().is_some());
         all[1].note_try(64);
         for _ in 0..STEAL_TRIES_MAX {
-            assert!(all[1].victim(false).is_some());
+            assert!(all[1].victim().is_some());
             all[1].note_try(0);
         }
-        assert_eq!(all[1].victim(false), None);
+        assert_eq!(all[1].victim(), None);
         all[1].sleeps(true);
         all[1].sleeps(false);
-        assert!(all[1].victim(false).is_some());
+        assert!(all[1].victim().is_some());
     }
 }

@@ -1,27 +1,31 @@
 //! A queue of an interface, past the kernel's network stack.
 //!
 //! Where: a datapath; with `--xdp` each of the first columns has one, beside its UDP sockets, which
-//! get what passes to the kernel.
-//! Invariant: requests are executed where they lie, in the chunks of packets; answers are copied
-//! into chunks once. Chunks are released when all that was received with them is executed.
+//! get what passes to the kernel. Where columns steal, the others have one without a queue.
+//! Invariant: requests are executed where they lie, in the chunks of packets, or stolen ones in the
+//! room that they were copied to; answers are copied into chunks once, and leave by the queue that
+//! was asked. Chunks are released when all that was received with them is executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use net::xdp::{Arrived, Outbox, Peer, Port, Queue};
+use net::xdp::{Arrived, Peer, Port, Queue, Stolen};
 use net::{Calls, Received, Tally};
 use protocol::Speak;
 
 use super::{Datapath, Letters, Outgoing, Sender};
 
-/// A column's queue.
+/// A column's queue, and what it takes from others'.
 #[derive(Debug)]
 pub struct Xdp {
-    port: Port,
-    /// Each column's, as long as it has one. Whoever has received from another one's queue answers
-    /// by its own.
+    port: Option<Port>,
+    /// Where columns steal.
+    stolen: Option<Stolen>,
+    /// A queue that answers to what was stolen from it have not left, if it is still there.
+    owed: Weak<Queue>,
+    /// Each column's, as long as it has one.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
     /// The column from whose queue was received last.
@@ -35,43 +39,55 @@ pub struct Xdp {
     is_flowing: bool,
 }
 
+/// Nothing has come.
+const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
+
 impl Xdp {
-    /// The ports of all columns that have one. `datagram_bytes_max` may change.
+    /// The first columns have these ports; if columns steal, there is one for each of so many
+    /// `thieves`. `datagram_bytes_max` may change.
     pub(crate) fn of_columns(
         ports: Vec<Port>,
+        thieves: usize,
         speak: Speak,
         datagram_bytes_max: &Arc<AtomicUsize>,
     ) -> Vec<Xdp> {
+        let columns = thieves.max(ports.len());
+        let like = ports.first().map(|port| Arc::clone(port.inbox.queue()));
         let queues: Arc<[_]> = ports.iter().map(|it| Arc::downgrade(it.inbox.queue())).collect();
-        let of_port = |(column, mut port): (usize, Port)| {
-            if queues.len() > 1 {
-                port.inbox.make_room_to_steal();
-            }
-            let (queues, datagram_bytes_max) =
-                (Arc::clone(&queues), Arc::clone(datagram_bytes_max));
+        let mut ports = ports.into_iter();
+        let of_column = |column| {
+            let port = ports.next();
             Xdp {
+                is_ready: port.is_some(),
                 port,
-                queues,
+                stolen: like.as_deref().filter(|_| thieves > 1).map(Stolen::new),
+                owed: Weak::new(),
+                queues: Arc::clone(&queues),
                 column,
                 home: column,
                 speak,
-                datagram_bytes_max,
-                is_ready: true,
+                datagram_bytes_max: Arc::clone(datagram_bytes_max),
                 is_flowing: false,
             }
         };
-        ports.into_iter().enumerate().map(of_port).collect()
+        (0..columns).map(of_column).collect()
     }
 
-    /// Memory of its packets, a part of `-m`.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.port.memory_bytes()
+    /// The column has a queue.
+    pub(crate) fn has_port(&self) -> bool {
+        self.port.is_some()
+    }
+
+    /// The interface is gone: closes the port. Bytes of its packets, a part of `-m`.
+    pub(crate) fn close(&mut self) -> usize {
+        self.is_ready = false;
+        self.port.take().map_or(0, |port| port.memory_bytes())
     }
 }
 
 impl Datapath for Xdp {
     type Peer = Peer;
-    type Arrived<'a> = Arrived<'a>;
+    type Arrived<'a> = XdpArrived<'a>;
     type Outgoing<'a> = XdpOutgoing<'a>;
 
     fn column(&self) -> usize {
@@ -83,15 +99,16 @@ impl Datapath for Xdp {
     }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.port.as_fd())
+        self.port.iter().map(AsFd::as_fd)
     }
 
     fn note_input(&mut self, _: u64) {
-        self.is_ready = true;
+        self.is_ready = self.port.is_some();
     }
 
     fn has_input(&mut self) -> bool {
-        self.is_ready || (self.is_flowing && self.port.inbox.has_input())
+        let flows = |port: &mut Port| self.is_flowing && port.inbox.has_input();
+        self.is_ready || self.port.as_mut().is_some_and(flows)
     }
 
     fn is_undrained(&self) -> bool {
@@ -99,12 +116,21 @@ impl Datapath for Xdp {
     }
 
     fn has_unsent(&mut self) -> bool {
-        self.port.outbox.waiting() > 0
+        let waits = |queue: &Queue| queue.waiting() > 0;
+        self.port.as_ref().is_some_and(|port| waits(port.inbox.queue()))
+            || self.owed.upgrade().is_some_and(|queue| waits(&queue))
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
         self.home = self.column;
-        let received = self.port.inbox.receive(calls);
+        if let Some(queue) = std::mem::take(&mut self.owed).upgrade() {
+            queue.post(Tally::default(), calls);
+            self.owe(&queue);
+        }
+        let received = match &mut self.port {
+            Some(port) => port.inbox.receive(calls),
+            None => NOTHING,
+        };
         self.is_ready = !received.is_drained;
         self.is_flowing = received.datagrams + received.cut + received.damaged > 0;
         received
@@ -112,9 +138,9 @@ impl Datapath for Xdp {
 
     fn steal(&mut self, column: usize, _: usize, calls: &Calls) -> Received {
         self.home = column;
-        match self.queues[column].upgrade() {
-            Some(queue) => self.port.inbox.steal(&queue, calls),
-            None => Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true },
+        match (&mut self.stolen, self.queues.get(column).and_then(Weak::upgrade)) {
+            (Some(stolen), Some(queue)) => stolen.steal(queue, calls),
+            _ => NOTHING,
         }
     }
 
@@ -127,19 +153,37 @@ impl Datapath for Xdp {
         self.datagram_bytes_max.load(Ordering::Relaxed)
     }
 
-    fn halves(&mut self) -> (Arrived<'_>, XdpOutgoing<'_>) {
-        (self.port.inbox.datagrams(), XdpOutgoing(&mut self.port.outbox))
+    fn halves(&mut self) -> (XdpArrived<'_>, XdpOutgoing<'_>) {
+        let stolen = self.stolen.as_ref().and_then(Stolen::halves);
+        let own = || self.port.as_ref().map(|it| (it.inbox.datagrams(), &**it.inbox.queue()));
+        let (arrived, queue) = stolen.or_else(own).unzip();
+        (arrived.into_iter().flatten(), XdpOutgoing(queue))
     }
 
     fn release(&mut self) {
-        self.port.inbox.release();
+        self.port.iter_mut().for_each(|port| port.inbox.release());
+        if let Some(queue) = self.stolen.as_mut().and_then(Stolen::release) {
+            self.owe(&queue);
+        }
     }
 
     /// The chunks are accounted for as a part of `-m`.
     fn held_bytes(&self) -> usize {
-        0
+        self.stolen.as_ref().map_or(0, Stolen::held_bytes)
     }
 }
+
+impl Xdp {
+    /// What has not left by a queue is posted again by the next receive: its owner may sleep.
+    fn owe(&mut self, queue: &Arc<Queue>) {
+        if queue.waiting() > 0 {
+            self.owed = Arc::downgrade(queue);
+        }
+    }
+}
+
+/// What has come by a queue, if there is one.
+pub type XdpArrived<'a> = std::iter::Flatten<std::option::IntoIter<Arrived<'a>>>;
 
 impl Sender for Peer {
     #[inline]
@@ -153,13 +197,13 @@ impl Sender for Peer {
     }
 }
 
-/// The way out of the queue.
+/// The way out of a queue; none where a column without one has stolen nothing.
 #[derive(Debug)]
-pub struct XdpOutgoing<'a>(&'a mut Outbox);
+pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 
 /// Letters that leave by the queue.
 #[derive(Debug)]
-pub struct XdpLetters<'a>(&'a mut Outbox);
+pub struct XdpLetters<'a>(Option<net::xdp::Letters<'a>>);
 
 impl Outgoing for XdpOutgoing<'_> {
     type Peer = Peer;
@@ -169,17 +213,17 @@ impl Outgoing for XdpOutgoing<'_> {
         Self: 'a;
 
     fn open(&mut self) -> XdpLetters<'_> {
-        XdpLetters(self.0)
+        XdpLetters(self.0.map(net::xdp::Letters::of))
     }
 }
 
 impl<'a> Letters<'a, Peer> for XdpLetters<'a> {
     #[inline]
     fn add(&mut self, to: &'a Peer, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
-        self.0.add(to, head, pieces)
+        self.0.as_mut().is_some_and(|letters| letters.add(to, head, pieces))
     }
 
     fn post_or_drop(&mut self, calls: &Calls) -> Tally {
-        self.0.post_or_drop(calls)
+        self.0.as_mut().map_or_else(Tally::default, |letters| letters.post_or_drop(calls))
     }
 }

@@ -14,7 +14,7 @@ use protocol::Speak;
 use testing::namespace::WIRE;
 
 /// Settings of a server with `--xdp` that answers these networks, or all.
-fn bypassing(columns: usize, allow: &[&str]) -> Settings {
+pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {
     at_port(11211, columns, allow)
 }
 

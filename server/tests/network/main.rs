@@ -16,6 +16,7 @@ mod process;
 mod relay;
 mod senders;
 mod sizes;
+mod thieves;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::Calls;
 use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
 use crate::xdp::ring::tests::Kernel;
-use crate::xdp::{Peer, Queue};
+use crate::xdp::{Letters, Peer, Queue, Stolen};
 
 const CHUNK_BYTES: u64 = 2048;
 
@@ -46,15 +46,13 @@ fn rig_by(fd: OwnedFd, chunks: u32, frame: (usize, bool)) -> Rig {
     let umem = Umem::new(chunks, 2048).unwrap();
     let link = Arc::new(fd.try_clone().unwrap());
     let socket = Arc::new(Socket { fd, umem });
+    let (bytes_max, are_long) = frame;
+    let frames = Frames { bytes_max, are_long, sums: Sums::Whole };
+    let (arriving, leaving) = ((receive_end, fill_end), (transmit_end, completion_end));
+    let queue = Arc::new(Queue::new(Arc::clone(&socket), arriving, leaving, chunks, frames));
     let port = Port {
-        inbox: Inbox::new(Arc::clone(&socket), (receive_end, fill_end), half, frame, Sums::Whole),
-        outbox: Outbox::new(
-            Arc::clone(&socket),
-            (transmit_end, completion_end),
-            half,
-            half,
-            frame.0,
-        ),
+        inbox: Inbox::new(Arc::clone(&queue)),
+        outbox: Outbox::new(queue),
         socket,
         _link: link,
         queue: 0,
@@ -292,9 +290,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
 
 #[test]
 fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
-    let (mut victim, mut thief) = (rig_of(64, 1514, false), rig(1514, false));
-    thief.port.inbox.make_room_to_steal();
-    assert_eq!((victim.lent().len(), thief.lent().len()), (32, 4));
+    let mut victim = rig_of(64, 1514, false);
+    assert_eq!(victim.lent().len(), 32);
     let texts: Vec<String> = (0..40).map(|number| format!("text {number}")).collect();
     let put = |rig: &mut Rig, chunks: std::ops::Range<u32>, first: usize| {
         let frames =
@@ -303,80 +300,155 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
         rig.send(&all);
     };
     let (calls, queue) = (Calls::default(), Arc::clone(victim.port.inbox.queue()));
+    let mut thief = Stolen::new(&queue);
+    assert!(thief.halves().is_none());
     put(&mut victim, 0..32, 0);
-    let received = thief.port.inbox.steal(&queue, &calls);
+    let received = thief.steal(Arc::clone(&queue), &calls);
     assert_eq!((received.datagrams, received.is_drained), (32, true));
-    let stolen = |rig: &Rig| rig.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect();
-    let first: Vec<Vec<u8>> = stolen(&thief);
+    let stolen = |thief: &Stolen| -> Vec<Vec<u8>> {
+        thief.halves().unwrap().0.map(|one| one.bytes.to_vec()).collect()
+    };
+    let first = stolen(&thief);
     assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
-    assert!(thief.port.inbox.datagrams().all(|one| *one.peer == Peer::at(ends().turned())));
-    // The kernel has the chunks, and writes to them, while the thief has what was there.
+    assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().turned())));
+    // The kernel has the chunks, each once, and writes to them, while the thief has what was there.
     assert_eq!(victim.lent().len(), 32);
     put(&mut victim, 0..8, 32);
     assert_eq!(stolen(&thief), first);
     let Chunks { lent, held, .. } = victim.port.chunks();
-    assert_eq!((lent, held, thief.is_accounted_for()), (32, 0, true));
+    assert_eq!((lent, held), (32, 0));
     assert_eq!(victim.got().len(), 8, "the others");
-    thief.port.inbox.release();
-    assert_eq!(thief.port.inbox.steal(&queue, &calls).datagrams, 0);
-    assert_eq!((thief.port.inbox.strays(), victim.port.inbox.strays()), (0, 0));
+    assert!(thief.release().is_some() && thief.halves().is_none());
+    // While its owner has the queue, a thief does not wait.
+    let arriving = queue.arriving();
+    assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0);
+    assert!(thief.halves().is_none());
+    drop(arriving);
+    assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0, "nothing is there");
+    assert_eq!(victim.port.inbox.strays(), 0);
 }
 
 #[test]
-fn of_an_owner_and_a_thief_one_gets_each_frame() {
+fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
+    let mut rig = rig(1514, false);
+    let (peer, calls) = (Peer::at(ends()), Calls::default());
+    let queue = Arc::clone(rig.port.inbox.queue());
+    let mut letters = Letters::of(&queue);
+    assert!(rig.port.outbox.add(&peer, b"owner", []));
+    assert!(letters.add(&peer, b"", [&b"thief"[..]]) && letters.add(&peer, b"thief", []));
+    assert_eq!(letters.post_or_drop(&calls).sent, 2);
+    assert_eq!(rig.transmit.look(), 3, "whoever posts posts all");
+    assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, 1, "and has counted its own");
+    assert!(letters.add(&peer, b"last", []) && !letters.add(&peer, b"too many", []));
+    assert_eq!(letters.post_or_drop(&calls).sent, 1);
+    assert_eq!((rig.transmit.look(), queue.waiting()), (4, 4));
+    drop(letters);
+    // The owner finds the room of the thief's letters when they have left.
+    rig.transmit.release(4);
+    for chunk in 4..8 {
+        assert!(rig.completion.push(CHUNK_BYTES * chunk));
+    }
+    rig.completion.publish();
+    assert!(rig.port.outbox.add(&peer, b"", []));
+    assert_eq!((rig.port.outbox.in_transmission(), rig.port.outbox.strays()), (1, 0));
+    assert!(rig.is_accounted_for());
+}
+
+/// Of each frame that is received, a letter is answered; the kernel, which is this test, counts
+/// them.
+#[test]
+fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
     const FRAMES: u64 = 30_000;
-    let (victim, mut thief) = (rig_of(64, 1514, false), rig(1514, false));
-    thief.port.inbox.make_room_to_steal();
-    let Rig { port: Port { mut inbox, socket, .. }, mut receive, mut fill, .. } = victim;
+    let Rig { port, mut receive, mut fill, mut transmit, mut completion } = rig_of(64, 1514, false);
+    let Port { mut inbox, mut outbox, socket, .. } = port;
     let queue = Arc::clone(inbox.queue());
     let done = std::sync::atomic::AtomicU64::new(0);
-    let take = |inbox: &mut Inbox, from: Option<&Queue>| {
+    // Relaxed, here and below: a count, which orders nothing.
+    let goes_on = || done.load(std::sync::atomic::Ordering::Relaxed) < FRAMES;
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
+    let mut own = || {
         let (calls, mut all) = (Calls::default(), Vec::new());
-        // Relaxed: a count, which orders nothing.
-        while done.load(std::sync::atomic::Ordering::Relaxed) < FRAMES {
-            let received = match from {
-                None => inbox.receive(&calls),
-                Some(queue) => inbox.steal(queue, &calls),
-            };
-            let numbers =
-                inbox.datagrams().map(|one| u64::from_be_bytes(one.bytes.try_into().unwrap()));
-            all.extend(numbers);
-            done.fetch_add(received.datagrams as u64, std::sync::atomic::Ordering::Relaxed);
+        while goes_on() {
+            let _ = inbox.receive(&calls);
+            for one in inbox.datagrams() {
+                all.push(number(one.bytes));
+                while !outbox.add(one.peer, one.bytes, []) {
+                    outbox.post_or_drop(&calls);
+                    std::thread::yield_now();
+                }
+            }
+            outbox.post_or_drop(&calls);
             std::thread::yield_now();
         }
         inbox.release();
         all
     };
-    let kernel = move || {
-        let mut number = 0_u64;
-        while number < FRAMES {
-            let free = u64::from(fill.look()).min(FRAMES - number);
+    let steal = || {
+        let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), Stolen::new(&queue));
+        while goes_on() {
+            let _ = thief.steal(Arc::clone(&queue), &calls);
+            if let Some((datagrams, from)) = thief.halves() {
+                let mut letters = Letters::of(from);
+                for one in datagrams {
+                    all.push(number(one.bytes));
+                    while !letters.add(one.peer, one.bytes, []) {
+                        letters.post_or_drop(&calls);
+                        std::thread::yield_now();
+                    }
+                }
+                letters.post_or_drop(&calls);
+            }
+            thief.release();
+            std::thread::yield_now();
+        }
+        all
+    };
+    let kernel = || {
+        let (mut sent, mut answered) = (0_u64, Vec::new());
+        while answered.len() < usize::try_from(FRAMES).unwrap() {
+            let free = u64::from(fill.look()).min(FRAMES - sent);
             for ahead in 0..u32::try_from(free).unwrap() {
                 let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
                 // SAFETY: the chunk is lent to the kernel, which is this test.
                 let room = unsafe { socket.umem.write(chunk) };
-                let frame = frame(&number.to_be_bytes());
+                let frame = frame(&sent.to_be_bytes());
                 room[256..256 + frame.len()].copy_from_slice(&frame);
                 let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
                 let options = XdpDescOptions::empty();
                 assert!(receive.push(XdpDesc { addr, len: len.unwrap(), options }));
-                number += 1;
+                sent += 1;
             }
             fill.release(u32::try_from(free).unwrap());
             receive.publish();
+            let letters = transmit.look();
+            for ahead in 0..letters {
+                let descriptor = transmit.peek(ahead);
+                let span = socket.umem.span(descriptor.addr, descriptor.len).unwrap();
+                // SAFETY: the chunk is in transmission, and so the kernel's.
+                let frame = unsafe { socket.umem.read(span) };
+                answered.push(number(&frame[crate::wire::HEADERS_BYTES_V4..]));
+                assert!(completion.push(descriptor.addr));
+            }
+            transmit.release(letters);
+            completion.publish();
+            // Relaxed: as above.
+            let count = answered.len() as u64;
+            done.store(count, std::sync::atomic::Ordering::Relaxed);
             std::thread::yield_now();
         }
+        answered
     };
-    let (mut own, stolen) = std::thread::scope(|scope| {
-        scope.spawn(kernel);
-        let stolen = scope.spawn(|| take(&mut thief.port.inbox, Some(&queue)));
-        (take(&mut inbox, None), stolen.join().unwrap())
+    let (mut own, stolen, mut answered) = std::thread::scope(|scope| {
+        let (kernel, stolen) = (scope.spawn(kernel), scope.spawn(steal));
+        (own(), stolen.join().unwrap(), kernel.join().unwrap())
     });
     assert!(!own.is_empty() && !stolen.is_empty(), "{} and {}", own.len(), stolen.len());
     own.extend(stolen);
-    own.sort_unstable();
-    assert_eq!(own, (0..FRAMES).collect::<Vec<_>>());
-    assert_eq!(inbox.lent_and_held(), (32, 0));
-    assert!(thief.is_accounted_for());
-    assert_eq!((inbox.strays(), thief.port.inbox.strays()), (0, 0));
+    for all in [&mut own, &mut answered] {
+        all.sort_unstable();
+        assert_eq!(*all, (0..FRAMES).collect::<Vec<_>>());
+    }
+    outbox.reap();
+    assert_eq!((inbox.lent_and_held(), outbox.free_and_sent()), ((32, 0), (32, 0)));
+    assert_eq!((inbox.strays(), outbox.strays()), (0, 0));
 }

@@ -1,0 +1,158 @@
+//! A queue of an interface: the socket that packets come to and leave by, and its rings.
+//!
+//! ```text
+//! owner   Inbox, Outbox --.
+//!                          > arriving: receive ring, fill ring, the inbox's chunks
+//! thief   Stolen, Letters -'  leaving: transmit ring, completion ring, the outbox's chunks
+//! ```
+//!
+//! Where: under a port's inbox and outbox, and under what other columns steal from it.
+//! Invariant: a ring is used under the lock of its half. A lock is held for copies of one receive,
+//! or of the letters of one post, never for a call that sends; whoever holds it takes no other.
+//! What came by a queue is answered by it, whoever answers.
+//! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
+
+use std::sync::Arc;
+
+use memory::sync::{Mutex, MutexGuard, lock_soon};
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+
+use super::outbox::Leaving;
+use super::port::Socket;
+use super::ring::{Consuming, Producing};
+use super::umem::{Span, Umem};
+use crate::wire::Sums;
+
+/// Most chunks that one frame lies in.
+pub(super) const PIECES_MAX: u32 = 18;
+
+/// A queue, which one column receives from and answers by, and others may steal from.
+#[derive(Debug)]
+pub struct Queue {
+    pub(super) socket: Arc<Socket>,
+    arriving: Mutex<Arriving>,
+    leaving: Mutex<Leaving>,
+    pub(super) frames: Frames,
+}
+
+/// What frames come by a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames {
+    /// Most bytes of one.
+    pub(super) bytes_max: usize,
+    /// They may lie in several chunks.
+    pub(super) are_long: bool,
+    /// Which checksums they have.
+    pub(super) sums: Sums,
+}
+
+/// The half of a queue by which packets come.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) receive: Consuming<XdpDesc>,
+    fill: Producing<u64>,
+    /// Of each chunk, by its number: the kernel has it. The inbox's are the first of all.
+    is_lent: Box<[bool]>,
+    /// Chunks that are to be lent.
+    pub(super) spare: Vec<u32>,
+    /// Calls that are yet to be counted.
+    pub(super) kicks: u64,
+}
+
+impl Queue {
+    /// Of whose socket's `chunks` the first half receives, all of it lent to the kernel, and the
+    /// second half sends.
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        (receive, fill): (Consuming<XdpDesc>, Producing<u64>),
+        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
+        chunks: u32,
+        frames: Frames,
+    ) -> Queue {
+        let half = chunks / 2;
+        let mut arriving = Arriving {
+            receive,
+            fill,
+            is_lent: vec![false; half as usize].into_boxed_slice(),
+            spare: (0..half).rev().collect(),
+            kicks: 0,
+        };
+        arriving.lend(&socket);
+        let bytes_max = frames.bytes_max.min(socket.umem.chunk_bytes());
+        let leaving = Leaving::new((transmit, completion), half, half, bytes_max);
+        Queue { socket, arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), frames }
+    }
+
+    /// The half by which packets come.
+    #[inline]
+    pub(super) fn arriving(&self) -> MutexGuard<'_, Arriving> {
+        lock_soon(&self.arriving)
+    }
+
+    /// The same; none if somebody else uses it.
+    pub(super) fn try_arriving(&self) -> Option<MutexGuard<'_, Arriving>> {
+        self.arriving.try_lock().ok()
+    }
+
+    /// The half by which packets leave.
+    #[inline]
+    pub(super) fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        lock_soon(&self.leaving)
+    }
+
+    /// The number of letters that the kernel has not taken.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.leaving().waiting() as usize
+    }
+}
+
+impl Arriving {
+    /// The number of chunks that the kernel has.
+    pub(super) fn lent(&self) -> usize {
+        self.is_lent.iter().filter(|is_lent| **is_lent).count()
+    }
+
+    /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has
+    /// not come whole. One that has more than a frame can is taken for several.
+    pub(super) fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
+        let is_last = |ahead: u32| {
+            let options = self.receive.peek(next + ahead).options;
+            !options.contains(XdpDescOptions::XDP_PKT_CONTD)
+        };
+        let there = (ready - next).min(PIECES_MAX);
+        let last = (0..there).find(|ahead| is_last(*ahead));
+        last.map(|ahead| ahead + 1).or((there == PIECES_MAX).then_some(there))
+    }
+
+    /// Takes the chunk `ahead` places on from the kernel; none if it is not ours to take.
+    pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
+        let descriptor = self.receive.peek(ahead);
+        let span = umem.span(descriptor.addr, descriptor.len)?;
+        let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
+        std::mem::take(is_lent).then_some(span)
+    }
+
+    /// Lends the chunks that are spare.
+    pub(super) fn lend(&mut self, socket: &Socket) {
+        if self.spare.is_empty() {
+            return;
+        }
+        while let Some(chunk) = self.spare.pop() {
+            // The ring has room for all chunks, unless the kernel has lost count.
+            if !self.fill.push(socket.umem.address(chunk)) {
+                self.spare.push(chunk);
+                break;
+            }
+            if let Some(is_lent) = self.is_lent.get_mut(chunk as usize) {
+                *is_lent = true;
+            }
+        }
+        self.fill.publish();
+        // A driver that ran out of chunks sleeps, and would tell of no packet any more.
+        if self.fill.needs_wakeup() {
+            self.kicks += 1;
+            socket.kick_receive();
+        }
+    }
+}

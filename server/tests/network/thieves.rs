@@ -1,0 +1,155 @@
+//! Queues of an interface from which idle columns take: by which queue answers leave, and what
+//! becomes of them when the link goes.
+//!
+//! Where: a client past the kernel on one end of a link, which sees the queue by which each answer
+//! comes; a server with `--xdp` on the other.
+//! Invariant: what was asked by a queue is answered by it, once, whoever answers.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use super::bypass::bypassing;
+use super::{Network, Veth};
+use crate::inprocess::{DEADLINE, wait_until};
+use hypostyle::settings::Settings;
+use hypostyle::shared::Sums;
+use net::Calls;
+use net::xdp::{self, Mode, Opened, Peer, Port, Wanted};
+use protocol::udp::Header;
+use testing::namespace::WIRE;
+
+const OWN_PORT: u16 = 40_000;
+/// Requests that the client has under way, and that it asks before more are numbered.
+const WINDOW: usize = 200;
+const REQUESTS: u16 = 2000;
+/// Keys of a request, none of which is there.
+const MISSES: usize = 700;
+/// Datagrams that each thief is to steal.
+const STOLEN: u64 = 100;
+/// The queue that is asked.
+const ASKED: usize = 0;
+
+/// A client with all queues of its end.
+struct Client {
+    ports: Vec<Port>,
+    to: Peer,
+    request: String,
+    calls: Calls,
+}
+
+impl Client {
+    fn of(network: &Network) -> Client {
+        let opened = network.near.on(|| {
+            let server = network.asks(network.far.v4.into());
+            let ends = xdp::reach(WIRE, server, OWN_PORT).unwrap_or_else(|error| panic!("{error}"));
+            let opened = xdp::open(&Wanted {
+                interface: WIRE,
+                queues: None,
+                ports_max: usize::MAX,
+                addresses: &[network.near.v4.into()],
+                ports: OWN_PORT..=OWN_PORT,
+                allow: &[],
+                chunks: 512,
+                memory_bytes_max: usize::MAX,
+                mode: Mode::Native,
+            });
+            (ends, opened.unwrap_or_else(|refused| panic!("{refused}")))
+        });
+        let (ends, Opened { ports, .. }) = opened;
+        let request = format!("get{}\r\n", " n".repeat(MISSES));
+        Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
+    }
+
+    /// Asks by one queue, with as much under way as may be, and is answered by the same one: each
+    /// request once.
+    fn ask(&mut self) {
+        let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
+        let until = Instant::now() + DEADLINE;
+        loop {
+            for id in ids.by_ref().take(WINDOW - missing.len()) {
+                let head = Header::request(id, 0).bytes();
+                assert!(self.ports[ASKED].outbox.add(&self.to, &head, [self.request.as_bytes()]));
+                missing.insert(id);
+            }
+            if missing.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "no answer to {missing:?}");
+            self.ports[ASKED].outbox.post_or_drop(&self.calls);
+            for (queue, port) in self.ports.iter_mut().enumerate() {
+                let _ = port.inbox.receive(&self.calls);
+                for datagram in port.inbox.datagrams() {
+                    let (header, text) = Header::read(datagram.bytes).unwrap();
+                    assert_eq!((queue, text), (ASKED, &b"END\r\n"[..]));
+                    // What `is_answered` asked may be answered late.
+                    let is_due = missing.remove(&header.id) || header.id == REQUESTS;
+                    assert!(is_due, "{} is answered twice", header.id);
+                }
+                port.inbox.release();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// An answer has come, maybe to one of several attempts.
+    fn is_answered(&mut self) -> bool {
+        let head = Header::request(REQUESTS, 0).bytes();
+        self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);
+        self.ports[ASKED].outbox.post_or_drop(&self.calls);
+        self.hears()
+    }
+
+    /// Something has come.
+    fn hears(&mut self) -> bool {
+        let port = &mut self.ports[ASKED];
+        let _ = port.inbox.receive(&self.calls);
+        let came = port.inbox.datagrams().count();
+        port.inbox.release();
+        came > 0
+    }
+}
+
+fn columns(network: &Network) -> Vec<Sums> {
+    network.server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+}
+
+/// Until each column but the asked one has stolen enough since `before`.
+fn drive(network: &Network, client: &mut Client) {
+    let before = columns(network);
+    let until = Instant::now() + DEADLINE;
+    let has_enough =
+        |(now, before): (Sums, &Sums)| now.datagrams_stolen - before.datagrams_stolen >= STOLEN;
+    while !columns(network).into_iter().zip(&before).skip(ASKED + 1).all(has_enough) {
+        assert!(Instant::now() < until, "{:?}", columns(network));
+        client.ask();
+    }
+}
+
+/// One thief has a queue, and one has none.
+#[test]
+fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
+    let veth = Veth { queues: 2, ..Veth::default() };
+    let settings = Settings { columns: 3, ..bypassing(3, &[]) };
+    let Some(mut network) = Network::of(veth, settings) else { return };
+    let mut client = Client::of(&network);
+    for _ in 0..2 {
+        wait_until("the link carries packets", || client.is_answered());
+        drive(&network, &mut client);
+        network.far.ip(&format!("link set {WIRE} down"));
+        network.far.ip(&format!("link set {WIRE} up"));
+    }
+    wait_until("all is counted", || {
+        let all = network.server.shared().sums();
+        all.steals_taken_near + all.steals_taken_far == all.steals_given_near + all.steals_given_far
+    });
+    let [victim, thieves @ ..] = &columns(&network)[..] else { panic!("three columns") };
+    assert_eq!(victim.datagrams_stolen, 0);
+    for thief in thieves {
+        assert_eq!(thief.steals_given_near + thief.steals_given_far, 0);
+        assert_eq!(thief.udp_received, thief.datagrams_stolen);
+    }
+    for counter in ["udp_unsent", "udp_dropped_damaged", "xdp_invalid"] {
+        assert_eq!(network.count(counter), 0, "{counter}");
+    }
+    network.server.stop();
+}
