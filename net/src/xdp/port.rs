@@ -8,8 +8,8 @@
 //!
 //! Where: a column has one, as it has a UDP socket.
 //! Invariant: one thread uses a port, and others may take from its queue and answer by it. Its
-//! halves share nothing but the socket, so that what is read from one is answered by the other. When a port is dropped,
-//! packets of its queue pass to the kernel's stack again.
+//! halves share nothing but the socket, so that what is read from one is answered by the other.
+//! When a port is dropped, packets of its queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 #![allow(unsafe_code, reason = "rustix has no XDP_MAX_TX_SKB_BUDGET and no call without a buffer")]
 
