@@ -1,8 +1,8 @@
 //! Datagrams that were taken from another column's queue.
 //!
 //! ```text
-//! victim's chunk   | frame |  --- copied, under the lock --->  thief's room   | frame | frame | ...
-//!                      '--- fill ring --- kernel
+//! victim's chunk  | frame |  --- copied under the lock --->  thief's room  | frame | frame | ...
+//!                     '--- fill ring --- kernel
 //! ```
 //!
 //! Where: an idle column's, beside its own inbox if it has one.

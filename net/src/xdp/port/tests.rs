@@ -5,6 +5,7 @@
 //! chunk stays accounted for.
 
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
@@ -354,24 +355,99 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert!(rig.is_accounted_for());
 }
 
-/// Of each frame that is received, a letter is answered; the kernel, which is this test, counts
-/// them.
+/// The kernel of the test below: it sends so many frames and takes the letters that answer them,
+/// whose number `done` tells. The numbers in them.
+fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
+    let Kernels { receive, fill, transmit, completion } = rig;
+    let (mut sent, mut answered) = (0, Vec::new());
+    while answered.len() < usize::try_from(FRAMES).unwrap() {
+        let free = u64::from(fill.look()).min(FRAMES - sent);
+        for ahead in 0..u32::try_from(free).unwrap() {
+            let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
+            // SAFETY: the chunk is lent to the kernel, which is this test.
+            let room = unsafe { socket.umem.write(chunk) };
+            let frame = frame(&sent.to_be_bytes());
+            room[256..256 + frame.len()].copy_from_slice(&frame);
+            let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
+            let options = XdpDescOptions::empty();
+            assert!(receive.push(XdpDesc { addr, len: len.unwrap(), options }));
+            sent += 1;
+        }
+        fill.release(u32::try_from(free).unwrap());
+        receive.publish();
+        let letters = transmit.look();
+        for ahead in 0..letters {
+            let descriptor = transmit.peek(ahead);
+            let span = socket.umem.span(descriptor.addr, descriptor.len).unwrap();
+            // SAFETY: the chunk is in transmission, and so the kernel's.
+            let frame = unsafe { socket.umem.read(span) };
+            answered.push(number(&frame[crate::wire::HEADERS_BYTES_V4..]));
+            assert!(completion.push(descriptor.addr));
+        }
+        transmit.release(letters);
+        completion.publish();
+        done.store(answered.len() as u64, Ordering::Relaxed); // a count, which orders nothing
+        std::thread::yield_now();
+    }
+    answered
+}
+
+/// Its ends of the rings.
+struct Kernels<'r> {
+    receive: &'r mut Producing<XdpDesc>,
+    fill: &'r mut Consuming<u64>,
+    transmit: &'r mut Consuming<XdpDesc>,
+    completion: &'r mut Producing<u64>,
+}
+
+const FRAMES: u64 = 30_000;
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().unwrap())
+}
+
+/// Steals, and answers with the same, until all are `done`. The numbers that were stolen.
+fn steal(queue: &Arc<Queue>, done: &AtomicU64) -> Vec<u64> {
+    let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), Stolen::new(queue));
+    // Relaxed: a count, which orders nothing.
+    while done.load(Ordering::Relaxed) < FRAMES {
+        let _ = thief.steal(Arc::clone(queue), &calls);
+        if let Some((datagrams, from)) = thief.halves() {
+            let mut letters = Letters::of(from);
+            for one in datagrams {
+                all.push(number(one.bytes));
+                while !letters.add(one.peer, one.bytes, []) {
+                    letters.post_or_drop(&calls);
+                    std::thread::yield_now();
+                }
+            }
+            letters.post_or_drop(&calls);
+        }
+        thief.release();
+        std::thread::yield_now();
+    }
+    all
+}
+
 #[test]
 fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
-    const FRAMES: u64 = 30_000;
     let Rig { port, mut receive, mut fill, mut transmit, mut completion } = rig_of(64, 1514, false);
     let Port { mut inbox, mut outbox, socket, .. } = port;
-    let queue = Arc::clone(inbox.queue());
-    let done = std::sync::atomic::AtomicU64::new(0);
-    // Relaxed, here and below: a count, which orders nothing.
-    let goes_on = || done.load(std::sync::atomic::Ordering::Relaxed) < FRAMES;
-    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
-    let mut own = || {
-        let (calls, mut all) = (Calls::default(), Vec::new());
-        while goes_on() {
+    let (queue, done) = (Arc::clone(inbox.queue()), AtomicU64::new(0));
+    let (own, stolen, mut answered) = std::thread::scope(|scope| {
+        let rings = Kernels {
+            receive: &mut receive,
+            fill: &mut fill,
+            transmit: &mut transmit,
+            completion: &mut completion,
+        };
+        let kernel = scope.spawn(|| exchange(rings, &socket, &done));
+        let stolen = scope.spawn(|| steal(&queue, &done));
+        let (calls, mut own) = (Calls::default(), Vec::new());
+        while done.load(Ordering::Relaxed) < FRAMES {
             let _ = inbox.receive(&calls);
             for one in inbox.datagrams() {
-                all.push(number(one.bytes));
+                own.push(number(one.bytes));
                 while !outbox.add(one.peer, one.bytes, []) {
                     outbox.post_or_drop(&calls);
                     std::thread::yield_now();
@@ -381,70 +457,11 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
             std::thread::yield_now();
         }
         inbox.release();
-        all
-    };
-    let steal = || {
-        let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), Stolen::new(&queue));
-        while goes_on() {
-            let _ = thief.steal(Arc::clone(&queue), &calls);
-            if let Some((datagrams, from)) = thief.halves() {
-                let mut letters = Letters::of(from);
-                for one in datagrams {
-                    all.push(number(one.bytes));
-                    while !letters.add(one.peer, one.bytes, []) {
-                        letters.post_or_drop(&calls);
-                        std::thread::yield_now();
-                    }
-                }
-                letters.post_or_drop(&calls);
-            }
-            thief.release();
-            std::thread::yield_now();
-        }
-        all
-    };
-    let kernel = || {
-        let (mut sent, mut answered) = (0_u64, Vec::new());
-        while answered.len() < usize::try_from(FRAMES).unwrap() {
-            let free = u64::from(fill.look()).min(FRAMES - sent);
-            for ahead in 0..u32::try_from(free).unwrap() {
-                let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
-                // SAFETY: the chunk is lent to the kernel, which is this test.
-                let room = unsafe { socket.umem.write(chunk) };
-                let frame = frame(&sent.to_be_bytes());
-                room[256..256 + frame.len()].copy_from_slice(&frame);
-                let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
-                let options = XdpDescOptions::empty();
-                assert!(receive.push(XdpDesc { addr, len: len.unwrap(), options }));
-                sent += 1;
-            }
-            fill.release(u32::try_from(free).unwrap());
-            receive.publish();
-            let letters = transmit.look();
-            for ahead in 0..letters {
-                let descriptor = transmit.peek(ahead);
-                let span = socket.umem.span(descriptor.addr, descriptor.len).unwrap();
-                // SAFETY: the chunk is in transmission, and so the kernel's.
-                let frame = unsafe { socket.umem.read(span) };
-                answered.push(number(&frame[crate::wire::HEADERS_BYTES_V4..]));
-                assert!(completion.push(descriptor.addr));
-            }
-            transmit.release(letters);
-            completion.publish();
-            // Relaxed: as above.
-            let count = answered.len() as u64;
-            done.store(count, std::sync::atomic::Ordering::Relaxed);
-            std::thread::yield_now();
-        }
-        answered
-    };
-    let (mut own, stolen, mut answered) = std::thread::scope(|scope| {
-        let (kernel, stolen) = (scope.spawn(kernel), scope.spawn(steal));
-        (own(), stolen.join().unwrap(), kernel.join().unwrap())
+        (own, stolen.join().unwrap(), kernel.join().unwrap())
     });
     assert!(!own.is_empty() && !stolen.is_empty(), "{} and {}", own.len(), stolen.len());
-    own.extend(stolen);
-    for all in [&mut own, &mut answered] {
+    let mut received = [own, stolen].concat();
+    for all in [&mut received, &mut answered] {
         all.sort_unstable();
         assert_eq!(*all, (0..FRAMES).collect::<Vec<_>>());
     }
