@@ -116,6 +116,8 @@ faults! {
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
     /// What a column has stolen from a socket is executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
+    /// A connection that moves to another column is read by its old one as well.
+    GivenConnectionKept: "plain hypostyle migration what_moves",
 }
 
 /// True if this fault is planted.

@@ -5,6 +5,7 @@
 //! the shipped source and not a model of it.
 //! Invariant: no file with lock-free code names `std::sync::atomic` itself.
 
+pub mod mailbox;
 #[cfg(shuttle)]
 pub mod watched;
 

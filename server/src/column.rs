@@ -7,8 +7,10 @@
 //! goes offline there before the thread blocks. A column that has nothing to do sleeps.
 
 mod accept;
+mod balance;
 mod connections;
 mod ending;
+mod migration;
 mod spin;
 mod steal;
 mod timers;
@@ -35,6 +37,7 @@ use crate::turn::TurnState;
 use connections::{Connections, TOKEN_OTHER};
 pub(crate) use ending::End;
 use ending::Ending;
+pub(crate) use migration::Migration;
 use spin::Spin;
 use steal::{Came, PACKETS, Victim};
 pub(crate) use steal::{Posts, Stealing};
@@ -68,6 +71,8 @@ pub(crate) struct Column {
     packets: Option<Datagrams<Xdp>>,
     /// With `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
+    /// With several columns, unless `-o no_migrate` is given.
+    migration: Option<Migration>,
     /// Whom to steal from in this loop.
     victim: Option<Victim>,
     /// One bit for each listener: the epoll watches it.
@@ -104,6 +109,7 @@ pub(crate) struct Parts {
     pub(crate) datagrams: Option<Datagrams<Udp>>,
     pub(crate) packets: Option<Datagrams<Xdp>>,
     pub(crate) stealing: Option<Stealing>,
+    pub(crate) migration: Option<Migration>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) end: Arc<End>,
     pub(crate) calls: Arc<Calls>,
@@ -138,6 +144,7 @@ impl Column {
             datagrams: parts.datagrams,
             packets: parts.packets,
             stealing: parts.stealing,
+            migration: parts.migration,
             victim: None,
             listeners_watched: 0,
             listeners_ready: 0,
@@ -177,6 +184,7 @@ impl Column {
         self.tell_holding();
         let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
         self.turn.context.counters.thread_id.set(u64::try_from(thread_id).unwrap_or(0));
+        self.migration.iter_mut().for_each(Migration::begin);
         while !self.is_over() {
             self.wait()?;
             self.turn.context.counters.loops.add(1);
@@ -184,11 +192,13 @@ impl Column {
             self.datagram_turns();
             self.steal();
             self.accept_ready();
+            self.migrate();
             self.turn.context.store.quiesce();
             self.timers.worked(self.turn.context.store.maintain());
             self.populator.wake_if_wanted(&self.turn.context.store);
             self.housekeeping();
         }
+        self.close_mailbox();
         let tokens: Vec<u64> = self.connections.iter().map(|(token, _)| token).collect();
         for token in tokens {
             self.close(token);
@@ -221,11 +231,13 @@ impl Column {
         }
         // The column's own work comes first.
         self.victim = victim.filter(|_| count == 0);
+        let mut is_woken = false;
         for event in events {
             self.spin.note_work();
             if event.token >= TOKEN_OTHER {
                 if event.token == TOKEN_WAKER {
                     self.waker.clear();
+                    is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
                     // The kernel takes back what it had to report of an interface that is down.
@@ -251,6 +263,9 @@ impl Column {
         self.note_events(count);
         let now_ms = self.timers.now(&mut self.turn.context);
         self.turn.pass_time(now_ms);
+        if is_woken {
+            self.take_given();
+        }
         self.retry_for_room();
         self.queue.append(&mut self.awaiting_errand);
         Ok(())

@@ -10,6 +10,7 @@
 mod arrival;
 mod held;
 mod input;
+mod journey;
 mod output;
 mod spares;
 mod state;
@@ -28,7 +29,7 @@ pub(crate) use state::StreamState;
 
 use crate::errand::{Errand, Progress};
 use crate::execute::batch::End;
-use crate::limits::{BEHIND_VALUE_BYTES, VALUE_READ_BYTES_MAX};
+use crate::limits::{BEHIND_VALUE_BYTES, TURN_COST_BYTES, VALUE_READ_BYTES_MAX};
 use crate::turn::TurnState;
 use held::Held;
 use input::Stop;
@@ -116,6 +117,11 @@ pub(crate) struct Connection {
     /// `TurnState::now_ms`.
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
+    /// What it has cost since it was counted anew, in bytes: those received and sent, and
+    /// `TURN_COST_BYTES` for each read.
+    work_bytes: u64,
+    /// It stays in its column until then, by `TurnState::now_ms`, which all columns share.
+    stays_until_ms: u64,
 }
 
 impl Connection {
@@ -137,6 +143,8 @@ impl Connection {
             awaits_write: false,
             moved_ms: served_ms,
             active_ms: now_ms,
+            work_bytes: 0,
+            stays_until_ms: 0,
         }
     }
 
@@ -382,6 +390,7 @@ impl Connection {
             self.readable = false;
         }
         turn.context.counters.bytes_read.add(bytes as u64);
+        self.work_bytes += bytes as u64 + TURN_COST_BYTES;
         self.note_move(turn);
     }
 

@@ -190,6 +190,32 @@ pub const STEAL_WAKE_NS: u64 = 1_000_000;
 /// many microseconds.
 pub const STEAL_TRIES_MAX: u32 = 64;
 
+/// How long a column's load is measured before it is told, and how often it may give connections
+/// away at most.
+pub const MIGRATION_PERIOD_MS: u64 = 500;
+
+/// A column that was busy, or ready to run, for so many thousandths of a period was saturated.
+pub const MIGRATION_BUSY: u32 = 900;
+
+/// One that was for at most so many has time to spare.
+pub const MIGRATION_SPARE: u32 = 800;
+
+/// Periods in a row in which a column must be saturated, while others have time to spare, before it
+/// gives connections away; and for how many periods it then gives nothing, and they take nothing.
+pub const MIGRATION_PERIODS: u32 = 2;
+
+/// How long a connection that has moved stays where it is.
+pub const MIGRATION_REST_MS: u64 = 5000;
+
+/// Most connections that a column gives away at a time, and that wait in a column's mailbox.
+pub const MIGRATIONS_MAX: usize = 512;
+
+/// Most connections that a column compares to choose from, the busiest of all.
+pub const MIGRATION_CANDIDATES_MAX: usize = 1024;
+
+/// What a turn costs beside the bytes that it moves, as so many bytes: two system calls.
+pub const TURN_COST_BYTES: u64 = 4096;
+
 /// Bytes of messages that one turn of a column's datagrams executes, before others have a turn.
 /// Each message counts for `MESSAGE_COST_BYTES` more, for there may be many small ones.
 pub const MESSAGES_TURN_BYTES: usize = 256 << 10;

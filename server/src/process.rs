@@ -19,7 +19,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set
 
 use crate::settings::Settings;
 
-/// Descriptors of a column beside clients and listeners: epoll, waker, timer, and one to spare.
+/// Descriptors of a column beside clients and listeners: epoll, waker, timer, load.
 const FILES_PER_COLUMN: usize = 4;
 /// Listeners of a column for one entry of `-l`: IPv4 and IPv6, and a name with a few addresses.
 const FILES_PER_LISTEN: usize = 4;

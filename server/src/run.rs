@@ -18,7 +18,7 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
-use crate::column::{Column, End, Parts, Posts, Stealing, Timers, coarse_now};
+use crate::column::{Column, End, Migration, Parts, Posts, Stealing, Timers, coarse_now};
 use crate::datagram::{Datagrams, Gather, Guard};
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
@@ -72,6 +72,7 @@ pub struct Server {
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
+    migration: Option<Migration>,
     listeners: Vec<ColumnListener>,
     datagrams: Option<Datagrams<Udp>>,
     packets: Option<Datagrams<Xdp>>,
@@ -147,14 +148,16 @@ impl Bound {
         }
         let mut packets = packets.into_iter();
         let mut stealing = stealing.into_iter();
+        let mut migrations = Migration::of_columns(&settings, &wakers).into_iter();
         let gathers = Gather::for_columns(settings.columns);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
             let datagrams = Udp::new(Arc::clone(&datagrams), index).map(|path| {
                 Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers))
             });
-            let (stealing, packets) = (stealing.next(), packets.next());
-            let sockets = Sockets { waker, stealing, listeners, datagrams, packets };
+            let (stealing, migration) = (stealing.next(), migrations.next());
+            let packets = packets.next();
+            let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
             // that have a port do, to look at it and at the interface.
@@ -248,7 +251,7 @@ impl Server {
     fn start_column(
         &mut self,
         index: usize,
-        Sockets { waker, stealing, listeners, datagrams, packets }: Sockets,
+        Sockets { waker, stealing, migration, listeners, datagrams, packets }: Sockets,
         clock: Clock,
         timers: Timers,
     ) -> io::Result<()> {
@@ -261,6 +264,7 @@ impl Server {
             datagrams,
             packets,
             stealing,
+            migration,
             waker: Arc::clone(&waker),
             end: Arc::clone(&self.end),
             calls: Arc::clone(&calls),

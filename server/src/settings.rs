@@ -75,6 +75,17 @@ impl Xdp {
     }
 }
 
+/// When a connection moves to another column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrate {
+    /// Never (`-o no_migrate`).
+    Never,
+    /// While its column is saturated and another has time to spare.
+    WhileUneven,
+    /// After each turn, for tests.
+    AtEachTurn,
+}
+
 /// All settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -157,6 +168,8 @@ pub struct Settings {
     pub busy_poll_us: u32,
     /// A column that has nothing to do takes datagrams from one that is behind (`-o no_steal`: no).
     pub steal: bool,
+    /// When connections move to another column.
+    pub migrate: Migrate,
     /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
     /// Detach from the terminal (`-d`).
@@ -211,6 +224,7 @@ impl Default for Settings {
             verbosity: 0,
             busy_poll_us: 0,
             steal: true,
+            migrate: Migrate::WhileUneven,
             user: None,
             daemonize: false,
             pid_path: None,

@@ -187,7 +187,11 @@ counters! {
     /// The same, from columns of other nodes.
     steals_taken_far,
     /// Datagrams that it took.
-    datagrams_stolen;
+    datagrams_stolen,
+    /// Connections that moved from this column to others.
+    migrations_given,
+    /// Connections that moved to this column from others.
+    migrations_taken;
 
     shared:
     /// Times that a column of the same node took datagrams from this one.

@@ -97,12 +97,7 @@ impl Column {
         self.turn.context.counters.total_connections.add(1);
         self.turn.context.note_connection(&stream, None);
         let connection = Connection::new(stream, speak, (self.turn.served_ms, self.turn.now_ms));
-        let token = self.connections.insert(connection);
-        let Some(connection) = self.connections.get(token) else { return };
-        let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.turn.calls);
-        if watched.is_err() {
-            self.close(token);
-        }
+        self.watch(connection);
     }
 
     /// Accepts nothing for a while, since there is no descriptor or `-c` is reached.
@@ -179,6 +174,7 @@ mod tests {
             datagrams: None,
             packets: None,
             stealing: None,
+            migration: None,
             timers: Timers::new(coarse_now(), false),
         })
         .unwrap()

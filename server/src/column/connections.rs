@@ -60,6 +60,11 @@ impl Connections {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
 
+    /// All connections.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.entries.iter_mut().map(|(_, (_, connection))| connection)
+    }
+
     /// All connections with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.entries.iter().map(|(_, (token, connection))| (*token, connection))

@@ -52,6 +52,7 @@ impl Column {
             Ending::Serving if self.end.gracefully.load(Ordering::Acquire) => {
                 self.ending = Ending::Looking;
                 self.close_listeners();
+                self.close_mailbox();
                 false
             }
             Ending::Serving | Ending::Looking => false,

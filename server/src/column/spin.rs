@@ -13,19 +13,33 @@ pub(super) struct Spin {
     /// For how long after its last work; 0: never.
     spin_ns: u64,
     until_ns: u64,
+    /// When it asked last, and how long it has looked for work in vain in all.
+    asked_ns: u64,
+    idle_ns: u64,
     /// There was work since the column last asked.
     has_worked: bool,
 }
 
 impl Spin {
     pub(super) fn new(spin_us: u32) -> Spin {
-        Spin { spin_ns: u64::from(spin_us) * 1000, until_ns: 0, has_worked: false }
+        Spin {
+            spin_ns: u64::from(spin_us) * 1000,
+            until_ns: 0,
+            asked_ns: 0,
+            idle_ns: 0,
+            has_worked: false,
+        }
     }
 
     /// There is work.
     #[inline]
     pub(super) fn note_work(&mut self) {
         self.has_worked = true;
+    }
+
+    /// For how long the column has looked for work in vain since it began.
+    pub(super) fn idle_ns(&self) -> u64 {
+        self.idle_ns
     }
 
     /// True if the column is not to sleep yet, though nothing is `due`.
@@ -35,8 +49,11 @@ impl Spin {
             return false;
         }
         let now_ns = monotonic_ns();
+        let asked_ns = std::mem::replace(&mut self.asked_ns, now_ns);
         if std::mem::take(&mut self.has_worked) || due == Timeout::Zero {
             self.until_ns = now_ns + self.spin_ns;
+        } else if asked_ns < self.until_ns {
+            self.idle_ns += now_ns - asked_ns;
         }
         now_ns < self.until_ns
     }

@@ -64,6 +64,7 @@ impl Connection {
         let all_bytes = turn.out.buf.len() + turn.out.pinned_bytes();
         let (wrote, bytes) = Wrote::of(sent, offered, all_bytes);
         turn.context.counters.bytes_written.add(bytes as u64);
+        self.work_bytes += bytes as u64;
         match wrote {
             Wrote::All => {
                 turn.out.clear();
@@ -90,6 +91,7 @@ impl Connection {
         let (wrote, bytes) = Wrote::of(sent, offered, unsent.left_bytes());
         unsent.advance(bytes);
         turn.context.counters.bytes_written.add(bytes as u64);
+        self.work_bytes += bytes as u64;
         if bytes > 0 {
             self.note_move(turn);
         }

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use store::policy::Eviction;
 
 use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
+use crate::settings::Migrate;
 
 /// The lines of `-h` for `-o eviction`: what it is, and a line about each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
@@ -153,6 +154,19 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &["a thread without work takes no datagrams from one that is", "behind"],
         does: Does::Sets(|choices, _| {
             choices.settings.steal = false;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "no_migrate",
+        takes: Takes::Nothing,
+        help: &[
+            "connections stay with the thread that accepted them, also",
+            "while others are idle",
+        ],
+        does: Does::Sets(|choices, _| {
+            choices.settings.migrate = Migrate::Never;
             Ok(())
         }),
     },

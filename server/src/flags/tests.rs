@@ -10,7 +10,7 @@ use store::policy::Eviction;
 use super::extended::OPTIONS;
 use super::{Asked, BadFlag, flags, parse};
 use crate::cpus::Cpus;
-use crate::settings::{Listen, Port, Settings};
+use crate::settings::{Listen, Migrate, Port, Settings};
 
 const CPUS: usize = 3;
 
@@ -238,6 +238,8 @@ fn busy_poll() {
 fn stealing_can_be_switched_off() {
     assert!(settings("").steal);
     assert!(!settings("-o no_steal").steal);
+    assert_eq!(settings("").migrate, Migrate::WhileUneven);
+    assert_eq!(settings("-o no_migrate").migrate, Migrate::Never);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         row("steals_taken_far", &column.steals_taken_far);
         row("steals_given_near", &column.steals_given_near);
         row("steals_given_far", &column.steals_given_far);
+        row("migrations_taken", &column.migrations_taken);
+        row("migrations_given", &column.migrations_given);
         row("executed", &executed(column));
         row("batches", &column.loops);
         row("system_calls", &column.system_calls);

@@ -49,15 +49,25 @@ pub(crate) struct Server {
 impl Server {
     /// The server under test: `SERVER` if set, else the `hypostyle` of this build.
     pub(crate) fn under_test(flags: &[&str]) -> Server {
+        Server::under_test_with(flags, &[])
+    }
+
+    /// The server under test, whose connections move to another thread after each turn.
+    pub(crate) fn restless(flags: &[&str]) -> Server {
+        Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
+    }
+
+    fn under_test_with(flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let program =
             std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into());
-        Server::start(&program, flags).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+        Server::start(&program, flags, environment)
+            .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
     /// The memcached to compare with; none when this machine has none.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
-        match Server::start(&program, flags) {
+        match Server::start(&program, flags, &[]) {
             Ok(server) => Some(server),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 testing::skip(&format!("no memcached to compare with: {program:?}"));
@@ -86,7 +96,11 @@ impl Server {
         datagrams_of_the_kernel(&machines[1]) - before
     }
 
-    fn start(program: &OsString, flags: &[&str]) -> io::Result<Server> {
+    fn start(
+        program: &OsString,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> io::Result<Server> {
         let port_file = port_file();
         let mut command = Command::new(program);
         command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1"]).args(flags);
@@ -95,6 +109,7 @@ impl Server {
         }
         let child = command
             .env("MEMCACHED_PORT_FILENAME", &port_file)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

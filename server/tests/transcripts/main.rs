@@ -50,6 +50,12 @@ fn the_server_answers_as_written() {
 }
 
 #[test]
+fn the_server_answers_as_written_though_connections_move_after_each_turn() {
+    let start = |flags: &[&str]| Some(Server::restless(&[&["-t", "3"], flags].concat()));
+    run_all(None, &start, None);
+}
+
+#[test]
 fn the_server_answers_messages_as_written() {
     if !live::messages::keep_megabytes(&UdpSocket::bind("127.0.0.1:0").unwrap()) {
         return testing::skip("no privilege for a socket's buffer of four megabytes");

@@ -1,0 +1,157 @@
+//! Handing things from any thread to one: a bounded mailbox.
+//!
+//! Where: beside the path of a request; columns hand connections to each other.
+//! Invariant: what is put in is taken out once, in the order in which it was put in, or it stays
+//! with whoever put it: when the box is full, and when its owner takes no more. Nothing allocates
+//! after `new`, and the lock is held for a move of a few bytes, or for a swap of two pointers.
+
+use std::mem;
+
+use super::{Mutex, MutexGuard, lock_soon};
+
+/// A mailbox. Any thread puts something in; its owner takes all out.
+#[derive(Debug)]
+pub struct Mailbox<T>(Mutex<Inside<T>>);
+
+#[derive(Debug)]
+struct Inside<T> {
+    letters: Vec<T>,
+    letters_max: usize,
+    is_closed: bool,
+}
+
+impl<T> Mailbox<T> {
+    /// For at most `letters_max` things at a time.
+    #[must_use]
+    pub fn new(letters_max: usize) -> Mailbox<T> {
+        let letters = Vec::with_capacity(letters_max);
+        Mailbox(Mutex::new(Inside { letters, letters_max, is_closed: false }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside<T>> {
+        lock_soon(&self.0)
+    }
+
+    /// Puts `letter` in. Wake the owner afterwards: it looks once for each wake.
+    ///
+    /// # Errors
+    /// The letter itself: there is no room for it, or nobody will take it.
+    pub fn put(&self, letter: T) -> Result<(), T> {
+        let mut inside = self.lock();
+        if inside.is_closed || inside.letters.len() >= inside.letters_max {
+            return Err(letter);
+        }
+        inside.letters.push(letter);
+        Ok(())
+    }
+
+    /// Takes all out, into the empty `letters`, whose memory the box uses from now on. Call it
+    /// after the wake is cleared: what is put in behind this wakes again.
+    pub fn take(&self, letters: &mut Vec<T>) {
+        debug_assert!(letters.is_empty(), "what is there would be put in again");
+        let mut inside = self.lock();
+        letters.reserve_exact(inside.letters_max);
+        mem::swap(&mut inside.letters, letters);
+    }
+
+    /// Takes all out for the last time: from now on nothing is put in.
+    pub fn close(&self) -> Vec<T> {
+        let mut inside = self.lock();
+        inside.is_closed = true;
+        mem::take(&mut inside.letters)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_box_and_a_closed_one_give_the_letter_back() {
+        let mailbox = Mailbox::new(2);
+        assert_eq!([1, 2, 3].map(|letter| mailbox.put(letter)), [Ok(()), Ok(()), Err(3)]);
+        let mut taken = Vec::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken, [1, 2]);
+        taken.clear();
+        assert_eq!([4, 5, 6].map(|letter| mailbox.put(letter)), [Ok(()), Ok(()), Err(6)]);
+        assert_eq!(mailbox.close(), [4, 5]);
+        assert_eq!(mailbox.put(7), Err(7));
+        mailbox.take(&mut taken);
+        assert_eq!(taken, []);
+    }
+}
+
+#[cfg(all(test, loom))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod under_loom {
+    use super::*;
+    use crate::sync::{AtomicBool, Ordering};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A box and what wakes its owner, as an eventfd does.
+    #[derive(Clone)]
+    struct Owned(Arc<(Mailbox<u32>, AtomicBool)>);
+
+    impl Owned {
+        fn new(letters_max: usize) -> Owned {
+            Owned(Arc::new((Mailbox::new(letters_max), AtomicBool::new(false))))
+        }
+
+        /// As a column that gives: what the box does not take stays here.
+        fn give(&self, letters: [u32; 2]) -> u32 {
+            let kept = letters.into_iter().filter(|letter| self.0.0.put(*letter).is_err()).sum();
+            // In one step, as an eventfd counts. Release pairs with the Acquire of `look`; the
+            // system's calls order more.
+            self.0.1.swap(true, Ordering::Release);
+            kept
+        }
+
+        /// As a column that is woken: the sum of what it takes; none if it was not woken.
+        fn look(&self, last: &mut u32) -> u32 {
+            let mut taken = Vec::new();
+            if self.0.1.swap(false, Ordering::Acquire) {
+                self.0.0.take(&mut taken);
+            }
+            // Each sender's letters come in order; here there is one.
+            let sorted = taken.iter().all(|letter| std::mem::replace(last, *letter) < *letter);
+            assert!(sorted, "{taken:?}");
+            taken.into_iter().sum()
+        }
+    }
+
+    /// Whenever the owner looks, each letter is taken once, in order, or kept by its sender; and
+    /// after the last wake nothing is left.
+    #[test]
+    fn a_letter_is_taken_once_and_no_wake_is_lost() {
+        loom::model(|| {
+            let owned = Owned::new(2);
+            let sender = owned.clone();
+            let thread = thread::spawn(move || sender.give([1, 2]) + sender.give([4, 8]));
+            let (mut last, mut taken) = (0, 0);
+            (0..2).for_each(|_| taken += owned.look(&mut last));
+            let kept = thread.join().unwrap();
+            taken += owned.look(&mut last);
+            assert_eq!(kept + taken, 15, "{kept} kept, {taken} taken");
+            assert!(owned.0.0.close().is_empty(), "what nobody was woken for");
+        });
+    }
+
+    /// While two senders put letters in, the owner stops: each letter is with one of the three.
+    #[test]
+    fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
+        loom::model(|| {
+            let owned = Owned::new(3);
+            let threads = [[1, 2], [4, 8]].map(|letters| {
+                let sender = owned.clone();
+                thread::spawn(move || sender.give(letters))
+            });
+            let closed: u32 = owned.0.0.close().into_iter().sum();
+            let kept: u32 = threads.into_iter().map(|it| it.join().unwrap()).sum();
+            assert_eq!(kept + closed, 15);
+            assert!(owned.0.0.close().is_empty());
+        });
+    }
+}

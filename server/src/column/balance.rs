@@ -1,0 +1,235 @@
+//! Which connections go to which column, so that no column queues while another has time to spare.
+//!
+//! ```text
+//! load of a column   | what it was busy in its last period, and when | taken on until |
+//!
+//! each column        at the end of a period of half a second: publishes its load
+//! a saturated one    after two such periods in which others had time to spare: divides its work
+//!                    among itself and them, and claims each of them for two periods
+//! ```
+//!
+//! Where: asked by `migration` twice a second, of a column that is awake.
+//! Invariant: no connection goes to where it would make a column more loaded than the one that it
+//! left, by what was measured; so one that is all of a column's work stays, and no move is undone.
+//! A column takes from one other at a time, and its load is measured anew before it takes again.
+//! What has not been told for two periods is the load of a column that sleeps. What a column is
+//! told of others is a hint.
+//! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use memory::sync::{AtomicU64, Ordering};
+
+use crate::limits::{
+    MIGRATION_BUSY, MIGRATION_CANDIDATES_MAX, MIGRATION_PERIOD_MS, MIGRATION_PERIODS,
+    MIGRATION_SPARE, MIGRATIONS_MAX,
+};
+
+/// The bits of `told` that are a load.
+const LOAD_BITS: u32 = 10;
+
+/// A load is so much of a period, in thousandths.
+pub(super) const LOAD_MAX: u32 = 1000;
+
+/// What a column lets the others know.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Load {
+    /// When it was told, in milliseconds since the start, and the load in the low bits.
+    told: AtomicU64,
+    /// Until when no other column may give this one anything; 0: it never took anything.
+    claimed_until_ms: AtomicU64,
+}
+
+/// The loads of all columns.
+#[derive(Debug)]
+pub(crate) struct Loads(Box<[Load]>);
+
+/// What a column is to do at the end of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Even,
+    /// Count from now on what each connection costs.
+    Count,
+    /// `Balance::plan`: what was counted says who goes.
+    Give,
+}
+
+/// A connection, and the column that it is to go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) token: u64,
+    pub(super) to: usize,
+}
+
+/// One column's part in balancing.
+#[derive(Debug)]
+pub(super) struct Balance {
+    loads: Arc<Loads>,
+    own: usize,
+    /// Its load in the period that ended last.
+    load: u32,
+    /// Periods in a row in which it was saturated while others had time to spare.
+    uneven_periods: u32,
+    /// While a plan is made: who may go, and who takes.
+    candidates: Vec<Connection>,
+    takers: Vec<Taker>,
+}
+
+/// What a connection cost in a period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
+    pub(super) token: u64,
+    pub(super) work: u64,
+    pub(super) may_go: bool,
+}
+
+/// A column, and how much work it has, by the measure of the one that gives.
+#[derive(Clone, Copy, Debug)]
+struct Taker {
+    column: usize,
+    work: u64,
+}
+
+impl Loads {
+    pub(crate) fn new(columns: usize) -> Arc<Loads> {
+        Arc::new(Loads((0..columns).map(|_| Load::default()).collect()))
+    }
+
+    /// The load of a column that may be given something.
+    fn of_taker(&self, column: usize, now_ms: u64) -> Option<u32> {
+        let load = &self.0[column];
+        // Relaxed, both: hints that order nothing; pair with the store of `end_period` and the
+        // exchange of `claim`.
+        if load.claimed_until_ms.load(Ordering::Relaxed) > now_ms {
+            return None;
+        }
+        let told = load.told.load(Ordering::Relaxed);
+        let is_old = (told >> LOAD_BITS) + 2 * MIGRATION_PERIOD_MS < now_ms;
+        let told = u32::try_from(told & ((1 << LOAD_BITS) - 1)).unwrap_or(LOAD_MAX);
+        let load = if is_old { 0 } else { told };
+        (load <= MIGRATION_SPARE).then_some(load)
+    }
+
+    /// Has a column take from nobody else for a while; false if it takes from somebody already.
+    fn claim(&self, column: usize, now_ms: u64) -> bool {
+        let until = &self.0[column].claimed_until_ms;
+        // Relaxed, both: of several columns one changes the number, and nothing is ordered by it.
+        let before = until.load(Ordering::Relaxed);
+        let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
+        before <= now_ms
+            && until.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Balance {
+    /// For column `own`.
+    pub(super) fn new(loads: Arc<Loads>, own: usize) -> Balance {
+        let takers = Vec::with_capacity(loads.0.len());
+        Balance {
+            loads,
+            own,
+            load: 0,
+            uneven_periods: 0,
+            candidates: Vec::with_capacity(MIGRATION_CANDIDATES_MAX),
+            takers,
+        }
+    }
+
+    /// The number of columns.
+    pub(super) fn columns(&self) -> usize {
+        self.loads.0.len()
+    }
+
+    /// A period ended in which the column had this `load`.
+    pub(super) fn end_period(&mut self, now_ms: u64, load: u32) -> Verdict {
+        self.load = load.min(LOAD_MAX);
+        let told = now_ms << LOAD_BITS | u64::from(self.load);
+        // Relaxed: pairs with the load of `of_taker`; a hint that orders nothing.
+        self.loads.0[self.own].told.store(told, Ordering::Relaxed);
+        let is_uneven = self.load >= MIGRATION_BUSY
+            && self.others().any(|column| self.loads.of_taker(column, now_ms).is_some());
+        self.uneven_periods = if is_uneven { self.uneven_periods + 1 } else { 0 };
+        match self.uneven_periods {
+            0 => Verdict::Even,
+            periods if periods < MIGRATION_PERIODS => Verdict::Count,
+            _ => Verdict::Give,
+        }
+    }
+
+    /// It takes connections: what it is measured to do begins anew.
+    pub(super) fn note_taken(&mut self) {
+        self.uneven_periods = 0;
+    }
+
+    /// The other columns, the next one first.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (own, columns) = (self.own, self.columns());
+        (1..columns).map(move |step| (own + step) % columns)
+    }
+
+    /// Divides the work of the period that ended: says in `moves`, which is empty, who goes where,
+    /// in the order of columns. `connections` are all of the column's.
+    pub(super) fn plan(
+        &mut self,
+        now_ms: u64,
+        connections: impl Iterator<Item = Connection>,
+        moves: &mut Vec<Move>,
+    ) {
+        self.uneven_periods = 0;
+        let mut own_work = self.choose_candidates(connections);
+        self.choose_takers(now_ms, own_work);
+        self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
+        for Connection { work, token, .. } in self.candidates.drain(..) {
+            // Of those that have least to do, the nearest.
+            let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
+            if taker.work + work <= own_work - work && moves.len() < MIGRATIONS_MAX {
+                (taker.work, own_work) = (taker.work + work, own_work - work);
+                moves.push(Move { token, to: taker.column });
+            }
+        }
+        moves.sort_unstable_by_key(|it| it.to);
+        // Whom another column gives something meanwhile takes nothing from this one.
+        let (loads, mut asked) = (&self.loads, None);
+        moves.retain(|it| {
+            if asked.is_none_or(|(column, _)| column != it.to) {
+                asked = Some((it.to, loads.claim(it.to, now_ms)));
+            }
+            asked.is_some_and(|(_, is_ours)| is_ours)
+        });
+    }
+
+    /// Those who may go and cost most. What all cost together.
+    fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
+        let mut work_sum = 0;
+        for connection in connections {
+            work_sum += connection.work;
+            if !connection.may_go || connection.work == 0 {
+                continue;
+            }
+            if self.candidates.len() == MIGRATION_CANDIDATES_MAX {
+                let half = MIGRATION_CANDIDATES_MAX / 2;
+                self.candidates.select_nth_unstable_by_key(half, |it| Reverse(it.work));
+                self.candidates.truncate(half);
+            }
+            self.candidates.push(connection);
+        }
+        work_sum
+    }
+
+    /// Those who have time to spare. `own_work` is what made this column's load.
+    fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
+        self.takers.clear();
+        for column in self.others() {
+            if let Some(load) = self.loads.of_taker(column, now_ms) {
+                let work = u128::from(own_work) * u128::from(load) / u128::from(self.load.max(1));
+                self.takers.push(Taker { column, work: u64::try_from(work).unwrap_or(u64::MAX) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

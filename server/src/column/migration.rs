@@ -1,0 +1,284 @@
+//! Connections that move to another column.
+//!
+//! ```text
+//! one column   chosen -> at rest -> out of its epoll -> the other's mailbox, which wakes that one
+//! the other    woken -> takes all from its mailbox -> into its epoll
+//! ```
+//!
+//! Where: once per loop behind the turns, and when the column is woken.
+//! Invariant: a connection is with one column, or in one mailbox; so one thread at a time reads it
+//! and writes to it. It goes only between requests, with nothing received that is not executed and
+//! nothing executed that is not sent: what it has is its socket and its parser. Bytes that come in
+//! between wait in the socket, of which the epoll that it is added to tells at once. Without
+//! another column, or with `-o no_migrate`, nothing of this is there.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use memory::plant::{Fault, is};
+use memory::sync::mailbox::Mailbox;
+use net::{Interest, Waker, monotonic_ns};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::balance::{Balance, Connection as Cost, LOAD_MAX, Loads, Move, Verdict};
+use super::{Column, Ending};
+use crate::connection::Connection;
+use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
+use crate::settings::{Migrate, Settings};
+
+/// Where a column receives connections.
+#[derive(Debug)]
+struct Door {
+    mailbox: Mailbox<Connection>,
+    waker: Arc<Waker>,
+}
+
+/// The doors of all columns.
+#[derive(Debug)]
+struct Doors(Box<[Door]>);
+
+/// One column's part in migration.
+#[derive(Debug)]
+pub(crate) struct Migration {
+    balance: Balance,
+    doors: Arc<Doors>,
+    own: usize,
+    /// Every connection that had a turn goes to the next column.
+    at_each_turn: bool,
+    /// When there is something to do next, by `TurnState::now_ms`; 0: in each loop.
+    due_ms: u64,
+    /// When the period ends.
+    period_ends_ms: u64,
+    meter: Meter,
+    /// Connections that are to go as soon as they are at rest, in the order of columns.
+    leaving: Vec<Move>,
+    /// Memory for what is taken from the mailbox.
+    taken: Vec<Connection>,
+}
+
+impl Migration {
+    /// For each column; none where there is one, or where connections stay.
+    pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
+        if settings.migrate == Migrate::Never || wakers.len() == 1 {
+            return Vec::new();
+        }
+        let door = |waker| Door { mailbox: Mailbox::new(MIGRATIONS_MAX), waker: Arc::clone(waker) };
+        let doors = Arc::new(Doors(wakers.iter().map(door).collect()));
+        let loads = Loads::new(wakers.len());
+        let at_each_turn = settings.migrate == Migrate::AtEachTurn || is_asked_for_at_each_turn();
+        let of_column = |own| Migration {
+            balance: Balance::new(Arc::clone(&loads), own),
+            doors: Arc::clone(&doors),
+            own,
+            at_each_turn,
+            due_ms: 0,
+            period_ends_ms: 0,
+            meter: Meter::default(),
+            leaving: Vec::with_capacity(MIGRATIONS_MAX),
+            taken: Vec::with_capacity(MIGRATIONS_MAX),
+        };
+        (0..wakers.len()).map(of_column).collect()
+    }
+
+    /// Called by the column's thread before anything else.
+    pub(super) fn begin(&mut self) {
+        self.meter = Meter::of_this_thread();
+    }
+
+    /// There is something to do next when the period ends, or before if connections are to leave.
+    fn set_due(&mut self) {
+        let each_loop = self.at_each_turn || !self.leaving.is_empty();
+        self.due_ms = if each_loop { 0 } else { self.period_ends_ms };
+    }
+}
+
+/// In a program with debug assertions, tests may ask for it by the environment.
+fn is_asked_for_at_each_turn() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("HYPOSTYLE_MIGRATE_AT_EACH_TURN").is_some()
+}
+
+impl Column {
+    /// Gives away what is to go, and at the end of a period decides what that is.
+    #[inline]
+    pub(super) fn migrate(&mut self) {
+        if let Some(migration) = &self.migration
+            && self.turn.now_ms >= migration.due_ms
+            && self.ending == Ending::Serving
+        {
+            self.migrate_now();
+        }
+    }
+
+    #[cold]
+    fn migrate_now(&mut self) {
+        let Some(migration) = &mut self.migration else { return };
+        let now_ms = self.turn.now_ms;
+        if migration.at_each_turn {
+            migration.leaving.clear();
+            let to = (migration.own + 1) % migration.balance.columns();
+            let had_a_turn = self.connections.iter().filter(|(_, it)| it.work_bytes() > 0);
+            let moves = had_a_turn.map(|(token, _)| Move { token, to });
+            migration.leaving.extend(moves.take(MIGRATIONS_MAX));
+        } else if now_ms >= migration.period_ends_ms {
+            // Who was not at rest in a whole period stays.
+            migration.leaving.clear();
+            migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
+            let load = migration.meter.load(self.spin.idle_ns());
+            match migration.balance.end_period(now_ms, load) {
+                Verdict::Even => {}
+                Verdict::Count => self.connections.iter_mut().for_each(Connection::count_anew),
+                Verdict::Give => {
+                    let cost = |(token, it): (u64, &Connection)| Cost {
+                        token,
+                        work: it.work_bytes(),
+                        may_go: it.may_be_chosen(now_ms),
+                    };
+                    let costs = self.connections.iter().map(cost);
+                    migration.balance.plan(now_ms, costs, &mut migration.leaving);
+                }
+            }
+        }
+        self.give();
+        if let Some(migration) = &mut self.migration {
+            migration.set_due();
+        }
+    }
+
+    /// Gives away those of the leaving that are at rest.
+    fn give(&mut self) {
+        let Some(migration) = &mut self.migration else { return };
+        let mut leaving = std::mem::take(&mut migration.leaving);
+        let doors = Arc::clone(&migration.doors);
+        let (mut given, mut to_wake) = (0, None);
+        leaving.retain(|&Move { token, to }| {
+            let Some(connection) = self.connections.get(token) else { return false };
+            if !connection.is_free_to_go() {
+                return true;
+            }
+            let Some(door) = doors.0.get(to) else { return false };
+            if self.give_one(token, door) {
+                given += 1;
+                let before = to_wake.replace(&door.waker);
+                if let Some(waker) = before.filter(|waker| !Arc::ptr_eq(waker, &door.waker)) {
+                    waker.wake();
+                }
+            }
+            false
+        });
+        if let Some(waker) = to_wake {
+            waker.wake();
+        }
+        self.turn.context.counters.migrations_given.add(given);
+        if let Some(migration) = &mut self.migration {
+            migration.leaving = leaving;
+        }
+    }
+
+    /// Puts a connection into another's mailbox; false if it stays, for there is no room.
+    fn give_one(&mut self, token: u64, door: &Door) -> bool {
+        let Some(connection) = self.connections.get(token) else { return false };
+        if is(Fault::GivenConnectionKept)
+            && let Some(twin) = connection.twin()
+        {
+            return door.mailbox.put(twin).is_ok();
+        }
+        // This fails only for a descriptor that is not watched; a stream's is until it closes.
+        let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
+        let Some(connection) = self.connections.remove(token) else { return false };
+        match door.mailbox.put(connection) {
+            Ok(()) => true,
+            Err(connection) => {
+                self.watch(connection);
+                false
+            }
+        }
+    }
+
+    /// Takes what others have put into the column's mailbox. The wake must be cleared already.
+    #[cold]
+    pub(super) fn take_given(&mut self) {
+        let Some(migration) = &mut self.migration else { return };
+        let mut taken = std::mem::take(&mut migration.taken);
+        if let Some(door) = migration.doors.0.get(migration.own) {
+            door.mailbox.take(&mut taken);
+        }
+        if !taken.is_empty() {
+            migration.balance.note_taken();
+            self.turn.context.counters.migrations_taken.add(taken.len() as u64);
+        }
+        for mut connection in taken.drain(..) {
+            connection.arrived(&self.turn);
+            self.watch(connection);
+        }
+        if let Some(migration) = &mut self.migration {
+            migration.taken = taken;
+        }
+    }
+
+    /// Has the epoll watch a connection, which from now on is the column's; if the kernel has no
+    /// memory for that, closes it. What has come before is announced as what comes later is.
+    pub(super) fn watch(&mut self, connection: Connection) {
+        let token = self.connections.insert(connection);
+        let Some(connection) = self.connections.get(token) else { return };
+        let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.turn.calls);
+        if watched.is_err() {
+            self.close(token);
+        }
+    }
+
+    /// Takes what others have given until now, and nothing more.
+    pub(super) fn close_mailbox(&mut self) {
+        let Some(migration) = &self.migration else { return };
+        let given = migration.doors.0.get(migration.own).map(|door| door.mailbox.close());
+        for mut connection in given.into_iter().flatten() {
+            connection.arrived(&self.turn);
+            self.watch(connection);
+        }
+    }
+}
+
+/// How busy the column's thread is: how long it ran and how long it was ready to run, of the time
+/// that passes.
+#[derive(Debug, Default)]
+struct Meter {
+    /// The thread's `schedstat`, whose second number is how long it was ready to run and did not,
+    /// in nanoseconds. Without it that is not known.
+    schedstat: Option<File>,
+    /// When it was read last, and what the thread had done by then; in nanoseconds.
+    at_ns: u64,
+    busy_ns: u64,
+}
+
+impl Meter {
+    fn of_this_thread() -> Meter {
+        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        let mut meter = Meter { schedstat, at_ns: 0, busy_ns: 0 };
+        (meter.at_ns, meter.busy_ns) = (monotonic_ns(), meter.busy_ns());
+        meter
+    }
+
+    /// How much of the time since the last call the thread was busy, in thousandths, but for the
+    /// `idle_ns` nanoseconds of its life in which it ran for nothing.
+    fn load(&mut self, idle_ns: u64) -> u32 {
+        let (at_ns, busy_ns) = (monotonic_ns(), self.busy_ns().saturating_sub(idle_ns));
+        let passed_ns = at_ns.saturating_sub(self.at_ns).max(1);
+        let load = busy_ns.saturating_sub(self.busy_ns) * u64::from(LOAD_MAX) / passed_ns;
+        (self.at_ns, self.busy_ns) = (at_ns, busy_ns);
+        u32::try_from(load).unwrap_or(LOAD_MAX).min(LOAD_MAX)
+    }
+
+    fn busy_ns(&self) -> u64 {
+        // `schedstat` has this number too, but of the thread's last tick.
+        let ran = clock_gettime(ClockId::ThreadCPUTime);
+        let ran_ns = ran.tv_sec * 1_000_000_000 + ran.tv_nsec;
+        u64::try_from(ran_ns).unwrap_or(0) + self.waited_ns().unwrap_or(0)
+    }
+
+    fn waited_ns(&self) -> Option<u64> {
+        let mut text = [0; 64];
+        let bytes = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = str::from_utf8(text.get(..bytes)?).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+}

@@ -1,0 +1,422 @@
+//! Connections that move between columns.
+//!
+//! Where: an in-process server of several columns, where every connection moves after each turn, or
+//! where one column has all the load.
+//! Invariant: whoever serves a connection, its requests are answered once, in order, byte for byte.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+mod live;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hypostyle::run::Server;
+use hypostyle::settings::{Migrate, Settings};
+use hypostyle::shared::Sums;
+use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
+use testing::Random;
+
+/// Columns, so that a connection comes back only after a while.
+const COLUMNS: usize = 3;
+/// Clients, and the rounds of each.
+const CLIENTS: u64 = 8;
+const ROUNDS: u32 = 60;
+/// Requests that a client sends before it reads, at most.
+const PIPELINED_MAX: u32 = 60;
+/// Keys of a client.
+const KEYS: u32 = 12;
+const VERSION: &str = "VERSION 1.6.45\r\n";
+
+/// A server whose connections move after each turn.
+fn restless() -> Settings {
+    Settings { migrate: Migrate::AtEachTurn, cas: false, ..settings(COLUMNS) }
+}
+
+fn columns(server: &Server) -> Vec<Sums> {
+    server.shared().columns.iter().map(|column| Sums::of(column)).collect()
+}
+
+/// A stream of either kind.
+trait Stream: Read + Write + Send {}
+impl<S: Read + Write + Send> Stream for S {}
+
+fn tcp(server: &Server) -> Box<dyn Stream> {
+    Box::new(connect(server).0)
+}
+
+fn unix(path: &Path) -> Box<dyn Stream> {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    Box::new(stream)
+}
+
+/// A client that knows each byte that it is to be answered.
+struct Knowing {
+    stream: Box<dyn Stream>,
+    number: u64,
+    random: Random,
+    /// What its keys hold.
+    values: Vec<Option<String>>,
+}
+
+impl Knowing {
+    fn new(stream: Box<dyn Stream>, number: u64) -> Knowing {
+        let values = vec![None; KEYS as usize];
+        Knowing { stream, number, random: Random::new(number), values }
+    }
+
+    /// A value that says whose it is, and a checksum of the rest.
+    fn value(&mut self, key: u32) -> String {
+        let bytes = match self.random.number(40) {
+            0 => 90_000, // in frames, which are filled as bytes arrive
+            1..4 => 9000,
+            _ => 1 + self.random.number(300),
+        };
+        let salt = self.random.next();
+        let body = format!("{}:{key}:{salt:x};", self.number).repeat(1 + bytes as usize / 20);
+        let sum = body.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte));
+        format!("{body}{sum:x}")
+    }
+
+    /// A request, and its reply.
+    fn request(&mut self, is_binary: bool) -> (Vec<u8>, Vec<u8>) {
+        let at = self.random.number(KEYS);
+        let key = format!("client{}-{at}", self.number);
+        let choice = self.random.number(6);
+        let known = self.values[at as usize].clone();
+        if choice < 2 {
+            let value = self.value(at);
+            self.values[at as usize] = Some(value.clone());
+            let (bytes, zeros) = (value.len(), [0; 8]);
+            return match (is_binary, choice) {
+                (true, _) => (frame(0x01, &zeros, &key, &value), answer(0x01, b"", "")),
+                (_, 0) => (line(&format!("set {key} 0 0 {bytes}\r\n{value}")), line("STORED")),
+                _ => (line(&format!("ms {key} {bytes}\r\n{value}")), line("HD")),
+            };
+        }
+        let miss = {
+            let mut miss = answer(0x00, b"", "Not found");
+            miss[7] = 1; // the status
+            miss
+        };
+        match (is_binary, choice, known) {
+            (true, _, Some(value)) => (frame(0, b"", &key, ""), answer(0, &[0; 4], &value)),
+            (true, _, None) => (frame(0x00, b"", &key, ""), miss),
+            (_, 2, Some(value)) => {
+                (line(&format!("mg {key} v")), line(&format!("VA {}\r\n{value}", value.len())))
+            }
+            (_, 2, None) => (line(&format!("mg {key} v")), line("EN")),
+            (_, 3, _) => (line("no such command"), line("ERROR")),
+            (_, _, Some(value)) => {
+                let head = format!("VALUE {key} 0 {}\r\n", value.len());
+                (line(&format!("get {key} none")), line(&format!("{head}{value}\r\nEND")))
+            }
+            (_, _, None) => (line(&format!("get none {key}")), line("END")),
+        }
+    }
+
+    /// Sends some requests, cut anywhere, and expects all their replies.
+    fn round(&mut self) {
+        let (mut sent, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..1 + self.random.number(PIPELINED_MAX) {
+            let (request, reply) = self.request(self.number % 3 == 2);
+            sent.extend(request);
+            expected.extend(reply);
+        }
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            let most = if self.random.number(3) == 0 { 20 } else { 3000 };
+            let (piece, behind) = rest.split_at(rest.len().min(1 + self.random.index(most)));
+            self.stream.write_all(piece).unwrap();
+            rest = behind;
+        }
+        let (mut got, mut at) = (vec![0; expected.len()], 0);
+        while at < got.len() {
+            match self.stream.read(&mut got[at..]) {
+                Ok(0) => panic!("client {}: closed", self.number),
+                Ok(bytes) => at += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("client {}: {error}", self.number),
+            }
+            let differs = (0..at).find(|&byte| got[byte] != expected[byte]);
+            if let Some(byte) = differs {
+                let shown = |all: &[u8]| {
+                    all[byte.saturating_sub(20)..at.min(byte + 60)].escape_ascii().to_string()
+                };
+                panic!("byte {byte}: {} instead of {}", shown(&got), shown(&expected));
+            }
+        }
+    }
+}
+
+fn line(text: &str) -> Vec<u8> {
+    format!("{text}\r\n").into_bytes()
+}
+
+/// Clients of the server, each on a thread of its own, until all are through.
+fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<Knowing> {
+    let through = |mut client: Knowing| {
+        (0..ROUNDS).for_each(|_| client.round());
+        client
+    };
+    let threads: Vec<_> = (0..)
+        .zip(streams)
+        .map(|(number, stream)| thread::spawn(move || through(Knowing::new(stream, number))))
+        .collect();
+    threads.into_iter().map(|it| it.join().unwrap()).collect()
+}
+
+/// All that was given was taken, often enough, and each connection is with one column.
+fn all_have_moved(server: &Server, connections: u64) {
+    let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
+    wait_until("all is counted", || {
+        let is_told = sum(|it| it.connections) == connections;
+        is_told && sum(|it| it.migrations_given) == sum(|it| it.migrations_taken)
+    });
+    let taken = sum(|it| it.migrations_taken);
+    assert!(taken >= CLIENTS * u64::from(ROUNDS), "{taken} have moved");
+    assert!(columns(server).iter().all(|it| it.get_cmds > 0), "{:?}", columns(server));
+    assert_eq!(u64::from(server.shared().connections.load(Ordering::Relaxed)), connections);
+}
+
+#[test]
+fn what_moves_after_each_turn_is_answered_byte_for_byte() {
+    let server = start(restless());
+    let clients = drive((0..CLIENTS).map(|_| tcp(&server)));
+    all_have_moved(&server, CLIENTS);
+    drop(clients);
+    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    server.stop();
+}
+
+#[test]
+fn what_moves_over_unix_sockets_is_answered_byte_for_byte() {
+    let path = std::env::temp_dir().join(format!("hypostyle-moves-{}", std::process::id()));
+    let server = start(Settings { unix_path: Some(path.clone()), ..restless() });
+    let clients = drive((0..CLIENTS).map(|_| unix(&path)));
+    all_have_moved(&server, CLIENTS);
+    drop(clients);
+    server.stop();
+}
+
+#[test]
+fn clients_that_go_while_they_move_leave_nothing() {
+    let server = start(restless());
+    let address = server.addresses()[0];
+    let go = move |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..300 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            for _ in 0..random.number(4) {
+                let text = b"version\r\nset k 0 0 5\r\nabcde\r\nget k\r\n";
+                // The server may have hung up already.
+                let _ = stream.write_all(&text[..random.index(text.len() + 1)]);
+                if random.number(2) == 0 {
+                    let _ = stream.set_read_timeout(Some(Duration::from_micros(200)));
+                    let _ = stream.read(&mut [0; 100]);
+                }
+            }
+            if random.number(3) == 0 {
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+        }
+    };
+    let threads: Vec<_> = (0..4).map(|seed| thread::spawn(move || go(seed))).collect();
+    threads.into_iter().for_each(|it| it.join().unwrap());
+    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    wait_until("none is left", || columns(&server).iter().all(|it| it.connections == 0));
+    assert!(server.shared().sums().migrations_taken > 0);
+    server.stop();
+}
+
+#[test]
+fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
+    let server = start(Settings { idle_seconds_max: 5, ..restless() });
+    let shared = server.shared();
+    shared.plant_clock(1000);
+    let (mut busy, mut idle) = (connect(&server), connect(&server));
+    (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
+    for second in 2..7 {
+        // One that goes on does not become idle, wherever it goes.
+        shared.plant_clock(second * 1000);
+        (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
+    }
+    assert_eq!(shared.sums().idle_kicks, 0);
+    shared.plant_clock(8000);
+    idle.expect_end();
+    busy.ask("version\r\n", VERSION);
+    assert_eq!(shared.sums().idle_kicks, 1);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_stops_while_connections_move_closes_each() {
+    for seed in 0..20 {
+        let server = start(restless());
+        let over = AtomicBool::new(false);
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        thread::scope(|scope| {
+            for mut client in clients {
+                let over = &over;
+                scope.spawn(move || {
+                    while client.try_send("version\r\n") {
+                        let mut reply = [0; VERSION.len()];
+                        if client.0.read_exact(&mut reply).is_err() {
+                            break;
+                        }
+                        assert!(reply == *VERSION.as_bytes());
+                    }
+                    // A descriptor that somebody still has would keep it open: no end would come.
+                    client.rest();
+                    assert!(
+                        over.load(Ordering::Relaxed),
+                        "it was closed before the server stopped"
+                    );
+                });
+            }
+            let enough = 50 * (seed + 1);
+            wait_until("moves", || server.shared().sums().migrations_taken >= enough);
+            over.store(true, Ordering::Relaxed);
+            server.stop();
+        });
+    }
+}
+
+#[test]
+fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() {
+    for _ in 0..20 {
+        let server = start(restless());
+        let mut clients: Vec<Client> = (0..3 * CLIENTS).map(|_| connect(&server)).collect();
+        clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
+        // Some move, some are asked, and some have been answered when the end begins.
+        clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
+        server.stop_gracefully();
+        for client in &mut clients {
+            client.expect(VERSION.repeat(2));
+            client.expect_end();
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_something_stays_where_it_is() {
+    let server = start(restless());
+    let mut watcher = connect(&server);
+    watcher.ask("watch mutations\r\n", "OK\r\n");
+    let (mut half, mut other) = (connect(&server), connect(&server));
+    half.send("set half 0 0 10\r\nabc");
+    for _ in 0..20 {
+        other.ask("set other 0 0 1\r\nx\r\n", "STORED\r\n");
+    }
+    assert!(watcher.line().contains("key=other"));
+    half.expect_after("defghij\r\n", "STORED\r\n");
+    let taken = || server.shared().sums().migrations_taken;
+    // A reply comes before its connection moves.
+    wait_until("each turn of the one", || taken() >= 20);
+    assert!(taken() <= 24, "{}: those who waited have moved as well", taken());
+    server.stop();
+}
+
+impl Client {
+    fn expect_after(&mut self, rest: &str, reply: &str) {
+        self.send(rest);
+        self.expect(reply);
+    }
+}
+
+/// A connection that the first column has accepted.
+fn of_first_column(server: &Server) -> Client {
+    let accepted = || server.shared().columns[0].total_connections.get();
+    loop {
+        let before = accepted();
+        let mut client = connect(server);
+        client.ask("version\r\n", VERSION);
+        if accepted() > before {
+            return client;
+        }
+    }
+}
+
+/// Loads the first of two columns until `done`, with requests that take the server longer than
+/// their clients.
+fn load_first(server: &Server, clients: usize, done: impl Fn() -> bool + Sync) {
+    let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
+    let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
+    let until = Instant::now() + DEADLINE;
+    thread::scope(|scope| {
+        for mut client in clients {
+            let (done, request) = (&done, &request);
+            scope.spawn(move || {
+                while !done() {
+                    assert!(Instant::now() < until, "{:?}", columns(server));
+                    client.ask(request, "END\r\n".repeat(8));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_idle_column_takes_connections_from_a_saturated_one() {
+    // One that looks for work without end is idle too.
+    for busy_poll_us in [0, 1_000_000] {
+        let server = start(Settings { busy_poll_us, ..settings(2) });
+        let has_helped = || {
+            let second = &columns(&server)[1];
+            second.migrations_taken > 0 && second.get_cmds > 1000
+        };
+        load_first(&server, 6, has_helped);
+        // Some are on their way when the last reply comes.
+        let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
+        let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);
+        wait_until("all is counted", is_counted);
+        let [first, second] = columns(&server)[..] else { panic!("two columns") };
+        assert!((1..6).contains(&first.migrations_given), "{first:?}");
+        assert_eq!((first.migrations_taken, second.migrations_given), (0, 0));
+        server.stop();
+    }
+}
+
+#[test]
+fn without_another_column_or_told_not_to_nothing_moves() {
+    for (columns, migrate) in [(1, Migrate::AtEachTurn), (2, Migrate::Never)] {
+        let server = start(Settings { migrate, ..settings(columns) });
+        let mut client = connect(&server);
+        (0..100).for_each(|_| client.ask("version\r\n", VERSION));
+        let sums = server.shared().sums();
+        assert_eq!((sums.migrations_given, sums.migrations_taken), (0, 0));
+        server.stop();
+    }
+}
+
+#[test]
+fn stats_columns_tells_who_gave_and_who_took() {
+    let server = start(restless());
+    let mut client = connect(&server);
+    (0..50).for_each(|_| client.ask("version\r\n", VERSION));
+    let rows = client.stats("columns");
+    let sum = |name: &str| {
+        let of_column = |column| rows[&format!("columns:{column}:{name}")].parse::<u64>().unwrap();
+        (0..COLUMNS).map(of_column).sum::<u64>()
+    };
+    assert_eq!(sum("migrations_taken"), 50);
+    // Who gives counts a moment later.
+    assert!((49..=50).contains(&sum("migrations_given")), "{rows:?}");
+    server.stop();
+}
+
+#[test]
+fn a_server_asked_by_the_environment_moves_connections_after_each_turn() {
+    let server = live::Server::restless(&["-t", "3"]);
+    let mut client = Client::to(server.address());
+    (0..50).for_each(|_| client.ask("version\r\n", VERSION));
+    let rows = client.stats("columns");
+    let given = |column: usize| rows[&format!("columns:{column}:migrations_given")].clone();
+    assert!((0..3).all(|column| given(column).parse::<u64>().unwrap() > 10), "{rows:?}");
+}
