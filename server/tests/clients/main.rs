@@ -13,7 +13,7 @@ mod libmemcached;
 #[path = "../live/mod.rs"]
 mod live;
 
-use installed::{Verdict, checks, peers, verdict};
+use installed::{Verdict, checks, peers, run, text, verdict};
 use liar::{Lie, liar};
 use live::Server;
 use std::net::SocketAddr;
@@ -85,6 +85,29 @@ fn gomemcache_passes_over_text() {
         verdict(Command::new(peers().join("go/check")).arg(address.to_string()))
     };
     passes(check, LIES);
+}
+
+/// The suite starts `memcached` itself, on a Unix socket, and is skipped if there is none.
+#[test]
+fn gomemcache_suite_passes_over_text() {
+    let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
+    for (server, passes) in [(env!("CARGO_BIN_EXE_hypostyle"), true), ("/bin/true", false)] {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(server, folder.join("memcached")).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("env");
+        command.arg(format!("PATH={}:{path}", folder.display())).arg(peers().join("go/suite"));
+        let output = run(command.args(["-test.v", "-test.run", "^TestUnixSocket$"]));
+        std::fs::remove_dir_all(&folder).unwrap();
+        let Some(output) = output else { return };
+        let said = text(&output);
+        assert_eq!(said.contains("--- PASS: TestUnixSocket"), passes, "{server}: {said}");
+    }
+}
+
+#[test]
+fn memcached_for_node_suite_passes_over_text() {
+    passes(|address| node("memcached_suite.js", address), LIES);
 }
 
 #[test]

@@ -1,0 +1,42 @@
+// Runs the own suite of npm's memcached, which its package holds, against a server.
+//
+// Fails where a test fails, and where fewer tests ran than the pinned version holds.
+//
+// Usage: node memcached_suite.js HOST:PORT
+"use strict";
+
+const fs = require("fs");
+const path = require("path");
+const Mocha = require("mocha");
+require("should");
+
+// memcached 2.2.2 without what is about the client's own connections to servers that are not there.
+const TESTS = 36;
+const LEFT_OUT = "memcached-connections.test.js";
+const SUITE = path.join(path.dirname(require.resolve("memcached/package.json")), "test");
+
+const address = process.argv[2];
+if (!address) {
+  console.error("usage: memcached_suite.js HOST:PORT");
+  process.exit(2);
+}
+const { servers } = require(path.join(SUITE, "common.js"));
+// Another name of the same server, which the client takes for a server of its own.
+const port = address.split(":").pop();
+servers.single = address;
+servers.multi = [address, `127.1:${port}`];
+
+const mocha = new Mocha({ reporter: "dot", timeout: 60000 });
+for (const file of fs.readdirSync(SUITE)) {
+  if (file.endsWith(".test.js") && file !== LEFT_OUT) {
+    mocha.addFile(path.join(SUITE, file));
+  }
+}
+let passed = 0;
+const runner = mocha.run((failures) => {
+  if (passed !== TESTS) {
+    console.error(`npm's memcached: ${passed} of ${TESTS} tests passed`);
+  }
+  process.exit(failures === 0 && passed === TESTS ? 0 : 1);
+});
+runner.on("pass", () => passed++);
