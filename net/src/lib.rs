@@ -28,7 +28,7 @@ pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
 pub use epoll::{Epoll, Event, Interest, Timeout};
 pub use interface::{OwnAddress, own_addresses};
-pub use listener::{Accepted, Endpoint, Listener, ReservedPort};
+pub use listener::{Accepted, Endpoint, Listener, ReservedPort, own_endpoint};
 pub use nic::nic_settings;
 pub use pin::{pin_thread, thread_cpus};
 pub use stream::{Got, Sent, Stream};

@@ -7,9 +7,11 @@
 //! removed only if nobody answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -133,6 +135,18 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     }
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
+}
+
+/// The address of a socket's own end, as `Endpoint` has it for TCP, UDP and Unix sockets alike.
+/// `None`: it has none, or the system does not tell.
+pub fn own_endpoint(socket: impl AsFd) -> Option<Endpoint> {
+    let name = getsockname(socket).ok()?;
+    if let Ok(address) = SocketAddr::try_from(name.clone()) {
+        return Some(Endpoint::Tcp(address));
+    }
+    let unix = SocketAddrUnix::try_from(name).ok()?;
+    let path = unix.path()?;
+    Some(Endpoint::Unix(PathBuf::from(OsStr::from_bytes(path.to_bytes()))))
 }
 
 fn local(fd: &OwnedFd) -> io::Result<SocketAddr> {

@@ -77,6 +77,9 @@ pub trait Found {
 
 /// How one form of a retrieval answers for one key.
 pub trait Show: Copy {
+    /// A lookup counts for its key's prefix. As in memcached, that of a meta command does not.
+    const COUNTS_FOR_PREFIX: bool;
+
     /// The key.
     fn key(&self) -> &[u8];
     /// All that stands around the value. `None`: its numbers have too many digits, or more is asked

@@ -13,6 +13,7 @@ mod ending;
 mod migration;
 mod spin;
 mod steal;
+mod tell;
 mod timers;
 mod turns;
 
@@ -411,7 +412,9 @@ impl Column {
 
     /// Does what is due: to resume listeners, to drop stalled values, to close idle connections.
     fn housekeeping(&mut self) {
-        self.turn.context.end_loop();
+        if self.turn.context.end_loop() {
+            self.answer_asks();
+        }
         self.streams.follow_memory_limit(&self.turn.context);
         self.tell_holding();
         if self.timers.listeners_rest_is_over(self.turn.now_ms) {

@@ -157,6 +157,16 @@ impl Connection {
         self.stream.as_fd().as_raw_fd()
     }
 
+    /// What it does, in the words of `stats conns`.
+    pub(crate) fn state(&self) -> &'static str {
+        match &self.errand {
+            _ if self.unsent.is_some() => "conn_mwrite",
+            Some(errand) => errand.state(),
+            None if self.arrival.is_some() => "conn_nread",
+            None => "conn_read",
+        }
+    }
+
     /// The kernel says that there is input, or with `ended` its end.
     #[inline]
     pub(crate) fn note_input(&mut self, ended: bool) {
@@ -317,8 +327,10 @@ impl Connection {
             return Next::Close;
         }
         let progress = errand.step(&mut turn.context, &mut turn.out);
-        if progress == Progress::Done {
-            self.errand = None;
+        match progress {
+            Progress::Done => self.errand = None,
+            Progress::Ended => return Next::Close,
+            Progress::More | Progress::Idle => {}
         }
         match self.send(turn, streams) {
             Next::Again if progress == Progress::Idle => Next::AwaitErrand,

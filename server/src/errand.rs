@@ -7,11 +7,18 @@
 //! and nobody else.
 //! Source: memcached 1.6.45 `conn_watch`: there, other threads write to such a connection.
 
+pub(crate) mod census;
+pub(crate) mod conns;
+pub(crate) mod detail;
 pub(crate) mod dump;
+pub(crate) mod place;
 
 use crate::execute::Context;
 use crate::out::Out;
 use crate::watch::Seat;
+use census::Census;
+use conns::Conns;
+use detail::Detail;
 use dump::Dump;
 
 /// One errand.
@@ -19,6 +26,12 @@ use dump::Dump;
 pub(crate) enum Errand {
     /// A list of all items.
     Dump(Dump),
+    /// A count of all items.
+    Census(Census),
+    /// A list of prefixes.
+    Detail(Detail),
+    /// A list of sockets.
+    Conns(Conns),
     /// Events, as they happen, until the client goes.
     Watch(Seat),
 }
@@ -32,6 +45,8 @@ pub(crate) enum Progress {
     Idle,
     /// The errand is done.
     Done,
+    /// It cannot go on, and its client is not to take what there is for all.
+    Ended,
 }
 
 impl Errand {
@@ -40,10 +55,21 @@ impl Errand {
         matches!(self, Errand::Watch(_))
     }
 
+    /// What `stats conns` calls the state of its connection.
+    pub(crate) fn state(&self) -> &'static str {
+        match self {
+            Errand::Dump(_) | Errand::Watch(_) => "conn_watch",
+            Errand::Census(_) | Errand::Detail(_) | Errand::Conns(_) => "conn_parse_cmd",
+        }
+    }
+
     /// Takes a step, and appends what it came to.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         match self {
             Errand::Dump(dump) => dump.step(context, &mut out.buf),
+            Errand::Census(census) => census.step(context, &mut out.buf),
+            Errand::Detail(detail) => detail.step(&context.shared.prefixes, &mut out.buf),
+            Errand::Conns(conns) => conns.step(context, &mut out.buf),
             Errand::Watch(seat) => {
                 out.buf.extend_from_slice(&seat.take_lines());
                 Progress::Idle

@@ -36,7 +36,7 @@ use crate::out::Out;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
 use crate::stats;
-use crate::watch::Noted;
+use crate::watch::{ASKED, DETAIL, Noted};
 use put::Arrived;
 
 /// The highest level of `verbosity`; a higher number counts as this.
@@ -51,6 +51,8 @@ pub struct Context {
     pub counters: Arc<Counters>,
     /// What all columns share.
     pub shared: Arc<Shared>,
+    /// The column's number.
+    pub(crate) column: usize,
     /// Set by the column's loop once per turn.
     pub clock: Clock,
     /// A request for which the store has no room yet is to wait (`After::Wait`); where this is
@@ -86,8 +88,10 @@ impl Context {
         shared: Arc<Shared>,
         clock: Clock,
     ) -> Context {
+        let own = |column: &Arc<Counters>| Arc::ptr_eq(column, &counters);
         Context {
             store,
+            column: shared.columns.iter().position(own).unwrap_or(0),
             counters,
             shared,
             clock,
@@ -97,12 +101,12 @@ impl Context {
         }
     }
 
-    /// A loop begins: who watches, and what?
+    /// Who watches, and what? To be asked at the beginning of each loop.
     #[inline]
-    pub(crate) fn begin_loop(&mut self) {
+    pub(crate) fn look_who_watches(&mut self) {
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
-            self.store.note_evictions(if watched.meet(Streams::EVICTIONS) {
+            self.store.note_evictions(if watched.meet(Streams::EVICTIONS.with(DETAIL)) {
                 EVICTIONS_NOTED_MAX
             } else {
                 0
@@ -111,15 +115,21 @@ impl Context {
         }
     }
 
-    /// A loop ends: tells those who watch of it.
+    /// A loop ends: tells those who watch of it. Does anybody ask of the column's sockets?
     #[inline]
-    pub(crate) fn end_loop(&mut self) {
-        if self.noted.watched.meet(Streams::EVICTIONS) {
+    pub(crate) fn end_loop(&mut self) -> bool {
+        self.noted.watched != Streams::default() && self.end_watched_loop()
+    }
+
+    #[cold]
+    fn end_watched_loop(&mut self) -> bool {
+        if self.noted.watched.meet(Streams::EVICTIONS.with(DETAIL)) {
             note::evictions(self);
         }
         if self.noted.has_lines() {
             self.noted.tell(&self.shared, &self.counters);
         }
+        self.noted.watched.meet(ASKED)
     }
 
     /// Notes that a connection came, or with a `reason` that it went, where that is watched.
@@ -216,7 +226,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
             form.say(Outcome::Done, &mut out.buf);
         }
         Request::Stats { args, form } => {
-            return stats::answer(context, args, form, &mut out.buf);
+            return stats::answer(context, args, form, out);
         }
         Request::Version(form) => form.version(MEMCACHED_VERSION, &mut out.buf),
         Request::Answer(answer) => answer.write(&mut out.buf),
@@ -248,7 +258,13 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// The reply, to be given to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
     let (begun, form) = match request {
-        Request::Store(store) => (put::begin(context, store, value_bytes), store.form),
+        Request::Store(store) => {
+            let begun = put::begin(context, store, value_bytes);
+            if begun.is_err() {
+                note::asked(context, store.key, |asked| asked.sets += 1);
+            }
+            (begun, store.form)
+        }
         Request::Meta(meta) => (put::meta_begin(context, meta, value_bytes), Meta::FORM),
         _ => return Ok(()),
     };
@@ -294,6 +310,7 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
 
 fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
     let bytes = note::bytes_to_delete(context, delete.key);
+    note::asked(context, delete.key, |asked| asked.deletes += 1);
     let deleted = match delete.cas {
         0 if context.store.delete(delete.key) => Ok(Deleted::Deleted),
         0 => Ok(Deleted::NotFound),
@@ -329,6 +346,13 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         touched => touched.unwrap_or(false),
     };
     context.counters.touch_cmds.add(1);
+    // As in memcached, a lookup in binary.
+    if !form.lists_items() {
+        note::asked(context, key, |asked| {
+            asked.gets += 1;
+            asked.hits += u64::from(touched);
+        });
+    }
     if touched {
         context.counters.touch_hits.add(1);
         form.say(Outcome::Touched, &mut out.buf);

@@ -11,6 +11,7 @@ mod column;
 mod connection;
 mod errand;
 mod numa;
+mod prefixes;
 
 pub mod bypass;
 pub mod clock;

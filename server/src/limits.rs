@@ -246,7 +246,33 @@ pub const RING_CHUNKS_MAX: u32 = 4096;
 pub const RING_PART: usize = 4;
 
 /// Most dumps of items that are under way at a time, in all columns together.
-pub const DUMPS_MAX: u32 = 4;
+pub const DUMPS_MAX: usize = 4;
+
+/// Seconds for which a dump's client may take nothing. Then another who asks for a dump may have
+/// its place, and the dump ends.
+pub const DUMP_STALLED_SECONDS: u32 = 10;
+
+/// Steps of an errand that are taken at once: what is done by then is answered over UDP as well.
+pub const ERRAND_STEPS_AT_ONCE: usize = 4;
+
+/// Most prefixes whose keys' requests are counted, as memcached's, and the parts they are kept in,
+/// each with a lock.
+pub const PREFIXES_MAX: usize = 1 << 16;
+
+/// See `PREFIXES_MAX`.
+pub const PREFIX_SHELVES: usize = 256;
+
+/// Most prefixes that `stats prefixes` tells one by one.
+pub const PREFIXES_TOLD_MAX: usize = 1 << 12;
+
+/// Items of up to so many bytes have a row of `stats sizes` for each 32; longer ones for each MiB.
+pub const SIZES_FINE_BYTES: u64 = 1 << 20;
+
+/// Connections of which a column tells in one loop.
+pub const CONNECTIONS_TOLD_MAX: usize = 256;
+
+/// Who ask that a column answers in one loop.
+pub const ASKS_ANSWERED_MAX: usize = 4;
 
 /// Groups of the index that a step of a dump lists, of at most some 150 items each.
 pub const DUMP_STEP_GROUPS: usize = 64;

@@ -123,6 +123,7 @@ impl Bound {
             (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         look_for_huge_pages(&shared);
+        shared.asks.set_wakers(&wakers);
         let mut server = Server {
             populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),

@@ -146,6 +146,12 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// False: `stats detail` and `stats cachedump` are refused (`-X`).
     pub dump_enabled: bool,
+    /// What ends a key's prefix (`-D`).
+    pub prefix_end: u8,
+    /// Requests are counted by their keys' prefixes, until it is told otherwise (`-D`).
+    pub detail: bool,
+    /// `stats sizes` tells of items' sizes (`-o track_sizes`).
+    pub sizes: bool,
     /// `lru_crawler` may list items, until it is told otherwise (`-o lru_crawler`).
     pub crawler: bool,
     /// False: `slabs reassign` is refused (`-o no_slab_reassign`).
@@ -214,6 +220,9 @@ impl Default for Settings {
             item_bytes_max: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,
+            prefix_end: b':',
+            detail: false,
+            sizes: false,
             crawler: true,
             slab_reassign: true,
             watch_enabled: true,

@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::bypass::Bypass;
+use crate::errand::conns::Asks;
+use crate::errand::place::Places;
+use crate::prefixes::Prefixes;
 use crate::settings::Settings;
 use crate::watch::Watch;
 use memory::sync::Counter;
@@ -174,6 +177,8 @@ counters! {
     listen_disabled_us,
     /// Dumps of items begun.
     dumps,
+    /// Dumps that lost their place to others, for their clients took nothing.
+    dumps_stalled,
     /// Lines for those who watch, noted.
     log_worker_written,
     /// Lines for those who watch, dropped: the column's loop had more than `-o worker_logbuf_size`.
@@ -248,7 +253,11 @@ pub struct Shared {
     /// Who watches.
     pub(crate) watch: Watch,
     /// Dumps under way.
-    pub(crate) dumps: AtomicU32,
+    pub(crate) places: Arc<Places>,
+    /// Who ask of sockets.
+    pub(crate) asks: Asks,
+    /// Requests by the prefixes of their keys.
+    pub(crate) prefixes: Prefixes,
     /// The verbosity of `-v`, or of the last `verbosity` command.
     pub verbosity: AtomicU32,
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
@@ -281,8 +290,10 @@ impl Shared {
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             crawler: AtomicBool::new(settings.crawler),
-            watch: Watch::default(),
-            dumps: AtomicU32::new(0),
+            watch: Watch::new(settings.detail),
+            places: Arc::default(),
+            asks: Asks::default(),
+            prefixes: Prefixes::new(settings.prefix_end),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
             started: Instant::now(),
@@ -354,6 +365,7 @@ impl Shared {
         let columns = self.columns.iter().map(|column| Sums::of(column)).collect();
         let reset = Reset { columns, store: self.store.stats() };
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
+        self.prefixes.clear();
     }
 
     /// Obeys the `verbosity` command: changes what is logged from now on.

@@ -3,12 +3,13 @@
 //! Where: called by the executor; writes the whole reply.
 //! Invariant: what memcached answers too has memcached's names, all of them and no other, in its
 //! order; what is shown only here has a subcommand of its own. How long a reply is depends on the
-//! settings, not on the items: where it does, it is an errand.
+//! settings: where it depends on items, keys or connections, it is an errand.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]
 mod audit;
 mod columns;
+mod detail;
 mod general;
 mod items;
 mod memory;
@@ -24,9 +25,15 @@ use std::fmt::Arguments;
 use protocol::text::operator::SLAB_CLASSES;
 use protocol::{Args, Form, Outcome, Refusal};
 
-use crate::errand::Errand;
+use crate::errand::census::Census;
+use crate::errand::conns::Conns;
+use crate::errand::detail::Detail;
 use crate::errand::dump::{Dump, Lines};
+use crate::errand::place::Place;
+use crate::errand::{Errand, Progress};
 use crate::execute::{After, Context};
+use crate::limits::ERRAND_STEPS_AT_ONCE;
+use crate::out::Out;
 use crate::shared::Shared;
 
 /// The slab class that all items are said to be of.
@@ -61,21 +68,30 @@ enum Answer {
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
     /// That counts start from 0.
     Reset,
+    /// With `-X`, a refusal.
+    Detail,
     /// In text, items; with `-X`, a refusal.
     Cachedump,
-    /// With `-X` this refusal. Otherwise that it is unknown: what memcached shows is not here.
-    Dump(Refusal),
+    /// In text, sockets.
+    Conns,
+    /// How many items there are of each size.
+    Sizes,
+    /// What items take, by the prefixes of their keys.
+    Prefixes,
 }
 
 /// Subcommands that `Form::asks_for` finds, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", Answer::Reset),
-    (b"detail", Answer::Dump(Refusal::StatsDetailOff)),
+    (DETAIL, Answer::Detail),
     (b"settings", Answer::Rows(settings::write)),
     (b"cachedump", Answer::Cachedump),
+    (b"conns", Answer::Conns),
     // memcached's answer without external storage.
     (b"extstore", Answer::Rows(|_, _| ())),
 ];
+
+const DETAIL: &[u8] = b"detail";
 
 /// Subcommands that need their whole name in either protocol, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
@@ -85,80 +101,124 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"items", Answer::Timed(items::items)),
     (b"memory", Answer::Rows(memory::write)),
     (b"mrc", Answer::Rows(mrc::write)),
+    (b"prefixes", Answer::Prefixes),
+    (b"sizes", Answer::Sizes),
     (b"slabs", Answer::Rows(items::slabs)),
     (b"store", Answer::Rows(store::write)),
     (b"udp", Answer::Rows(udp::write)),
-    // memcached's answer without `-o track_sizes`.
-    (b"sizes", Answer::Rows(|_, rows| stat!(rows, "sizes_status", "disabled"))),
 ];
 
-/// Appends the reply to `stats ARGUMENTS`.
-pub(crate) fn answer(
-    context: &mut Context,
-    args: Args<'_>,
-    form: Form,
-    out: &mut Vec<u8>,
-) -> After {
-    let written = write(&context.shared, context.clock.now, args, form, out);
-    let Some(outcome) = written else { return cachedump(context, args, form, out) };
-    form.say(outcome, out);
-    After::Continue
+/// What is left to do after what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// To say this.
+    Say(Outcome),
+    /// To list items, as `stats cachedump` does.
+    Items,
+    /// To list sockets.
+    Sockets,
+    /// To count items by their sizes.
+    Sizes,
+    /// To count items by their prefixes.
+    Prefixes,
+    /// To list what was asked of prefixes.
+    Detail,
 }
 
-/// Appends statistics. What came of it; `None`: it is items that are asked for.
-fn write(
-    shared: &Shared,
-    now: u32,
-    args: Args<'_>,
-    form: Form,
-    out: &mut Vec<u8>,
-) -> Option<Outcome> {
+/// Appends the reply to `stats ARGUMENTS`, or what is known of it at once.
+pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
+    let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
+        Left::Say(outcome) => {
+            form.say(outcome, &mut out.buf);
+            // `stats detail on` counts what comes next, in this loop as well.
+            context.look_who_watches();
+            return After::Continue;
+        }
+        Left::Items => cachedump(context, args),
+        Left::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
+        Left::Sizes => census(context, |place| Census::of_sizes(place, form)),
+        Left::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
+        Left::Detail => Ok(Errand::Detail(Detail::default())),
+    };
+    match begun {
+        Ok(errand) => begin(context, errand, out),
+        Err(refusal) => {
+            form.refuse(refusal, &mut out.buf);
+            After::Continue
+        }
+    }
+}
+
+/// Takes the first steps of an errand. What is left, the connection goes on with.
+fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
+    for _ in 0..ERRAND_STEPS_AT_ONCE {
+        match errand.step(context, out) {
+            Progress::Done => return After::Continue,
+            Progress::More => {}
+            Progress::Idle | Progress::Ended => break,
+        }
+    }
+    context.errand = Some(Box::new(errand));
+    After::Errand
+}
+
+/// Appends statistics. What is left to do.
+fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> Left {
     let rows = &mut Rows { form, out };
     let Some(subcommand) = args.token(0) else {
         general::write(shared, now, rows);
-        return Some(Outcome::StatsEnd);
+        return Left::Say(Outcome::StatsEnd);
     };
     let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, args.text));
     let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
+    let Some((_, answer)) = found else {
+        return Left::Say(Outcome::Refused(Refusal::StatsUnknown));
+    };
     let off = !shared.settings.dump_enabled;
-    Some(match found.map(|(_, answer)| *answer) {
-        Some(Answer::Rows(write)) => {
+    Left::Say(match answer {
+        Answer::Rows(write) => {
             write(shared, rows);
             Outcome::StatsEnd
         }
-        Some(Answer::Timed(write)) => {
+        Answer::Timed(write) => {
             write(shared, now, rows);
             Outcome::StatsEnd
         }
-        Some(Answer::Reset) => {
+        Answer::Reset => {
             shared.reset();
             Outcome::StatsReset
         }
-        Some(Answer::Cachedump) if off => Outcome::Refused(Refusal::StatsCachedumpOff),
-        Some(Answer::Cachedump) if form.lists_items() => return None,
-        Some(Answer::Dump(refusal)) if off => Outcome::Refused(refusal),
-        Some(Answer::Cachedump | Answer::Dump(_)) | None => Outcome::Refused(Refusal::StatsUnknown),
+        Answer::Detail if off => Outcome::Refused(Refusal::StatsDetailOff),
+        Answer::Detail => return detail::write(shared, args, rows),
+        Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
+        Answer::Cachedump if form.lists_items() => return Left::Items,
+        Answer::Conns if form.lists_items() => return Left::Sockets,
+        Answer::Cachedump | Answer::Conns => Outcome::Refused(Refusal::StatsUnknown),
+        Answer::Sizes if shared.settings.sizes => return Left::Sizes,
+        Answer::Sizes => {
+            stat!(rows, "sizes_status", "disabled");
+            Outcome::StatsEnd
+        }
+        Answer::Prefixes => return Left::Prefixes,
     })
 }
 
-/// Begins `stats cachedump`, or appends why not.
-fn cachedump(context: &mut Context, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> After {
+/// A count of all items, if there is a place for it.
+fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
+    let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
+    Ok(Errand::Census(of(place)))
+}
+
+/// What `stats cachedump` begins, or why it does not.
+fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
     let number = |at| args.token(at).and_then(protocol::number::strict_u32);
-    let refusal = match (number(1), number(2)) {
-        _ if args.count < 3 => Refusal::StatsCachedumpWords,
-        (Some(SLAB_CLASSES..), Some(_)) => Refusal::StatsCachedumpClass,
+    match (number(1), number(2)) {
+        _ if args.count < 3 => Err(Refusal::StatsCachedumpWords),
+        (Some(SLAB_CLASSES..), Some(_)) => Err(Refusal::StatsCachedumpClass),
         (Some(class), Some(limit)) => {
-            match Dump::begin(&context.shared, Lines::items(limit), class == CLASS) {
-                Some(dump) => {
-                    context.counters.dumps.add(1);
-                    context.errand = Some(Box::new(Errand::Dump(dump)));
-                    return After::Errand;
-                }
-                None => Refusal::CrawlerBusy,
-            }
+            let dump = Dump::begin(context, Lines::items(limit), class == CLASS);
+            dump.map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
         }
-        _ => Refusal::BadFormat,
-    };
-    form.refuse(refusal, out);
-    After::Continue
+        _ => Err(Refusal::BadFormat),
+    }
 }

@@ -40,6 +40,6 @@ impl TurnState {
     pub(crate) fn pass_time(&mut self, now_ms: u64) {
         self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
         self.now_ms = now_ms;
-        self.context.begin_loop();
+        self.context.look_who_watches();
     }
 }

@@ -21,10 +21,16 @@ use protocol::text::operator::Streams;
 use crate::limits::WATCHERS_MAX;
 use crate::shared::{Counters, Shared};
 
-/// All who watch.
+/// Requests are counted by the prefixes of their keys.
+pub(crate) const DETAIL: Streams = Streams(1 << 8);
+
+/// Somebody asks columns of their sockets.
+pub(crate) const ASKED: Streams = Streams(1 << 9);
+
+/// All who watch, and what else columns look for once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that anybody watches.
+    /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under the lock of `watchers`.
     watched: AtomicU16,
     /// Events so far.
     events: AtomicU64,
@@ -56,6 +62,21 @@ pub(crate) struct Seat {
 }
 
 impl Watch {
+    /// Nobody watches. Are requests counted by prefixes?
+    pub(crate) fn new(detail: bool) -> Watch {
+        let watch = Watch::default();
+        watch.set(DETAIL, detail);
+        watch
+    }
+
+    /// Switches `DETAIL` or `ASKED`. Its lock is the last to be taken.
+    pub(crate) fn set(&self, bit: Streams, on: bool) {
+        let _watchers = self.lock();
+        let rest = self.watched().0 & !bit.0;
+        let watched = if on { rest | bit.0 } else { rest };
+        self.watched.store(watched, Ordering::Relaxed); // as in `watched`
+    }
+
     /// What anybody watches now.
     pub(crate) fn watched(&self) -> Streams {
         // Relaxed: a hint. Who begins to watch is told of what happens a loop later.
@@ -73,7 +94,8 @@ impl Watch {
 
     /// Notes what the `watchers` watch together.
     fn publish(&self, watchers: &[Arc<Watcher>]) {
-        let all = watchers.iter().fold(Streams::default(), |all, one| all.with(one.streams));
+        let rest = Streams(self.watched().0 & (DETAIL.0 | ASKED.0));
+        let all = watchers.iter().fold(rest, |all, one| all.with(one.streams));
         self.watched.store(all.0, Ordering::Relaxed); // as in `watched`
     }
 }

@@ -9,9 +9,12 @@ mod inprocess;
 mod live;
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hypostyle::limits::{DUMPS_MAX, WATCHERS_MAX};
+use hypostyle::limits::{
+    DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX,
+};
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 
@@ -181,13 +184,17 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
     // Of each section of the file: what the server is started with, and what is asked.
-    let sections: [(&[&str], &str); 4] = [(&[], ""), (&[], "items"), (&[], "slabs"), (&flags, "")];
+    let sections: [(&[&str], &str); 5] =
+        [(&[], ""), (&[], "items"), (&[], "slabs"), (&flags, ""), (&[], "settings")];
     let recorded: Vec<_> = include_str!("data/statistics.txt").split("\n==").skip(1).collect();
     assert_eq!(recorded.len(), sections.len());
     for ((flags, arguments), section) in sections.into_iter().zip(recorded) {
         let expected: Vec<_> = section.lines().skip(1).collect();
         let ours = live::Server::under_test(flags);
-        assert_eq!(names(&ours, arguments), expected, "stats {arguments}");
+        let mut told = names(&ours, arguments);
+        // Behind memcached's settings stand ours.
+        told.truncate(if arguments == "settings" { expected.len() } else { usize::MAX });
+        assert_eq!(told, expected, "stats {arguments}");
         // Another version has other statistics.
         if let Some(memcached) = live::Server::memcached(flags)
             && memcached.version() == "1.6.45"
@@ -246,5 +253,219 @@ fn what_is_counted_is_told() {
     drop(other);
     wait_until("its end", || client.stat("curr_connections") == 1);
     assert_eq!(client.stat("total_connections"), 2);
+    server.stop();
+}
+
+/// A connection's rows of `stats conns`, by the address of its client.
+fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
+    let mut by_descriptor: HashMap<String, HashMap<String, String>> = HashMap::new();
+    client.send("stats conns\r\n");
+    loop {
+        let line = client.line();
+        if line == "END" {
+            break;
+        }
+        let (name, value) = line.strip_prefix("STAT ").unwrap().split_once(' ').unwrap();
+        let (descriptor, field) = name.split_once(':').unwrap();
+        let rows = by_descriptor.entry(descriptor.to_owned()).or_default();
+        let before = rows.insert(field.to_owned(), value.to_owned());
+        assert_eq!(before, None, "{line} is there twice");
+    }
+    by_descriptor.into_values().map(|rows| (rows["addr"].clone(), rows)).collect()
+}
+
+#[test]
+fn each_connection_is_told_once_with_its_state() {
+    // More than a column tells at once.
+    const CONNECTIONS: usize = 700;
+    assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
+    let server = start(settings(2));
+    let mut client = connect(&server);
+    client.ask(format!("set large 0 0 1000000\r\n{}\r\n", "x".repeat(1_000_000)), "STORED\r\n");
+    let mut idle: Vec<Client> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    idle.iter_mut().for_each(|idle| idle.ask("mn\r\n", "MN\r\n"));
+    let (mut watcher, mut deaf, mut slow) = (connect(&server), connect(&server), connect(&server));
+    watcher.ask("watch\r\n", "OK\r\n");
+    deaf.send("get large\r\n".repeat(50));
+    slow.send("set half 0 0 1000000\r\nbegun");
+    let address = |client: &Client| format!("tcp:{}", client.0.local_addr().unwrap());
+    let mut all = HashMap::new();
+    wait_until("all states", || {
+        all = sockets(&mut client);
+        let state = |client: &Client| all.get(&address(client)).map(|rows| &*rows["state"]);
+        state(&deaf) == Some("conn_mwrite") && state(&slow) == Some("conn_nread")
+    });
+    for one in &idle {
+        let rows = &all[&address(one)];
+        assert_eq!(rows["state"], "conn_read");
+        assert_eq!(rows["listen_addr"], format!("tcp:{}", server.addresses()[0]));
+        assert!(rows["secs_since_last_cmd"].parse::<u64>().unwrap() < 600);
+    }
+    assert_eq!(all[&address(&watcher)]["state"], "conn_watch");
+    assert_eq!(all[&address(&client)]["state"], "conn_parse_cmd");
+    let listener = &all[&format!("tcp:{}", server.addresses()[0])];
+    assert_eq!(listener["state"], "conn_listening");
+    // The listeners of both columns have one address.
+    assert_eq!(all.len(), CONNECTIONS + 4 + 1);
+    server.stop();
+}
+
+#[test]
+fn many_who_ask_for_connections_at_once_are_all_answered() {
+    let server = start(settings(2));
+    let mut clients: Vec<Client> = (0..50).map(|_| connect(&server)).collect();
+    for _ in 0..5 {
+        clients.iter_mut().for_each(|client| client.send("stats conns\r\n"));
+        for client in &mut clients {
+            let mut lines = 0;
+            while client.line() != "END" {
+                lines += 1;
+            }
+            assert!(lines >= 50 * 4, "{lines}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
+    let server = start(settings(2));
+    let now_ms = 3_600_000;
+    server.shared().plant_clock(now_ms);
+    let mut client = connect(&server);
+    // More than sockets take.
+    fill(&mut client, 0..400_000);
+    let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
+    for dump in &mut dumps {
+        dump.ask("lru_crawler metadump all\r\n", "OK\r\n");
+    }
+    let busy = "BUSY currently processing crawler request\r\n";
+    wait_until("the sockets to be full", || client.stat("response_obj_count") > DUMPS_MAX as u64);
+    server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS) * 1000);
+    client.ask("lru_crawler mgdump 2\r\n", busy);
+    server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS + 2) * 1000);
+    wait_until("a stalled one's place", || {
+        client.send("lru_crawler mgdump all\r\n");
+        client.line() == "OK"
+    });
+    while client.line() != "EN" {}
+    assert_eq!(client.stats("store")["dumps_stalled"], "1");
+    // One of the others goes on to its end; that one has no end.
+    let ends: Vec<Vec<u8>> = dumps.iter_mut().map(read_dump).collect();
+    let whole = ends.iter().filter(|end| end.ends_with(b"END\r\n")).count();
+    assert_eq!((whole, ends.len()), (DUMPS_MAX - 1, DUMPS_MAX));
+    server.stop();
+}
+
+/// The last bytes of a dump, up to its end or the connection's.
+fn read_dump(client: &mut Client) -> Vec<u8> {
+    let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
+    while !end.ends_with(b"END\r\n") {
+        let read = client.0.read(&mut bytes).unwrap_or(0);
+        if read == 0 {
+            break;
+        }
+        end.extend_from_slice(&bytes[..read]);
+        end.drain(..end.len().saturating_sub(16));
+    }
+    end
+}
+
+#[test]
+fn items_are_counted_by_sizes_and_by_prefixes_while_others_come_and_go() {
+    let server = start(Settings { sizes: true, ..settings(2) });
+    let mut client = connect(&server);
+    let counted = STAYING as u64;
+    for key in 0..STAYING {
+        client.send(format!("set user:{key} 0 0 5 noreply\r\nvalue\r\n"));
+        if key < 100 {
+            client.send(format!("set page%:{key} 0 0 500 noreply\r\n{}\r\n", "x".repeat(500)));
+        }
+    }
+    client.ask("set plain 0 0 1\r\n1\r\n", "STORED\r\n");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut other = connect(&server);
+        let done = &done;
+        scope.spawn(move || {
+            // Relaxed: the flag orders nothing.
+            while !done.load(Ordering::Relaxed) {
+                for key in 0..1000 {
+                    other.send(format!("set other:{key} 0 0 5 noreply\r\nvalue\r\n"));
+                    other.send(format!("delete other:{key} noreply\r\n"));
+                }
+                other.ask("mn\r\n", "MN\r\n");
+            }
+        });
+        for _ in 0..3 {
+            let told = client.stats("prefixes");
+            let number = |name: &str| told[name].parse::<u64>().unwrap();
+            assert_eq!(number("prefixes:user:items"), counted);
+            assert!(number("prefixes:user:bytes") > 20 * counted);
+            assert_eq!(number("prefixes:page%25:items"), 100);
+            assert!(number("prefixes:page%25:bytes") > 50_000);
+            assert_eq!((number("without:items"), number("others:items")), (1, 0));
+        }
+        done.store(true, Ordering::Relaxed); // as above
+    });
+    let sizes = client.stats("sizes");
+    let rows: HashMap<u64, u64> =
+        sizes.iter().map(|(row, items)| (row.parse().unwrap(), items.parse().unwrap())).collect();
+    assert!(rows.keys().all(|row| row % 32 == 0), "{rows:?}");
+    assert_eq!(rows.values().sum::<u64>(), client.stat("curr_items"));
+    let large: u64 = rows.iter().filter(|(row, _)| **row > 500).map(|(_, items)| items).sum();
+    assert_eq!(large, 100);
+    server.stop();
+}
+
+#[test]
+fn evictions_are_counted_by_prefix_where_requests_are() {
+    let server = start(Settings { memory_bytes: 8 << 20, detail: true, ..settings(1) });
+    let mut client = connect(&server);
+    let mut keys = 0;
+    wait_until("evictions", || {
+        for key in keys..keys + 5000 {
+            client.send(format!("set p:{key} 0 0 5 noreply\r\nvalue\r\n"));
+        }
+        keys += 5000;
+        client.stat("evictions") > 0
+    });
+    let evicted = client.stats("prefixes")["prefixes:p:evictions"].parse::<u64>().unwrap();
+    assert!(evicted > 0 && evicted <= client.stat("evictions"), "{evicted}");
+    client
+        .ask("stats detail dump\r\n", format!("PREFIX p get 0 hit 0 set {keys} del 0\r\nEND\r\n"));
+    server.stop();
+}
+
+#[test]
+fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
+    let server = start(Settings { detail: true, ..settings(2) });
+    let mut client = connect(&server);
+    for key in 0..2 * PREFIXES_MAX {
+        client.send(format!("get prefix-{key}:k\r\n"));
+        if key % 1000 == 999 {
+            (0..1000).for_each(|_| assert_eq!(client.line(), "END"));
+        }
+    }
+    (0..2 * PREFIXES_MAX % 1000).for_each(|_| assert_eq!(client.line(), "END"));
+    client.send("stats detail dump\r\n");
+    let mut told = HashSet::new();
+    loop {
+        let line = client.line();
+        if line == "END" {
+            break;
+        }
+        assert!(line.ends_with(" get 1 hit 0 set 0 del 0"), "{line}");
+        assert!(told.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} is there twice");
+    }
+    assert!(told.len() <= PREFIXES_MAX && told.len() > PREFIXES_MAX / 2, "{}", told.len());
+    // In `stats prefixes` few stand one by one; the others are counted together.
+    for key in 0..PREFIXES_TOLD_MAX + 100 {
+        client.send(format!("set item-{key}:k 0 0 1 noreply\r\n1\r\n"));
+    }
+    client.ask("mn\r\n", "MN\r\n");
+    let prefixes = client.stats("prefixes");
+    assert_eq!(prefixes.len(), 3 * PREFIXES_TOLD_MAX + 4);
+    assert_eq!(prefixes["others:items"], "100");
     server.stop();
 }

@@ -96,6 +96,12 @@ impl FlushWalk {
 }
 
 impl Store {
+    /// The second in which a flush will take all items stored until then; 0: none is pending.
+    #[must_use]
+    pub fn flush_pending(&self) -> u32 {
+        self.log.flush.now().at()
+    }
+
     /// To be called when the epoch has changed: open segments are of the one before, and are
     /// sealed.
     fn flushed(&self) {

@@ -11,6 +11,9 @@ use crate::handle::View;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+/// The name of the function.
+pub const HASH_NAME: &str = "rapidhash";
+
 /// A key and its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'k> {

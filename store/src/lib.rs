@@ -56,7 +56,7 @@ pub use dump::{Dumped, Listed};
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
 pub use evictions::Evicted;
-pub use hash::Prefetched;
+pub use hash::{HASH_NAME, Prefetched};
 pub use limit::OutOfBounds;
 pub use memory::frames::{Pinned, PinnedPieces};
 pub use read::Head;
@@ -318,6 +318,12 @@ impl Store {
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()
+    }
+
+    /// Has the index more items than its lines should hold, so that lines are added?
+    #[must_use]
+    pub fn index_is_expanding(&self) -> bool {
+        self.index.wants_to_grow()
     }
 
     /// Bytes of memory in use or reserved for use: all but free segments, and the index.

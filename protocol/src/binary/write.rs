@@ -24,6 +24,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NotFound
         | Refusal::StatsUnknown
         | Refusal::StatsDetailOff
+        | Refusal::StatsDetailUsage
         | Refusal::StatsCachedumpOff => (0x01, "Not found"),
         Refusal::Exists => (0x02, "Data exists for key."),
         Refusal::ReplyTooLong => (0x03, "Reply is longer than udp_reply_max"),
@@ -140,6 +141,8 @@ impl Value<'_> {
 }
 
 impl Show for Value<'_> {
+    const COUNTS_FOR_PREFIX: bool = true;
+
     #[inline(always)]
     fn key(&self) -> &[u8] {
         self.key

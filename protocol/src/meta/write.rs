@@ -134,6 +134,8 @@ pub struct Get<'a> {
 }
 
 impl Show for Get<'_> {
+    const COUNTS_FOR_PREFIX: bool = false;
+
     #[inline(always)]
     fn key(&self) -> &[u8] {
         self.asked.key
@@ -207,6 +209,8 @@ impl<'k> GetValue<'k> {
 }
 
 impl Show for GetValue<'_> {
+    const COUNTS_FOR_PREFIX: bool = false;
+
     #[inline(always)]
     fn key(&self) -> &[u8] {
         self.key

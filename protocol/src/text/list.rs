@@ -1,9 +1,9 @@
 //! The lines by which dumps show items.
 //!
-//! Where: a dump appends one for each item that the store lists.
+//! Where: a dump appends one for each item that the store lists, or for each prefix of keys.
 //! Invariant: every line is memcached 1.6.45's; no byte of a key ends a line or a word early.
 //! Source: memcached 1.6.45 `crawler_metadump_eval`, `crawler_mgdump_eval`, `item_cachedump`,
-//! `uriencode_init`.
+//! `uriencode_init`, `stats_prefix_dump`.
 
 use crate::base64;
 use crate::short::number as digits;
@@ -81,6 +81,35 @@ pub fn end(of_requests: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(end);
 }
 
+/// What was asked of the keys with one prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Lookups.
+    pub gets: u64,
+    /// Those that found an item.
+    pub hits: u64,
+    /// Values that came.
+    pub sets: u64,
+    /// Deletes, of items that were there and of others.
+    pub deletes: u64,
+}
+
+/// Appends a line of `stats detail dump`.
+pub fn prefix(prefix: &[u8], asked: &Asked, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PREFIX ");
+    // Binary keys may hold what would end the word or the line.
+    if prefix.iter().all(|byte| !byte.is_ascii_whitespace() && !byte.is_ascii_control()) {
+        out.extend_from_slice(prefix);
+    } else {
+        escape(prefix, out);
+    }
+    named(b" get ", asked.gets, out);
+    named(b" hit ", asked.hits, out);
+    named(b" set ", asked.sets, out);
+    named(b" del ", asked.deletes, out);
+    out.extend_from_slice(b"\r\n");
+}
+
 fn named(name: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     digits(out, number);
@@ -92,7 +121,7 @@ fn unsigned(seconds: i64) -> u64 {
 }
 
 /// Appends a key as in a URI.
-pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
+pub fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -144,6 +173,17 @@ mod tests {
         let text = shown(|out| assert!(item(&timed, out)));
         assert_eq!(text, "ITEM k [5 b; 1700000100 s]\r\n");
         assert_eq!(shown(|out| assert!(!item(&binary, out))), "");
+    }
+
+    #[test]
+    fn prefixes_are_shown_as_memcached_shows_them_and_end_no_line() {
+        let asked = Asked { gets: 3, hits: 2, sets: 1, deletes: 4 };
+        assert_eq!(
+            shown(|out| prefix(b"us%", &asked, out)),
+            "PREFIX us% get 3 hit 2 set 1 del 4\r\n"
+        );
+        let text = shown(|out| prefix(b"a\r\nb c", &asked, out));
+        assert_eq!(text, "PREFIX a%0D%0Ab%20c get 3 hit 2 set 1 del 4\r\n");
     }
 
     #[test]

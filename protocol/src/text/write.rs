@@ -115,6 +115,8 @@ pub struct Value<'k, const CAS: bool, const LAST: bool> {
 }
 
 impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
+    const COUNTS_FOR_PREFIX: bool = true;
+
     #[inline(always)]
     fn key(&self) -> &[u8] {
         self.key

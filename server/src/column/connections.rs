@@ -65,6 +65,12 @@ impl Connections {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
+    /// The connections from an entry on, with their entries.
+    pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection)> {
+        let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
+        (entry..self.entries_max).filter_map(found)
+    }
+
     /// All connections with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.entries.iter().map(|(_, (token, connection))| (*token, connection))

@@ -1,21 +1,18 @@
 //! A dump: a line for each item.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: at most `DUMPS_MAX` are under way at a time. An item that is there all the while is
-//! listed exactly once, whatever happens beside the dump.
+//! Invariant: it has a place, so that few are under way at a time. An item that is there all the
+//! while is listed exactly once, whatever happens beside the dump.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use protocol::text::list::{self, Line};
 use store::{Dumped, Listed};
 
 use super::Progress;
+use super::place::Place;
 use crate::clock::Clock;
 use crate::execute::Context;
-use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, DUMPS_MAX};
-use crate::shared::Shared;
+use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS};
 
 /// How items are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,20 +39,24 @@ pub(crate) struct Dump {
     /// `None`: it is through.
     at: Option<Dumped>,
     lines: Lines,
-    _place: Place,
+    place: Place,
 }
 
 impl Dump {
     /// Begins one, of all items or, where class 1 is not meant, of none. `None`: as many are under
     /// way as may be.
-    pub(crate) fn begin(shared: &Arc<Shared>, lines: Lines, all: bool) -> Option<Dump> {
-        let place = Place::take(shared)?;
-        Some(Dump { at: all.then(Dumped::default), lines, _place: place })
+    pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
+        let place = Place::take(context)?;
+        context.counters.dumps.add(1);
+        Some(Dump { at: all.then(Dumped::default), lines, place })
     }
 
     /// Lists the items of some groups of the index.
     pub(super) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
         let clock = context.clock;
+        if !self.place.keep(clock.now) {
+            return Progress::Ended;
+        }
         for _ in 0..DUMP_STEP_GROUPS {
             let Some(from) = self.at else { break };
             if out.len() >= DUMP_STEP_BYTES {
@@ -109,24 +110,5 @@ fn line<'s>(item: &Listed<'s>, clock: &Clock) -> Line<'s> {
         fetched: item.fetched,
         value_bytes: item.value_bytes,
         item_bytes: item.item_bytes,
-    }
-}
-
-/// One of the `DUMPS_MAX` places for dumps.
-#[derive(Debug)]
-struct Place(Arc<Shared>);
-
-impl Place {
-    fn take(shared: &Arc<Shared>) -> Option<Place> {
-        let more = |dumps: u32| (dumps < DUMPS_MAX).then_some(dumps + 1);
-        // Relaxed: a count that orders nothing; pairs with the subtraction in `drop`.
-        shared.dumps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(Arc::clone(shared)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.dumps.fetch_sub(1, Ordering::Relaxed); // as in `take`
     }
 }

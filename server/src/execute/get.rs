@@ -6,7 +6,6 @@
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
 
 use protocol::show::{Show, Surround};
-use protocol::text::operator::Streams;
 use protocol::{Get, Short, shown_by};
 use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
 
@@ -39,7 +38,7 @@ pub(super) fn look_up<S: Show>(
     show: S,
     out: &mut Out,
 ) -> bool {
-    if context.noted.watched.meet(Streams::FETCHERS) {
+    if context.noted.watched.meet(note::LOOKUPS) {
         return note::look_up(context, hash, show, out);
     }
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
@@ -97,6 +96,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
         found => found.unwrap_or(None),
     };
     counters.touch_cmds.add(1);
+    let hits = found.is_some();
     if let Some(hit) = found {
         counters.touch_hits.add(1);
         if show.head(&Touched(&hit), &mut out.buf) == Some(true) {
@@ -108,6 +108,10 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
         show.miss(&mut out.buf);
     }
     note::fetched(context, show.key());
+    note::asked(context, show.key(), |asked| {
+        asked.gets += 1;
+        asked.hits += u64::from(hits);
+    });
     After::Continue
 }
 

@@ -5,15 +5,22 @@
 //! counts as no use of one.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
 
+use std::mem;
+
 use arrayvec::ArrayVec;
 use protocol::KEY_BYTES_MAX;
 use protocol::show::Show;
 use protocol::text::event::Item;
+use protocol::text::list::Asked;
 use protocol::text::operator::Streams;
 use store::{MetaGet, Prefetched, Verb};
 
 use super::{Context, get};
 use crate::out::Out;
+use crate::watch::DETAIL;
+
+/// Lookups are looked at one by one.
+pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0);
 
 /// Length of the key's value; `None`: there is no such key.
 fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
@@ -37,13 +44,28 @@ pub(super) fn look_up<S: Show>(
     out: &mut Out,
 ) -> bool {
     let key: ArrayVec<u8, KEY_BYTES_MAX> = show.key().iter().copied().take(KEY_BYTES_MAX).collect();
-    let watched = std::mem::take(&mut context.noted.watched);
+    let (watched, hits) = (mem::take(&mut context.noted.watched), context.counters.get_hits.get());
     let is_answered = get::look_up(context, hash, show, out);
     context.noted.watched = watched;
     if is_answered {
-        looked_up(context, &key);
+        fetched(context, &key);
+        if S::COUNTS_FOR_PREFIX {
+            let found = context.counters.get_hits.get() - hits;
+            asked(context, &key, |asked| {
+                asked.gets += 1;
+                asked.hits += found;
+            });
+        }
     }
     is_answered
+}
+
+/// Counts what is asked of `key` for its prefix, where that is counted.
+#[inline]
+pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Asked)) {
+    if context.noted.watched.meet(DETAIL) {
+        context.shared.prefixes.count(key, |counts| change(&mut counts.asked));
+    }
 }
 
 /// Notes that the item of `key` was looked up, where lookups are watched.
@@ -117,8 +139,17 @@ pub(super) fn deleted(context: &mut Context, key: &[u8], bytes: u32, command: &s
 pub(super) fn evictions(context: &mut Context) {
     let now = context.clock.now;
     let (evicted, lost) = context.store.take_evictions();
-    context.counters.log_worker_dropped.add(lost);
+    if context.noted.watched.meet(Streams::EVICTIONS) {
+        context.counters.log_worker_dropped.add(lost);
+    }
+    let watched = context.noted.watched;
     for gone in evicted {
+        if watched.meet(DETAIL) {
+            context.shared.prefixes.count(&gone.key, |counts| counts.evictions += 1);
+        }
+        if !watched.meet(Streams::EVICTIONS) {
+            continue;
+        }
         let ttl = match gone.exptime {
             0 => -1,
             exptime => i64::from(exptime) - i64::from(now),

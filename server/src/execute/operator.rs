@@ -135,9 +135,7 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
         Classes::All | Classes::Hash => true,
         Classes::Listed(first) => first,
     };
-    let dump = Dump::begin(&context.shared, lines, all).ok_or(Refusal::CrawlerBusy)?;
-    context.counters.dumps.add(1);
-    Ok(Errand::Dump(dump))
+    Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
 }
 
 /// `slabs reassign`: there are no pages that one class could give to another.

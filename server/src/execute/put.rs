@@ -60,6 +60,7 @@ fn forget(context: &mut Context, request: &Store<'_>) {
 
 /// There was room for the value of `request`, and then there was none.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
+    note::asked(context, request.key, |asked| asked.sets += 1);
     forget(context, request);
     count_refused(context, Refused::NoMemory)
 }
@@ -75,6 +76,7 @@ pub(super) fn store(
 ) -> After {
     if !value.terminated {
         let refusal = refuse_chunk(context, request, &value);
+        note::asked(context, request.key, |asked| asked.sets += 1);
         request.form.refuse(refusal, &mut out.buf);
         return After::Continue;
     }
@@ -85,6 +87,7 @@ pub(super) fn store(
         context.counters.set_cmds.add(1);
         let asked = (put.key, put.verb);
         note::stored(context, asked, (value.bytes, put.exptime), status_of(*stored));
+        note::asked(context, put.key, |asked| asked.sets += 1);
     }
     match stored {
         Ok(Stored::Stored { cas, .. }) => request.form.say(Outcome::Stored(cas), &mut out.buf),
@@ -97,6 +100,7 @@ pub(super) fn store(
                 (value.bytes, put.exptime),
                 refused_as(refused),
             );
+            note::asked(context, put.key, |asked| asked.sets += 1);
             forget(context, request);
             request.form.refuse(count_refused(context, refused), &mut out.buf);
         }

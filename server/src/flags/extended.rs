@@ -281,7 +281,16 @@ pub(super) const OPTIONS: &[Flag] = &[
             Ok(())
         }),
     },
-    flag("track_sizes", "there is no stats sizes yet"),
+    Flag {
+        short: None,
+        long: "track_sizes",
+        takes: Takes::Nothing,
+        help: &["stats sizes counts items by their sizes"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.sizes = true;
+            Ok(())
+        }),
+    },
     value("read_buf_mem_limit", |value| between(value, "read_buf_mem_limit", 0, U32_MAX), BUFFERS),
     Flag {
         short: None,

@@ -69,14 +69,17 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('D'),
         long: "",
         takes: Takes::Value("<char>"),
-        help: &["delimiter between key prefixes and IDs"],
-        does: Does::Nothing {
-            check: |value| match value {
-                "" => Err(BadFlag::value("No delimiter specified")),
-                _ => Ok(()),
-            },
-            why: "there are no per-prefix stats yet",
-        },
+        help: &[
+            "count requests by key prefix (stats detail), which",
+            "this character ends (default: :)",
+        ],
+        does: Does::Sets(|choices, value| {
+            let first = value.bytes().next();
+            let prefix_end = first.ok_or_else(|| BadFlag::value("No delimiter specified"))?;
+            choices.settings.prefix_end = prefix_end;
+            choices.settings.detail = true;
+            Ok(())
+        }),
     },
     Flag {
         short: Some('N'),

@@ -518,12 +518,14 @@ fn x_no_dumping() {
 #[test]
 fn f_n_d_n_are_checked_and_reported() {
     assert!(settings("").watch_enabled && !settings("-W").watch_enabled);
-    for line in ["-f 1.5", "-n 48", "-D :", "-N 1"] {
+    for line in ["-f 1.5", "-n 48", "-N 1"] {
         without_effect(line);
     }
     refused("-f 1", 1, "Factor must be greater than 1");
     refused("-n 0", 1, "Chunk size must be greater than 0");
     refused("-N 0", 1, "Maximum number of NAPI IDs must be greater than 0");
+    assert!(!settings("").detail && !settings("").sizes && settings("-o track_sizes").sizes);
+    assert_eq!((settings("-D /").detail, settings("-D /").prefix_end), (true, b'/'));
     let empty = parse(["-D", ""].map(OsString::from), &cpus());
     assert_eq!(empty.unwrap_err().text, "No delimiter specified");
     assert_eq!(served("-n 48 -n 48").1.len(), 1);

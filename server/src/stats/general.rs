@@ -109,8 +109,7 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
 fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "hash_power_level", store.hash_power_level);
     stat!(rows, "hash_bytes", store.hash_bytes);
-    // The index grows by a line at a time, and between two lines it does not.
-    stat!(rows, "hash_is_expanding", 0);
+    stat!(rows, "hash_is_expanding", u8::from(shared.store.index_is_expanding()));
     // There are no slab classes, between which pages could move.
     for name in ["rescues", "chunk_rescues", "inline_reclaim"] {
         stat!(rows, &format!("slab_reassign_{name}"), 0);
@@ -121,8 +120,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "slab_reassign_last_busy_status", "none");
     stat!(rows, "slab_reassign_running", 0);
     stat!(rows, "slabs_moved", 0);
-    // Relaxed: as for `curr_connections`.
-    stat!(rows, "lru_crawler_running", u8::from(shared.dumps.load(Ordering::Relaxed) > 0));
+    stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
     stat!(rows, "lru_crawler_starts", sums.dumps);
     // There are no LRUs to be balanced.
     stat!(rows, "lru_maintainer_juggles", 0);

@@ -1,8 +1,8 @@
 //! `stats settings`: what the command line came to.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: memcached's names in memcached's order; a setting of machinery that is not there is
-//! left out, or said to be off.
+//! Invariant: first memcached's names, all of them in memcached's order, then ours. A setting of
+//! machinery that is not there is said to be off: 0, whatever an option without effect asked for.
 //! Source: memcached 1.6.45 `process_stat_settings`.
 
 use std::sync::atomic::Ordering;
@@ -12,14 +12,95 @@ use protocol::{Speak, flow};
 use super::{Rows, stat};
 use crate::settings::{Port, Settings};
 use crate::shared::Shared;
+use crate::watch;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     let yes = |on: bool| if on { "yes" } else { "no" };
+    // Relaxed, here and below: numbers to look at, ordered with nothing.
+    let verbosity = shared.verbosity.load(Ordering::Relaxed);
+    let crawler = shared.crawler.load(Ordering::Relaxed);
     stat!(rows, "maxbytes", shared.memory_bytes());
     stat!(rows, "maxconns", settings.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));
     stat!(rows, "udpport", port_number(settings.udp_port));
+    stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
+    stat!(rows, "verbosity", verbosity);
+    stat!(rows, "oldest", shared.store.flush_pending());
+    stat!(rows, "evictions", if settings.evict { "on" } else { "off" });
+    match &settings.unix_path {
+        Some(path) => stat!(rows, "domain_socket", path.display()),
+        None => stat!(rows, "domain_socket", "NULL"),
+    }
+    stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
+    stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
+    // There are no slab classes, here and below.
+    stat!(rows, "growth_factor", "0.00");
+    stat!(rows, "chunk_size", 0);
+    stat!(rows, "num_threads", settings.columns);
+    let sockets_columns = if settings.datagrams.is_empty() { 0 } else { settings.columns };
+    stat!(rows, "num_threads_per_udp", sockets_columns);
+    stat!(rows, "stat_key_prefix", char::from(settings.prefix_end));
+    stat!(rows, "detail_enabled", yes(shared.watch.watched().meet(watch::DETAIL)));
+    stat!(rows, "reqs_per_event", settings.requests_per_event);
+    stat!(rows, "cas_enabled", yes(settings.cas));
+    stat!(rows, "tcp_backlog", settings.backlog);
+    stat!(rows, "binding_protocol", protocol_name(settings.protocol));
+    stat!(rows, "auth_enabled_sasl", "no");
+    stat!(rows, "auth_enabled_ascii", "no");
+    stat!(rows, "item_size_max", settings.item_bytes_max);
+    stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
+    stat!(rows, "hashpower_init", 0);
+    stat!(rows, "slab_reassign", yes(settings.slab_reassign));
+    stat!(rows, "slab_automove", 0);
+    stat!(rows, "slab_automove_ratio", "0.00");
+    stat!(rows, "slab_automove_window", 0);
+    stat!(rows, "slab_chunk_max", 0);
+    stat!(rows, "lru_crawler", yes(crawler));
+    stat!(rows, "lru_crawler_sleep", 0);
+    stat!(rows, "lru_crawler_tocrawl", 0);
+    stat!(rows, "tail_repair_time", 0);
+    stat!(rows, "flush_enabled", yes(settings.flush_enabled));
+    stat!(rows, "dump_enabled", yes(settings.dump_enabled));
+    stat!(rows, "hash_algorithm", store::HASH_NAME);
+    // There are no LRUs.
+    stat!(rows, "lru_maintainer_thread", "no");
+    stat!(rows, "lru_segmented", "no");
+    stat!(rows, "hot_lru_pct", 0);
+    stat!(rows, "warm_lru_pct", 0);
+    stat!(rows, "hot_max_factor", "0.00");
+    stat!(rows, "warm_max_factor", "0.00");
+    stat!(rows, "temp_lru", "no");
+    stat!(rows, "temporary_ttl", 0);
+    stat!(rows, "idle_timeout", settings.idle_seconds_max);
+    stat!(rows, "watcher_logbuf_size", settings.watcher_log_bytes);
+    stat!(rows, "worker_logbuf_size", settings.worker_log_bytes);
+    stat!(rows, "read_buf_mem_limit", 0);
+    stat!(rows, "track_sizes", yes(settings.sizes));
+    stat!(rows, "inline_ascii_response", "no");
+    storage(rows);
+    stat!(rows, "num_napi_ids", 0);
+    stat!(rows, "memory_file", "(null)");
+    stat!(rows, "client_flags_size", size_of::<u32>());
+    ours(shared, rows);
+}
+
+/// External storage, of which there is none.
+fn storage(rows: &mut Rows<'_>) {
+    for name in ["item_size", "item_age", "low_ttl", "recache_rate", "wbuf_size", "compact_under"] {
+        stat!(rows, &format!("ext_{name}"), 0);
+    }
+    stat!(rows, "ext_drop_under", 0);
+    stat!(rows, "ext_max_sleep", 0);
+    stat!(rows, "ext_max_frag", "0.00");
+    stat!(rows, "slab_automove_freeratio", "0.000");
+    stat!(rows, "ext_drop_unread", "no");
+}
+
+/// What memcached has no name for.
+fn ours(shared: &Shared, rows: &mut Rows<'_>) {
+    let settings = &*shared.settings;
+    stat!(rows, "eviction", policy_name(settings));
     stat!(rows, "flow_function", flow::NAME);
     stat!(rows, "flow_version", flow::VERSION);
     stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max);
@@ -31,41 +112,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "xdp_mode", bypass.mode());
     }
     stat!(rows, "busy_poll", settings.busy_poll_us);
-    stat!(rows, "steal", yes(settings.steal));
-    stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
-    // Relaxed: a number to look at, ordered with nothing.
-    stat!(rows, "verbosity", shared.verbosity.load(Ordering::Relaxed));
-    stat!(rows, "evictions", if settings.evict { "on" } else { "off" });
-    // Ours.
-    stat!(rows, "eviction", policy_name(settings));
-    match &settings.unix_path {
-        Some(path) => stat!(rows, "domain_socket", path.display()),
-        None => stat!(rows, "domain_socket", "NULL"),
-    }
-    stat!(rows, "umask", format_args!("{:o}", settings.unix_mask));
-    stat!(rows, "shutdown_command", yes(settings.shutdown_enabled));
-    stat!(rows, "num_threads", settings.columns);
-    stat!(rows, "detail_enabled", "no");
-    stat!(rows, "reqs_per_event", settings.requests_per_event);
-    stat!(rows, "cas_enabled", yes(settings.cas));
-    stat!(rows, "tcp_backlog", settings.backlog);
-    stat!(rows, "binding_protocol", protocol_name(settings.protocol));
-    stat!(rows, "auth_enabled_sasl", "no");
-    stat!(rows, "auth_enabled_ascii", "no");
-    stat!(rows, "item_size_max", settings.item_bytes_max);
-    stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
-    stat!(rows, "slab_reassign", yes(settings.slab_reassign));
-    // Relaxed: as above.
-    stat!(rows, "lru_crawler", yes(shared.crawler.load(Ordering::Relaxed)));
-    stat!(rows, "flush_enabled", yes(settings.flush_enabled));
-    stat!(rows, "dump_enabled", yes(settings.dump_enabled));
-    stat!(rows, "lru_maintainer_thread", "no");
-    stat!(rows, "lru_segmented", "no");
-    stat!(rows, "temp_lru", "no");
-    stat!(rows, "idle_timeout", settings.idle_seconds_max);
-    stat!(rows, "track_sizes", "no");
-    stat!(rows, "inline_ascii_response", "no");
-    stat!(rows, "client_flags_size", size_of::<u32>());
+    stat!(rows, "steal", if settings.steal { "yes" } else { "no" });
 }
 
 fn policy_name(settings: &Settings) -> &'static str {

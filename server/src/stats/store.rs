@@ -8,7 +8,7 @@ use crate::settings::VERSION;
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let (_, store) = shared.since_reset();
+    let (sums, store) = shared.since_reset();
     stat!(rows, "hypostyle_version", VERSION);
     stat!(rows, "rewritten", store.rewritten);
     stat!(rows, "eviction_age", store.eviction_age());
@@ -21,4 +21,5 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "compacted_bytes", store.compacted_bytes);
     stat!(rows, "compacted_segments", store.compacted_segments);
     stat!(rows, "drained_segments", store.drained_segments);
+    stat!(rows, "dumps_stalled", sums.dumps_stalled);
 }

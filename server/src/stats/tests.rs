@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::{Args, Form};
 use store::policy::Eviction;
 
-use super::write;
+use super::{Left, write};
 use crate::clock::START;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -25,7 +25,10 @@ fn shared(settings: Settings) -> Arc<Shared> {
 fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
     let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
-    form.say(write(shared, START + 10, args, form, &mut out).unwrap(), &mut out);
+    let Left::Say(outcome) = write(shared, START + 10, args, form, &mut out) else {
+        panic!("{arguments} takes several turns")
+    };
+    form.say(outcome, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -248,9 +251,39 @@ fn subcommands_may_be_shortened_and_unknown_ones_are_errors() {
     assert_eq!(answer(&shared, "r"), "RESET\r\n");
     assert_eq!(answer(&shared, "reset again"), "RESET\r\n");
     assert_eq!(answer(&shared, "set"), answer(&shared, "settings"));
-    for unknown in ["resets", "nonsense", "conns", "detail dump"] {
+    for unknown in ["resets", "nonsense", "connections", "size"] {
         assert_eq!(answer(&shared, unknown), "ERROR\r\n", "{unknown}");
     }
+}
+
+#[test]
+fn detail_is_switched_and_told_in_the_settings() {
+    let shared = shared(Settings { prefix_end: b'/', ..Settings::default() });
+    let is_on = || value(&answer(&shared, "settings"), "detail_enabled") == Some("yes");
+    assert_eq!(value(&answer(&shared, "settings"), "stat_key_prefix"), Some("/"));
+    assert!(!is_on());
+    assert_eq!(answer(&shared, "detail on"), "OK\r\n");
+    assert!(is_on());
+    assert_eq!(answer(&shared, "d of more"), "OK\r\n");
+    assert!(!is_on());
+    let usage = "CLIENT_ERROR usage: stats detail on|off|dump\r\n";
+    assert_eq!(answer(&shared, "detail"), usage);
+    assert_eq!(answer(&shared, "detail ons"), usage);
+}
+
+#[test]
+fn the_index_is_said_to_expand_while_it_has_more_items_than_it_should() {
+    let shared = shared(Settings::default());
+    let mut column = shared.store.column();
+    let mut told = [0; 2];
+    for key in 0..100_000_u32 {
+        let key = key.to_le_bytes();
+        let put = store::Put::new(store::Verb::Set, &key);
+        column.put(&put, store::Body::Bytes(b"value")).unwrap();
+        told[usize::from(shared.store.index_is_expanding())] += 1;
+        column.quiesce();
+    }
+    assert!(told[0] > 0 && told[1] > 0, "{told:?}");
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What a column tells those who ask of its sockets.
+//!
+//! Where: once a loop, where somebody asks.
+//! Invariant: of one who asks, a loop tells of at most `CONNECTIONS_TOLD_MAX` connections.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use net::{Endpoint, own_endpoint};
+
+use super::Column;
+use crate::connection::Connection;
+use crate::datapath::Datapath;
+use crate::errand::conns::{Asks, Page, Row, address};
+use crate::limits::CONNECTIONS_TOLD_MAX;
+
+impl Column {
+    /// Answers some of those who ask.
+    #[cold]
+    pub(super) fn answer_asks(&mut self) {
+        let context = &self.turn.context;
+        for ask in Asks::take(&context.shared, context.column) {
+            let page = self.page(ask.from);
+            ask.answer(&context.shared, page);
+        }
+    }
+
+    /// The column's sockets: first those that are bound, then connections from an entry on.
+    fn page(&self, from: usize) -> Page {
+        let mut page = Page::default();
+        if from == 0 {
+            let is_told = |shared: bool| !shared || self.turn.context.column == 0;
+            let listeners = self.listeners.iter().filter(|it| is_told(it.shared));
+            page.rows.extend(listeners.map(|it| self.bound(it.socket.as_fd(), false)));
+            let sockets = self.datagrams.iter().flat_map(|it| it.path().descriptors());
+            page.rows.extend(sockets.map(|socket| self.bound(socket, true)));
+        }
+        for (entry, connection) in self.connections.from(from) {
+            if page.rows.len() >= CONNECTIONS_TOLD_MAX {
+                page.next = Some(entry);
+                break;
+            }
+            page.rows.push(self.connected(connection));
+        }
+        page
+    }
+
+    fn bound(&self, socket: BorrowedFd<'_>, is_udp: bool) -> Row {
+        let (transport, state) =
+            if is_udp { ("udp", "conn_read") } else { ("tcp", "conn_listening") };
+        Row {
+            descriptor: socket.as_raw_fd(),
+            is_udp,
+            address: address(transport, own_endpoint(socket).as_ref()),
+            listens_at: None,
+            state,
+            idle_seconds: self.turn.now_ms / 1000,
+        }
+    }
+
+    fn connected(&self, connection: &Connection) -> Row {
+        let stream = connection.stream();
+        let peer = stream.peer().unwrap_or(None).map(Endpoint::Tcp);
+        Row {
+            descriptor: connection.descriptor(),
+            is_udp: false,
+            address: address("tcp", peer.as_ref()),
+            listens_at: Some(address("tcp", own_endpoint(stream).as_ref())),
+            state: connection.state(),
+            idle_seconds: self.turn.now_ms.saturating_sub(connection.active_ms) / 1000,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A count of all items, by their sizes or by the prefixes of their keys.
+//!
+//! Where: the errand of `stats sizes` and `stats prefixes`: nothing is counted until somebody asks.
+//! Invariant: it has one of the places for dumps. What it keeps is bounded: `PREFIXES_TOLD_MAX`
+//! prefixes, or a row for each of the sizes that `row_of` knows.
+//! Source: memcached 1.6.45 `item_stats_sizes`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::vec;
+
+use protocol::text::list::escape;
+use protocol::{Form, Outcome};
+use store::{Dumped, Listed};
+
+use super::Progress;
+use super::place::Place;
+use crate::execute::Context;
+use crate::limits::{DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES};
+use crate::prefixes::Prefixes;
+
+/// Bytes of one row of sizes, as memcached's.
+const ROW_BYTES: u64 = 32;
+
+/// Bytes of one row of sizes above `SIZES_FINE_BYTES`.
+const COARSE_BYTES: u64 = 1 << 20;
+
+/// A count under way.
+#[derive(Debug)]
+pub(crate) struct Census {
+    form: Form,
+    place: Place,
+    at: Option<Dumped>,
+    counted: Counted,
+    /// What is yet to be told, once all is counted.
+    rows: vec::IntoIter<(String, u64)>,
+}
+
+/// Items, and the bytes that they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    items: u64,
+    bytes: u64,
+}
+
+/// What is counted.
+#[derive(Debug)]
+enum Counted {
+    /// Items of each size.
+    Sizes(BTreeMap<u64, u64>),
+    /// What items take with each prefix, with prefixes beyond those that are kept, and with none.
+    Prefixes { each: HashMap<Box<[u8]>, Taken>, others: Taken, without: Taken },
+}
+
+impl Census {
+    /// Begins to count items by their sizes.
+    pub(crate) fn of_sizes(place: Place, form: Form) -> Census {
+        Census::of(place, form, Counted::Sizes(BTreeMap::new()))
+    }
+
+    /// Begins to count items by their prefixes.
+    pub(crate) fn of_prefixes(place: Place, form: Form) -> Census {
+        let (others, without) = (Taken::default(), Taken::default());
+        let counted = Counted::Prefixes { each: HashMap::new(), others, without };
+        Census::of(place, form, counted)
+    }
+
+    fn of(place: Place, form: Form, counted: Counted) -> Census {
+        let rows = Vec::new().into_iter();
+        Census { form, place, at: Some(Dumped::default()), counted, rows }
+    }
+
+    /// Counts the items of some groups of the index, or tells some of what was counted.
+    pub(crate) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
+        if !self.place.keep(context.clock.now) {
+            return Progress::Ended;
+        }
+        if let Some(mut at) = self.at {
+            let prefixes = Arc::clone(&context.shared);
+            for _ in 0..DUMP_STEP_GROUPS {
+                let counted = &mut self.counted;
+                let next = context.store.dump(at, |item| counted.count(item, &prefixes.prefixes));
+                let Some(next) = next else {
+                    self.at = None;
+                    self.rows = self.counted.rows(&prefixes.prefixes).into_iter();
+                    return Progress::More;
+                };
+                at = next;
+            }
+            self.at = Some(at);
+            return Progress::More;
+        }
+        let end = out.len() + DUMP_STEP_BYTES;
+        for (name, number) in &mut self.rows {
+            self.form.stat(&name, format_args!("{number}"), out);
+            if out.len() >= end {
+                return Progress::More;
+            }
+        }
+        self.form.say(Outcome::StatsEnd, out);
+        Progress::Done
+    }
+}
+
+/// The row of `stats sizes` that has items of so many bytes.
+fn row_of(bytes: u64) -> u64 {
+    let row_bytes = if bytes <= SIZES_FINE_BYTES { ROW_BYTES } else { COARSE_BYTES };
+    bytes.next_multiple_of(row_bytes)
+}
+
+impl Counted {
+    fn count(&mut self, item: &Listed<'_>, prefixes: &Prefixes) {
+        match self {
+            Counted::Sizes(sizes) => *sizes.entry(row_of(item.item_bytes)).or_default() += 1,
+            Counted::Prefixes { each, others, without } => {
+                let taken = match prefixes.of(item.key) {
+                    None => without,
+                    Some(prefix) if each.contains_key(prefix) || each.len() < PREFIXES_TOLD_MAX => {
+                        each.entry(prefix.into()).or_default()
+                    }
+                    Some(_) => others,
+                };
+                taken.items += 1;
+                taken.bytes += item.item_bytes;
+            }
+        }
+    }
+
+    /// What was counted, with the evictions of each prefix as far as they were counted.
+    fn rows(&self, prefixes: &Prefixes) -> Vec<(String, u64)> {
+        let (each, others, without) = match self {
+            Counted::Sizes(sizes) => {
+                return sizes.iter().map(|(row, items)| (row.to_string(), *items)).collect();
+            }
+            Counted::Prefixes { each, others, without } => (each, others, without),
+        };
+        let mut all: Vec<_> = each.iter().collect();
+        all.sort_unstable_by(|one, other| other.1.bytes.cmp(&one.1.bytes).then(one.0.cmp(other.0)));
+        let mut rows = Vec::with_capacity(3 * all.len() + 4);
+        for (prefix, taken) in all {
+            let mut name = Vec::new();
+            escape(prefix, &mut name);
+            let name = String::from_utf8_lossy(&name);
+            rows.push((format!("prefixes:{name}:items"), taken.items));
+            rows.push((format!("prefixes:{name}:bytes"), taken.bytes));
+            rows.push((format!("prefixes:{name}:evictions"), prefixes.counts(prefix).evictions));
+        }
+        for (name, taken) in [("others", others), ("without", without)] {
+            rows.push((format!("{name}:items"), taken.items));
+            rows.push((format!("{name}:bytes"), taken.bytes));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_sizes_are_memcacheds_up_to_a_megabyte_and_few_above() {
+        assert_eq!([1, 32, 33, 1 << 20].map(row_of), [32, 32, 64, 1 << 20]);
+        assert_eq!([(1 << 20) + 1, 2 << 20, 1 << 30].map(row_of), [2 << 20, 2 << 20, 1 << 30]);
+    }
+}

@@ -1,0 +1,164 @@
+//! `stats conns`: what each column tells of its sockets.
+//!
+//! Where: the errand asks one column after the other, which answers in its own loop.
+//! Invariant: a column tells of at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
+//! again once these are sent. A socket that is open all the while is told of once.
+//! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use net::{Endpoint, Waker};
+use protocol::{Form, Outcome};
+
+use super::Progress;
+use crate::execute::Context;
+use crate::limits::ASKS_ANSWERED_MAX;
+use crate::shared::Shared;
+use crate::watch::ASKED;
+
+/// Who ask, and what wakes columns.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    waiting: Mutex<Vec<Arc<Ask>>>,
+    /// Of each column.
+    wakers: Mutex<Vec<Arc<Waker>>>,
+}
+
+/// One column is asked.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    column: usize,
+    /// The entry of the column's connections from which on it tells of them.
+    pub(crate) from: usize,
+    asker: usize,
+    answer: Mutex<Option<Page>>,
+}
+
+/// What a column tells.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) rows: Vec<Row>,
+    /// The entry from which on it has more to tell.
+    pub(crate) next: Option<usize>,
+}
+
+/// One socket.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) descriptor: i32,
+    pub(crate) is_udp: bool,
+    pub(crate) address: String,
+    /// Where it was accepted.
+    pub(crate) listens_at: Option<String>,
+    pub(crate) state: &'static str,
+    pub(crate) idle_seconds: u64,
+}
+
+/// A list of sockets under way.
+#[derive(Debug)]
+pub(crate) struct Conns {
+    form: Form,
+    ask: Arc<Ask>,
+}
+
+impl Asks {
+    /// Has columns be woken by these.
+    pub(crate) fn set_wakers(&self, wakers: &[Arc<Waker>]) {
+        *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = wakers.to_vec();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Ask>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, column: usize) {
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.get(column).into_iter().for_each(|waker| waker.wake());
+    }
+
+    /// Some who ask `column`. Where more do, the column is woken for them.
+    pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<Ask>> {
+        let asks = &shared.asks;
+        let mut waiting = asks.waiting();
+        let is_own = |ask: &Arc<Ask>| ask.column == column;
+        let own = waiting.extract_if(.., |ask| is_own(ask)).take(ASKS_ANSWERED_MAX).collect();
+        if waiting.iter().any(is_own) {
+            asks.wake(column);
+        }
+        shared.watch.set(ASKED, !waiting.is_empty());
+        own
+    }
+}
+
+impl Ask {
+    fn post(shared: &Shared, column: usize, from: usize, asker: usize) -> Arc<Ask> {
+        let ask = Arc::new(Ask { column, from, asker, answer: Mutex::default() });
+        let mut waiting = shared.asks.waiting();
+        waiting.push(Arc::clone(&ask));
+        shared.watch.set(ASKED, true);
+        drop(waiting);
+        shared.asks.wake(column);
+        ask
+    }
+
+    /// Answers.
+    pub(crate) fn answer(&self, shared: &Shared, page: Page) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
+        shared.asks.wake(self.asker);
+    }
+}
+
+impl Conns {
+    /// Asks the first column.
+    pub(crate) fn begin(context: &Context, form: Form) -> Conns {
+        Conns { form, ask: Ask::post(&context.shared, 0, 0, context.column) }
+    }
+
+    /// Tells what the column has answered, and asks on.
+    pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
+        let answer = self.ask.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Page { rows, next }) = answer else { return Progress::Idle };
+        for row in &rows {
+            row.write(self.form, out);
+        }
+        let (column, from) = match next {
+            Some(from) => (self.ask.column, from),
+            None => (self.ask.column + 1, 0),
+        };
+        if column >= context.shared.columns.len() {
+            self.form.say(Outcome::StatsEnd, out);
+            return Progress::Done;
+        }
+        self.ask = Ask::post(&context.shared, column, from, context.column);
+        Progress::Idle
+    }
+}
+
+impl Row {
+    fn write(&self, form: Form, out: &mut Vec<u8>) {
+        let descriptor = self.descriptor;
+        let mut row = |name: &str, value: &str| {
+            form.stat(&format!("{descriptor}:{name}"), format_args!("{value}"), out);
+        };
+        if self.is_udp {
+            row("UDP", "UDP");
+        }
+        row("addr", &self.address);
+        if let Some(listens_at) = &self.listens_at {
+            row("listen_addr", listens_at);
+        }
+        row("state", self.state);
+        row("secs_since_last_cmd", &self.idle_seconds.to_string());
+    }
+}
+
+/// An address in memcached's words. A client of a Unix socket has none.
+pub(crate) fn address(transport: &str, endpoint: Option<&Endpoint>) -> String {
+    match endpoint {
+        Some(Endpoint::Tcp(SocketAddr::V4(address))) => format!("{transport}:{address}"),
+        Some(Endpoint::Tcp(SocketAddr::V6(address))) => format!("{transport}6:{address}"),
+        Some(Endpoint::Unix(path)) => format!("unix:{}", path.display()),
+        None => "?:<AF 0>".to_owned(),
+    }
+}

@@ -1,0 +1,127 @@
+//! Requests, counted by the prefixes of their keys.
+//!
+//! Where: the executor counts, where `stats detail on` or `-D` says so; `stats detail dump` tells.
+//! Invariant: at most `PREFIXES_MAX` prefixes are kept, and what asks for another is not counted.
+//! Nobody holds a lock for more than one shelf.
+//! Source: memcached 1.6.45 `stats_prefix.c`.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use protocol::text::list::Asked;
+
+use crate::limits::{PREFIX_SHELVES, PREFIXES_MAX};
+
+/// What happened to keys with one prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) asked: Asked,
+    /// Items dropped to make room.
+    pub(crate) evictions: u64,
+}
+
+type Shelf = HashMap<Box<[u8]>, Counts>;
+
+/// The counts of all prefixes.
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    /// What ends a prefix.
+    end: u8,
+    hasher: RandomState,
+    /// Each has the prefixes of some hashes. Its lock guards them alone, and is taken last.
+    shelves: Box<[Mutex<Shelf>]>,
+}
+
+impl Prefixes {
+    /// None yet.
+    pub(crate) fn new(end: u8) -> Prefixes {
+        let shelves = (0..PREFIX_SHELVES).map(|_| Mutex::default()).collect();
+        Prefixes { end, hasher: RandomState::new(), shelves }
+    }
+
+    /// The prefix of `key`; `None`: it has none.
+    pub(crate) fn of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let end = key.iter().position(|&byte| byte == self.end)?;
+        key.get(..end)
+    }
+
+    fn lock(&self, prefix: &[u8]) -> Option<MutexGuard<'_, Shelf>> {
+        let hash = self.hasher.hash_one(prefix) % PREFIX_SHELVES as u64;
+        let shelf = self.shelves.get(usize::try_from(hash).ok()?)?;
+        Some(shelf.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts for the prefix of `key`.
+    pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut Counts)) {
+        let Some(prefix) = self.of(key) else { return };
+        let Some(mut shelf) = self.lock(prefix) else { return };
+        if let Some(counts) = shelf.get_mut(prefix) {
+            change(counts);
+        } else if shelf.len() < PREFIXES_MAX / PREFIX_SHELVES {
+            change(shelf.entry(prefix.into()).or_default());
+        }
+    }
+
+    /// What was counted for `prefix`.
+    pub(crate) fn counts(&self, prefix: &[u8]) -> Counts {
+        self.lock(prefix).and_then(|shelf| shelf.get(prefix).copied()).unwrap_or_default()
+    }
+
+    /// Shows what was asked of each prefix of one shelf. False: there is no such shelf.
+    pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &Asked)) -> bool {
+        let Some(shelf) = self.shelves.get(shelf) else { return false };
+        for (prefix, counts) in &*shelf.lock().unwrap_or_else(PoisonError::into_inner) {
+            if counts.asked != Asked::default() {
+                show(prefix, &counts.asked);
+            }
+        }
+        true
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        for shelf in &self.shelves {
+            *shelf.lock().unwrap_or_else(PoisonError::into_inner) = Shelf::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(prefixes: &Prefixes) -> Vec<(Vec<u8>, u64)> {
+        let mut told = Vec::new();
+        let mut shelf = 0;
+        while prefixes.show(shelf, |prefix, asked| told.push((prefix.to_vec(), asked.gets))) {
+            shelf += 1;
+        }
+        told.sort_unstable();
+        told
+    }
+
+    #[test]
+    fn keys_count_for_what_stands_before_the_first_delimiter() {
+        let prefixes = Prefixes::new(b'/');
+        for key in [&b"a/1"[..], b"a/2/3", b"/b", b"a:4", b"plain"] {
+            prefixes.count(key, |counts| counts.asked.gets += 1);
+        }
+        assert_eq!(told(&prefixes), [(b"".to_vec(), 1), (b"a".to_vec(), 2)]);
+        assert_eq!(prefixes.counts(b"a").asked.gets, 2);
+        prefixes.count(b"gone/1", |counts| counts.evictions += 1);
+        assert_eq!(told(&prefixes).len(), 2, "nothing was asked of it");
+        prefixes.clear();
+        assert_eq!(told(&prefixes), []);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_kept() {
+        let prefixes = Prefixes::new(b':');
+        for number in 0..2 * PREFIXES_MAX {
+            prefixes.count(format!("{number}:").as_bytes(), |counts| counts.asked.gets += 1);
+        }
+        let kept = told(&prefixes).len();
+        assert!(kept <= PREFIXES_MAX && kept > PREFIXES_MAX / 2, "{kept}");
+    }
+}
