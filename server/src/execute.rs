@@ -33,10 +33,12 @@ use crate::clock::Clock;
 use crate::errand::Errand;
 use crate::limits::EVICTIONS_NOTED_MAX;
 use crate::out::Out;
+use crate::sampled::{SAMPLED, Sampler};
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
 use crate::stats;
 use crate::watch::{ASKED, DETAIL, Noted};
+pub(crate) use note::value_bytes;
 use put::Arrived;
 
 /// The highest level of `verbosity`; a higher number counts as this.
@@ -62,6 +64,8 @@ pub struct Context {
     pub(crate) errand: Option<Box<Errand>>,
     /// What is noted for those who watch.
     pub(crate) noted: Noted,
+    /// Which loops are sampled.
+    pub(crate) sampler: Sampler,
 }
 
 /// What the connection does after a request.
@@ -98,12 +102,23 @@ impl Context {
             may_wait: true,
             errand: None,
             noted: Noted::default(),
+            sampler: Sampler::default(),
+        }
+    }
+
+    /// A loop begins, so many milliseconds after the last one.
+    #[inline]
+    pub(crate) fn begin_loop(&mut self, since_ms: u64) {
+        self.look_who_watches();
+        if self.sampler.begin_loop(since_ms) {
+            self.noted.watched = self.noted.watched.with(SAMPLED);
         }
     }
 
     /// Who watches, and what? To be asked at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
+        // What is sampled was another loop's.
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
             self.store.note_evictions(if watched.meet(Streams::EVICTIONS.with(DETAIL)) {
@@ -181,6 +196,9 @@ fn execute_other(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
+    if context.noted.watched.meet(SAMPLED) {
+        return note::execute_sampled(context, request, hash, out);
+    }
     match request {
         Request::Store(request) => {
             let value = Arrived::here(request.value, request.terminated);
@@ -284,11 +302,15 @@ pub fn execute_with_draft(
     // `header` was read as a storage command's when it came, and is read the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
-        match request {
-            Request::Store(request) => return put::store(context, &request, None, value, out),
-            Request::Meta(request) => return put::meta_store(context, &request, value, out),
-            _ => {}
+        let after = match &request {
+            Request::Store(request) => put::store(context, request, None, value, out),
+            Request::Meta(request) => put::meta_store(context, request, value, out),
+            _ => After::Continue,
+        };
+        if after != After::Wait {
+            note::large(context, &request, value_bytes);
         }
+        return after;
     }
     After::Continue
 }

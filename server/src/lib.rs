@@ -12,6 +12,7 @@ mod connection;
 mod errand;
 mod numa;
 mod prefixes;
+mod sampled;
 
 pub mod bypass;
 pub mod clock;

@@ -248,6 +248,28 @@ pub const RING_PART: usize = 4;
 /// Most dumps of items that are under way at a time, in all columns together.
 pub const DUMPS_MAX: usize = 4;
 
+/// Of loops one behind the other, one in so many is sampled, at random.
+pub const LOOPS_SAMPLED_ONE_IN: u32 = 128;
+
+/// A loop is sampled that begins so many milliseconds after the one before.
+pub const REST_MS: u64 = 10;
+
+/// Most requests of one loop that are sampled.
+pub const SAMPLED_LOOP_MAX: u32 = 256;
+
+/// Keys that each column keeps for `stats hot`: a key that has more than one in so many of the
+/// requests is always among them.
+pub const HOT_KEYS_MAX: usize = 128;
+
+/// Of these, and of all columns', so many are told.
+pub const HOT_KEYS_TOLD: usize = 20;
+
+/// Keys with the longest values that each column keeps, and that are told.
+pub const BIG_KEYS_MAX: usize = 16;
+
+/// Samples of a column after which the past counts half as much for `stats hot`.
+pub const HOT_SAMPLES: u32 = 1 << 14;
+
 /// Seconds for which a dump's client may take nothing. Then another who asks for a dump may have
 /// its place, and the dump ends.
 pub const DUMP_STALLED_SECONDS: u32 = 10;

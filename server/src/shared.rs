@@ -15,6 +15,7 @@ use crate::bypass::Bypass;
 use crate::errand::conns::Asks;
 use crate::errand::place::Places;
 use crate::prefixes::Prefixes;
+use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
 use crate::watch::Watch;
 use memory::sync::Counter;
@@ -256,6 +257,8 @@ pub struct Shared {
     pub(crate) places: Arc<Places>,
     /// Who ask of sockets.
     pub(crate) asks: Asks,
+    /// What each column has sampled.
+    pub(crate) samples: Vec<SharedSamples>,
     /// Requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
     /// The verbosity of `-v`, or of the last `verbosity` command.
@@ -293,6 +296,7 @@ impl Shared {
             watch: Watch::new(settings.detail),
             places: Arc::default(),
             asks: Asks::default(),
+            samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),
             prefixes: Prefixes::new(settings.prefix_end),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
@@ -366,6 +370,7 @@ impl Shared {
         let reset = Reset { columns, store: self.store.stats() };
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
         self.prefixes.clear();
+        self.samples.iter().for_each(|column| column.with(|it| *it = Samples::default()));
     }
 
     /// Obeys the `verbosity` command: changes what is logged from now on.

@@ -11,7 +11,9 @@ mod audit;
 mod columns;
 mod detail;
 mod general;
+mod hot;
 mod items;
+mod latency;
 mod memory;
 mod mrc;
 mod settings;
@@ -76,8 +78,10 @@ enum Answer {
     Conns,
     /// How many items there are of each size.
     Sizes,
-    /// What items take, by the prefixes of their keys.
+    /// What items take, by the prefixes of their keys; with `-X`, a refusal.
     Prefixes,
+    /// Keys; with `-X`, a refusal.
+    Hot,
 }
 
 /// Subcommands that `Form::asks_for` finds, in the order in which memcached tries them.
@@ -98,7 +102,9 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
     (b"audit", Answer::Rows(audit::write)),
     (b"columns", Answer::Rows(columns::write)),
+    (b"hot", Answer::Hot),
     (b"items", Answer::Timed(items::items)),
+    (b"latency", Answer::Rows(latency::write)),
     (b"memory", Answer::Rows(memory::write)),
     (b"mrc", Answer::Rows(mrc::write)),
     (b"prefixes", Answer::Prefixes),
@@ -123,6 +129,8 @@ enum Left {
     Prefixes,
     /// To list what was asked of prefixes.
     Detail,
+    /// To list the keys that are asked for most.
+    Hot,
 }
 
 /// Appends the reply to `stats ARGUMENTS`, or what is known of it at once.
@@ -132,6 +140,11 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
             form.say(outcome, &mut out.buf);
             // `stats detail on` counts what comes next, in this loop as well.
             context.look_who_watches();
+            return After::Continue;
+        }
+        Left::Hot => {
+            hot::write(context, form, &mut out.buf);
+            form.say(Outcome::StatsEnd, &mut out.buf);
             return After::Continue;
         }
         Left::Items => cachedump(context, args),
@@ -188,7 +201,10 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
             shared.reset();
             Outcome::StatsReset
         }
-        Answer::Detail if off => Outcome::Refused(Refusal::StatsDetailOff),
+        Answer::Detail | Answer::Prefixes | Answer::Hot if off => {
+            Outcome::Refused(Refusal::StatsDetailOff)
+        }
+        Answer::Hot => return Left::Hot,
         Answer::Detail => return detail::write(shared, args, rows),
         Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
         Answer::Cachedump if form.lists_items() => return Left::Items,

@@ -39,7 +39,7 @@ impl TurnState {
     #[inline]
     pub(crate) fn pass_time(&mut self, now_ms: u64) {
         self.served_ms += now_ms.saturating_sub(self.now_ms).min(limits::LOOP_MS_MAX);
+        self.context.begin_loop(now_ms.saturating_sub(self.now_ms));
         self.now_ms = now_ms;
-        self.context.look_who_watches();
     }
 }

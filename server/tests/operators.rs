@@ -469,3 +469,51 @@ fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
     assert_eq!(prefixes["others:items"], "100");
     server.stop();
 }
+
+#[test]
+fn times_and_hot_keys_are_sampled_whatever_the_protocol() {
+    const ROUNDS: u64 = 20_000;
+    let server = start(settings(2));
+    let mut client = connect(&server);
+    let long = "x".repeat(500_000);
+    client.ask(format!("set long 0 0 500000\r\n{long}\r\n"), "STORED\r\n");
+    client.ask("set hot 0 0 1\r\nv\r\n", "STORED\r\n");
+    for round in 0..ROUNDS {
+        client.ask("get hot\r\n", "VALUE hot 0 1\r\nv\r\nEND\r\n");
+        client.ask(format!("ms key-{round} 1\r\nv\r\n"), "HD\r\n");
+        if round % 2 == 0 {
+            client.ask("mg hot v\r\n", "VA 1\r\nv\r\n");
+        }
+    }
+    let times = client.stats("latency");
+    let number = |name: &str| times[&format!("latency:{name}")].parse::<u64>().unwrap();
+    for (kind, requests) in [("get", ROUNDS), ("ms", ROUNDS), ("mg", ROUNDS / 2)] {
+        // Of 10,000 requests some 80 are sampled, if the server never rests.
+        let told = number(&format!("{kind}:requests"));
+        assert!(told > requests / 2 && told < requests * 2, "{kind}: {told}");
+        let (p50, p99) = (number(&format!("{kind}:p50_ns")), number(&format!("{kind}:p99_ns")));
+        assert!(p50 > 20 && p50 <= p99 && p99 <= number(&format!("{kind}:max_ns")), "{kind}");
+        let steps = times.iter().filter(|(name, _)| name.contains(&format!(":{kind}:up_to_")));
+        let in_steps: u64 = steps.map(|(_, requests)| requests.parse::<u64>().unwrap()).sum();
+        assert_eq!(in_steps, told);
+    }
+    let hot = client.stats("hot");
+    let number = |name: &str| hot[name].parse::<u64>().unwrap();
+    assert!(number("hot:hot:requests") > ROUNDS / 2, "{hot:?}");
+    assert!(number("hot:hot:requests") * 2 > number("requests"), "{hot:?}");
+    assert!(number("hot:hot:at_least") <= number("hot:hot:requests"));
+    assert_eq!(number("big:long:bytes"), 500_000, "{hot:?}");
+    client.ask("delete long\r\n", "DELETED\r\n");
+    assert_eq!(client.stats("hot").get("big:long:bytes"), None);
+    client.ask("stats reset\r\n", "RESET\r\n");
+    let hot = client.stats("hot");
+    assert!(hot["requests"].parse::<u64>().unwrap() < 1000 && hot.len() < 10, "{hot:?}");
+    server.stop();
+    let server = start(Settings { dump_enabled: false, ..settings(1) });
+    let mut client = connect(&server);
+    for page in ["hot", "prefixes"] {
+        let refusal = "CLIENT_ERROR stats detail not allowed\r\n";
+        client.ask(format!("stats {page}\r\n"), refusal);
+    }
+    server.stop();
+}

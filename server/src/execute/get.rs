@@ -12,6 +12,7 @@ use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
 use super::found::{Touched, Unlocked};
 use super::{After, Context, note};
 use crate::out::Out;
+use crate::sampled::Kind;
 use crate::shared::Counters;
 
 /// Answers one key.
@@ -90,6 +91,7 @@ fn around_of(surround: Surround) -> Around {
 
 fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> After {
     let exptime = context.clock.realtime(exptime);
+    let begun = note::begin(context.noted.watched);
     let (counters, may_wait) = (&context.counters, context.may_wait);
     let found = match context.store.get_and_touch(show.key(), exptime) {
         Err(_) if may_wait => return After::Wait,
@@ -107,6 +109,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
         counters.touch_misses.add(1);
         show.miss(&mut out.buf);
     }
+    note::sample(context, (Kind::Touch, Some(show.key())), note::took(begun));
     note::fetched(context, show.key());
     note::asked(context, show.key(), |asked| {
         asked.gets += 1;

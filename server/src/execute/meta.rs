@@ -15,6 +15,7 @@ use super::get::{append_value, look_up};
 use super::{After, Context, note, refuse};
 use crate::clock::Clock;
 use crate::out::Out;
+use crate::sampled::Kind;
 
 /// `mg`.
 #[inline(always)]
@@ -67,6 +68,15 @@ pub(super) fn get_value(
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+    let begun = note::begin(context.noted.watched);
+    let after = get_locked(context, request, out);
+    if after != After::Wait {
+        note::sample(context, (Kind::MetaGet, Some(request.key)), note::took(begun));
+    }
+    after
+}
+
+fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
         Err(refusal) => return refuse(out, refusal),

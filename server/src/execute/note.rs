@@ -8,22 +8,24 @@
 use std::mem;
 
 use arrayvec::ArrayVec;
-use protocol::KEY_BYTES_MAX;
+use net::monotonic_ns;
 use protocol::show::Show;
 use protocol::text::event::Item;
 use protocol::text::list::Asked;
 use protocol::text::operator::Streams;
+use protocol::{KEY_BYTES_MAX, Request};
 use store::{MetaGet, Prefetched, Verb};
 
-use super::{Context, get};
+use super::{After, Context, get};
 use crate::out::Out;
+use crate::sampled::{Kind, SAMPLED};
 use crate::watch::DETAIL;
 
 /// Lookups are looked at one by one.
-pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0);
+pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
 
 /// Length of the key's value; `None`: there is no such key.
-fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
+pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     let found = context.store.meta_get(&get).ok()??;
     Some(found.hit.value_bytes)
@@ -45,9 +47,13 @@ pub(super) fn look_up<S: Show>(
 ) -> bool {
     let key: ArrayVec<u8, KEY_BYTES_MAX> = show.key().iter().copied().take(KEY_BYTES_MAX).collect();
     let (watched, hits) = (mem::take(&mut context.noted.watched), context.counters.get_hits.get());
+    let begun = begin(watched);
     let is_answered = get::look_up(context, hash, show, out);
+    let took = took(begun);
     context.noted.watched = watched;
     if is_answered {
+        let kind = if S::COUNTS_FOR_PREFIX { Kind::Get } else { Kind::MetaGet };
+        sample(context, (kind, Some(&key)), took);
         fetched(context, &key);
         if S::COUNTS_FOR_PREFIX {
             let found = context.counters.get_hits.get() - hits;
@@ -65,6 +71,74 @@ pub(super) fn look_up<S: Show>(
 pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Asked)) {
     if context.noted.watched.meet(DETAIL) {
         context.shared.prefixes.count(key, |counts| change(&mut counts.asked));
+    }
+}
+
+/// When a request began, in nanoseconds, if it is sampled.
+#[inline]
+pub(super) fn begin(watched: Streams) -> Option<u64> {
+    watched.meet(SAMPLED).then(monotonic_ns)
+}
+
+/// How long it took.
+#[inline]
+pub(super) fn took(begun: Option<u64>) -> Option<u64> {
+    begun.map(|begun| monotonic_ns().saturating_sub(begun))
+}
+
+/// Takes down a request that took so long, if it is sampled, and its key.
+#[inline]
+pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took: Option<u64>) {
+    if let Some(ns) = took {
+        take_sample(context, of, ns);
+    }
+}
+
+#[cold]
+fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u64) {
+    let (weight, goes_on) = context.sampler.take();
+    if !goes_on {
+        context.noted.watched = Streams(context.noted.watched.0 & !SAMPLED.0);
+    }
+    let bytes = key.and_then(|key| value_bytes(context, key));
+    let Some(samples) = context.shared.samples.get(context.column) else { return };
+    samples.add(|samples| {
+        samples.took(kind, ns, weight);
+        if let Some(key) = key {
+            samples.hot.asked(key, weight);
+        }
+        if let (Some(key), Some(bytes)) = (key, bytes) {
+            samples.hot.seen(key, bytes);
+        }
+    });
+}
+
+/// As `execute_other`, of a request that is sampled.
+#[cold]
+#[inline(never)]
+pub(super) fn execute_sampled(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
+    context.noted.watched = Streams(context.noted.watched.0 & !SAMPLED.0);
+    let begun = Some(monotonic_ns());
+    let after = super::execute_other(context, request, hash, out);
+    let took = took(begun);
+    context.noted.watched = context.noted.watched.with(SAMPLED);
+    if after != After::Wait {
+        sample(context, Kind::of(request), took);
+    }
+    after
+}
+
+/// A value was to be stored that came by itself: such are few, and each is looked at.
+pub(super) fn large(context: &Context, request: &Request<'_>, bytes: u32) {
+    if let (_, Some(key)) = Kind::of(request)
+        && let Some(samples) = context.shared.samples.get(context.column)
+    {
+        samples.add(|samples| samples.hot.seen(key, bytes));
     }
 }
 

@@ -50,7 +50,9 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "auth_enabled_ascii", "no");
     stat!(rows, "item_size_max", settings.item_bytes_max);
     stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
-    stat!(rows, "hashpower_init", 0);
+    // `-o hashpower=N` is for 1.5 * 2^N items.
+    let hash_power = (settings.index_items / 3 * 2).checked_ilog2().unwrap_or(0);
+    stat!(rows, "hashpower_init", hash_power);
     stat!(rows, "slab_reassign", yes(settings.slab_reassign));
     stat!(rows, "slab_automove", 0);
     stat!(rows, "slab_automove_ratio", "0.00");
@@ -63,15 +65,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "flush_enabled", yes(settings.flush_enabled));
     stat!(rows, "dump_enabled", yes(settings.dump_enabled));
     stat!(rows, "hash_algorithm", store::HASH_NAME);
-    // There are no LRUs.
-    stat!(rows, "lru_maintainer_thread", "no");
-    stat!(rows, "lru_segmented", "no");
-    stat!(rows, "hot_lru_pct", 0);
-    stat!(rows, "warm_lru_pct", 0);
-    stat!(rows, "hot_max_factor", "0.00");
-    stat!(rows, "warm_max_factor", "0.00");
-    stat!(rows, "temp_lru", "no");
-    stat!(rows, "temporary_ttl", 0);
+    lrus(rows);
     stat!(rows, "idle_timeout", settings.idle_seconds_max);
     stat!(rows, "watcher_logbuf_size", settings.watcher_log_bytes);
     stat!(rows, "worker_logbuf_size", settings.worker_log_bytes);
@@ -83,6 +77,18 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "memory_file", "(null)");
     stat!(rows, "client_flags_size", size_of::<u32>());
     ours(shared, rows);
+}
+
+/// LRUs, of which there are none.
+fn lrus(rows: &mut Rows<'_>) {
+    stat!(rows, "lru_maintainer_thread", "no");
+    stat!(rows, "lru_segmented", "no");
+    stat!(rows, "hot_lru_pct", 0);
+    stat!(rows, "warm_lru_pct", 0);
+    stat!(rows, "hot_max_factor", "0.00");
+    stat!(rows, "warm_max_factor", "0.00");
+    stat!(rows, "temp_lru", "no");
+    stat!(rows, "temporary_ttl", 0);
 }
 
 /// External storage, of which there is none.

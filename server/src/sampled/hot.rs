@@ -1,0 +1,183 @@
+//! The keys that are asked for most, and those with the longest values.
+//!
+//! Where: a column adds each key that it samples.
+//! Invariant: at most `HOT_KEYS_MAX` and `BIG_KEYS_MAX` keys are kept, in memory that is there from
+//! the start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the first. The
+//! past counts half as much after each `HOT_SAMPLES` samples.
+//! Source: A. Metwally, D. Agrawal and A. El Abbadi, *Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams* (Space-Saving).
+
+use arrayvec::ArrayVec;
+use protocol::KEY_BYTES_MAX;
+
+use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_MAX, HOT_SAMPLES};
+
+/// A key of its own.
+pub(crate) type Key = ArrayVec<u8, KEY_BYTES_MAX>;
+
+/// A key that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct HotKey {
+    pub(crate) key: Key,
+    /// About as many requests of late; of these, so many may have been for other keys.
+    pub(crate) requests: u64,
+    pub(crate) error: u64,
+}
+
+/// A key with a long value.
+#[derive(Clone, Debug)]
+pub(crate) struct BigKey {
+    pub(crate) key: Key,
+    pub(crate) value_bytes: u32,
+    /// It was seen since the past was halved last.
+    is_new: bool,
+}
+
+/// Both.
+#[derive(Clone, Debug)]
+pub(crate) struct Hot {
+    hot: Vec<HotKey>,
+    big: Vec<BigKey>,
+    /// About as many requests in all.
+    requests: u64,
+    samples: u32,
+}
+
+impl Default for Hot {
+    fn default() -> Hot {
+        let (hot, big) = (Vec::with_capacity(HOT_KEYS_MAX), Vec::with_capacity(BIG_KEYS_MAX));
+        Hot { hot, big, requests: 0, samples: 0 }
+    }
+}
+
+fn own(key: &[u8]) -> Key {
+    key.iter().copied().take(KEY_BYTES_MAX).collect()
+}
+
+impl Hot {
+    /// A request asked for `key`; it counts as `weight`.
+    pub(crate) fn asked(&mut self, key: &[u8], weight: u32) {
+        let weight = u64::from(weight);
+        self.requests += weight;
+        self.samples += 1;
+        if let Some(known) = self.hot.iter_mut().find(|known| *known.key == *key) {
+            known.requests += weight;
+        } else if self.hot.len() < HOT_KEYS_MAX {
+            self.hot.push(HotKey { key: own(key), requests: weight, error: 0 });
+        } else if let Some(least) = self.hot.iter_mut().min_by_key(|known| known.requests) {
+            let error = least.requests;
+            *least = HotKey { key: own(key), requests: error + weight, error };
+        }
+        if self.samples >= HOT_SAMPLES {
+            self.halve();
+        }
+    }
+
+    /// The value of `key` has so many bytes.
+    pub(crate) fn seen(&mut self, key: &[u8], value_bytes: u32) {
+        let seen = BigKey { key: Key::new(), value_bytes, is_new: true };
+        if let Some(known) = self.big.iter_mut().find(|known| *known.key == *key) {
+            *known = BigKey { key: known.key.clone(), ..seen };
+        } else if self.big.len() < BIG_KEYS_MAX {
+            self.big.push(BigKey { key: own(key), ..seen });
+        } else if let Some(least) = self.big.iter_mut().min_by_key(|known| known.value_bytes)
+            && least.value_bytes < value_bytes
+        {
+            *least = BigKey { key: own(key), ..seen };
+        }
+    }
+
+    /// The item of `key` is gone.
+    pub(crate) fn gone(&mut self, key: &[u8]) {
+        self.big.retain(|known| *known.key != *key);
+    }
+
+    #[cold]
+    fn halve(&mut self) {
+        self.samples = 0;
+        self.requests /= 2;
+        for known in &mut self.hot {
+            known.requests /= 2;
+            known.error /= 2;
+        }
+        self.hot.retain(|known| known.requests > 0);
+        self.big.retain(|known| known.is_new);
+        self.big.iter_mut().for_each(|known| known.is_new = false);
+    }
+
+    /// The keys asked for most, the first first, of all of these; and all requests.
+    pub(crate) fn hottest<'h>(all: impl IntoIterator<Item = &'h Hot>) -> (Vec<HotKey>, u64) {
+        let (mut keys, mut requests) = (Vec::<HotKey>::new(), 0);
+        for hot in all {
+            requests += hot.requests;
+            for more in &hot.hot {
+                match keys.iter_mut().find(|known| known.key == more.key) {
+                    Some(known) => {
+                        known.requests += more.requests;
+                        known.error += more.error;
+                    }
+                    None => keys.push(more.clone()),
+                }
+            }
+        }
+        keys.sort_by_key(|known| std::cmp::Reverse(known.requests));
+        (keys, requests)
+    }
+
+    /// The keys with the longest values.
+    pub(crate) fn biggest(&self) -> &[BigKey] {
+        &self.big
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hot_keys_are_found_among_many_in_bounded_memory() {
+        let (mut one, mut other) = (Hot::default(), Hot::default());
+        for number in 0..40_000_u32 {
+            let hot = if number.is_multiple_of(2) { &mut one } else { &mut other };
+            match number % 10 {
+                0 | 1 => hot.asked(b"first", 128),
+                2 => hot.asked(b"second", 128),
+                _ => hot.asked(&number.to_le_bytes(), 128),
+            }
+            assert!(hot.hot.len() <= HOT_KEYS_MAX);
+        }
+        let (keys, requests) = Hot::hottest([&one, &other]);
+        assert_eq!((&*keys[0].key, &*keys[1].key), (&b"first"[..], &b"second"[..]));
+        let percent = |key: &HotKey| (key.requests - key.error / 2) * 100 / requests;
+        assert!(percent(&keys[0]).abs_diff(20) < 3 && percent(&keys[1]).abs_diff(10) < 3);
+        assert!(keys[0].requests - keys[0].error > requests / 6, "{:?}", keys[0]);
+    }
+
+    #[test]
+    fn what_was_hot_once_is_forgotten() {
+        let mut hot = Hot::default();
+        (0..HOT_SAMPLES).for_each(|_| hot.asked(b"old", 1));
+        (0..8 * HOT_SAMPLES).for_each(|_| hot.asked(b"new", 1));
+        let (keys, _) = Hot::hottest([&hot]);
+        assert_eq!(&*keys[0].key, b"new");
+        assert!(keys.get(1).is_none_or(|old| old.requests < keys[0].requests / 100));
+    }
+
+    #[test]
+    fn the_longest_values_are_kept_until_they_are_gone() {
+        let mut hot = Hot::default();
+        for bytes in 0..1000 {
+            hot.seen(&u32::to_le_bytes(bytes), bytes);
+        }
+        let least = |hot: &Hot| hot.biggest().iter().map(|big| big.value_bytes).min();
+        let kept = u32::try_from(BIG_KEYS_MAX).unwrap();
+        assert_eq!((hot.biggest().len(), least(&hot)), (BIG_KEYS_MAX, Some(1000 - kept)));
+        hot.seen(&u32::to_le_bytes(999), 5);
+        assert_eq!(least(&hot), Some(5));
+        hot.gone(&u32::to_le_bytes(999));
+        assert_eq!(hot.biggest().len(), BIG_KEYS_MAX - 1);
+        // Who is not seen again goes, too.
+        (0..2 * HOT_SAMPLES).for_each(|_| hot.asked(b"key", 1));
+        assert!(hot.biggest().is_empty());
+    }
+}

@@ -1,0 +1,51 @@
+//! `stats hot`: the keys that are asked for most, and those with the longest values.
+//!
+//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. One with a long value is there, and
+//! its value is as long as is said.
+
+use std::cmp::Reverse;
+
+use protocol::Form;
+use protocol::text::list::escape;
+
+use super::{Rows, stat};
+use crate::execute::{Context, value_bytes};
+use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
+use crate::sampled::Hot;
+
+fn shown(key: &[u8]) -> String {
+    let mut shown = Vec::new();
+    escape(key, &mut shown);
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
+    let rows = &mut Rows { form, out };
+    let columns = context.shared.samples.iter();
+    let all: Vec<Hot> = columns.map(|column| column.with(|samples| samples.hot.clone())).collect();
+    let (hottest, requests) = Hot::hottest(&all);
+    stat!(rows, "requests", requests);
+    for hot in hottest.iter().take(HOT_KEYS_TOLD) {
+        let key = shown(&hot.key);
+        stat!(rows, &format!("hot:{key}:requests"), hot.requests);
+        stat!(rows, &format!("hot:{key}:at_least"), hot.requests - hot.error);
+    }
+    let mut keys: Vec<_> = all.iter().flat_map(Hot::biggest).map(|big| &big.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut biggest = Vec::with_capacity(keys.len());
+    for key in keys {
+        match value_bytes(context, key) {
+            Some(bytes) => biggest.push((bytes, key)),
+            None => {
+                let columns = context.shared.samples.iter();
+                columns.for_each(|column| column.with(|samples| samples.hot.gone(key)));
+            }
+        }
+    }
+    biggest.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
+    for (bytes, key) in biggest.into_iter().take(BIG_KEYS_MAX) {
+        stat!(rows, &format!("big:{}:bytes", shown(key)), bytes);
+    }
+}

@@ -1,0 +1,35 @@
+//! `stats latency`: how long requests took, by kind.
+//!
+//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Invariant: a time is that of execution: from the request, read, to its answer, written but not
+//! sent. Requests are estimated from those that were sampled, since `stats reset`.
+
+use super::Rows;
+use crate::sampled::{KINDS, Samples};
+use crate::shared::Shared;
+
+/// The first step of a histogram, in nanoseconds, and how much longer each next one is.
+const STEP_NS: u64 = 64;
+const STEPS_BY: f64 = 2.0;
+
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
+    let mut all = Samples::default();
+    shared.samples.iter().for_each(|column| column.with(|samples| all.add_times(samples)));
+    for ((_, kind), times) in KINDS.iter().zip(&all.times).filter(|(_, times)| !times.is_empty()) {
+        let mut row = |name: &str, number: u64| {
+            rows.row(&format!("latency:{kind}:{name}"), format_args!("{number}"));
+        };
+        row("requests", times.len());
+        row("p50_ns", times.value_at_quantile(0.5));
+        row("p90_ns", times.value_at_quantile(0.9));
+        row("p99_ns", times.value_at_quantile(0.99));
+        row("p999_ns", times.value_at_quantile(0.999));
+        row("max_ns", times.max());
+        for step in times.iter_log(STEP_NS, STEPS_BY) {
+            let requests = step.count_since_last_iteration();
+            if requests > 0 {
+                row(&format!("up_to_{}_ns", step.value_iterated_to()), requests);
+            }
+        }
+    }
+}

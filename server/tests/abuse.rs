@@ -1,0 +1,241 @@
+//! Those who ask for more than there is: connections, keys, memory, descriptors, room on a disk.
+//!
+//! Where: an in-process server; the built binary where a limit is the process's own.
+//! Invariant: what is refused is counted and said, what is kept is bounded, and others are served.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+mod live;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hypostyle::limits::{KEYS_TURN_MAX, kept_bytes_max};
+use hypostyle::settings::Settings;
+use inprocess::{Client, connect, settings, start, wait_until};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+#[test]
+fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
+    const LIMIT: u32 = 50;
+    const FLOOD: u64 = 3000;
+    let server = start(Settings { connections_max: LIMIT, ..settings(2) });
+    let mut client = connect(&server);
+    client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    // The test's own connections, but one, take all places.
+    let own: Vec<Client> = (0..LIMIT - 2).map(|_| connect(&server)).collect();
+    wait_until("all to be accepted", || client.stat("curr_connections") == u64::from(LIMIT - 1));
+    let last = connect(&server);
+    wait_until("the last to be accepted", || client.stat("curr_connections") == u64::from(LIMIT));
+    let address = server.addresses()[0];
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                for _ in 0..FLOOD / 4 {
+                    let mut text = String::new();
+                    let mut stream = TcpStream::connect(address).unwrap();
+                    stream.read_to_string(&mut text).unwrap();
+                    assert_eq!(text, "ERROR Too many open connections\r\n");
+                }
+            });
+        }
+        for _ in 0..1000 {
+            client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+        }
+    });
+    assert_eq!(client.stat("rejected_connections"), FLOOD);
+    assert_eq!(client.stat("curr_connections"), u64::from(LIMIT));
+    assert_eq!(client.stat("connection_structures"), u64::from(LIMIT));
+    drop((own, last));
+    wait_until("the end of all others", || client.stat("curr_connections") == 1);
+    connect(&server).ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+    server.stop();
+}
+
+#[test]
+fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
+    const KEYS: usize = 1_000_000;
+    let server = start(settings(1));
+    let (mut client, mut greedy) = (connect(&server), connect(&server));
+    client.ask(format!("set k 0 0 100\r\n{}\r\n", "v".repeat(100)), "STORED\r\n");
+    let value = format!("VALUE k 0 100\r\n{}\r\n", "v".repeat(100));
+    let mut half = greedy.0.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            half.write_all(b"get").unwrap();
+            let keys = b" k".repeat(KEYS_TURN_MAX as usize);
+            let mut left = KEYS;
+            while left > 0 {
+                let some = left.min(KEYS_TURN_MAX as usize);
+                half.write_all(&keys[..2 * some]).unwrap();
+                left -= some;
+            }
+            half.write_all(b"\r\n").unwrap();
+        });
+        // Nobody reads the replies yet; beside them others are served.
+        wait_until("replies that wait", || client.stat("response_obj_count") > 1);
+        for _ in 0..1000 {
+            client.ask("get nosuch\r\n", "END\r\n");
+        }
+        let kept = client.stat("response_obj_bytes") + client.stat("read_buf_bytes");
+        assert!(kept < 4 << 20, "{kept}");
+        for _ in 0..KEYS {
+            greedy.expect(&value);
+        }
+        greedy.expect("END\r\n");
+    });
+    assert_eq!(client.stat("get_hits"), KEYS as u64);
+    server.stop();
+}
+
+/// Ends the writers, also where the test fails.
+struct Done<'d>(&'d AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed); // as in the writers
+    }
+}
+
+#[test]
+fn the_limit_of_memory_goes_up_and_down_under_load() {
+    const LIMITS: [u32; 8] = [64, 16, 128, 24, 256, 16, 32, 64];
+    let server = start(Settings { memory_bytes: 64 << 20, ..settings(2) });
+    let mut client = connect(&server);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let (mut other, done) = (connect(&server), &done);
+            scope.spawn(move || {
+                let mut round = 0_usize;
+                // Relaxed: the flag orders nothing.
+                while !done.load(Ordering::Relaxed) {
+                    for key in 0..200 {
+                        let value = format!("{writer}-{}", round + key).repeat(1 + key * 7 % 150);
+                        let bytes = value.len();
+                        let key = format!("{writer}-{}", (round + key) % 50_000);
+                        other.send(format!("set {key} 0 0 {bytes} noreply\r\n{value}\r\n"));
+                        if key.ends_with('7') {
+                            other.send(format!("mg {key} s\r\n"));
+                            let answer = other.line();
+                            let due = format!("HD s{bytes}");
+                            assert!(answer == due || answer == "EN", "{answer}, not {due}");
+                        }
+                    }
+                    round += 200;
+                    other.ask("mn\r\n", "MN\r\n");
+                }
+            });
+        }
+        let _done = Done(&done);
+        for round in 0..3 * LIMITS.len() {
+            let megabytes = LIMITS[round % LIMITS.len()];
+            client.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
+            let limit_bytes = u64::from(megabytes) << 20;
+            assert_eq!(client.stat("limit_maxbytes"), limit_bytes);
+            wait_until("memory to follow", || client.stat("bytes") <= limit_bytes);
+            let before = client.stat("cmd_set");
+            wait_until("more to be stored", || client.stat("cmd_set") > before + 1000);
+        }
+    });
+    assert_eq!(client.stat("store_no_memory"), 0);
+    let kept = client.stat("read_buf_bytes") + client.stat("response_obj_bytes");
+    assert!(kept < kept_bytes_max(64 << 20, 1) as u64, "{kept}");
+    server.stop();
+}
+
+#[test]
+fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
+    let server = live::Server::under_test(&["-t", "2"]);
+    let mut wire = server.connect();
+    let mut stat = |name: &str| -> u64 {
+        wire.send(b"stats\r\n");
+        let mut value = 0;
+        loop {
+            let line = String::from_utf8(wire.line().unwrap()).unwrap();
+            if line.trim() == "END" {
+                return value;
+            }
+            if let Some(rest) = line.strip_prefix(&format!("STAT {name} ")) {
+                value = rest.trim().parse().unwrap();
+            }
+        }
+    };
+    assert_eq!(stat("listen_disabled_num"), 0);
+    // Ten descriptors are left to it.
+    let path = format!("/proc/{}/fd", server.pid());
+    let open = || std::fs::read_dir(&path).unwrap().count() as u64;
+    let most = Some(open() + 10);
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    prlimit(pid, Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let others: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    wait_until("listeners that rest", || stat("listen_disabled_num") > 0);
+    assert!(stat("curr_connections") <= 11);
+    let rested = stat("time_in_listen_disabled_us");
+    wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
+    // Of those who wait, each has its turn when there is room.
+    drop(others);
+    let mut late = server.connect();
+    late.send(b"mn\r\n");
+    assert_eq!(late.line().unwrap().trim_ascii(), b"MN");
+    wait_until("the end of the others", || stat("curr_connections") == 2);
+}
+
+/// Mounts a file system of a few pages at the first argument, fills it, and runs the others there.
+const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
+head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
+exec "$@" 2> "$0/log""#;
+
+#[test]
+fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
+    let folder = std::env::temp_dir().join(format!("full-disk-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.with_extension("socket");
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", FULL]).arg(&folder).arg(env!("CARGO_BIN_EXE_hypostyle"));
+    command.args(["-vvv", "-t", "1", "-o", "no_pin", "-s"]).arg(&socket);
+    command.arg("-P").arg(folder.join("pid"));
+    let Ok(child) = command.stderr(Stdio::null()).spawn() else {
+        return testing::skip("no program unshare");
+    };
+    let mut child = Killed(child, vec![socket.clone()], folder.clone());
+    let mut stream = None;
+    let mut ended = None;
+    wait_until("an answer", || {
+        stream = UnixStream::connect(&socket).ok();
+        ended = child.0.try_wait().unwrap();
+        stream.is_some() || ended.is_some()
+    });
+    let Some(mut stream) = stream else {
+        assert!(matches!(ended.and_then(|it| it.code()), Some(1 | 99)), "{ended:?}");
+        return testing::skip("no privilege for a file system of one's own");
+    };
+    for _ in 0..100 {
+        stream.write_all(b"verbosity 2\r\nset k 0 0 1\r\nv\r\ncache_memlimit 64\r\n").unwrap();
+        let mut replies = [0; 16];
+        stream.read_exact(&mut replies).unwrap();
+        assert_eq!(&replies, b"OK\r\nSTORED\r\nOK\r\n");
+    }
+    assert!(child.0.try_wait().unwrap().is_none(), "it has ended");
+    let within = format!("/proc/{}/root{}", child.0.id(), folder.display());
+    let log = std::fs::metadata(format!("{within}/log")).unwrap();
+    assert_eq!(log.len(), 0, "the disk was not full");
+    assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "half a pid file");
+}
+
+/// A process that ends with the test; and the files, and the folder, that it leaves.
+struct Killed(Child, Vec<PathBuf>, PathBuf);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        self.1.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        let _ = std::fs::remove_dir(&self.2);
+    }
+}
