@@ -20,6 +20,7 @@ mod pinned;
 
 pub use pinned::{Pieces as PinnedPieces, Pinned};
 
+use crate::nodes::Nodes;
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::region::Region;
@@ -59,17 +60,38 @@ impl Memory {
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
     pub fn new(bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
+        Memory::on(Nodes::default(), bytes, growth, columns)
+    }
+
+    /// The same, divided between nodes; `place` has the system know.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn on(nodes: Nodes, bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
         let region = Region::new(bytes, growth)?;
-        let segments = Segments::new(region.segments(), region.segments_max())?;
+        let segments = Segments::on(nodes, region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
         let allowed = CachePadded(AtomicU32::new(region.segments()));
         Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns), allowed })
     }
 
+    /// Has the system back each segment with memory of its node, where that has some. To be called
+    /// before memory is used. On one node it does nothing.
+    ///
+    /// # Errors
+    /// The system does not know the nodes, or does not allow it.
+    pub fn place(&self) -> io::Result<()> {
+        if self.segments.nodes().count() == 1 {
+            return Ok(());
+        }
+        self.segments.blocks().try_for_each(|(block, node)| self.region.prefer(block, node))
+    }
+
     /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
-    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free.
-    pub fn take_frame(&self, keep: u32) -> Option<u32> {
-        self.frames.take(&self.segments, keep).map(|frame| self.begin_chain(frame))
+    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free; one
+    /// of the node at this place, or near it.
+    pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
+        self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
     /// As `take_frame`, but only from a segment below `before` that is cut into frames already.
@@ -282,11 +304,11 @@ impl Frames {
         None
     }
 
-    fn take(&self, segments: &Segments, keep: u32) -> Option<u32> {
+    fn take(&self, segments: &Segments, (keep, node): (u32, usize)) -> Option<u32> {
         if let Some(frame) = self.take_cut(segments, segments.count()) {
             return Some(frame);
         }
-        let segment = segments.take(keep)?;
+        let segment = segments.take_near(keep, node)?;
         segments.get(segment).set_state(State::Frames);
         segments.get(segment).touch(self.frame_bytes);
         // All but the first frame, which is the caller's. Release pairs with the Acquire in
@@ -359,20 +381,20 @@ mod tests {
         let free = memory.segments.free();
         let per_segment = memory.frames.per_segment;
         let taken: Vec<u32> =
-            (0..per_segment * 2).map(|_| memory.take_frame(0).expect("room")).collect();
+            (0..per_segment * 2).map(|_| memory.take_frame(0, 0).expect("room")).collect();
         assert_eq!(memory.segments.free(), free - 2);
         for frame in &taken[..per_segment as usize] {
             assert_eq!(memory.release(*frame), 1);
         }
         assert_eq!(memory.segments.free(), free - 1);
-        assert_eq!(memory.take_frame(0), Some(0), "the segment given back last is cut anew");
+        assert_eq!(memory.take_frame(0, 0), Some(0), "the segment given back last is cut anew");
     }
 
     #[test]
     fn a_chain_goes_with_its_last_reference() {
         let memory = Arc::new(Memory::new(1 << 20, 1, 1).expect("address space"));
         let free = memory.segments.free();
-        let (head, second) = (memory.take_frame(0).unwrap(), memory.take_frame(0).unwrap());
+        let (head, second) = (memory.take_frame(0, 0).unwrap(), memory.take_frame(0, 0).unwrap());
         memory.chain(head, second);
         let bytes = memory.frames.frame_bytes as usize;
         // SAFETY: the chain is this test's own.
@@ -388,7 +410,7 @@ mod tests {
     fn a_value_read_piece_by_piece_is_walked_once() {
         let memory = Arc::new(Memory::new(1 << 20, 1, 1).expect("address space"));
         let frame_bytes = memory.frames.frame_bytes as usize;
-        let frames: Vec<u32> = (0..40).map(|_| memory.take_frame(0).expect("room")).collect();
+        let frames: Vec<u32> = (0..40).map(|_| memory.take_frame(0, 0).expect("room")).collect();
         for (number, frame) in (0..).zip(&frames) {
             // SAFETY: the frame was taken just now, and is `frame_bytes` long.
             unsafe { memory.frame_at(*frame).write_bytes(number, frame_bytes) };
@@ -451,8 +473,8 @@ mod under_loom {
 
     /// Builds a chain of two frames, not published.
     fn draft(memory: &Memory) -> Option<u32> {
-        let first = memory.take_frame(0)?;
-        let Some(second) = memory.take_frame(0) else {
+        let first = memory.take_frame(0, 0)?;
+        let Some(second) = memory.take_frame(0, 0) else {
             memory.release(first);
             return None;
         };
@@ -497,15 +519,15 @@ mod under_loom {
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {
             let memory = loom::sync::Arc::new(memory(1));
-            let frame = memory.take_frame(0).expect("room");
-            assert!(memory.take_frame(0).is_some(), "two in the segment");
+            let frame = memory.take_frame(0, 0).expect("room");
+            assert!(memory.take_frame(0, 0).is_some(), "two in the segment");
             let other = {
                 let memory = memory.clone();
                 thread::spawn(move || memory.release(frame))
             };
-            let found = memory.take_frame(0);
+            let found = memory.take_frame(0, 0);
             assert_eq!(other.join().expect("releases"), 1);
-            assert_eq!(found.or_else(|| memory.take_frame(0)), Some(frame));
+            assert_eq!(found.or_else(|| memory.take_frame(0, 0)), Some(frame));
         });
     }
 
@@ -515,7 +537,7 @@ mod under_loom {
             let memory = loom::sync::Arc::new(memory(1));
             let owned = loom::sync::Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
             let work = |memory: &Memory, owned: &[AtomicU32; 2]| {
-                let Some(frame) = memory.take_frame(0) else { return };
+                let Some(frame) = memory.take_frame(0, 0) else { return };
                 let before = owned[frame as usize].swap(1, Ordering::Relaxed);
                 assert_eq!(before, 0, "frame {frame} handed out twice");
                 owned[frame as usize].store(0, Ordering::Relaxed);
@@ -528,7 +550,7 @@ mod under_loom {
             work(&memory, &owned);
             other.join().expect("works");
             assert_eq!(memory.segments.free(), 1, "all frames are back");
-            assert!(memory.take_frame(0).is_some() && memory.take_frame(0).is_some());
+            assert!(memory.take_frame(0, 0).is_some() && memory.take_frame(0, 0).is_some());
         });
     }
 }

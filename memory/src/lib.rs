@@ -9,6 +9,7 @@
 pub mod frames;
 pub mod limit;
 pub mod map;
+pub mod nodes;
 pub mod plant;
 pub mod quiescence;
 pub mod region;

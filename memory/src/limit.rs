@@ -101,7 +101,7 @@ impl Memory {
     /// Gives the memory of a free segment back to the system, of a populated one if there is any.
     /// False if no more than `keep` segments are free.
     pub fn cool_one(&self, keep: u32) -> bool {
-        let Some(segment) = self.segments.take(keep) else { return false };
+        let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
         self.segments.give(segment);
         true
@@ -136,6 +136,7 @@ impl Memory {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::nodes::Nodes;
 
     #[test]
     fn populated_segments_are_taken_first_and_the_one_freed_last_before_others() {
@@ -155,6 +156,69 @@ mod tests {
         segments.give(1);
         assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
         assert!(!memory.populate_one(124).unwrap(), "as few are free as are to be kept");
+    }
+
+    #[test]
+    fn each_node_has_its_own_free_segments_and_lends_to_the_nearest() {
+        // Three nodes in a row; columns 0 and 3 are on the first.
+        let nodes = Nodes::new(&[0, 1, 2, 0], |from, to| u32::try_from(from.abs_diff(to)).unwrap());
+        let memory = Memory::on(nodes, 1 << 20, 2, 4).expect("address space");
+        let segments = &memory.segments;
+        assert_eq!((segments.count(), segments.free(), segments.fresh()), (128, 128, 128));
+        let nodes_of = |taken: &[u32]| {
+            [0, 1, 2].map(|at| taken.iter().filter(|it| segments.node_of(**it) == at).count())
+        };
+        let node = segments.nodes().of_column(2);
+        let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
+        // 43 of each but the last, which has 42; the nearest to the last is the second.
+        assert_eq!(nodes_of(&taken), [43, 43, 42]);
+        assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
+        assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);
+        assert_eq!(segments.take_near(0, 0), None);
+        let mut faults = Vec::new();
+        taken.iter().for_each(|segment| segments.get(*segment).touch(1));
+        taken.iter().for_each(|segment| segments.give(*segment));
+        segments.audit(&mut faults);
+        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!((segments.warm(), segments.fresh()), (128, 0));
+        for column in 0..4 {
+            let node = segments.nodes().of_column(column);
+            let segment = segments.take_near(0, node).unwrap();
+            assert_eq!(segments.node_of(segment), node);
+            segments.give(segment);
+        }
+        // A fresh one of a node's own is taken before a warm one of another.
+        (0..43).for_each(|_| assert!(memory.cool_one(0)));
+        assert_eq!((segments.warm(), segments.fresh()), (85, 43));
+        let first_fresh = segments.take_near(0, 0).unwrap();
+        assert_eq!(segments.node_of(first_fresh), 0);
+        // What a higher limit adds is divided as well.
+        memory.allow(256).expect("address space");
+        while !memory.adjust(0) {}
+        let added: Vec<u32> = (128..256).collect();
+        assert_eq!(nodes_of(&added), [43, 43, 42]);
+        // A node without its share is not forgotten when memory is populated ahead of need.
+        let warm_before = segments.warm();
+        while memory.populate_one(0).unwrap() {}
+        assert!(segments.warm() > warm_before && segments.fresh() == 0);
+    }
+
+    #[test]
+    fn memory_is_of_the_node_that_is_named() {
+        let memory = Memory::on(Nodes::new(&[0, 0], |_, _| 10), 1 << 20, 1, 1).unwrap();
+        memory.place().expect("nothing is to be done");
+        let policies = || std::fs::read_to_string("/proc/self/numa_maps");
+        if policies().is_err() {
+            return; // the system has one node and no word for it
+        }
+        match memory.region.prefer(0..128, 0) {
+            // Some containers do not let it be asked.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+            preferred => preferred.expect("node 0 is there"),
+        }
+        let start = format!("{:x} prefer", memory.region.at(0).addr());
+        assert!(policies().unwrap().contains(&start), "{start}: {}", policies().unwrap());
+        assert!(memory.region.prefer(0..128, 1000).is_err(), "there is no such node");
     }
 
     #[test]

@@ -144,6 +144,26 @@ impl Map {
         let _ = advised;
     }
 
+    /// Has the system back a range of whole pages, where it has no memory yet, with memory of a
+    /// node, if that has some.
+    pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
+        /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
+        const PREFERRED: libc::c_long = 1;
+        let bits = libc::c_ulong::BITS as usize;
+        let mut mask: Vec<libc::c_ulong> = vec![0; node / bits + 1];
+        mask[node / bits] = 1 << (node % bits);
+        let start = self.start_of(at, bytes);
+        // The kernel reads one bit less than it is told that there are.
+        let mask_bits = mask.len() * bits + 1;
+        // SAFETY: the range lies in this mapping, by `start_of`, and where its memory comes from
+        // changes no contents. The kernel reads `mask_bits - 1` bits of the mask, which has them
+        // and outlives the call.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, mask.as_ptr(), mask_bits, 0_u32)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Gives the whole pages of a range back to the system: they read as zero afterwards. The rest
     /// of the range stays as it is.
     ///

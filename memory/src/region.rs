@@ -10,6 +10,7 @@
 use crate::map::{Map, page_bytes};
 use rustix::process::{Resource, getrlimit};
 use std::io;
+use std::ops::Range;
 
 /// A region of medium size is cut into at most this many segments, and into more than half as many:
 /// the few that are open or half empty are then a small part of it.
@@ -164,6 +165,14 @@ impl Region {
         assert!(segment < self.segments_max, "segment outside the region");
         // SAFETY: the caller's contract is that of `Map::populate`.
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
+    }
+
+    /// Has the system back segments, where they have no memory yet, with memory of a node, if that
+    /// has some.
+    pub(crate) fn prefer(&self, segments: Range<u32>, node: usize) -> io::Result<()> {
+        assert!(segments.end <= self.segments_max, "segments outside the region");
+        let bytes = segments.len() << self.shift;
+        self.map.prefer((segments.start as usize) << self.shift, bytes, node)
     }
 
     /// True if segments are locked when they are populated.

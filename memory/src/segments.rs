@@ -4,7 +4,8 @@
 //! segment's own data are in its entry (`Segment`).
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Of the free
-//! segments, warm ones are taken before fresh ones, and the one given back last before all others.
+//! segments of a node, warm ones are taken before fresh ones, and the one given back last before
+//! all others. Each node has a list of each kind, of its own segments.
 //! A warm segment is populated in part or whole; a fresh one has no memory.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
@@ -23,11 +24,13 @@ mod table;
 
 pub use segment::{Opening, Reserved, Segment, State, UNSEALED};
 
+use crate::nodes::Nodes;
 use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering, wait_a_little};
 use crate::words::low;
 use std::io;
+use std::ops::Range;
 use table::Table;
 
 /// No segment.
@@ -39,24 +42,36 @@ pub struct Segments {
     table: Table,
     /// The number of the table's entries that are segments.
     count: CachePadded<AtomicU32>,
-    /// The head of the list of warm free segments: {changes: 32, segment: 32}. It counts its
-    /// changes so that a stalled pop recognises a head that was popped and pushed again.
-    warm: CachePadded<AtomicU64>,
-    /// The head of the list of fresh free segments: never touched, or given back to the system.
-    fresh: CachePadded<AtomicU64>,
+    nodes: Nodes,
+    /// As many segments in a row are of one node.
+    block: u32,
+    /// The free segments of each node.
+    heads: Box<[Heads]>,
     free: CachePadded<Free>,
+    /// Whose segment is populated next.
+    turn: AtomicU32,
     limbo: CachePadded<AtomicU64>,
     limbo_count: AtomicU32,
     withheld: CachePadded<AtomicU64>,
     withheld_count: AtomicU32,
 }
 
-/// The numbers of free segments.
+/// The free segments of a node.
+#[derive(Debug)]
+struct Heads {
+    /// The head of the list of warm ones: {changes: 32, segment: 32}. It counts its changes so that
+    /// a stalled pop recognises a head that was popped and pushed again.
+    warm: CachePadded<AtomicU64>,
+    /// The head of the list of fresh ones: never touched, or given back to the system.
+    fresh: CachePadded<AtomicU64>,
+}
+
+/// The numbers of free segments, of all nodes.
 #[derive(Debug)]
 struct Free {
-    /// Segments in both lists that nobody is about to pop: never more than there are.
+    /// Segments in all lists that nobody is about to pop: never more than there are.
     all: AtomicU32,
-    /// Segments in the list of fresh ones, and about to be pushed there: never fewer than there
+    /// Segments in the lists of fresh ones, and about to be pushed there: never fewer than there
     /// are.
     fresh: AtomicU32,
 }
@@ -68,13 +83,24 @@ impl Segments {
     /// # Errors
     /// The system refuses the address space.
     pub fn new(count: u32, count_max: u32) -> io::Result<Self> {
+        Segments::on(Nodes::default(), count, count_max)
+    }
+
+    /// The same, divided between nodes.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub fn on(nodes: Nodes, count: u32, count_max: u32) -> io::Result<Self> {
         let list = || CachePadded(AtomicU64::new(u64::from(NONE)));
+        let of_nodes = u32::try_from(nodes.count()).unwrap_or(u32::MAX);
         let segments = Self {
             table: Table::new(count_max)?,
             count: CachePadded(AtomicU32::new(count)),
-            warm: list(),
-            fresh: list(),
+            block: count.div_ceil(of_nodes).max(1),
+            heads: (0..of_nodes).map(|_| Heads { warm: list(), fresh: list() }).collect(),
+            nodes,
             free: CachePadded(Free { all: AtomicU32::new(0), fresh: AtomicU32::new(0) }),
+            turn: AtomicU32::new(0),
             limbo: list(),
             limbo_count: AtomicU32::new(0),
             withheld: list(),
@@ -96,6 +122,32 @@ impl Segments {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed) // as in `add`
+    }
+
+    /// The nodes between which segments are divided.
+    #[inline]
+    #[must_use]
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// The place of a segment's node.
+    #[inline]
+    #[must_use]
+    pub fn node_of(&self, segment: u32) -> usize {
+        match self.heads.len() {
+            1 => 0,
+            nodes => (segment / self.block) as usize % nodes,
+        }
+    }
+
+    /// Ranges of segments of one node each, with the system's number of the node.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Range<u32>, usize)> {
+        let block = |first: u32| {
+            let behind = first.saturating_add(self.block).min(self.count_max());
+            (first..behind, self.nodes.number(self.node_of(first)))
+        };
+        (0..self.count_max()).step_by(self.block as usize).map(block)
     }
 
     /// The number of segments for which there is address space.
@@ -178,23 +230,43 @@ impl Segments {
         true
     }
 
-    /// Takes a free segment if more than `keep` are free: a warm one if there is any.
+    /// Takes a free segment of the first node, as `take_near`.
     pub fn take(&self, keep: u32) -> Option<u32> {
-        self.promise(keep)?;
-        let warm = || self.pop(&self.warm);
-        Some(self.pop_counted(|| warm().or_else(|| self.pop_fresh())))
+        self.take_near(keep, 0)
     }
 
-    /// As `take`, but a fresh one if there is any: for a caller that gives the memory back anyway.
+    /// Takes a free segment if more than `keep` are free: of the node at this place if it has any,
+    /// or of the nearest that has; of a node's, a warm one if there is any.
+    pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
+        self.promise(keep)?;
+        let of_node = |at: &usize| {
+            let heads = &self.heads[*at];
+            self.pop(&heads.warm).or_else(|| self.pop_fresh(heads))
+        };
+        Some(self.pop_counted(|| self.nodes.nearest(node).iter().find_map(of_node)))
+    }
+
+    /// Takes one of any node, a fresh one if there is any: for a caller that gives the memory back
+    /// anyway.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
-        Some(self.pop_counted(|| self.pop_fresh().or_else(|| self.pop(&self.warm))))
+        let warm = || self.heads.iter().find_map(|heads| self.pop(&heads.warm));
+        Some(self.pop_counted(|| self.fresh_of_any().or_else(warm)))
     }
 
-    /// As `take`, but only a fresh one.
+    /// Takes one of any node, a warm one if there is any.
+    pub(crate) fn take_warm(&self, keep: u32) -> Option<u32> {
+        self.promise(keep)?;
+        let warm = || self.heads.iter().find_map(|heads| self.pop(&heads.warm));
+        Some(self.pop_counted(|| warm().or_else(|| self.fresh_of_any())))
+    }
+
+    /// Takes a fresh one, of each node in turn.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
-        let fresh = self.pop_fresh();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
+        let heads = self.heads.iter().cycle().skip(turn % self.heads.len());
+        let fresh = heads.take(self.heads.len()).find_map(|heads| self.pop_fresh(heads));
         if fresh.is_none() {
             self.free.all.fetch_add(1, Ordering::Relaxed); // as in `give`
         }
@@ -210,8 +282,12 @@ impl Segments {
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
     }
 
-    fn pop_fresh(&self) -> Option<u32> {
-        let fresh = self.pop(&self.fresh)?;
+    fn fresh_of_any(&self) -> Option<u32> {
+        self.heads.iter().find_map(|heads| self.pop_fresh(heads))
+    }
+
+    fn pop_fresh(&self, of: &Heads) -> Option<u32> {
+        let fresh = self.pop(&of.fresh)?;
         self.free.fresh.fetch_sub(1, Ordering::Relaxed); // counted before it was pushed
         Some(fresh)
     }
@@ -230,13 +306,13 @@ impl Segments {
 
     /// Frees a segment that the caller owns and nobody uses.
     pub fn give(&self, segment: u32) {
-        let there = self.get(segment);
+        let (there, heads) = (self.get(segment), &self.heads[self.node_of(segment)]);
         there.set_state(State::Free);
         if there.touched() == 0 {
             self.free.fresh.fetch_add(1, Ordering::Relaxed); // before the push: see `pop_fresh`
-            self.push(&self.fresh, segment);
+            self.push(&heads.fresh, segment);
         } else {
-            self.push(&self.warm, segment);
+            self.push(&heads.warm, segment);
         }
         self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `promise`
     }

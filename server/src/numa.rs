@@ -68,6 +68,17 @@ impl Nodes {
         self.0.iter().position(|node| node.cpus.contains(&cpu))
     }
 
+    /// The nodes of columns, which are pinned to `cpus` as `Settings::cpus` says. One, where they
+    /// are not, or the system does not tell.
+    pub(crate) fn of_columns(&self, columns: usize, cpus: &[usize]) -> memory::nodes::Nodes {
+        let node = |column: usize| self.of(*cpus.get(column % cpus.len().max(1))?);
+        let numbers: Option<Vec<usize>> = (0..columns).map(node).collect();
+        let at = |number: usize| self.0.iter().position(|node| node.number == number);
+        let far = |from, to| self.0[at(from)?].distances.get(at(to)?).copied();
+        let distance = |from, to| far(from, to).unwrap_or(u32::MAX);
+        memory::nodes::Nodes::new(&numbers.unwrap_or_default(), distance)
+    }
+
     /// The other columns, the nearest first; of those that are equally far, the next ones. Columns
     /// are pinned to `cpus` as `Settings::cpus` says.
     pub(crate) fn neighbours(&self, own: usize, columns: usize, cpus: &[usize]) -> Vec<Neighbour> {
@@ -125,6 +136,25 @@ mod tests {
         // More columns than processors: the first one is used again.
         let of_2 = nodes.neighbours(2, 4, &cpus[..3]);
         assert_eq!((columns(&of_2), near(&of_2)), (vec![1, 3, 0], 0));
+    }
+
+    #[test]
+    fn memory_is_divided_between_the_nodes_of_columns() {
+        let (one, cpus) = (memory::nodes::Nodes::default(), [0, 3, 12, 8]);
+        let nodes = made_up().of_columns(5, &cpus);
+        assert_eq!(
+            nodes,
+            memory::nodes::Nodes::new(&[0, 2, 4, 0, 0], |from, to| {
+                if from + to == 6 { 21 } else { 32 }
+            })
+        );
+        assert_eq!((nodes.count(), [0, 1, 2, 3, 4].map(|it| nodes.of_column(it))), {
+            (3, [0, 1, 2, 0, 0])
+        });
+        assert_eq!(made_up().of_columns(2, &[8, 1]), one, "all on one node");
+        assert_eq!(made_up().of_columns(2, &[0, 7]), one, "7 is of no node");
+        assert_eq!(made_up().of_columns(2, &[]), one, "not pinned");
+        assert_eq!(Nodes::default().of_columns(2, &cpus), one);
     }
 
     #[test]

@@ -110,7 +110,8 @@ impl Bound {
         let Bound { settings, listeners, bypass } = self;
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
-        let store = store(&settings, ring_bytes)?;
+        let nodes = Nodes::read(Path::new("/"));
+        let store = store(&settings, &nodes, ring_bytes)?;
         let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
         let locked = locked.map(|locked| locked.and_then(lock_rest));
         if let Some(Err(error)) = &locked {
@@ -135,7 +136,7 @@ impl Bound {
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
         let reply_bytes_max = settings.udp_reply_bytes_max;
-        let stealing = stealing(&settings, &wakers);
+        let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
             let sizes = bypass.datagram_bytes_max();
@@ -174,7 +175,11 @@ impl Bound {
     }
 }
 
-fn store(settings: &Settings, ring_bytes: usize) -> Result<Arc<Store>, store::MakeError> {
+fn store(
+    settings: &Settings,
+    nodes: &Nodes,
+    ring_bytes: usize,
+) -> Result<Arc<Store>, store::MakeError> {
     let config = store::Config {
         memory_bytes: settings.memory_bytes - ring_bytes,
         item_bytes_max: settings.item_bytes_max,
@@ -183,8 +188,16 @@ fn store(settings: &Settings, ring_bytes: usize) -> Result<Arc<Store>, store::Ma
         cas: settings.cas,
         now: START,
     };
-    let start = store::Start { items: settings.index_items, huge_pages: settings.huge_pages };
-    Store::with_start(&config, start)
+    let start = store::Start {
+        items: settings.index_items,
+        huge_pages: settings.huge_pages,
+        nodes: nodes.of_columns(settings.columns, &settings.cpus),
+    };
+    let store = Store::with_start(&config, start)?;
+    if let Err(error) = store.place_memory() {
+        log::warn!("memory is not placed on the NUMA nodes of the threads: {error}");
+    }
+    Ok(store)
 }
 
 /// Finds out whether the system gives the huge pages that the store asks for, and tells who asked
@@ -215,11 +228,11 @@ fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
 }
 
 /// Each column's part in stealing; none where there is nobody or nothing to steal from.
-fn stealing(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Stealing> {
+fn stealing(settings: &Settings, nodes: &Nodes, wakers: &[Arc<Waker>]) -> Vec<Stealing> {
     if !settings.steal || wakers.len() == 1 || settings.datagrams.is_empty() {
         return Vec::new();
     }
-    let (posts, nodes) = (Posts::new(wakers), Nodes::read(Path::new("/")));
+    let posts = Posts::new(wakers);
     let of_column = |own| {
         let neighbours = nodes.neighbours(own, wakers.len(), &settings.cpus);
         Stealing::new(Arc::clone(&posts), own, neighbours)

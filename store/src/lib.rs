@@ -76,6 +76,7 @@ use item::Layout;
 use limit::Limit;
 use log::Log;
 use memory::frames::Memory;
+use memory::nodes::Nodes;
 use memory::segments::State;
 use memory::sync::{AtomicU64, AtomicUsize, CachePadded, Counter, Mutex, Ordering};
 use mrc::Mrc;
@@ -108,14 +109,16 @@ pub struct Config {
     pub now: u32,
 }
 
-/// What a store has from its start that another would come to have by growing.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a store has from its start, and cannot come to have later, or only by growing.
+#[derive(Clone, Debug, Default)]
 pub struct Start {
     /// The index holds this many items before it grows. It takes at most a quarter of the memory,
     /// and does not contract below that unless the memory is limited further.
     pub items: u64,
     /// Huge pages are asked for under all memory, where a store of this size would not.
     pub huge_pages: bool,
+    /// Each column stores what it can in memory of its own of these nodes.
+    pub nodes: Nodes,
 }
 
 /// The one shared store.
@@ -170,7 +173,7 @@ impl Store {
     pub fn with_start(config: &Config, start: Start) -> Result<Arc<Store>, MakeError> {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
-        let (memory, index) = Self::reserve(config, start).map_err(failed)?;
+        let (memory, index) = Self::reserve(config, &start).map_err(failed)?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let admits = |remembered| config.eviction.map(|policy| policy.admit(remembered));
         let has_probation = [false, true].map(admits).contains(&Some(Queue::Probation));
@@ -216,9 +219,10 @@ impl Store {
     }
 
     /// Reserves address space, for more memory than is asked for.
-    fn reserve(config: &Config, start: Start) -> io::Result<(Memory, Index)> {
+    fn reserve(config: &Config, start: &Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
-        let memory = Memory::new(config.memory_bytes, growth, config.columns.max(1))?;
+        let (bytes, columns) = (config.memory_bytes, config.columns.max(1));
+        let memory = Memory::on(start.nodes.clone(), bytes, growth, columns)?;
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
         // Where address space is scarce, the index gets as much as items of 6 bytes of key and
@@ -244,6 +248,16 @@ impl Store {
     #[must_use]
     pub fn wants_huge_pages(&self) -> bool {
         self.memory().region.wants_huge()
+    }
+
+    /// Has the system back the log's memory, and that of frames, by the columns' nodes. To be
+    /// called before the columns start. On one node it does nothing.
+    ///
+    /// # Errors
+    /// The system does not know the nodes, or does not allow it: memory is of the node of whoever
+    /// uses it first.
+    pub fn place_memory(&self) -> io::Result<()> {
+        self.memory().place()
     }
 
     /// Takes the next column.

@@ -73,6 +73,8 @@ pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
     /// The main queue, and probation.
     lanes: [Lane; 2],
+    /// Of each appender, among the stripes of `Lane::timed`.
+    stripe_of: Box<[usize]>,
     /// The youngest part of a queue, in percent.
     window_percent: u32,
     pub(crate) calendar: Calendar,
@@ -95,7 +97,10 @@ impl Log {
         window_percent: u32,
     ) -> io::Result<Self> {
         let segments_max = memory.segments.count_max();
-        let stripes = (memory.segments.count() / TIMED_PART / CLASSES).clamp(1, appenders);
+        let nodes = memory.segments.nodes();
+        let of_nodes = u32::try_from(nodes.count()).unwrap_or(u32::MAX);
+        let stripes = memory.segments.count() / TIMED_PART / CLASSES;
+        let stripes = stripes.max(of_nodes).clamp(1, appenders);
         let lane = |number| -> io::Result<Lane> {
             Ok(Lane {
                 queue: Queue::new(segments_max, number)?,
@@ -112,6 +117,7 @@ impl Log {
         };
         Ok(Self {
             lanes: [lane(0)?, lane(1)?],
+            stripe_of: timed::stripes_of(nodes, appenders, stripes),
             window_percent,
             calendar: Calendar::new(segments_max)?,
             flush: CachePadded(Flush::default()),

@@ -98,7 +98,10 @@ impl Room {
     /// As `place`.
     pub(crate) fn frame(&mut self, handle: &mut Handle) -> Result<u32, Refused> {
         self.pay(handle, handle.store.frame_bytes());
-        self.take(handle, |view| view.memory().take_frame(view.keep()))
+        self.take(handle, |view| {
+            let node = view.memory().segments.nodes().of_column(view.handle.id);
+            view.memory().take_frame(view.keep(), node)
+        })
     }
 
     /// Pays for an append of `bytes` when free segments run low.

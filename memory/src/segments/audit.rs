@@ -22,17 +22,23 @@ impl Segments {
     /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be in
     /// its list once and in no other, and each list must be as long as its counter says.
     pub fn audit(&self, faults: &mut Vec<String>) {
+        let warm: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.warm).collect();
+        let fresh: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.fresh).collect();
         let lists = [
-            (State::Free, &*self.warm, self.warm()),
-            (State::Free, &*self.fresh, self.fresh()),
-            (State::Limbo, &*self.limbo, self.limbo()),
-            (State::Withheld, &*self.withheld, self.withheld()),
+            (State::Free, warm, self.warm()),
+            (State::Free, fresh, self.fresh()),
+            (State::Limbo, vec![&*self.limbo], self.limbo()),
+            (State::Withheld, vec![&*self.withheld], self.withheld()),
         ];
         let mut listed = vec![None; self.count() as usize];
-        for (state, list, counted) in lists {
+        for (state, lists, counted) in lists {
             let mut length = 0;
-            for segment in self.list(list) {
+            let of_node = |(node, list)| self.list(list).map(move |segment| (node, segment));
+            for (node, segment) in lists.into_iter().enumerate().flat_map(of_node) {
                 length += 1;
+                if state == State::Free && node != self.node_of(segment) {
+                    faults.push(format!("segment {segment} is listed at node {node}"));
+                }
                 match listed.get_mut(segment as usize) {
                     None => faults.push(format!("segment {segment} of none is listed {state:?}")),
                     Some(Some(other)) => {
@@ -57,7 +63,7 @@ impl Segments {
 
     /// The segments of a list. It ends after one more than there are segments, even if the list
     /// runs in a circle.
-    fn list(&self, list: &AtomicU64) -> impl Iterator<Item = u32> {
+    fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));
         let step = move || {

@@ -62,7 +62,7 @@ impl Log {
             {
                 return Some(place);
             }
-            let fresh = self.open(queue, kind, keep)?;
+            let fresh = self.open(queue, appender, kind, keep)?;
             // AcqRel: Release pairs with the Acquire above.
             let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
             match open.compare_exchange(segment, fresh, opened, before) {
@@ -93,7 +93,7 @@ impl Log {
         keep: u32,
     ) -> Option<Place> {
         let timed = &self.lane(queue).timed;
-        let stripe = appender % timed.stripes();
+        let stripe = self.stripe_of[appender];
         let now = self.now.load(Ordering::Relaxed); // a number to look at
         let own = class_of(exptime.saturating_sub(now));
         let mut class = own;
@@ -113,7 +113,7 @@ impl Log {
             }
             if class == own
                 && self.may_open_timed(stripe)
-                && let Some(fresh) = self.open(queue, kind, keep)
+                && let Some(fresh) = self.open(queue, appender, kind, keep)
             {
                 if !timed.replace(stripe, class, NONE, fresh) {
                     self.seal(fresh); // as in `reserve_untimed`
@@ -138,9 +138,11 @@ impl Log {
         open < all / part / stripes
     }
 
-    /// Opens a free segment of a queue if more than `keep` are.
-    fn open(&self, queue: policy::Queue, kind: u64, keep: u32) -> Option<u32> {
-        let segment = self.memory.segments.take(keep)?;
+    /// Opens a free segment, of the appender's node or near it, for a queue, if more than `keep`
+    /// are free.
+    fn open(&self, queue: policy::Queue, appender: usize, kind: u64, keep: u32) -> Option<u32> {
+        let segments = &self.memory.segments;
+        let segment = segments.take_near(keep, segments.nodes().of_column(appender))?;
         let Lane { count, .. } = self.lane(queue);
         // Relaxed, here and below: counts, in no order.
         let birth = count.opened.fetch_add(1, Ordering::Relaxed);
@@ -184,4 +186,71 @@ impl Log {
 /// The lowest bits of the birth of a segment of items that do not expire.
 fn kind(queue: policy::Queue) -> u64 {
     if queue == policy::Queue::Probation { PROBATION } else { 0 }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::policy::Eviction;
+    use crate::{Body, Column, Config, Put, Start, Store, Verb};
+    use memory::nodes::Nodes;
+    use memory::segments::State::{Draining, Frames, Open, Sealed};
+
+    /// The segments that hold items or their frames, of each node.
+    fn held(store: &Store) -> [usize; 2] {
+        let segments = &store.memory().segments;
+        [0, 1].map(|node| {
+            let all = (0..segments.count()).filter(|segment| segments.node_of(*segment) == node);
+            let holds = |segment: &u32| {
+                [Open, Sealed, Draining, Frames].map(|it| segments.get(*segment).is(it))
+            };
+            all.filter(|segment| holds(segment).contains(&true)).count()
+        })
+    }
+
+    fn set(column: &mut Column, keys: std::ops::Range<u32>, exptime: u32, value: &[u8]) {
+        for key in keys {
+            let key = key.to_le_bytes();
+            let put = Put { exptime, ..Put::new(Verb::Set, &key) };
+            assert!(column.put(&put, Body::Bytes(value)).is_ok());
+            column.quiesce();
+        }
+    }
+
+    #[test]
+    fn what_a_column_stores_lies_on_its_node_as_long_as_that_has_room() {
+        // 512 segments of 32 KiB.
+        let config = Config {
+            memory_bytes: 16 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 2,
+            eviction: Some(Eviction::default()),
+            cas: true,
+            now: 100,
+        };
+        for (exptime, value_bytes) in [(0, 1000), (5000, 1000), (0, 60_000)] {
+            let nodes = Nodes::new(&[1, 0], |_, _| 20);
+            let start = Start { nodes, ..Start::default() };
+            let store = Store::with_start(&config, start).expect("address space");
+            let [mut one, mut other] = [store.column(), store.column()];
+            other.offline();
+            let value = vec![7; value_bytes];
+            // A quarter of the memory, and another one: of two nodes a half each.
+            let quarter = u32::try_from((4 << 20) / value_bytes).unwrap();
+            set(&mut one, 0..quarter, exptime, &value);
+            let [none, some] = held(&store);
+            assert!(none == 0 && some >= 100, "{none} and {some}, {exptime}, {value_bytes}");
+            one.offline();
+            other.online();
+            set(&mut other, quarter..2 * quarter, exptime, &value);
+            let [first, second] = held(&store);
+            assert!(first >= 100 && second == some, "{first} and {second}");
+            other.offline();
+            one.online();
+            set(&mut one, 2 * quarter..3 * quarter + quarter / 4, exptime, &value);
+            let [more, all] = held(&store);
+            assert!(more > first && all >= 240, "{more} and {all}: it has borrowed");
+            let faults = store.audit();
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
 }

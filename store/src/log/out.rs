@@ -28,10 +28,11 @@ impl Out {
 }
 
 impl Log {
-    /// Opens a free segment, of the queue and the birth of `from`, for items that compaction moves
-    /// out of `from`.
+    /// Opens a free segment, of the queue and the birth of `from`, and of its node or near it, for
+    /// items that compaction moves out of `from`.
     fn open_as(&self, from: u32) -> Option<u32> {
-        let segment = self.memory.segments.take(0)?;
+        let segments = &self.memory.segments;
+        let segment = segments.take_near(0, segments.node_of(from))?;
         self.lane_of(from).count.segments.fetch_add(1, Ordering::Relaxed); // a count
         self.begin(segment, self.segment(from).birth());
         Some(segment)

@@ -12,6 +12,7 @@
 //! ninth of their lives on average. Each life of up to 8 seconds is a class; longer lives have
 //! three classes for each doubling, up to 48 days, and the last class has all longer ones.
 
+use memory::nodes::Nodes;
 use memory::segments::NONE;
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -34,6 +35,24 @@ pub(super) fn class_of(seconds: u32) -> u32 {
     let within = (u64::from(seconds) * OCTAVE) >> octave;
     let part = u32::from(within >= PARTS[0]) + u32::from(within >= PARTS[1]);
     (FIRST_PART + 3 * (octave - SINGLE_SECONDS.ilog2()) + part).min(CLASSES - 1)
+}
+
+/// Which of so many stripes each appender has: where there are enough, none that one of another
+/// node has.
+pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[usize]> {
+    let (of_nodes, stripes) = (nodes.count(), stripes as usize);
+    let mut seen = vec![0; of_nodes];
+    let stripe = |appender: usize| {
+        if stripes < of_nodes {
+            return appender % stripes;
+        }
+        // Every `of_nodes`th one is of a node.
+        let node = nodes.of_column(appender);
+        let rank = seen[node] % (stripes / of_nodes);
+        seen[node] += 1;
+        node + of_nodes * rank
+    };
+    (0..appenders as usize).map(stripe).collect()
 }
 
 /// The open segments of one queue, by class, several of each where many columns append.
@@ -120,6 +139,16 @@ impl Timed {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn appenders_of_one_node_share_stripes_that_those_of_another_do_not_have() {
+        let two = Nodes::new(&[0, 1, 1, 0, 0], |_, _| 20);
+        let stripes = |nodes: &Nodes, stripes| stripes_of(nodes, 5, stripes).into_vec();
+        assert_eq!(stripes(&two, 5), [0, 1, 3, 2, 0]);
+        assert_eq!(stripes(&two, 2), [0, 1, 1, 0, 0]);
+        assert_eq!(stripes(&two, 1), [0; 5]);
+        assert_eq!(stripes(&Nodes::default(), 3), [0, 1, 2, 0, 1]);
+    }
 
     #[test]
     fn classes_are_in_order_and_a_quarter_wide() {

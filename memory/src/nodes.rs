@@ -1,0 +1,105 @@
+//! The memory nodes between which a store's segments are divided, and which column is on which.
+//!
+//! ```text
+//! segments   | node 0's ... | node 1's ... | node 0's ... | node 1's ... | ...
+//!            |    as many as at the start  |  what a higher limit adds: the same again
+//! ```
+//!
+//! Where: given when a store is made. A column takes a free segment of its own node, or of the
+//! nearest that has one; a segment that is given back is its own node's again.
+//! Invariant: a segment's node never changes. On a machine of one node there is one list of each
+//! kind, and no call is made.
+//! Source: mbind(2); the KV-Cache paper, section 4.1.3.
+
+/// Nodes, and the columns on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// By which number the system knows each.
+    numbers: Vec<usize>,
+    /// For each the places of all, the nearest first: its own.
+    nearest: Vec<Vec<usize>>,
+    /// The place of each column's.
+    of_columns: Vec<usize>,
+}
+
+impl Default for Nodes {
+    /// One, which has all columns and needs no name.
+    fn default() -> Nodes {
+        Nodes { numbers: vec![0], nearest: vec![vec![0]], of_columns: vec![0] }
+    }
+}
+
+impl Nodes {
+    /// For columns on nodes of these numbers, of which `distance` tells how far the memory of the
+    /// second is from the first.
+    #[must_use]
+    pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {
+        let mut numbers = of_columns.to_vec();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() < 2 {
+            return Nodes::default();
+        }
+        let nearest_to = |own: usize| {
+            let mut places: Vec<usize> = (0..numbers.len()).collect();
+            places.sort_by_key(|&at| (at != own, distance(numbers[own], numbers[at])));
+            places
+        };
+        let nearest = (0..numbers.len()).map(nearest_to).collect();
+        let place = |number: &usize| numbers.binary_search(number).unwrap_or(0);
+        let of_columns = of_columns.iter().map(place).collect();
+        Nodes { numbers, nearest, of_columns }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The place of a column's node.
+    #[inline]
+    #[must_use]
+    pub fn of_column(&self, column: usize) -> usize {
+        self.of_columns[column % self.of_columns.len()]
+    }
+
+    /// The places of all nodes, the nearest to the one at `place` first.
+    #[inline]
+    pub(crate) fn nearest(&self, place: usize) -> &[usize] {
+        &self.nearest[place]
+    }
+
+    /// By which number the system knows the node at `place`.
+    pub(crate) fn number(&self, place: usize) -> usize {
+        self.numbers[place]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_nodes_and_nodes_the_nearest_first() {
+        // Node 7 is nearer to 2 than 4 is.
+        let distance = |from: usize, to: usize| match (from, to) {
+            (2, 7) | (7, 2) => 15,
+            _ if from == to => 10,
+            _ => 30,
+        };
+        let nodes = Nodes::new(&[4, 2, 7, 4], distance);
+        assert_eq!(nodes.count(), 3);
+        assert_eq!([0, 1, 2, 3, 4].map(|column| nodes.of_column(column)), [1, 0, 2, 1, 1]);
+        assert_eq!([0, 1, 2].map(|at| nodes.number(at)), [2, 4, 7]);
+        assert_eq!([0, 1, 2].map(|at| nodes.nearest(at)), [[0, 2, 1], [1, 0, 2], [2, 0, 1]]);
+    }
+
+    #[test]
+    fn columns_of_one_node_or_none_have_one_that_needs_no_name() {
+        for of_columns in [&[][..], &[3], &[3, 3]] {
+            assert_eq!(Nodes::new(of_columns, |_, _| 10), Nodes::default());
+        }
+        assert_eq!(Nodes::default().of_column(5), 0);
+    }
+}
