@@ -91,6 +91,9 @@ fn run(options: Options) -> Outcome<()> {
     for line in &told {
         say(&format!("{line}\n"))?;
     }
+    for site in &sites {
+        say(&format!("{:>7} {:<12} {} between threads\n", site.name, "moves", site.moves()?))?;
+    }
     if bell.faults().is_empty() {
         for site in &sites {
             let sound = audit::ask(site)?;
@@ -104,7 +107,14 @@ fn run(options: Options) -> Outcome<()> {
 }
 
 fn site(launch: Launch<'_>, names: (&'static str, bool), limits_mb: (u32, u32)) -> Outcome<Site> {
-    let (server, (name, loses)) = (launch.start(&[])?, names);
+    let (name, loses) = names;
+    let mut words = launch.words()?;
+    if !loses {
+        // Connections move to another thread after each turn.
+        let moves = ["env", "HYPOSTYLE_MIGRATE_AT_EACH_TURN=1"].map(str::to_owned);
+        words.splice(0..0, moves);
+    }
+    let server = blaster::launch::start(&words, &[])?;
     let limit_bytes = AtomicU64::new(u64::from(MEMORY_MB) << 20);
     Ok(Site { name, server, loses, limits_mb, limit_bytes })
 }

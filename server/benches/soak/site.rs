@@ -56,6 +56,17 @@ impl Site {
         Wire::connect(self.address(), Speech::Text)
     }
 
+    /// How often a connection has moved to another column. Where all are to move, some must have.
+    pub(crate) fn moves(&self) -> Outcome<u64> {
+        let rows = self.text()?.stats("stats columns")?;
+        let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));
+        let moves = taken.map(|(_, moves)| moves.parse::<u64>()).sum::<Result<_, _>>()?;
+        if moves == 0 && !self.loses {
+            return fail(format!("{}: no connection has moved", self.name));
+        }
+        Ok(moves)
+    }
+
     /// A number of a `stats` command.
     pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
         let rows = wire.stats(command)?;
