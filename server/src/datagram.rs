@@ -169,8 +169,12 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
+        // Answers of many messages wait together, and what one message asks for may move what
+        // another has found.
+        turn.out.keeps = false;
         self.rest = round.run(arrived, rest, turn);
         round.answers.send(&mut round.outgoing, turn);
+        turn.out.keeps = true;
         drop(round);
         if self.rest.is_none() {
             self.path.release();

@@ -196,6 +196,7 @@ fn execute_other(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
+    out.settle(&context.store);
     if context.noted.watched.meet(SAMPLED) {
         return note::execute_sampled(context, request, hash, out);
     }
@@ -299,6 +300,7 @@ pub fn execute_with_draft(
     terminated: bool,
     out: &mut Out,
 ) -> After {
+    out.settle(&context.store);
     // `header` was read as a storage command's when it came, and is read the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };

@@ -35,6 +35,10 @@ pub const OUT_BYTES_MAX: usize = 128 << 10;
 /// flags. Only a reply to `stats` may be longer, and then the buffer grows.
 pub const REPLY_BYTES_MAX: usize = 4 << 10;
 
+/// Values of at least so many bytes are sent from the log, where they lie: below, another piece of
+/// a write costs more than the copy.
+pub const KEPT_BYTES_MIN: usize = 8 << 10;
+
 /// Most large values that one turn splices into its replies.
 pub const PINS_MAX: usize = 64;
 

@@ -1,12 +1,14 @@
 //! The replies of a turn: text, with large values spliced in by reference.
 //!
 //! Where: the executor appends, the turn's holder sends.
-//! Invariant: the bytes to send are `buf` with each pinned value's bytes inserted at its position.
-//! `buf` holds copies, so it outlives any quiescent point; a pinned value keeps its frames.
+//! Invariant: the bytes to send are `buf` with each spliced value's bytes inserted at its position.
+//! `buf` holds copies, so it outlives any quiescent point; a value in frames keeps them. A value in
+//! the log is there until the column's next quiescent point: what may pass one calls `settle`
+//! first, which copies such values into `buf`.
 
 use std::mem;
 
-use crate::limits::{OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
+use crate::limits::{KEPT_BYTES_MIN, OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
 
 /// Replies to be sent.
 #[derive(Debug, Default)]
@@ -14,9 +16,34 @@ pub struct Out {
     /// Reply text; preallocated, does not grow on the request path.
     pub buf: Vec<u8>,
     /// Where in `buf` a value's body belongs; ascending.
-    pub(crate) pins: Vec<(usize, store::Pinned)>,
-    /// Sum of the pins' bytes.
+    pub(crate) pins: Vec<(usize, Body)>,
+    /// Sum of the bytes of values in frames.
     pinned_bytes: usize,
+    /// Sum of the bytes of values in the log.
+    kept_bytes: usize,
+    /// Values in the log may stay there until they are sent.
+    pub(crate) keeps: bool,
+    /// A value in the log was not there any more when it was to be copied.
+    is_lost: bool,
+}
+
+/// A value that is spliced in.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// In frames.
+    Frames(store::Pinned),
+    /// So many bytes in the log.
+    Log(store::Kept, usize),
+}
+
+impl Body {
+    /// Bytes that are not sent yet.
+    fn bytes_left(&self) -> usize {
+        match self {
+            Body::Frames(value) => value.bytes_left(),
+            Body::Log(_, bytes) => *bytes,
+        }
+    }
 }
 
 /// A place between two replies.
@@ -35,7 +62,8 @@ impl Out {
         Out {
             buf: Vec::with_capacity(OUT_BYTES_MAX + value_bytes_max + REPLY_BYTES_MAX),
             pins: Vec::with_capacity(PINS_MAX),
-            pinned_bytes: 0,
+            keeps: true,
+            ..Out::default()
         }
     }
 
@@ -44,8 +72,65 @@ impl Out {
         let bytes = value.bytes();
         if bytes > 0 {
             self.pinned_bytes += bytes;
-            self.pins.push((self.buf.len(), value));
+            self.pins.push((self.buf.len(), Body::Frames(value)));
         }
+    }
+
+    /// Adds a value that lies in the log, by reference if it is long enough.
+    pub(crate) fn keep(&mut self, value: &[u8], kept: store::Kept) {
+        if self.keeps && value.len() >= KEPT_BYTES_MIN {
+            self.kept_bytes += value.len();
+            self.pins.push((self.buf.len(), Body::Log(kept, value.len())));
+        } else {
+            self.buf.extend_from_slice(value);
+        }
+    }
+
+    /// Copies the values that lie in the log. To be called before the column may pass a quiescent
+    /// point.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, store: &store::Column) {
+        if self.kept_bytes > 0 {
+            self.copy_kept(store);
+        }
+    }
+
+    #[cold]
+    fn copy_kept(&mut self, store: &store::Column) {
+        // From the end on, so that nothing is overwritten before it has moved.
+        let mut end = self.buf.len();
+        let mut end_then = end + self.kept_bytes;
+        self.buf.resize(end_then, 0);
+        for (at, body) in self.pins.iter_mut().rev() {
+            let text_bytes = end - *at;
+            self.buf.copy_within(*at..end, end_then - text_bytes);
+            (end, end_then) = (*at, end_then - text_bytes);
+            if let Body::Log(kept, bytes) = *body {
+                let to = end_then - bytes..end_then;
+                end_then = to.start;
+                let value = store.kept(kept).filter(|value| value.len() == bytes);
+                self.is_lost |= value.is_none();
+                if let (Some(to), Some(value)) = (self.buf.get_mut(to), value) {
+                    to.copy_from_slice(value);
+                }
+            }
+            *at = end_then;
+        }
+        self.pins.retain(|(_, body)| matches!(body, Body::Frames(_)));
+        self.kept_bytes = 0;
+    }
+
+    /// Has a quiescent point been passed before `settle`, which was forgotten? Then the replies
+    /// cannot be sent. All values in the log are kept from one quiescent point to the next.
+    #[inline]
+    pub(crate) fn is_lost(&self, store: &store::Column) -> bool {
+        let is_gone = |body: &Body| match *body {
+            Body::Frames(_) => false,
+            Body::Log(kept, bytes) => store.kept(kept).is_none_or(|value| value.len() != bytes),
+        };
+        let is_lost = self.is_lost || self.pins.iter().any(|(_, body)| is_gone(body));
+        debug_assert!(!is_lost, "a value left the log before it was sent");
+        is_lost
     }
 
     /// There is nothing to send.
@@ -62,11 +147,18 @@ impl Out {
         Mark { text: self.buf.len(), pins: self.pins.len() }
     }
 
-    /// The bytes between two places, in order, without empty pieces.
+    /// The bytes between two places, in order, without empty pieces. `store`: where there are
+    /// values in its log.
     #[inline]
     #[must_use]
-    pub fn pieces(&self, from: Mark, to: Mark) -> Pieces<'_> {
+    pub(crate) fn pieces<'o>(
+        &'o self,
+        from: Mark,
+        to: Mark,
+        store: Option<&'o store::Column>,
+    ) -> Pieces<'o> {
         Pieces {
+            store,
             text: self.buf.get(..to.text).unwrap_or_default(),
             at: from.text,
             pins: self.pins.get(from.pins..to.pins).unwrap_or_default().iter(),
@@ -83,27 +175,32 @@ impl Out {
             return text_bytes;
         }
         let pins = self.pins.get(from.pins..to.pins).unwrap_or_default();
-        text_bytes + pins.iter().map(|(_, value)| value.bytes_left()).sum::<usize>()
+        text_bytes + pins.iter().map(|(_, body)| body.bytes_left()).sum::<usize>()
     }
 
     /// Takes back all behind a place.
     pub fn truncate(&mut self, to: Mark) {
         self.buf.truncate(to.text);
-        for (_, value) in self.pins.drain(to.pins..) {
-            self.pinned_bytes -= value.bytes();
+        for (_, body) in self.pins.drain(to.pins..) {
+            match body {
+                Body::Frames(value) => self.pinned_bytes -= value.bytes(),
+                Body::Log(_, bytes) => self.kept_bytes -= bytes,
+            }
         }
     }
 
     /// Drops the first pin: its value is sent.
     pub(crate) fn unpin_first(&mut self) {
-        if !self.pins.is_empty() {
-            self.pinned_bytes -= self.pins.remove(0).1.bytes();
+        if !self.pins.is_empty()
+            && let (_, Body::Frames(value)) = self.pins.remove(0)
+        {
+            self.pinned_bytes -= value.bytes();
         }
     }
 
     /// Takes over the pins of `from`, whose first `text_bytes` bytes are not here.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
-        self.pins.extend(from.pins.drain(..).map(|(at, value)| (at - text_bytes, value)));
+        self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);
     }
 
@@ -114,15 +211,25 @@ impl Out {
         if !self.pins.is_empty() {
             self.pins.clear();
         }
-        self.pinned_bytes = 0;
+        (self.pinned_bytes, self.kept_bytes, self.is_lost) = (0, 0, false);
     }
 
     /// Memory it takes beside the values it pins.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        size_of::<Out>()
-            + self.buf.capacity()
-            + self.pins.capacity() * size_of::<(usize, store::Pinned)>()
+        size_of::<Out>() + self.buf.capacity() + self.pins.capacity() * size_of::<(usize, Body)>()
+    }
+
+    /// Bytes of all replies.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.buf.len() + self.pinned_bytes + self.kept_bytes
+    }
+
+    /// Bytes of replies that are in `buf`, or will be when they are settled.
+    #[inline(always)]
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.buf.len() + self.kept_bytes
     }
 
     /// Sum of the values it pins.
@@ -135,14 +242,40 @@ impl Out {
 
 /// Bytes of replies, in order.
 #[derive(Clone, Debug)]
-pub struct Pieces<'o> {
+pub(crate) struct Pieces<'o> {
+    store: Option<&'o store::Column>,
     /// All text before the end.
     text: &'o [u8],
     /// Bytes of it that are taken.
     at: usize,
-    pins: std::slice::Iter<'o, (usize, store::Pinned)>,
+    pins: std::slice::Iter<'o, (usize, Body)>,
     /// What is left of the value that comes first.
-    value: Option<store::PinnedPieces<'o>>,
+    value: Option<BodyPieces<'o>>,
+}
+
+/// What is left of a value.
+#[derive(Clone, Debug)]
+enum BodyPieces<'o> {
+    Frames(store::PinnedPieces<'o>),
+    Log(Option<&'o [u8]>),
+}
+
+impl<'o> BodyPieces<'o> {
+    #[inline]
+    fn of(body: &'o Body, store: Option<&'o store::Column>) -> Self {
+        match body {
+            Body::Frames(value) => BodyPieces::Frames(value.pieces()),
+            Body::Log(kept, _) => BodyPieces::Log(store.and_then(|store| store.kept(*kept))),
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<&'o [u8]> {
+        match self {
+            BodyPieces::Frames(pieces) => pieces.next(),
+            BodyPieces::Log(bytes) => bytes.take(),
+        }
+    }
 }
 
 impl<'o> Iterator for Pieces<'o> {
@@ -159,7 +292,7 @@ impl<'o> Iterator for Pieces<'o> {
             }
             let pin = self.pins.next();
             let end = pin.map_or(self.text.len(), |(at, _)| *at);
-            self.value = pin.map(|(_, value)| value.pieces());
+            self.value = pin.map(|(_, body)| BodyPieces::of(body, self.store));
             let text = self.text.get(self.at..end).unwrap_or_default();
             self.at = end;
             if !text.is_empty() {
@@ -167,5 +300,125 @@ impl<'o> Iterator for Pieces<'o> {
             }
             self.value.as_ref()?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Appended, Body as Sent, Column, Config, Looked, Put, Store, Verb, Wants};
+
+    const KEYS: [(&[u8], usize); 6] =
+        [(b"a", 9000), (b"b", 200_000), (b"c", 5), (b"d", 12_000), (b"e", 8191), (b"f", 8192)];
+
+    fn column() -> Column {
+        let config = Config {
+            memory_bytes: 1 << 30,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: Some(store::policy::Eviction::default()),
+            cas: true,
+            now: 62,
+        };
+        let mut column = Store::new(&config).unwrap().column();
+        for (key, bytes) in KEYS {
+            let mut draft = column.draft(u32::try_from(bytes).unwrap());
+            let value = value(key, bytes);
+            if bytes < 100_000 {
+                column.put(&Put::new(Verb::Set, key), Sent::Bytes(&value)).unwrap();
+                continue;
+            }
+            let mut rest = &value[..];
+            while !rest.is_empty() {
+                let space = draft.space(&mut column).unwrap();
+                let (now, later) = rest.split_at(space.len());
+                space.copy_from_slice(now);
+                draft.filled(now.len());
+                rest = later;
+            }
+            column.put(&Put::new(Verb::Set, key), Sent::Draft(&mut draft)).unwrap();
+        }
+        column
+    }
+
+    fn value(key: &[u8], bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| u8::try_from(at % 251).unwrap() ^ key[0]).collect()
+    }
+
+    /// The key, its value, the key.
+    fn look_up(column: &mut Column, key: &[u8], out: &mut Out) {
+        let hash = column.hashed(key);
+        let head = |buf: &mut Vec<u8>, _: &store::Head<'_>| {
+            buf.extend_from_slice(key);
+            Wants::Value
+        };
+        match column.get_around(key, hash, &mut out.buf, |_| None, head) {
+            Looked::Hit(Appended::Lasting(value, kept)) => out.keep(value, kept),
+            Looked::Hit(Appended::Frames(pinned, tail)) => {
+                out.pin(pinned);
+                out.buf.extend_from_slice(tail);
+            }
+            Looked::Hit(_) => {}
+            looked => panic!("{looked:?}"),
+        }
+        out.buf.extend_from_slice(key);
+    }
+
+    fn all(out: &Out, column: &Column) -> Vec<u8> {
+        out.pieces(Mark::default(), out.mark(), Some(column)).flatten().copied().collect()
+    }
+
+    #[test]
+    fn settled_or_not_the_bytes_are_the_same() {
+        let mut column = column();
+        for settled in 0..1 << KEYS.len() {
+            let (mut out, mut expected) = (Out::for_column(1 << 20), Vec::new());
+            for (at, (key, bytes)) in KEYS.into_iter().enumerate() {
+                look_up(&mut column, key, &mut out);
+                expected.extend([key, &value(key, bytes), key].concat());
+                assert_eq!(out.bytes(), expected.len());
+                if settled & (1 << at) != 0 {
+                    out.settle(&column);
+                    assert_eq!(out.text_bytes(), out.buf.len());
+                }
+                assert!(!out.is_lost(&column));
+                assert!(all(&out, &column) == expected, "{at} of {settled:b}");
+            }
+            let kept = out.pins.iter().filter(|(_, body)| matches!(body, Body::Log(..))).count();
+            let settled_last = 31 - (settled << 1_u32 | 1_u32).leading_zeros() as usize;
+            let long =
+                KEYS[settled_last..].iter().filter(|(_, bytes)| (8192..100_000).contains(bytes));
+            assert_eq!(kept, long.count(), "{settled:b}");
+        }
+    }
+
+    #[test]
+    fn a_settled_value_outlives_a_quiescent_point() {
+        let mut column = column();
+        let mut out = Out::for_column(1 << 20);
+        look_up(&mut column, b"a", &mut out);
+        let before = all(&out, &column);
+        out.settle(&column);
+        column.quiesce();
+        assert_eq!(all(&out, &column), before);
+        assert!(!out.is_lost(&column));
+    }
+
+    #[test]
+    #[should_panic(expected = "a value left the log before it was sent")]
+    fn a_value_that_was_not_settled_is_missed() {
+        let mut column = column();
+        let mut out = Out::for_column(1 << 20);
+        look_up(&mut column, b"a", &mut out);
+        column.quiesce();
+        out.is_lost(&column);
+    }
+
+    #[test]
+    fn datagrams_keep_nothing() {
+        let mut column = column();
+        let mut out = Out { keeps: false, ..Out::for_column(1 << 20) };
+        look_up(&mut column, b"a", &mut out);
+        assert_eq!((out.pins.len(), out.bytes()), (0, 9002));
     }
 }

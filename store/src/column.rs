@@ -9,7 +9,7 @@
 use crate::Store;
 use crate::cas::Uniques;
 use crate::flush::FlushWalk;
-use crate::handle::Handle;
+use crate::handle::{Handle, Kept};
 use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::room::Room;
 use std::sync::Arc;
@@ -69,6 +69,13 @@ impl Column {
     /// After the thread woke, before its first operation.
     pub fn online(&mut self) {
         self.handle.pass();
+    }
+
+    /// The value that a lookup of this column found; `None`: the column has passed a quiescent
+    /// point since.
+    #[must_use]
+    pub fn kept(&self, kept: Kept) -> Option<&[u8]> {
+        self.handle.view().kept(kept)
     }
 
     /// As `Store::wants_to_populate`.

@@ -16,6 +16,19 @@ use crate::stats::Counters;
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many handles the process has made.
+static HANDLES: AtomicU64 = AtomicU64::new(0);
+
+/// An item whose value is never rewritten, as a column has found it. `Column::kept` shows the value
+/// until the column's next quiescent point.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    handle: u64,
+    passes: u64,
+    loc: u64,
+}
 
 /// A column's handle on the store. What the store shares is reached through it directly.
 #[derive(Debug)]
@@ -23,6 +36,10 @@ pub(crate) struct Handle {
     pub(crate) store: Arc<Store>,
     /// The column's number; no two handles of a store have the same.
     pub(crate) id: usize,
+    /// The handle's number; no two handles of the process have the same.
+    number: u64,
+    /// How many quiescent points the column has passed.
+    passes: u64,
     /// The column's clock, in seconds of the store's.
     pub(crate) now: u32,
     /// Of an access in second `now`.
@@ -45,7 +62,10 @@ impl Handle {
         store.log.set_now(now);
         let (items, dead_bytes, lookups, evictions) = Default::default();
         let stamp = Stamp::new(now);
-        let mut handle = Self { store, id, now, stamp, items, dead_bytes, lookups, evictions };
+        // Relaxed: unique by itself.
+        let (number, passes) = (HANDLES.fetch_add(1, Ordering::Relaxed), 0);
+        let mut handle =
+            Self { store, id, number, passes, now, stamp, items, dead_bytes, lookups, evictions };
         handle.pass();
         handle
     }
@@ -60,8 +80,14 @@ impl Handle {
         is_later
     }
 
+    /// The item at `loc`, for as long as the column passes no quiescent point.
+    pub(crate) fn keep(&self, loc: u64) -> Kept {
+        Kept { handle: self.number, passes: self.passes, loc }
+    }
+
     /// A quiescent point: memory that the column may have been reading may be reused.
     pub(crate) fn pass(&mut self) {
+        self.passes += 1;
         // SAFETY: the column reads through this handle alone, for its number is its own, and what
         // it has read is borrowed from the handle: by `&mut self` nothing of it is left.
         unsafe { self.store.memory().quiescence.pass(self.id) };
@@ -70,6 +96,7 @@ impl Handle {
     /// The last quiescent point before the column's thread sleeps. Until it calls `pass` again, it
     /// reads nothing.
     pub(crate) fn offline(&mut self) {
+        self.passes += 1;
         self.view().report_items();
         // SAFETY: as in `pass`.
         unsafe { self.store.memory().quiescence.offline(self.id) };
@@ -100,6 +127,16 @@ impl Deref for View<'_> {
 }
 
 impl<'r> View<'r> {
+    /// The part of a kept item's value that is in the log; `None`: the column has passed a
+    /// quiescent point since, or another column keeps it.
+    pub(crate) fn kept(self, Kept { handle, passes, loc }: Kept) -> Option<&'r [u8]> {
+        if (handle, passes) != (self.handle.number, self.handle.passes) {
+            return None;
+        }
+        // SAFETY: this column read `loc` from a slot, and has passed no quiescent point since.
+        unsafe { self.item(loc) }.lasting_value()
+    }
+
     /// The column's own counters.
     #[inline]
     pub(crate) fn counters(self) -> &'r Counters {

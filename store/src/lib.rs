@@ -56,6 +56,7 @@ pub use dump::{Dumped, Listed};
 #[cfg(shuttle)]
 pub use evicted::tell_evictions;
 pub use evictions::Evicted;
+pub use handle::Kept;
 pub use hash::{HASH_NAME, Prefetched};
 pub use limit::OutOfBounds;
 pub use memory::frames::{Pinned, PinnedPieces};

@@ -255,7 +255,7 @@ fn get_found_into<'s>(
     let read = view.read(key, found, |slot, item| {
         out.truncate(before);
         match head(out, &Head { view, item, slot }) {
-            Wants::Value => view.append(&item, out).map(Looked::Hit),
+            Wants::Value => view.append(slot.loc(), &item, out).map(Looked::Hit),
             Wants::NoValue => Some(Looked::Hit(Appended::Whole)),
             Wants::CallOff => Some(Looked::Left),
         }
@@ -485,9 +485,9 @@ impl<'r> View<'r> {
         Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Appends an item's value to `out`, as `take` takes it.
+    /// Appends an item's value to `out` if it may be rewritten, as `take` takes it; else shows it.
     #[inline(always)]
-    fn append(self, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
+    fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
         let Some(log) = item.lasting_value() else {
             item.append_value(out);
             return Some(Appended::Whole);
@@ -495,8 +495,7 @@ impl<'r> View<'r> {
         if let Some(first) = item.first_frame() {
             return self.pin(item, first).map(|pinned| Appended::Frames(pinned, log));
         }
-        out.extend_from_slice(log);
-        Some(Appended::Whole)
+        Some(Appended::Lasting(log, self.handle.keep(loc)))
     }
 
     /// Holds the frames of an item's value, from the first on.

@@ -7,6 +7,7 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
+use crate::handle::Kept;
 use crate::{Draft, Pinned};
 
 /// What a `Put` does with an item that the key has already, or without one.
@@ -191,6 +192,9 @@ pub enum Appended<'s> {
     Around,
     /// What `head` appended, and the whole value if `head` asked for it.
     Whole,
+    /// What `head` appended. The value is to follow, which is never rewritten: its bytes, and what
+    /// to ask `Column::kept` for later.
+    Lasting(&'s [u8], Kept),
     /// What `head` appended. The value is to follow: the body in frames, then the rest in the log,
     /// as in `Value`.
     Frames(Pinned, &'s [u8]),

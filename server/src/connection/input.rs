@@ -109,6 +109,7 @@ impl Connection {
         budget: &mut Budget,
     ) -> (Stop, usize) {
         loop {
+            turn.out.settle(&turn.context.store);
             let (request, header_bytes, value_bytes, end_bytes) =
                 match self.session.next(&input[at..]) {
                     Step::Body { request, header_bytes, value_bytes, end_bytes }
@@ -151,6 +152,7 @@ impl Connection {
         budget: &mut Budget,
     ) -> (Option<Stop>, usize) {
         let Some(arrival) = self.arrival else { return (None, at) };
+        turn.out.settle(&turn.context.store);
         let (filled, used) = self.arrive(turn, streams, arrival, &input[at..]);
         let stop = match filled {
             Fill::Hungry => Some(Stop::Hungry),

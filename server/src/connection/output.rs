@@ -11,7 +11,7 @@ use net::{Calls, Sent, Stream};
 use super::unsent::{Unsent, gather};
 use super::{Connection, Next, StreamState};
 use crate::limits::PIECES_MAX;
-use crate::out::{Mark, Out};
+use crate::out::Mark;
 use crate::turn::TurnState;
 
 /// What one write came to.
@@ -60,8 +60,8 @@ impl Connection {
         if turn.out.is_empty() {
             return self.rest();
         }
-        let (sent, offered) = write(&self.stream, &turn.out, &turn.calls);
-        let all_bytes = turn.out.buf.len() + turn.out.pinned_bytes();
+        let all_bytes = turn.out.bytes();
+        let (sent, offered) = write(&self.stream, turn);
         let (wrote, bytes) = Wrote::of(sent, offered, all_bytes);
         turn.context.counters.bytes_written.add(bytes as u64);
         self.work_bytes += bytes as u64;
@@ -75,6 +75,7 @@ impl Connection {
                 Next::Close
             }
             Wrote::Full | Wrote::Some => {
+                turn.out.settle(&turn.context.store);
                 let unsent = Box::new(Unsent::rest_of(&mut turn.out, bytes));
                 self.wait_with(unsent, wrote, streams)
             }
@@ -137,14 +138,19 @@ impl Wrote {
     }
 }
 
-/// One write of as much of `out` as one write takes, and how many bytes were offered.
+/// One write of as much of the turn's replies as one write takes, and how many bytes were offered.
 #[inline]
-fn write(stream: &Stream, out: &Out, calls: &Calls) -> (Sent, usize) {
-    if out.pinned_bytes() == 0 {
+fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
+    let TurnState { out, context, calls, .. } = turn;
+    if out.bytes() == out.buf.len() {
         return (stream.write(&out.buf, calls), out.buf.len());
     }
+    if out.is_lost(&context.store) {
+        return (Sent::Broken, 0);
+    }
     let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-    let used = gather(out.pieces(Mark::default(), out.mark()), &mut pieces);
+    let all = out.pieces(Mark::default(), out.mark(), Some(&context.store));
+    let used = gather(all, &mut pieces);
     write_pieces(stream, &pieces[..used], calls)
 }
 

@@ -7,7 +7,7 @@
 use std::io::IoSlice;
 use std::mem;
 
-use crate::out::{Mark, Out};
+use crate::out::{Body, Mark, Out};
 
 /// Replies that wait for the peer to read.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// What is left of `out` when its first `sent_bytes` bytes are sent, in memory of just that
-    /// size. `out` is empty afterwards.
+    /// What is left of `out`, which is settled, when its first `sent_bytes` bytes are sent, in
+    /// memory of just that size. `out` is empty afterwards.
     pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
         let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);
@@ -34,7 +34,8 @@ impl Unsent {
 
     /// Takes away `bytes` bytes that have been sent.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
-        while let Some((at, value)) = self.replies.pins.first_mut() {
+        while let Some((at, body)) = self.replies.pins.first_mut() {
+            let Body::Frames(value) = body else { return };
             let text = bytes.min(*at - self.text_sent);
             self.text_sent += text;
             bytes -= text;
@@ -61,7 +62,7 @@ impl Unsent {
 
     /// The first of what is left, in `pieces`; how many of them are used.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
-        gather(self.replies.pieces(self.sent(), self.replies.mark()), pieces)
+        gather(self.replies.pieces(self.sent(), self.replies.mark(), None), pieces)
     }
 
     /// Memory it takes beside the values it pins.
@@ -136,8 +137,12 @@ mod tests {
                 out.pin(body);
                 out.buf.extend_from_slice(&tail);
             }
-            let mut got: Vec<u8> =
-                out.pieces(Mark::default(), out.mark()).flatten().take(first).copied().collect();
+            let mut got: Vec<u8> = out
+                .pieces(Mark::default(), out.mark(), None)
+                .flatten()
+                .take(first)
+                .copied()
+                .collect();
             let mut unsent = Unsent::rest_of(&mut out, first);
             assert!(out.is_empty());
             while unsent.left_bytes() > 0 {

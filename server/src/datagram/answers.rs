@@ -117,14 +117,14 @@ impl<P: Copy> Answers<P> {
             bytes_sent += bytes + parts * HEADER_BYTES;
             if parts == 1 {
                 let with_frame = Mark { text: from.text - HEADER_BYTES, ..*from };
-                if !letters.add(peer, &[], out.pieces(with_frame, *to)) {
+                if !letters.add(peer, &[], out.pieces(with_frame, *to, None)) {
                     tally += letters.post_or_drop(calls);
-                    let has_room = letters.add(peer, &[], out.pieces(with_frame, *to));
+                    let has_room = letters.add(peer, &[], out.pieces(with_frame, *to, None));
                     tally.full += usize::from(!has_room);
                 }
                 continue;
             }
-            let mut rest = Rest { all: out.pieces(*from, *to), first: &[] };
+            let mut rest = Rest { all: out.pieces(*from, *to, None), first: &[] };
             for number in 0..parts {
                 let (head, before) = (frame(*id, number, parts), rest.clone());
                 if !letters.add(peer, &head, rest.take(payload_bytes)) {

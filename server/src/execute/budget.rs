@@ -112,6 +112,9 @@ impl Budget {
     pub(crate) fn is_spent(&self, out: &Out) -> bool {
         let pins = out.pins.len();
         out.buf.len() >= self.text_end
-            || (pins > 0 && (pins >= self.pins_end || out.pinned_bytes() >= self.pinned_bytes_end))
+            || (pins > 0
+                && (pins >= self.pins_end
+                    || out.text_bytes() >= self.text_end
+                    || out.pinned_bytes() >= self.pinned_bytes_end))
     }
 }

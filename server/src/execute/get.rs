@@ -69,9 +69,13 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
         }
         Looked::Hit(appended) => {
             counters.get_hits.add(1);
-            if let Appended::Frames(pinned, tail) = appended {
-                out.pin(pinned);
-                out.buf.extend_from_slice(tail);
+            match appended {
+                Appended::Around | Appended::Whole => {}
+                Appended::Lasting(value, kept) => out.keep(value, kept),
+                Appended::Frames(pinned, tail) => {
+                    out.pin(pinned);
+                    out.buf.extend_from_slice(tail);
+                }
             }
             show.end(&mut out.buf);
         }
@@ -90,6 +94,7 @@ fn around_of(surround: Surround) -> Around {
 }
 
 fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> After {
+    out.settle(&context.store);
     let exptime = context.clock.realtime(exptime);
     let begun = note::begin(context.noted.watched);
     let (counters, may_wait) = (&context.counters, context.may_wait);

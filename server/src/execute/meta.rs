@@ -68,6 +68,7 @@ pub(super) fn get_value(
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+    out.settle(&context.store);
     let begun = note::begin(context.noted.watched);
     let after = get_locked(context, request, out);
     if after != After::Wait {

@@ -52,6 +52,7 @@ pub(super) fn look_up<S: Show>(
     let took = took(begun);
     context.noted.watched = watched;
     if is_answered {
+        out.settle(&context.store);
         let kind = if S::COUNTS_FOR_PREFIX { Kind::Get } else { Kind::MetaGet };
         sample(context, (kind, Some(&key)), took);
         fetched(context, &key);

@@ -16,7 +16,7 @@ use super::turn;
 use super::{After, Context, begin, execute, execute_with_draft};
 use crate::clock::Clock;
 use crate::limits::OUT_BYTES_MAX;
-use crate::out::Out;
+use crate::out::{Mark, Out};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::turn::TurnState;
@@ -91,13 +91,7 @@ impl Server {
 /// Text and values in their order.
 fn bytes(out: &Out) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut from = 0;
-    for (at, pinned) in &out.pins {
-        bytes.extend_from_slice(&out.buf[from..*at]);
-        pinned.pieces().for_each(|piece| bytes.extend_from_slice(piece));
-        from = *at;
-    }
-    bytes.extend_from_slice(&out.buf[from..]);
+    out.pieces(Mark::default(), out.mark(), None).for_each(|piece| bytes.extend_from_slice(piece));
     bytes
 }
 

@@ -359,6 +359,12 @@ impl Actor {
                 out.truncate(before);
                 whole(&Value::Frames(pinned, tail))
             }
+            Looked::Hit(Appended::Lasting(value, kept)) => {
+                if self.column.kept(kept) != Some(value) {
+                    self.world.wrong(format!("what is kept of {key} is not what was shown"));
+                }
+                value.to_vec()
+            }
             Looked::Hit(_) => out.split_off(before),
         };
         if out.iter().any(|byte| *byte != b'<') || out.len() != before {

@@ -1,0 +1,154 @@
+//! Values that are sent from the log, where they lie, while they are overwritten and evicted.
+//!
+//! Where: an in-process server of two columns; replies that its columns splice from the log.
+//! Invariant: a value that a reply shows is one that was set, whole, to the byte, and replies come
+//! in the order of their requests, whatever else is asked for in the same turn.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+use hypostyle::settings::Settings;
+use inprocess::{DEADLINE, settings, start};
+use testing::Random;
+use testing::random::hash;
+
+/// Clients, each with keys of its own and keys of all.
+const CLIENTS: u64 = 4;
+/// Rounds of a client: requests that are sent together.
+const ROUNDS: u64 = 2000;
+const REQUESTS: u64 = 16;
+/// Keys of a client; those from `OWN_KEYS` on are of all.
+const KEYS: u64 = 12;
+const OWN_KEYS: usize = 8;
+/// The memory is filled several times, so that segments are used again.
+const MEMORY_BYTES: usize = 128 << 20;
+
+/// Bytes that only this version of this key has: enough to be kept in the log and sent from there.
+fn value(key: u64, version: u64) -> Vec<u8> {
+    let mut random = Random::new(hash(version, key));
+    let mut value = version.to_be_bytes().to_vec();
+    let bytes = 8192 + random.next() % 8000;
+    while (value.len() as u64) < bytes {
+        value.extend_from_slice(&random.next().to_le_bytes());
+    }
+    value
+}
+
+/// What the next reply is to be.
+enum Wanted {
+    Line(&'static str),
+    /// A value of this key; of this version, if nobody else sets the key.
+    Value(u64, Option<u64>),
+}
+
+/// The place of a key that is a client's own.
+fn own(of: u64) -> Option<usize> {
+    usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
+}
+
+struct Client {
+    stream: BufReader<TcpStream>,
+    random: Random,
+    number: u64,
+    /// Of the own keys.
+    versions: [u64; OWN_KEYS],
+}
+
+impl Client {
+    fn key(&self, of: u64) -> u64 {
+        if own(of).is_some() { (self.number + 1) * 100 + of } else { of }
+    }
+
+    /// Sends requests of all kinds at once, and reads their replies.
+    fn round(&mut self, round: u64) {
+        let (mut sent, mut wanted) = (Vec::new(), Vec::new());
+        for request in 0..REQUESTS {
+            let of = self.random.next() % KEYS;
+            let key = self.key(of);
+            let own = own(of);
+            match self.random.next() % 8 {
+                0..5 => {
+                    sent.extend_from_slice(format!("get k{key}\r\n").as_bytes());
+                    wanted.push(Wanted::Value(key, own.map(|own| self.versions[own])));
+                }
+                5 => {
+                    sent.extend_from_slice(format!("gat 0 k{key}\r\n").as_bytes());
+                    wanted.push(Wanted::Value(key, own.map(|own| self.versions[own])));
+                }
+                6 => {
+                    let version = (round * REQUESTS + request) * CLIENTS + self.number + 1;
+                    set(&mut sent, key, &value(key, version));
+                    wanted.push(Wanted::Line("STORED\r\n"));
+                    own.into_iter().for_each(|own| self.versions[own] = version);
+                }
+                _ => {
+                    let filler = 1_000_000 + self.random.next() % 100_000;
+                    set(&mut sent, filler, &value(filler, round));
+                    wanted.push(Wanted::Line("STORED\r\n"));
+                }
+            }
+        }
+        let mut writer = self.stream.get_ref().try_clone().unwrap();
+        let sender = thread::spawn(move || writer.write_all(&sent).unwrap());
+        wanted.iter().for_each(|wanted| self.expect(wanted));
+        sender.join().unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn expect(&mut self, wanted: &Wanted) {
+        let line = self.line();
+        let (key, version) = match *wanted {
+            Wanted::Line(wanted) => return assert_eq!(line, wanted),
+            // Evicted.
+            Wanted::Value(..) if line == "END\r\n" => return,
+            Wanted::Value(key, version) => (key, version),
+        };
+        let bytes = line.strip_prefix(&format!("VALUE k{key} 0 ")).map(|rest| rest.trim().parse());
+        let Some(Ok(bytes)) = bytes else { panic!("{line:?} for key {key}") };
+        let mut got = vec![0; bytes];
+        self.stream.read_exact(&mut got).unwrap();
+        assert_eq!((self.line(), self.line()), ("\r\n".to_owned(), "END\r\n".to_owned()));
+        let shown = u64::from_be_bytes(*got.first_chunk().unwrap());
+        assert!(version.is_none_or(|version| version == shown), "key {key}: {version:?}, {shown}");
+        assert!(got == value(key, shown), "key {key}: version {shown} is not whole");
+    }
+}
+
+fn set(sent: &mut Vec<u8>, key: u64, value: &[u8]) {
+    sent.extend_from_slice(format!("set k{key} 0 0 {}\r\n", value.len()).as_bytes());
+    sent.extend_from_slice(value);
+    sent.extend_from_slice(b"\r\n");
+}
+
+#[test]
+fn values_sent_from_the_log_are_whole_and_in_order() {
+    let server = start(Settings { memory_bytes: MEMORY_BYTES, ..settings(2) });
+    let address = server.addresses()[0];
+    let client = |number| {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let (stream, random) = (BufReader::new(stream), Random::new(number));
+        let mut client = Client { stream, random, number, versions: [0; OWN_KEYS] };
+        // A version of each key, so that only evictions are misses.
+        let mut sent = Vec::new();
+        (0..KEYS).for_each(|of| set(&mut sent, client.key(of), &value(client.key(of), 0)));
+        client.stream.get_mut().write_all(&sent).unwrap();
+        (0..KEYS).for_each(|_| assert_eq!(client.line(), "STORED\r\n"));
+        (0..ROUNDS).for_each(|round| client.round(round));
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+    server.stop();
+}
