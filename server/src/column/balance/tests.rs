@@ -227,3 +227,14 @@ fn only_a_share_of_very_many_connections_is_compared_and_moves_at_a_time() {
     assert_eq!(balance.end_period(1500, LOAD_MAX), Verdict::Even);
     assert_eq!(balance.end_period(2000, LOAD_MAX), Verdict::Count);
 }
+
+#[test]
+fn who_has_told_nothing_for_two_periods_sleeps_and_takes_from_one_at_a_time() {
+    let loads = Loads::new(2);
+    Balance::new(Arc::clone(&loads), 1).end_period(1000, LOAD_MAX);
+    assert_eq!([2000, 2001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
+    // Of two who saw that, one gives.
+    assert_eq!([2001, 2001].map(|now_ms| loads.claim(1, now_ms)), [true, false]);
+    assert_eq!([3000, 3001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
+    assert!(loads.claim(1, 3001));
+}
