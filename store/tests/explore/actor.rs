@@ -360,10 +360,11 @@ impl Actor {
                 whole(&Value::Frames(pinned, tail))
             }
             Looked::Hit(Appended::Lasting(value, kept)) => {
-                if self.column.kept(kept) != Some(value) {
+                let shown = value.to_vec();
+                if self.column.kept(kept) != Some(&shown[..]) {
                     self.world.wrong(format!("what is kept of {key} is not what was shown"));
                 }
-                value.to_vec()
+                shown
             }
             Looked::Hit(_) => out.split_off(before),
         };
