@@ -128,7 +128,8 @@ impl Out {
             Body::Frames(_) => false,
             Body::Log(kept, bytes) => store.kept(kept).is_none_or(|value| value.len() != bytes),
         };
-        let is_lost = self.is_lost || self.pins.iter().any(|(_, body)| is_gone(body));
+        let keeps_gone = self.kept_bytes > 0 && self.pins.iter().any(|(_, body)| is_gone(body));
+        let is_lost = self.is_lost || keeps_gone;
         debug_assert!(!is_lost, "a value left the log before it was sent");
         is_lost
     }
@@ -411,6 +412,17 @@ mod tests {
         let mut out = Out::for_column(1 << 20);
         look_up(&mut column, b"a", &mut out);
         column.quiesce();
+        out.is_lost(&column);
+    }
+
+    #[test]
+    #[should_panic(expected = "a value left the log before it was sent")]
+    fn a_value_that_was_settled_too_late_is_missed() {
+        let mut column = column();
+        let mut out = Out::for_column(1 << 20);
+        look_up(&mut column, b"a", &mut out);
+        column.quiesce();
+        out.settle(&column);
         out.is_lost(&column);
     }
 

@@ -142,11 +142,11 @@ impl Wrote {
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
     let TurnState { out, context, calls, .. } = turn;
-    if out.bytes() == out.buf.len() {
-        return (stream.write(&out.buf, calls), out.buf.len());
-    }
     if out.is_lost(&context.store) {
         return (Sent::Broken, 0);
+    }
+    if out.bytes() == out.buf.len() {
+        return (stream.write(&out.buf, calls), out.buf.len());
     }
     let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
     let all = out.pieces(Mark::default(), out.mark(), Some(&context.store));
