@@ -250,15 +250,13 @@ impl Segments {
     /// anyway.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
-        let warm = || self.heads.iter().find_map(|heads| self.pop(&heads.warm));
-        Some(self.pop_counted(|| self.fresh_of_any().or_else(warm)))
+        Some(self.pop_counted(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
     }
 
     /// Takes one of any node, a warm one if there is any.
     pub(crate) fn take_warm(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
-        let warm = || self.heads.iter().find_map(|heads| self.pop(&heads.warm));
-        Some(self.pop_counted(|| warm().or_else(|| self.fresh_of_any())))
+        Some(self.pop_counted(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
     /// Takes a fresh one, of each node in turn.
@@ -280,6 +278,10 @@ impl Segments {
         let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
         let lower = |free: u32| (free > keep).then(|| free - 1);
         self.free.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).ok()
+    }
+
+    fn warm_of_any(&self) -> Option<u32> {
+        self.heads.iter().find_map(|heads| self.pop(&heads.warm))
     }
 
     fn fresh_of_any(&self) -> Option<u32> {

@@ -279,10 +279,7 @@ impl Column {
         // If a connection that asked again found room, the next one may find room as well.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
-        let datagrams = [
-            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-        ];
+        let datagrams = self.datagrams_next();
         let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
         let goes_on = goes_on || is_behind || datagrams.contains(&datagram::Next::Again);
         if !self.queue.is_empty() || goes_on || self.ending == Ending::Looking {
@@ -299,6 +296,15 @@ impl Column {
             _ if !self.awaiting_errand.is_empty() => Timeout::Within(limits::ERRAND_RETRY),
             timeout => timeout,
         }
+    }
+
+    /// What the column's sockets and its queue need next.
+    #[inline]
+    fn datagrams_next(&mut self) -> [datagram::Next; 2] {
+        [
+            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
+        ]
     }
 
     /// Gives the datagrams of the column's queue and sockets their turns.

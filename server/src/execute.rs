@@ -372,10 +372,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     context.counters.touch_cmds.add(1);
     // As in memcached, a lookup in binary.
     if !form.lists_items() {
-        note::asked(context, key, |asked| {
-            asked.gets += 1;
-            asked.hits += u64::from(touched);
-        });
+        note::asked_get(context, key, u64::from(touched));
     }
     if touched {
         context.counters.touch_hits.add(1);

@@ -127,7 +127,7 @@ impl Sampler {
         true
     }
 
-    /// A request is sampled. Its weight; `None`: it is the loop's last.
+    /// A request is sampled. Its weight; and whether the loop's next one is sampled too.
     pub(crate) fn take(&mut self) -> (u32, bool) {
         self.requests_left = self.requests_left.saturating_sub(1);
         (self.weight, self.requests_left > 0)

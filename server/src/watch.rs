@@ -72,9 +72,9 @@ impl Watch {
     /// Switches `DETAIL` or `ASKED`. Its lock is the last to be taken.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
-        let rest = self.watched().0 & !bit.0;
-        let watched = if on { rest | bit.0 } else { rest };
-        self.watched.store(watched, Ordering::Relaxed); // as in `watched`
+        let watched = self.watched();
+        let watched = if on { watched.with(bit) } else { watched.without(bit) };
+        self.watched.store(watched.0, Ordering::Relaxed); // as in `watched`
     }
 
     /// What anybody watches now.

@@ -120,8 +120,16 @@ fn unsigned(seconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(0)
 }
 
+/// A key as in a URI.
+#[must_use]
+pub fn escaped(key: &[u8]) -> String {
+    let mut escaped = Vec::new();
+    escape(key, &mut escaped);
+    String::from_utf8_lossy(&escaped).into_owned()
+}
+
 /// Appends a key as in a URI.
-pub fn escape(key: &[u8], out: &mut Vec<u8>) {
+pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -119,6 +119,12 @@ impl Streams {
         Streams(self.0 | other.0)
     }
 
+    /// All kinds but those of the other.
+    #[must_use]
+    pub fn without(self, other: Streams) -> Streams {
+        Streams(self.0 & !other.0)
+    }
+
     /// Have both any kind in common?
     #[inline]
     #[must_use]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Column;
 use crate::connection::Connection;
-use crate::datagram::{self, Datagrams};
+use crate::datagram;
 use crate::limits::EVENTS_MAX;
 
 /// What columns are told of the server's end. A column is woken afterwards.
@@ -60,7 +60,8 @@ impl Column {
                 let at_rest = self.connections.iter().filter(|(_, it)| it.is_at_rest());
                 let at_rest: Vec<u64> = at_rest.map(|(token, _)| token).collect();
                 at_rest.into_iter().for_each(|token| self.close(token));
-                self.connections.len() == 0 && !self.has_datagrams()
+                let is_idle = |next| next == datagram::Next::Sleep;
+                self.connections.len() == 0 && self.datagrams_next().into_iter().all(is_idle)
             }
         }
     }
@@ -71,14 +72,6 @@ impl Column {
         if self.ending == Ending::Looking && events < EVENTS_MAX {
             self.ending = Ending::Seen;
         }
-    }
-
-    fn has_datagrams(&mut self) -> bool {
-        let next = [
-            self.datagrams.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-            self.packets.as_mut().map_or(datagram::Next::Sleep, Datagrams::next),
-        ];
-        next.iter().any(|next| *next != datagram::Next::Sleep)
     }
 }
 

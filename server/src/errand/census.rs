@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::vec;
 
-use protocol::text::list::escape;
+use protocol::text::list::escaped;
 use protocol::{Form, Outcome};
 use store::{Dumped, Listed};
 
@@ -76,13 +76,13 @@ impl Census {
             return Progress::Ended;
         }
         if let Some(mut at) = self.at {
-            let prefixes = Arc::clone(&context.shared);
+            let shared = Arc::clone(&context.shared);
             for _ in 0..DUMP_STEP_GROUPS {
                 let counted = &mut self.counted;
-                let next = context.store.dump(at, |item| counted.count(item, &prefixes.prefixes));
+                let next = context.store.dump(at, |item| counted.count(item, &shared.prefixes));
                 let Some(next) = next else {
                     self.at = None;
-                    self.rows = self.counted.rows(&prefixes.prefixes).into_iter();
+                    self.rows = self.counted.rows(&shared.prefixes).into_iter();
                     return Progress::More;
                 };
                 at = next;
@@ -138,9 +138,7 @@ impl Counted {
         all.sort_unstable_by(|one, other| other.1.bytes.cmp(&one.1.bytes).then(one.0.cmp(other.0)));
         let mut rows = Vec::with_capacity(3 * all.len() + 4);
         for (prefix, taken) in all {
-            let mut name = Vec::new();
-            escape(prefix, &mut name);
-            let name = String::from_utf8_lossy(&name);
+            let name = escaped(prefix);
             rows.push((format!("prefixes:{name}:items"), taken.items));
             rows.push((format!("prefixes:{name}:bytes"), taken.bytes));
             rows.push((format!("prefixes:{name}:evictions"), prefixes.counts(prefix).evictions));

@@ -72,10 +72,7 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
             match appended {
                 Appended::Around | Appended::Whole => {}
                 Appended::Lasting(value, kept) => out.keep(value, kept),
-                Appended::Frames(pinned, tail) => {
-                    out.pin(pinned);
-                    out.buf.extend_from_slice(tail);
-                }
+                Appended::Frames(pinned, tail) => append_value(out, Value::Frames(pinned, tail)),
             }
             show.end(&mut out.buf);
         }
@@ -116,10 +113,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
     }
     note::sample(context, (Kind::Touch, Some(show.key())), note::took(begun));
     note::fetched(context, show.key());
-    note::asked(context, show.key(), |asked| {
-        asked.gets += 1;
-        asked.hits += u64::from(hits);
-    });
+    note::asked_get(context, show.key(), u64::from(hits));
     After::Continue
 }
 

@@ -58,10 +58,7 @@ pub(super) fn look_up<S: Show>(
         fetched(context, &key);
         if S::COUNTS_FOR_PREFIX {
             let found = context.counters.get_hits.get() - hits;
-            asked(context, &key, |asked| {
-                asked.gets += 1;
-                asked.hits += found;
-            });
+            asked_get(context, &key, found);
         }
     }
     is_answered
@@ -73,6 +70,15 @@ pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Aske
     if context.noted.watched.meet(DETAIL) {
         context.shared.prefixes.count(key, |counts| change(&mut counts.asked));
     }
+}
+
+/// Counts a lookup of `key` that came to so many hits, as `asked` does.
+#[inline]
+pub(super) fn asked_get(context: &Context, key: &[u8], hits: u64) {
+    asked(context, key, |asked| {
+        asked.gets += 1;
+        asked.hits += hits;
+    });
 }
 
 /// When a request began, in nanoseconds, if it is sampled.
@@ -99,7 +105,7 @@ pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took: Opt
 fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u64) {
     let (weight, goes_on) = context.sampler.take();
     if !goes_on {
-        context.noted.watched = Streams(context.noted.watched.0 & !SAMPLED.0);
+        context.noted.watched = context.noted.watched.without(SAMPLED);
     }
     let bytes = key.and_then(|key| value_bytes(context, key));
     let Some(samples) = context.shared.samples.get(context.column) else { return };
@@ -123,7 +129,7 @@ pub(super) fn execute_sampled(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    context.noted.watched = Streams(context.noted.watched.0 & !SAMPLED.0);
+    context.noted.watched = context.noted.watched.without(SAMPLED);
     let begun = Some(monotonic_ns());
     let after = super::execute_other(context, request, hash, out);
     let took = took(begun);
@@ -214,15 +220,16 @@ pub(super) fn deleted(context: &mut Context, key: &[u8], bytes: u32, command: &s
 pub(super) fn evictions(context: &mut Context) {
     let now = context.clock.now;
     let (evicted, lost) = context.store.take_evictions();
-    if context.noted.watched.meet(Streams::EVICTIONS) {
+    let watched = context.noted.watched;
+    let (is_told, is_counted) = (watched.meet(Streams::EVICTIONS), watched.meet(DETAIL));
+    if is_told {
         context.counters.log_worker_dropped.add(lost);
     }
-    let watched = context.noted.watched;
     for gone in evicted {
-        if watched.meet(DETAIL) {
+        if is_counted {
             context.shared.prefixes.count(&gone.key, |counts| counts.evictions += 1);
         }
-        if !watched.meet(Streams::EVICTIONS) {
+        if !is_told {
             continue;
         }
         let ttl = match gone.exptime {

@@ -7,18 +7,12 @@
 use std::cmp::Reverse;
 
 use protocol::Form;
-use protocol::text::list::escape;
+use protocol::text::list::escaped;
 
 use super::{Rows, stat};
 use crate::execute::{Context, value_bytes};
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
 use crate::sampled::Hot;
-
-fn shown(key: &[u8]) -> String {
-    let mut shown = Vec::new();
-    escape(key, &mut shown);
-    String::from_utf8_lossy(&shown).into_owned()
-}
 
 pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
     let rows = &mut Rows { form, out };
@@ -27,7 +21,7 @@ pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
     let (hottest, requests) = Hot::hottest(&all);
     stat!(rows, "requests", requests);
     for hot in hottest.iter().take(HOT_KEYS_TOLD) {
-        let key = shown(&hot.key);
+        let key = escaped(&hot.key);
         stat!(rows, &format!("hot:{key}:requests"), hot.requests);
         stat!(rows, &format!("hot:{key}:at_least"), hot.requests - hot.error);
     }
@@ -46,6 +40,6 @@ pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
     }
     biggest.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
     for (bytes, key) in biggest.into_iter().take(BIG_KEYS_MAX) {
-        stat!(rows, &format!("big:{}:bytes", shown(key)), bytes);
+        stat!(rows, &format!("big:{}:bytes", escaped(key)), bytes);
     }
 }
