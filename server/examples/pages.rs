@@ -194,24 +194,12 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
-    use std::io::Write;
     use std::path::PathBuf;
-    use std::process::{self, Stdio};
 
     /// What a program says to a text on its standard input, both its outputs together; none where
     /// it is not installed.
-    fn piped(words: &[&str], text: &str) -> Option<String> {
-        let mut command = process::Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let Ok(mut child) = command.stderr(Stdio::piped()).spawn() else {
-            testing::skip(&format!("no {}", words[0]));
-            return None;
-        };
-        let mut stdin = child.stdin.take().unwrap();
-        let text = text.to_owned();
-        let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-        let output = child.wait_with_output().unwrap();
-        let _ = writing.join().unwrap();
+    fn said(words: &[&str], text: &str) -> Option<String> {
+        let output = testing::piped(words, text)?;
         let [out, error] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
         assert!(output.status.success(), "{words:?}: {error}{out}");
         Some(format!("{out}{error}"))
@@ -279,7 +267,7 @@ mod tests {
             }
             seen += 1;
             let page = page.to_str().unwrap();
-            if let Some(said) = piped(&["man", "--warnings", "-E", "UTF-8", "-l", page], "") {
+            if let Some(said) = said(&["man", "--warnings", "-E", "UTF-8", "-l", page], "") {
                 assert!(said.contains("SYNOPSIS"), "{page}: {said}");
                 let foot = said.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
                 assert!(foot.contains(VERSION) && foot.ends_with("(1)"), "{page}: {foot}");
@@ -309,13 +297,13 @@ mod tests {
             "source '{}'; complete -C 'hypostyle --max-re'; complete -C 'hypostyle -o idle'",
             folder.file("hypostyle.fish")
         );
-        if let Some(said) = piped(&["bash"], &bash) {
+        if let Some(said) = said(&["bash"], &bash) {
             assert_eq!(said, "--max-reqs-per-event\nidle_timeout=\n");
         }
-        if let Some(said) = piped(&["zsh", "-f", "/dev/stdin"], &zsh) {
+        if let Some(said) = said(&["zsh", "-f", "/dev/stdin"], &zsh) {
             assert_eq!(said, "_hypostyle: function\n");
         }
-        if let Some(said) = piped(&["fish", "--no-config", "/dev/stdin"], &fish) {
+        if let Some(said) = said(&["fish", "--no-config", "/dev/stdin"], &fish) {
             assert!(said.contains("--max-reqs-per-event\t"), "{said}");
             assert!(said.contains("idle_timeout=\t"), "{said}");
         }

@@ -323,21 +323,7 @@ mod tests {
         };
         let mut column = Store::new(&config).unwrap().column();
         for (key, bytes) in KEYS {
-            let mut draft = column.draft(u32::try_from(bytes).unwrap());
-            let value = value(key, bytes);
-            if bytes < 100_000 {
-                column.put(&Put::new(Verb::Set, key), Sent::Bytes(&value)).unwrap();
-                continue;
-            }
-            let mut rest = &value[..];
-            while !rest.is_empty() {
-                let space = draft.space(&mut column).unwrap();
-                let (now, later) = rest.split_at(space.len());
-                space.copy_from_slice(now);
-                draft.filled(now.len());
-                rest = later;
-            }
-            column.put(&Put::new(Verb::Set, key), Sent::Draft(&mut draft)).unwrap();
+            column.put(&Put::new(Verb::Set, key), Sent::Bytes(&value(key, bytes))).unwrap();
         }
         column
     }

@@ -4,6 +4,7 @@
 //! and in CI as failed.
 
 use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 /// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
 ///
@@ -17,6 +18,28 @@ pub fn skip(reason: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// What a program makes of a text on its standard input; none, and the test is skipped, where the
+/// program is not installed.
+///
+/// # Panics
+/// The program cannot be waited for, or does not read all of the text.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+pub fn piped(words: &[&str], text: &str) -> Option<Output> {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = command.stderr(Stdio::piped()).spawn() else {
+        skip(&format!("no {}", words[0]));
+        return None;
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    let text = text.to_owned();
+    let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    Some(output)
+}
+
 /// True if there is a process of this number, other than a dead one for which nobody has waited.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
@@ -27,7 +50,6 @@ pub fn is_alive(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_that_has_ended_is_not_alive_though_nobody_has_waited_for_it() {

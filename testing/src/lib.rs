@@ -10,5 +10,5 @@ pub mod forged;
 pub mod namespace;
 pub mod random;
 
-pub use around::{is_alive, skip};
+pub use around::{is_alive, piped, skip};
 pub use random::Random;

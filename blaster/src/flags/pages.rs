@@ -57,24 +57,7 @@ pub fn completions(shell: Shell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::process::{self, Output, Stdio};
-
-    /// What a program makes of a text; none where it is not installed.
-    fn piped(words: &[&str], text: &str) -> Option<Output> {
-        let mut command = process::Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let Ok(mut child) = command.stderr(Stdio::piped()).spawn() else {
-            testing::skip(&format!("no {}", words[0]));
-            return None;
-        };
-        let mut stdin = child.stdin.take().unwrap();
-        let text = text.to_owned();
-        let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-        let output = child.wait_with_output().unwrap();
-        writing.join().unwrap().unwrap();
-        Some(output)
-    }
+    use testing::piped;
 
     #[test]
     fn completions_have_every_verb_and_flag_and_are_scripts() {
