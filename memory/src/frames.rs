@@ -7,10 +7,8 @@
 //! readers hold references to the first one.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
-//! ```text
-//!   frame word, u64:   refs:32 | next frame:32        (next: NONE ends the chain)
-//!   segment word, u64: one bit per frame, set = free
-//! ```
+//! A frame's number says where it lies: in a segment of the region or, with the top bit set, in
+//! the arena, of which it is a chunk. A chain lies in one of both.
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
@@ -20,14 +18,16 @@ mod pinned;
 
 pub use pinned::{Pieces as PinnedPieces, Pinned};
 
+use crate::arena::Arena;
+use crate::chains::Chains;
 use crate::nodes::Nodes;
-use crate::plant::{self, Fault};
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
-use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering, fence};
-use crate::words::{Words, low};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering};
+use crate::vacant::Vacant;
 use std::io;
+use std::sync::Arc;
 
 /// Bytes of the largest frame, except in segments of more than 64 times as many bytes.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
@@ -35,8 +35,8 @@ const FRAME_BYTES_MAX: u32 = 16 << 10;
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 /// Most segments that `scattered` looks at: 128 GiB of the largest.
 const LOOKS_MAX: u32 = 1 << 16;
-/// One reference, in a frame's word.
-const ONE_REF: u64 = 1 << 32;
+/// In a frame's number: it is a chunk of the arena, whose number there the other bits are.
+const ARENA: u32 = 1 << 31;
 
 /// All memory of one store.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub struct Memory {
     pub segments: Segments,
     /// The frames of the segments that are cut into frames.
     pub frames: Frames,
+    /// Chunks that hold values which are sent from where they lie.
+    arena: Option<Arc<Arena>>,
     /// When retired segments may be reused.
     pub quiescence: Quiescence,
     /// The number of segments that may be in use.
@@ -72,7 +74,14 @@ impl Memory {
         let segments = Segments::on(nodes, region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
         let allowed = CachePadded(AtomicU32::new(region.segments()));
-        Ok(Self { region, segments, frames, quiescence: Quiescence::new(columns), allowed })
+        Ok(Self {
+            region,
+            segments,
+            frames,
+            arena: None,
+            quiescence: Quiescence::new(columns),
+            allowed,
+        })
     }
 
     /// Has the system back each segment with memory of its node, where that has some. To be called
@@ -87,6 +96,18 @@ impl Memory {
         self.segments.blocks().try_for_each(|(block, node)| self.region.prefer(block, node))
     }
 
+    /// Has values lie in the arena as well.
+    #[must_use]
+    pub fn with_arena(self, arena: Option<Arc<Arena>>) -> Self {
+        Self { arena, ..self }
+    }
+
+    /// The arena, if values may lie in one.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
+    }
+
     /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
     /// frame, cuts a free segment into frames, but only if more than `keep` segments are free; one
     /// of the node at this place, or near it.
@@ -99,73 +120,86 @@ impl Memory {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
-    /// Makes a frame that was taken a chain of its own with one reference.
+    /// Takes a free chunk of the arena for the `bytes` bytes from its beginning on, as a chain of
+    /// its own with one reference.
+    pub fn take_chunk(&self, bytes: usize) -> Option<u32> {
+        let arena = self.arena.as_ref()?;
+        let chunk = arena.take()?;
+        arena.set_extent(chunk, 0, bytes);
+        Some(chunk | ARENA)
+    }
+
     fn begin_chain(&self, frame: u32) -> u32 {
-        // Release pairs with the Acquire in `hold`: a reader that has the frame's number from a
-        // former item, and gets a reference to the new chain, sees that the former item is
-        // unlinked.
-        self.frames.words.word(frame as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
+        self.frames.chains.begin(frame);
         frame
+    }
+
+    /// The arena, and the number of the chunk there that the frame is; none if it is of the region.
+    fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
+        self.arena.as_deref().filter(|_| frame & ARENA != 0).map(|arena| (arena, frame & !ARENA))
+    }
+
+    /// The chains in which this frame's is, and its number there.
+    fn chains(&self, frame: u32) -> (&Chains, u32) {
+        self.chunk(frame)
+            .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
     }
 
     /// The address of a frame's first byte.
     #[must_use]
     pub fn frame_at(&self, frame: u32) -> *mut u8 {
-        self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes))
+        match self.chunk(frame) {
+            Some((arena, chunk)) => arena.at(chunk),
+            None => self.region.at(u64::from(frame) * u64::from(self.frames.frame_bytes)),
+        }
+    }
+
+    /// Where the bytes of a value lie in a frame that is full: their address, and how many they
+    /// are.
+    fn piece(&self, frame: u32) -> (*mut u8, usize) {
+        match self.chunk(frame) {
+            Some((arena, chunk)) => arena.piece(chunk),
+            None => (self.frame_at(frame), self.frames.frame_bytes as usize),
+        }
     }
 
     /// Has the chain at `next` follow `frame` in a chain that is not published yet; `NONE`: `frame`
     /// is its last one. The caller's reference to `next` becomes that of `frame`, and what followed
     /// `frame` before becomes a chain of its own again, to which the caller has the reference.
-    ///
-    /// Only the link of the frame's word changes, and its references stay: a reader that has the
-    /// frame's number from a former item may hold a reference for a moment.
     pub fn chain(&self, frame: u32, next: u32) {
-        let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
-        // Relaxed: only the chain's builder follows links until the chain is published with
-        // Release.
-        let word = self.frames.words.word(frame as usize);
-        let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
-        debug_assert!(linked.is_ok(), "link never refuses");
+        let (chains, at) = self.chains(frame);
+        let next = if next == NONE { NONE } else { self.chains(next).1 };
+        chains.chain(at, next);
     }
 
     /// Adds a reference to the chain at `head`; false if it has none, and so is free. The frame may
     /// have become the head of another chain since the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
-        let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
-        let more = |word: u64| held(word).then(|| word + ONE_REF);
-        let word = self.frames.words.word(head as usize);
-        // Acquire pairs with the AcqRel in `release`.
-        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+        let (chains, at) = self.chains(head);
+        chains.hold(at)
     }
 
     /// Drops a reference to the chain at `head`. The last one frees the frame and drops its
     /// reference to the next one, and so on. Returns the number of frames freed.
     pub fn release(&self, head: u32) -> u32 {
-        let (mut frame, mut freed) = (head, 0);
-        while frame != NONE {
-            let word = self.frames.words.word(frame as usize);
-            // AcqRel, paired with itself: Release orders this holder's reads before the frame is
-            // reused, and Acquire lets the last holder see that all others have read.
-            let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
-            debug_assert!(old >= ONE_REF, "released more often than held");
-            if old >> 32 != 1 {
-                break;
+        match self.chunk(head) {
+            Some((arena, chunk)) => arena.release(chunk),
+            None => {
+                self.frames.chains.release(head, |frame| self.frames.give(&self.segments, frame))
             }
-            self.frames.give(&self.segments, frame);
-            freed += 1;
-            frame = low(old);
         }
-        freed
     }
 
     /// The frame behind `frame` in a chain to which the caller has a reference.
     fn next(&self, frame: u32) -> u32 {
         #[cfg(all(test, not(loom)))]
         tests::STEPS.with(|steps| steps.set(steps.get() + 1));
-        // Relaxed: the link has not changed since the chain was published to the caller.
-        low(self.frames.words.word(frame as usize).load(Ordering::Relaxed))
+        let (chains, at) = self.chains(frame);
+        match chains.next(at) {
+            NONE => NONE,
+            next => next | (frame & ARENA),
+        }
     }
 }
 
@@ -174,12 +208,9 @@ impl Memory {
 pub struct Frames {
     frame_bytes: u32,
     per_segment: u32,
-    words: Words,
-    /// A word per segment with a bit per frame: the frame is free.
-    free: Words,
-    /// A bit per segment: it has free frames. A hint, which is wrongly 0 only while another thread
-    /// is about to set it.
-    some: Words,
+    chains: Chains,
+    /// The free frames of each segment.
+    vacant: Vacant,
     /// Bytes of the frames of arriving values.
     in_flight: AtomicUsize,
 }
@@ -194,9 +225,8 @@ impl Frames {
         Ok(Self {
             frame_bytes,
             per_segment,
-            words: Words::new(segments * per_segment as usize)?,
-            free: Words::new(segments)?,
-            some: Words::new(segments.div_ceil(64))?,
+            chains: Chains::new(segments * per_segment as usize)?,
+            vacant: Vacant::new(segments)?,
             in_flight: AtomicUsize::new(0),
         })
     }
@@ -211,8 +241,7 @@ impl Frames {
     /// Bytes of the frames in use in a segment that is cut into frames.
     #[must_use]
     pub fn used_bytes(&self, segment: u32) -> u32 {
-        // Relaxed: a number to look at.
-        let free = self.free.word(segment as usize).load(Ordering::Relaxed).count_ones();
+        let free = self.vacant.free(segment).count_ones();
         (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
     }
 
@@ -250,10 +279,7 @@ impl Frames {
     /// of the first `LOOKS_MAX` segments only.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let looks = segments.count().min(LOOKS_MAX);
-        let free = |segment: u32| {
-            // Relaxed: a number to look at.
-            self.free.word(segment as usize).load(Ordering::Relaxed).count_ones()
-        };
+        let free = |segment: u32| self.vacant.free(segment).count_ones();
         let mut room: u32 = (0..looks).map(free).sum();
         let (mut spare, mut from, mut used) = (0, NONE, 0);
         for segment in (0..looks).rev() {
@@ -275,33 +301,15 @@ impl Frames {
     /// `from` on that has free frames.
     fn is_scattered(&self, frame: u32, from: u32) -> bool {
         let segment = frame / self.per_segment;
-        // Relaxed: a hint.
-        segment >= from && self.free.word(segment as usize).load(Ordering::Relaxed) != 0
+        frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
     /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
     /// segments run empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
-        for at in 0..before.min(segments.count()).div_ceil(64) as usize {
-            loop {
-                let some = self.some.word(at).load(Ordering::Relaxed); // a hint
-                if some == 0 {
-                    break;
-                }
-                let bit = some.trailing_zeros();
-                let segment = u32::try_from(at * 64).ok()? + bit;
-                if segment >= before {
-                    return None;
-                }
-                if let Some(frame) = self.take_from(segment) {
-                    let behind = frame % self.per_segment + 1;
-                    segments.get(segment).touch(behind * self.frame_bytes);
-                    return Some(frame);
-                }
-                self.none_left(segment);
-            }
-        }
-        None
+        let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
+        segments.get(segment).touch((frame + 1) * self.frame_bytes);
+        Some(segment * self.per_segment + frame)
     }
 
     fn take(&self, segments: &Segments, (keep, node): (u32, usize)) -> Option<u32> {
@@ -311,56 +319,17 @@ impl Frames {
         let segment = segments.take_near(keep, node)?;
         segments.get(segment).set_state(State::Frames);
         segments.get(segment).touch(self.frame_bytes);
-        // All but the first frame, which is the caller's. Release pairs with the Acquire in
-        // `take_from`.
-        self.free.word(segment as usize).store(self.all() & !1, Ordering::Release);
-        self.set_some(segment);
+        // All but the first frame, which is the caller's.
+        self.vacant.open(segment, self.all() & !1);
         Some(segment * self.per_segment)
     }
 
-    fn take_from(&self, segment: u32) -> Option<u32> {
-        let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
-        let word = self.free.word(segment as usize);
-        // Acquire pairs with the Release in `give`: former holders have read what they read there.
-        let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
-        Some(segment * self.per_segment + free.trailing_zeros())
-    }
-
     fn give(&self, segments: &Segments, frame: u32) {
-        let (segment, bit) = (frame / self.per_segment, 1 << (frame % self.per_segment));
-        let word = self.free.word(segment as usize);
-        // Release pairs with the Acquire in `take_from`.
-        let old = word.fetch_or(bit, Ordering::AcqRel);
-        debug_assert!(old & bit == 0, "a frame given back twice");
-        if old | bit != self.all() {
-            if old == 0 {
-                self.set_some(segment);
-            }
-            return;
-        }
-        // All frames are free: whoever empties the word owns the segment. Acquire pairs with the
-        // Release above of all who gave frames back.
-        let empty = word.compare_exchange(self.all(), 0, Ordering::AcqRel, Ordering::Relaxed);
-        if empty.is_ok() {
-            self.none_left(segment);
+        let (segment, frame) = (frame / self.per_segment, frame % self.per_segment);
+        let all_free = self.vacant.give(segment, frame) == self.all();
+        // Whoever closes it owns the segment.
+        if all_free && self.vacant.close(segment, self.all()) {
             segments.give(segment);
-        }
-    }
-
-    fn set_some(&self, segment: u32) {
-        let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
-        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with the fence in `none_left`
-    }
-
-    fn none_left(&self, segment: u32) {
-        let (at, bit) = (segment as usize / 64, 1_u64 << (segment % 64));
-        self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
-        // Either this thread sees a frame that another gives back meanwhile, or the other sets the
-        // bit after this thread cleared it.
-        fence(Ordering::SeqCst);
-        let free = self.free.word(segment as usize).load(Ordering::Acquire);
-        if free != 0 && !plant::is(Fault::FrameHintLost) {
-            self.set_some(segment);
         }
     }
 }
@@ -451,18 +420,16 @@ mod under_loom {
     /// `segments` segments of two frames each.
     fn memory(segments: u32) -> Memory {
         let region = Region::new(REGION_BYTES_MIN, 1).expect("address space");
-        let words = |count| Words::new(count).expect("small");
         let frames = Frames {
             frame_bytes: region.segment_bytes() / 2,
             per_segment: 2,
-            words: words(2 * segments as usize),
-            free: words(segments as usize),
-            some: words(1),
+            chains: Chains::new(2 * segments as usize).expect("small"),
+            vacant: Vacant::new(segments as usize).expect("small"),
             in_flight: AtomicUsize::new(0),
         };
         let allowed = CachePadded(AtomicU32::new(segments));
         let segments = Segments::new(segments, segments).expect("no address space is needed");
-        Memory { region, segments, frames, quiescence: Quiescence::new(0), allowed }
+        Memory { region, segments, frames, arena: None, quiescence: Quiescence::new(0), allowed }
     }
 
     fn model(test: impl Fn() + Sync + Send + 'static) {

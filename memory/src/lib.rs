@@ -1,4 +1,5 @@
-//! The memory of a store: the region, its segments, frames for large values, and quiescence.
+//! The memory of a store: the region, its segments, frames for large values, the arena that values
+//! share with packets, and quiescence.
 //!
 //! Where: below the store, which decides what lies where; nothing here knows a key.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read what
@@ -6,6 +7,8 @@
 //! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
 //! place of slabs.
 
+pub mod arena;
+mod chains;
 pub mod frames;
 pub mod limit;
 pub mod map;
@@ -15,6 +18,7 @@ pub mod quiescence;
 pub mod region;
 pub mod segments;
 pub mod sync;
+mod vacant;
 pub mod words;
 
 /// Has the processor fetch the cache line of `at`, which may be any address.

@@ -28,7 +28,7 @@ struct Sums {
     /// Their bytes, frames included; and the bytes of those in probation.
     bytes: u64,
     probation_bytes: u64,
-    /// The number of frames of each chain, by the chain's head.
+    /// The bytes of each chain, by its head.
     chains: BTreeMap<u32, u32>,
 }
 
@@ -198,8 +198,7 @@ impl Store {
         }
         if let Some(head) = item.first_frame() {
             let (value_bytes, log_bytes) = item.value_bytes();
-            let frames = (value_bytes - log_bytes) / self.frame_bytes();
-            if sums.chains.insert(head, frames).is_some() {
+            if sums.chains.insert(head, value_bytes - log_bytes).is_some() {
                 faults.push(format!("{key} has the frames of another item, from {head} on"));
             }
             if !there.has_frames() {

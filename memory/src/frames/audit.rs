@@ -4,40 +4,42 @@
 //! Invariant: the check changes nothing, and ends whatever faults it finds.
 //! Source: none.
 
-use super::{Memory, ONE_REF, low};
+use super::{ARENA, Memory};
 use crate::segments::{NONE, State};
-use crate::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Appends the faults of the frames to `faults`. `chains` has the head and the number of frames
-    /// of each chain that an item names. A frame that a reader or an arriving value holds counts as
-    /// a fault.
+    /// Appends the faults of the frames to `faults`. `chains` has the head and the bytes of each
+    /// chain that an item names. A frame that a reader or an arriving value holds counts as a
+    /// fault.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {
         let mut used = BTreeSet::new();
-        for (head, length) in chains {
-            let (mut frame, mut refs, mut seen) = (*head, 0, 0);
-            while frame != NONE && seen <= *length {
-                if frame as usize >= self.frames.words.len() {
+        for (head, bytes) in chains {
+            let (mut frame, mut there) = (*head, 0);
+            while frame != NONE {
+                let (chains, at) = self.chains(frame);
+                if at as usize >= chains.len() {
                     faults.push(format!("frame {frame} of none is chained to {head}"));
                     break;
                 }
-                // Acquire, here and below: pairs with the Release stores of `frames`.
-                let word = self.frames.words.word(frame as usize).load(Ordering::Acquire);
-                refs = refs.max(word / ONE_REF);
-                if word / ONE_REF != 1 {
-                    let refs = word / ONE_REF;
+                let (refs, _) = chains.seen(at);
+                if refs != 1 {
                     faults.push(format!("frame {frame}, chained to {head}, has {refs} references"));
                 }
                 if !used.insert(frame) {
                     faults.push(format!("frame {frame}, chained to {head}, is in two chains"));
                     break;
                 }
-                (frame, seen) = (low(word), seen + 1);
+                there += self.piece(frame).1;
+                frame = self.next(frame);
             }
-            if seen != *length {
-                faults.push(format!("chain {head} has {seen} frames in place of {length}"));
+            if there != *bytes as usize {
+                faults.push(format!("chain {head} has {there} bytes in place of {bytes}"));
             }
+        }
+        if let Some(arena) = self.arena() {
+            let chunks = used.split_off(&ARENA).into_iter().map(|frame| frame & !ARENA);
+            arena.audit(&chunks.collect(), faults);
         }
         (0..self.segments.count()).for_each(|segment| self.audit_cut(segment, &used, faults));
         if self.frames.in_flight_bytes() != 0 {
@@ -48,7 +50,7 @@ impl Memory {
     /// Appends the faults of one segment's frames; `used` has all frames in chains.
     fn audit_cut(&self, segment: u32, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let frames = &self.frames;
-        let free = frames.free.word(segment as usize).load(Ordering::Acquire);
+        let free = frames.vacant.free(segment);
         let first = segment * frames.per_segment;
         let in_use = (0..frames.per_segment)
             .filter(|at| used.contains(&(first + at)))
@@ -67,8 +69,7 @@ impl Memory {
             let taken = free ^ frames.all();
             faults.push(format!("segment {segment} has frames {taken:x}, in use are {in_use:x}"));
         }
-        let some = frames.some.word(segment as usize / 64).load(Ordering::Acquire);
-        if free != 0 && some & (1 << (segment % 64)) == 0 {
+        if free != 0 && !frames.vacant.is_hinted(segment) {
             faults.push(format!("segment {segment} has free frames that nobody looks for"));
         }
     }

@@ -16,10 +16,10 @@ pub struct Pinned {
     memory: Arc<Memory>,
     head: u32,
     bytes: usize,
-    /// The read position, in bytes from the beginning of the body.
-    passed: usize,
-    /// The frame in which the read position lies.
-    at: u32,
+    /// Bytes from the read position to the end.
+    left: usize,
+    /// The frame in which the read position lies, and the bytes of it before that.
+    at: (u32, usize),
 }
 
 impl Pinned {
@@ -32,33 +32,29 @@ impl Pinned {
     /// not, the frames may be another's already, and he drops what he holds.
     #[must_use]
     pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
-        let pinned = || Self { memory: Arc::clone(memory), head, bytes, passed: 0, at: head };
+        let pinned =
+            || Self { memory: Arc::clone(memory), head, bytes, left: bytes, at: (head, 0) };
         memory.hold(head).then(pinned)
     }
 
     /// The bytes from the read position on, in order, each frame's as one piece.
     #[must_use]
     pub fn pieces(&self) -> Pieces<'_> {
-        let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let from = self.passed % frame_bytes;
-        Pieces { memory: &self.memory, frame: self.at, from, left: self.bytes_left() }
+        Pieces { memory: &self.memory, at: self.at, left: self.left }
     }
 
     /// Moves the read position by `bytes`, but not beyond the end. Frames before the position stay
     /// pinned.
     pub fn advance(&mut self, bytes: usize) {
-        let frame_bytes = self.memory.frames.frame_bytes as usize;
-        let to = self.passed.saturating_add(bytes).min(self.bytes);
-        for _ in self.passed / frame_bytes..to / frame_bytes {
-            self.at = self.memory.next(self.at);
-        }
-        self.passed = to;
+        let mut pieces = Pieces { memory: &self.memory, at: self.at, left: self.left };
+        pieces.skip_bytes(bytes.min(self.left));
+        (self.at, self.left) = (pieces.at, pieces.left);
     }
 
     /// Bytes from the read position to the end.
     #[must_use]
     pub fn bytes_left(&self) -> usize {
-        self.bytes - self.passed
+        self.left
     }
 
     /// True if any frame of the body lies in a segment from `from` on that has free frames.
@@ -87,32 +83,51 @@ impl Pinned {
 #[derive(Clone, Debug)]
 pub struct Pieces<'p> {
     memory: &'p Memory,
-    frame: u32,
-    /// The byte of the frame at which the next piece begins.
-    from: usize,
+    /// The frame in which the next piece lies, and the bytes of it before that piece.
+    at: (u32, usize),
     /// Bytes of all that are to come.
     left: usize,
+}
+
+impl Pieces<'_> {
+    /// Where the next piece lies, and its bytes; none if there is no more.
+    fn there(&self) -> Option<(*mut u8, usize)> {
+        let (frame, passed) = self.at;
+        if self.left == 0 || frame == NONE {
+            return None;
+        }
+        let (at, bytes) = self.memory.piece(frame);
+        Some((at.wrapping_add(passed), (bytes - passed).min(self.left)))
+    }
+
+    /// Passes `bytes` bytes, of those that are left.
+    fn skip_bytes(&mut self, mut bytes: usize) {
+        while bytes > 0
+            && let Some((_, there)) = self.there()
+        {
+            let passed = bytes.min(there);
+            (bytes, self.left) = (bytes - passed, self.left - passed);
+            self.at.1 += passed;
+            if self.at.1 == self.memory.piece(self.at.0).1 {
+                self.at = (self.memory.next(self.at.0), 0);
+            }
+        }
+    }
 }
 
 impl<'p> Iterator for Pieces<'p> {
     type Item = &'p [u8];
 
     fn next(&mut self) -> Option<&'p [u8]> {
-        if self.left == 0 || self.frame == NONE {
-            return None;
-        }
-        let bytes = self.left.min(self.memory.frames.frame_bytes as usize - self.from);
+        let (at, bytes) = self.there()?;
         // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
         // of `hold`. It was filled before the chain was published, nobody writes to it afterwards,
         // and it is not freed while the reference lives; the piece borrows the `Pinned`, as this
-        // iterator does, so it does not outlive the reference. `from + bytes` is at most a frame's
-        // length.
-        let piece = unsafe {
-            std::slice::from_raw_parts(self.memory.frame_at(self.frame).add(self.from), bytes)
-        };
+        // iterator does, so it does not outlive the reference. `there` gives bytes of the frame
+        // that are the value's.
+        let piece = unsafe { std::slice::from_raw_parts(at, bytes) };
         self.left -= bytes;
-        self.from = 0;
-        self.frame = self.memory.next(self.frame);
+        self.at = (self.memory.next(self.at.0), 0);
         Some(piece)
     }
 }

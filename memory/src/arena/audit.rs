@@ -1,0 +1,37 @@
+//! Checks that each chunk is either a ring's, free, or in one chain.
+//!
+//! Where: the store's audit, in tests and debug builds, while no column works.
+//! Invariant: the check changes nothing.
+//! Source: none.
+
+use super::{Arena, GROUP};
+use std::collections::BTreeSet;
+
+impl Arena {
+    /// Appends the faults of the chunks to `faults`; `used` has all that are in chains of items. A
+    /// chunk that a reader or a descriptor holds beside them counts as a fault.
+    pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
+        let mut ring_chunks = 0;
+        for chunk in 0..self.chunks {
+            let (refs, _) = self.chains.seen(chunk);
+            let is_free = self.vacant.free(chunk / GROUP) & (1 << (chunk % GROUP)) != 0;
+            match (used.contains(&chunk), is_free, refs) {
+                (true, false, _) | (false, true, 0) => {}
+                (false, false, 0) => ring_chunks += 1,
+                (true, true, _) => faults.push(format!("chunk {chunk} is an item's, and free")),
+                (false, is_free, _) => faults.push(format!(
+                    "chunk {chunk} has {refs} references and no item, free: {is_free}"
+                )),
+            }
+        }
+        if ring_chunks != self.ring_chunks {
+            let lost = format!("rings have {ring_chunks} chunks in place of {}", self.ring_chunks);
+            faults.push(lost);
+        }
+        for group in 0..self.chunks.div_ceil(GROUP) {
+            if self.vacant.free(group) != 0 && !self.vacant.is_hinted(group) {
+                faults.push(format!("chunks from {} on are free, and hidden", group * GROUP));
+            }
+        }
+    }
+}

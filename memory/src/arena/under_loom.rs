@@ -1,0 +1,130 @@
+//! Tests of the arena under every interleaving that loom distinguishes.
+//!
+//! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
+//! Invariant: what runs is the shipped source.
+//! Source: none.
+
+use super::*;
+use crate::sync::AtomicU32;
+use loom::{sync::Arc, thread};
+
+fn arena(value_chunks: u32) -> Arc<Arena> {
+    Arc::new(Arena::new(1, value_chunks, 2048).expect("address space"))
+}
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// Builds a chain of two chunks, not published.
+fn draft(arena: &Arena) -> Option<u32> {
+    let first = arena.take()?;
+    let Some(second) = arena.take() else {
+        arena.release(first);
+        return None;
+    };
+    arena.chain(first, Some(second));
+    Some(first)
+}
+
+#[test]
+fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
+    model(|| {
+        let arena = arena(3);
+        let head = draft(&arena).expect("room");
+        let linked = Arc::new(AtomicU32::new(head));
+        let reader = {
+            let (arena, linked) = (arena.clone(), linked.clone());
+            thread::spawn(move || {
+                // As a lookup does: it takes a reference, and then asks whether the item is still
+                // linked.
+                let head = linked.load(Ordering::Acquire);
+                if head != NONE && arena.hold(head) {
+                    if linked.load(Ordering::Acquire) == head {
+                        assert_ne!(arena.chains.next(head), NONE, "a value of two chunks");
+                    }
+                    arena.release(head);
+                }
+            })
+        };
+        linked.store(NONE, Ordering::Release);
+        arena.release(head);
+        let next = draft(&arena);
+        if let Some(next) = next {
+            assert_ne!(arena.chains.next(next), NONE, "the draft is whole");
+        }
+        reader.join().expect("reads");
+        if let Some(next) = next {
+            assert_eq!((arena.free(), arena.release(next)), (1, 2), "nobody freed the draft's");
+        }
+        assert_eq!(arena.free(), 3, "all chunks are back");
+    });
+}
+
+/// A value is overwritten and its chunks are wanted again, while the descriptor of its second chunk
+/// is completed.
+#[test]
+fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
+    model(|| {
+        let arena = arena(2);
+        let head = draft(&arena).expect("room");
+        let second = arena.chains.next(head);
+        assert!(arena.hold(second), "submitted");
+        let is_sent = Arc::new(AtomicU32::new(0));
+        let kernel = {
+            let (arena, is_sent) = (arena.clone(), is_sent.clone());
+            thread::spawn(move || {
+                is_sent.store(1, Ordering::Relaxed);
+                arena.release(second);
+            })
+        };
+        assert!(arena.release(head) >= 1);
+        for taken in [arena.take(), arena.take()].into_iter().flatten() {
+            let was_sent = is_sent.load(Ordering::Relaxed) == 1;
+            assert!(taken != second || was_sent, "another's, while it is being sent");
+        }
+        kernel.join().expect("completes");
+    });
+}
+
+/// One column finds no free chunk and clears the hint, while another gives a chunk back. Whoever
+/// looks next finds that chunk.
+#[test]
+fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
+    model(|| {
+        let arena = arena(1);
+        let chunk = arena.take().expect("room");
+        let other = {
+            let arena = arena.clone();
+            thread::spawn(move || arena.release(chunk))
+        };
+        let found = arena.take();
+        assert_eq!(other.join().expect("releases"), 1);
+        assert_eq!(found.or_else(|| arena.take()), Some(chunk));
+    });
+}
+
+#[test]
+fn a_chunk_is_handed_out_once() {
+    model(|| {
+        let arena = arena(2);
+        let owned = Arc::new([const { 0 }; 3].map(AtomicU32::new));
+        let work = |arena: &Arena, owned: &[AtomicU32; 3]| {
+            let Some(chunk) = arena.take() else { return };
+            let before = owned[chunk as usize].swap(1, Ordering::Relaxed);
+            assert_eq!(before, 0, "chunk {chunk} handed out twice");
+            owned[chunk as usize].store(0, Ordering::Relaxed);
+            arena.release(chunk);
+        };
+        let other = {
+            let (arena, owned) = (arena.clone(), owned.clone());
+            thread::spawn(move || work(&arena, &owned))
+        };
+        work(&arena, &owned);
+        other.join().expect("works");
+        assert_eq!(arena.free(), 2, "all chunks are back");
+        assert!(arena.take().is_some() && arena.take().is_some());
+    });
+}

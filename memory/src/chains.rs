@@ -1,0 +1,105 @@
+//! Reference words: who may read a piece of memory, and which piece follows it.
+//!
+//! ```text
+//!   word, u64:   refs:32 | next piece:32        (next: NONE ends the chain)
+//! ```
+//!
+//! Where: under the frames of the region and under the chunks of the arena.
+//! Invariant: one owner writes a chain before it is published; it never changes afterwards, and is
+//! freed when its last reference goes. Each piece holds a reference to the next one; items and
+//! readers hold references to the first one, and a descriptor that is being sent one to its own.
+//! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
+
+use crate::plant::{self, Fault};
+use crate::segments::NONE;
+use crate::sync::Ordering;
+use crate::words::{Words, low};
+use std::io;
+
+/// One reference, in a piece's word.
+pub(crate) const ONE_REF: u64 = 1 << 32;
+
+/// A word for each piece.
+#[derive(Debug)]
+pub(crate) struct Chains {
+    words: Words,
+}
+
+impl Chains {
+    pub(crate) fn new(pieces: usize) -> io::Result<Self> {
+        Ok(Self { words: Words::new(pieces)? })
+    }
+
+    /// How many pieces there may be.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(crate) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Makes a piece that was taken a chain of its own with one reference.
+    pub(crate) fn begin(&self, piece: u32) {
+        // Release pairs with the Acquire in `hold`: a reader that has the piece's number from a
+        // former item, and gets a reference to the new chain, sees that the former item is
+        // unlinked.
+        self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
+    }
+
+    /// Has the chain at `next` follow `piece` in a chain that is not published yet; `NONE`: `piece`
+    /// is its last one. The caller's reference to `next` becomes that of `piece`, and what followed
+    /// `piece` before becomes a chain of its own again, to which the caller has the reference.
+    ///
+    /// Only the link of the piece's word changes, and its references stay: a reader that has the
+    /// piece's number from a former item may hold a reference for a moment.
+    pub(crate) fn chain(&self, piece: u32, next: u32) {
+        let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
+        // Relaxed: only the chain's builder follows links until the chain is published with
+        // Release.
+        let word = self.words.word(piece as usize);
+        let linked = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, link);
+        debug_assert!(linked.is_ok(), "link never refuses");
+    }
+
+    /// Adds a reference to a piece; false if it has none, and so is free. The piece may have
+    /// become another chain's since the caller read its number.
+    #[must_use]
+    pub(crate) fn hold(&self, piece: u32) -> bool {
+        let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
+        let more = |word: u64| held(word).then(|| word + ONE_REF);
+        let word = self.words.word(piece as usize);
+        // Acquire pairs with the AcqRel in `release`.
+        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Drops a reference to a piece. The last one drops the piece's reference to the next one, and
+    /// so on; `free` gets each piece that has none left. Returns how many there were.
+    pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
+        let (mut piece, mut freed) = (piece, 0);
+        while piece != NONE {
+            let word = self.words.word(piece as usize);
+            // AcqRel, paired with itself: Release orders this holder's reads before the piece is
+            // reused, and Acquire lets the last holder see that all others have read.
+            let old = word.fetch_sub(ONE_REF, Ordering::AcqRel);
+            debug_assert!(old >= ONE_REF, "released more often than held");
+            if old >> 32 != 1 {
+                break;
+            }
+            free(piece);
+            freed += 1;
+            piece = low(old);
+        }
+        freed
+    }
+
+    /// The piece behind this one in a chain to which the caller has a reference.
+    pub(crate) fn next(&self, piece: u32) -> u32 {
+        // Relaxed: the link has not changed since the chain was published to the caller.
+        low(self.words.word(piece as usize).load(Ordering::Relaxed))
+    }
+
+    /// The references and the successor of a piece, as they are at this moment.
+    pub(crate) fn seen(&self, piece: u32) -> (u64, u32) {
+        // Acquire pairs with the Release stores of this file.
+        let word = self.words.word(piece as usize).load(Ordering::Acquire);
+        (word / ONE_REF, low(word))
+    }
+}

@@ -1,0 +1,122 @@
+//! Which pieces are free: a bit each, and hints of where free ones are.
+//!
+//! ```text
+//!   group's word, u64:  one bit per piece, set = free
+//!   hint, one bit:      the group has free pieces
+//! ```
+//!
+//! Where: under the frames of the region, a group for each segment, and under the chunks of the
+//! arena, a group for each 64.
+//! Invariant: a hint is wrongly 0 only while another thread is about to set it. Whoever clears a
+//! piece's bit owns the piece.
+//! Source: none.
+
+use crate::plant::{self, Fault};
+use crate::sync::{Ordering, fence};
+use crate::words::Words;
+use std::io;
+
+/// The bits, and the hints.
+#[derive(Debug)]
+pub(crate) struct Vacant {
+    free: Words,
+    some: Words,
+}
+
+impl Vacant {
+    /// No piece of any group is free.
+    pub(crate) fn new(groups: usize) -> io::Result<Self> {
+        Ok(Self { free: Words::new(groups)?, some: Words::new(groups.div_ceil(64))? })
+    }
+
+    /// A group's free pieces, as bits. A hint.
+    pub(crate) fn free(&self, group: u32) -> u64 {
+        self.free.word(group as usize).load(Ordering::Relaxed) // a number to look at
+    }
+
+    /// True if the group's hint says that it has free pieces.
+    #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+    pub(crate) fn is_hinted(&self, group: u32) -> bool {
+        let some = self.some.word(group as usize / 64).load(Ordering::Acquire); // as in `set_some`
+        some & (1 << (group % 64)) != 0
+    }
+
+    /// Takes a piece of the lowest group below `before` that has a free one, so that higher groups
+    /// run empty. Returns the group, and the piece's number in it.
+    pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
+        for at in 0..before.div_ceil(64) as usize {
+            loop {
+                let some = self.some.word(at).load(Ordering::Relaxed); // a hint
+                if some == 0 {
+                    break;
+                }
+                let bit = some.trailing_zeros();
+                let group = u32::try_from(at * 64).ok()? + bit;
+                if group >= before {
+                    return None;
+                }
+                if let Some(piece) = self.take_from(group) {
+                    return Some((group, piece));
+                }
+                self.none_left(group);
+            }
+        }
+        None
+    }
+
+    fn take_from(&self, group: u32) -> Option<u32> {
+        let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
+        let word = self.free.word(group as usize);
+        // Acquire pairs with the Release in `give`: former holders have read what they read there.
+        let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
+        Some(free.trailing_zeros())
+    }
+
+    /// Has a group of which the caller owns all pieces begin with these free ones.
+    pub(crate) fn open(&self, group: u32, free: u64) {
+        // Release pairs with the Acquire in `take_from`.
+        self.free.word(group as usize).store(free, Ordering::Release);
+        self.set_some(group);
+    }
+
+    /// Gives a piece back. Returns the group's free pieces behind that.
+    pub(crate) fn give(&self, group: u32, piece: u32) -> u64 {
+        let (word, bit) = (self.free.word(group as usize), 1 << piece);
+        // Release pairs with the Acquire in `take_from`; Acquire pairs with the Release of all who
+        // gave pieces of the group back.
+        let old = word.fetch_or(bit, Ordering::AcqRel);
+        debug_assert!(old & bit == 0, "a piece given back twice");
+        if old == 0 {
+            self.set_some(group);
+        }
+        old | bit
+    }
+
+    /// Takes all pieces of a group, if they are free.
+    pub(crate) fn close(&self, group: u32, all: u64) -> bool {
+        let word = self.free.word(group as usize);
+        // Acquire pairs with the Release in `give` of all who gave pieces back.
+        let closed = word.compare_exchange(all, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if closed {
+            self.none_left(group);
+        }
+        closed
+    }
+
+    fn set_some(&self, group: u32) {
+        let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
+        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with the fence in `none_left`
+    }
+
+    fn none_left(&self, group: u32) {
+        let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
+        self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
+        // Either this thread sees a piece that another gives back meanwhile, or the other sets the
+        // bit after this thread cleared it.
+        fence(Ordering::SeqCst);
+        let free = self.free.word(group as usize).load(Ordering::Acquire);
+        if free != 0 && !plant::is(Fault::FrameHintLost) {
+            self.set_some(group);
+        }
+    }
+}
