@@ -195,6 +195,12 @@ impl Bypass {
         }
     }
 
+    /// True if columns may take what has come to others' queues. Where packets are copied that pays
+    /// seldom: the kernel has one column at a time send by a queue, whoever answers.
+    pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
+        settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
+    }
+
     fn tell_start(&self, columns: usize) {
         let facts = self.facts();
         let (first, queues) = self.queues();

@@ -312,8 +312,10 @@ impl Column {
         let mut came = Came::default();
         if let Some(packets) = &mut self.packets {
             let datagrams = packets.turns(&mut self.turn);
-            let is_undrained = packets.is_undrained();
-            came = Came { datagrams, socket: PACKETS, is_undrained };
+            if packets.path().is_shared() {
+                let is_undrained = packets.is_undrained();
+                came = Came { datagrams, socket: PACKETS, is_undrained };
+            }
         }
         if let Some(sockets) = &mut self.datagrams {
             let datagrams = sockets.turns(&mut self.turn);

@@ -140,7 +140,8 @@ impl Bound {
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
             let sizes = bypass.datagram_bytes_max();
-            let paths = Xdp::of_columns(ports, stealing.len(), speak, &sizes);
+            let thieves = if bypass.may_steal(&settings) { stealing.len() } else { 0 };
+            let paths = Xdp::of_columns(ports, thieves, speak, &sizes);
             let gathers = Gather::for_columns(paths.len());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));

@@ -174,6 +174,9 @@ pub struct Settings {
     pub busy_poll_us: u32,
     /// A column that has nothing to do takes datagrams from one that is behind (`-o no_steal`: no).
     pub steal: bool,
+    /// It also takes from a queue of an interface whose packets the kernel copies
+    /// (`-o steal_rings`).
+    pub steal_rings: bool,
     /// When connections move to another column.
     pub migrate: Migrate,
     /// The user to run as when started as root (`-u`).
@@ -233,6 +236,7 @@ impl Default for Settings {
             verbosity: 0,
             busy_poll_us: 0,
             steal: true,
+            steal_rings: false,
             migrate: Migrate::WhileUneven,
             user: None,
             daemonize: false,

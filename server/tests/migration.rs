@@ -12,10 +12,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hypostyle::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
 use hypostyle::run::Server;
 use hypostyle::settings::{Migrate, Settings};
 use hypostyle::shared::Sums;
@@ -31,6 +33,8 @@ const ROUNDS: u32 = 60;
 const PIPELINED_MAX: u32 = 60;
 /// Keys of a client.
 const KEYS: u32 = 12;
+/// Buffers that columns have while connections hold none, at most.
+const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MAX)) as u64;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
 /// A server whose connections move after each turn.
@@ -195,6 +199,34 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
+/// Of what is left of one write each turn executes a request, so that a connection comes to rest
+/// only behind the last.
+#[test]
+fn what_never_rests_moves_after_each_turn_as_well() {
+    const REQUESTS: u64 = 1000;
+    let server = start(Settings { requests_per_event: 1, ..restless() });
+    let mut requests = String::new();
+    let mut replies = String::new();
+    for number in 0..REQUESTS / 2 {
+        requests += &format!("set k 0 0 3\r\n{number:03}\r\nget k\r\n");
+        replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
+    }
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    // All use one key, so that one at a time knows what it holds.
+    for client in &mut clients {
+        client.ask(&requests, &replies);
+    }
+    // It may rest where the bytes of a write come apart, and once in the end.
+    let taken = || server.shared().sums().migrations_taken;
+    wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
+    clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
+    drop(clients);
+    wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
+    // What was kept is given back where it came to.
+    wait_until("nothing is held", || server.shared().sums().read_buf_count <= SPARES);
+    server.stop();
+}
+
 #[test]
 fn what_moves_over_unix_sockets_is_answered_byte_for_byte() {
     let path = std::env::temp_dir().join(format!("hypostyle-moves-{}", std::process::id()));
@@ -296,11 +328,14 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
         clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
         // Some move, some are asked, and some have been answered when the end begins.
         clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
+        let shared = Arc::clone(server.shared());
         server.stop_gracefully();
         for client in &mut clients {
             client.expect(VERSION.repeat(2));
             client.expect_end();
         }
+        let Sums { migrations_given, migrations_taken, .. } = shared.sums();
+        assert_eq!(migrations_given, migrations_taken);
     }
 }
 
@@ -344,8 +379,9 @@ fn of_first_column(server: &Server) -> Client {
 }
 
 /// Loads the first of two columns until `done`, with requests that take the server longer than
-/// their clients.
-fn load_first(server: &Server, clients: usize, done: impl Fn() -> bool + Sync) {
+/// their clients. Each client asks when it is answered, or `ahead`, so that it always has requests
+/// under way.
+fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
     let until = Instant::now() + DEADLINE;
@@ -353,10 +389,15 @@ fn load_first(server: &Server, clients: usize, done: impl Fn() -> bool + Sync) {
         for mut client in clients {
             let (done, request) = (&done, &request);
             scope.spawn(move || {
+                let replies = "END\r\n".repeat(8);
+                // Longer than what a turn reads.
+                let rounds_ahead = if ahead { 20 } else { 0 };
+                (0..rounds_ahead).for_each(|_| client.send(request));
                 while !done() {
                     assert!(Instant::now() < until, "{:?}", columns(server));
-                    client.ask(request, "END\r\n".repeat(8));
+                    client.ask(request, &replies);
                 }
+                client.expect(replies.repeat(rounds_ahead));
             });
         }
     });
@@ -364,14 +405,14 @@ fn load_first(server: &Server, clients: usize, done: impl Fn() -> bool + Sync) {
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // One that looks for work without end is idle too.
-    for busy_poll_us in [0, 1_000_000] {
+    // One that looks for work without end is idle too, and who never rests moves too.
+    for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
             let second = &columns(&server)[1];
             second.migrations_taken > 0 && second.get_cmds > 1000
         };
-        load_first(&server, 6, has_helped);
+        load_first(&server, 6, ahead, has_helped);
         // Some are on their way when the last reply comes.
         let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
         let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);

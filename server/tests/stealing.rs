@@ -19,7 +19,7 @@ use hypostyle::shared::Sums;
 use inprocess::{DEADLINE, datagrams, start, wait_until};
 use protocol::Speak;
 use protocol::udp::Header;
-use testing::namespace::{Veth, WIRE, pair};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// Flow 1 names the first column.
 const FLOW: u16 = 1;
@@ -216,37 +216,43 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
     server.stop();
 }
 
+/// A server past the kernel at the end of a wire whose packets are copied.
+fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server {
+    let host = Some("0.0.0.0".into());
+    let listen = Listen { host, port: Port::Any, protocol: Speak::Auto };
+    let xdp = Some(Xdp::of(WIRE));
+    let datagrams = vec![listen];
+    far.on(|| start(Settings { datagrams, xdp, columns, steal_rings, ..settings(true) }))
+}
+
+/// Clients that all reach one queue, and the queue.
+fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
+    let at = (far.v4, server.datagram_addresses()[0].port()).into();
+    // By its addresses and ports a socket has a queue. Of many, some have the one of the first.
+    let (mut clients, mut queue) = (Vec::new(), None);
+    for number in 0..64 {
+        let received = || columns(server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
+        let before = received();
+        let client = near.on(|| Client::at(near.v4, at, number));
+        let after = received();
+        let of_client = usize::from(after[0] == before[0]);
+        if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
+            clients.push(client);
+        }
+    }
+    assert_eq!(clients.len(), usize::from(CLIENTS));
+    (clients, queue.unwrap())
+}
+
 /// Thieves have a queue of their own, or none.
 #[test]
 fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
     for (queues, of_columns) in [(2, 2), (1, 2), (2, 3)] {
         let Some([near, far]) = pair(Veth { queues, ..Veth::default() }) else { return };
-        let host = Some("0.0.0.0".into());
-        let listen = Listen { host, port: Port::Any, protocol: Speak::Auto };
-        let settings = Settings {
-            datagrams: vec![listen],
-            xdp: Some(Xdp::of(WIRE)),
-            columns: of_columns,
-            ..settings(true)
-        };
-        let server = far.on(|| start(settings));
+        let server = past_the_kernel(&far, of_columns, true);
         let by_the_kernel = || far.counted("Udp", "OutDatagrams");
         let before = by_the_kernel();
-        let at = (far.v4, server.datagram_addresses()[0].port()).into();
-        // By its addresses and ports a socket has a queue. Of many, some have the one of the first.
-        let (mut clients, mut queue) = (Vec::new(), None);
-        for number in 0..64 {
-            let received = || columns(&server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
-            let before = received();
-            let client = near.on(|| Client::at(near.v4, at, number));
-            let after = received();
-            let of_client = usize::from(after[0] == before[0]);
-            if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
-                clients.push(client);
-            }
-        }
-        let queue = queue.unwrap();
-        assert_eq!(clients.len(), usize::from(CLIENTS));
+        let (clients, queue) = of_one_queue(&near, &far, &server);
         let enough = |windows| {
             let columns = columns(&server);
             let mut thieves = columns.iter().enumerate().filter(|(at, _)| *at != queue);
@@ -255,6 +261,22 @@ fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
         drive(&server, clients, enough);
         all_have_answered(&server, queue);
         assert_eq!(by_the_kernel(), before, "all went past the kernel");
+        server.stop();
+    }
+}
+
+#[test]
+fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
+    for (queues, of_columns) in [(2, 2), (1, 2)] {
+        let Some([near, far]) = pair(Veth { queues, ..Veth::default() }) else { return };
+        let server = past_the_kernel(&far, of_columns, false);
+        let (clients, queue) = of_one_queue(&near, &far, &server);
+        let before = columns(&server);
+        drive(&server, clients, |windows| windows >= 50);
+        for (at, (column, before)) in columns(&server).iter().zip(&before).enumerate() {
+            assert_eq!((column.datagrams_stolen, column.steals_given_near), (0, 0));
+            assert_eq!(column.udp_received > before.udp_received, at == queue, "{column:?}");
+        }
         server.stop();
     }
 }

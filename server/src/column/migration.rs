@@ -1,16 +1,17 @@
 //! Connections that move to another column.
 //!
 //! ```text
-//! one column   chosen -> at rest -> out of its epoll -> the other's mailbox, which wakes that one
-//! the other    woken -> takes all from its mailbox -> into its epoll
+//! one column   chosen -> between requests -> out of its epoll -> the other's mailbox and waker
+//! the other    woken -> takes all from its mailbox -> into its epoll, and into its queue
 //! ```
 //!
 //! Where: once per loop behind the turns, and when the column is woken.
 //! Invariant: a connection is with one column, or in one mailbox; so one thread at a time reads it
-//! and writes to it. It goes only between requests, with nothing received that is not executed and
-//! nothing executed that is not sent: what it has is its socket and its parser. Bytes that come in
-//! between wait in the socket, of which the epoll that it is added to tells at once. Without
-//! another column, or with `-o no_migrate`, nothing of this is there.
+//! and writes to it. It goes only between requests, with nothing executed that is not sent: what it
+//! has is its socket, its parser, and what it received and did not execute, which it goes on with
+//! where it comes to. Bytes that come in between wait in the socket, of which the epoll that it is
+//! added to tells at once. Without another column, or with `-o no_migrate`, nothing of this is
+//! there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -51,7 +52,7 @@ pub(crate) struct Migration {
     /// When the period ends.
     period_ends_ms: u64,
     meter: Meter,
-    /// Connections that are to go as soon as they are at rest, in the order of columns.
+    /// Connections that are to go as soon as they are free to, in the order of columns.
     leaving: Vec<Move>,
     /// Memory for what is taken from the mailbox.
     taken: Vec<Connection>,
@@ -121,7 +122,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // Who was not at rest in a whole period stays.
+            // Who was not free to go in a whole period stays.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());
@@ -145,7 +146,7 @@ impl Column {
         }
     }
 
-    /// Gives away those of the leaving that are at rest.
+    /// Gives away those of the leaving that are free to go.
     fn give(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let mut leaving = std::mem::take(&mut migration.leaving);
@@ -186,6 +187,7 @@ impl Column {
         // This fails only for a descriptor that is not watched; a stream's is until it closes.
         let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
         let Some(connection) = self.connections.remove(token) else { return false };
+        connection.leaves(&mut self.streams);
         match door.mailbox.put(connection) {
             Ok(()) => true,
             Err(connection) => {
@@ -205,22 +207,30 @@ impl Column {
         }
         if !taken.is_empty() {
             migration.balance.note_taken();
-            self.turn.context.counters.migrations_taken.add(taken.len() as u64);
         }
-        for mut connection in taken.drain(..) {
-            connection.arrived(&self.turn);
-            self.watch(connection);
-        }
+        self.take_in(&mut taken);
         if let Some(migration) = &mut self.migration {
             migration.taken = taken;
+        }
+    }
+
+    fn take_in(&mut self, given: &mut Vec<Connection>) {
+        self.turn.context.counters.migrations_taken.add(given.len() as u64);
+        for mut connection in given.drain(..) {
+            connection.arrived(&self.turn);
+            self.watch(connection);
         }
     }
 
     /// Has the epoll watch a connection, which from now on is the column's; if the kernel has no
     /// memory for that, closes it. What has come before is announced as what comes later is.
     pub(super) fn watch(&mut self, connection: Connection) {
+        connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);
         let Some(connection) = self.connections.get(token) else { return };
+        if connection.queued {
+            self.queue.push(token);
+        }
         let watched = self.epoll.add(connection.stream(), token, Interest::Read, &self.turn.calls);
         if watched.is_err() {
             self.close(token);
@@ -230,11 +240,9 @@ impl Column {
     /// Takes what others have given until now, and nothing more.
     pub(super) fn close_mailbox(&mut self) {
         let Some(migration) = &self.migration else { return };
-        let given = migration.doors.0.get(migration.own).map(|door| door.mailbox.close());
-        for mut connection in given.into_iter().flatten() {
-            connection.arrived(&self.turn);
-            self.watch(connection);
-        }
+        let door = migration.doors.0.get(migration.own);
+        let mut given = door.map(|door| door.mailbox.close()).unwrap_or_default();
+        self.take_in(&mut given);
     }
 }
 

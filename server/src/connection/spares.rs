@@ -68,6 +68,18 @@ impl Spares {
         }
     }
 
+    /// A connection goes with a buffer of so many bytes, or without one.
+    pub(crate) fn leaves(&mut self, held_bytes: usize) {
+        self.held -= usize::from(held_bytes > 0);
+        self.held_bytes -= held_bytes;
+    }
+
+    /// A connection comes with a buffer of so many bytes, or without one.
+    pub(crate) fn comes(&mut self, held_bytes: usize) {
+        self.held += usize::from(held_bytes > 0);
+        self.held_bytes += held_bytes;
+    }
+
     /// Buffers, spare and held.
     pub(crate) fn count(&self) -> usize {
         self.held + self.small.len() + self.large.len()

@@ -73,6 +73,11 @@ impl Xdp {
         (0..columns).map(of_column).collect()
     }
 
+    /// Columns take what has come to each other's queues.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.stolen.is_some()
+    }
+
     /// The column has a queue.
     pub(crate) fn has_port(&self) -> bool {
         self.port.is_some()

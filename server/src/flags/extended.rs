@@ -159,6 +159,19 @@ pub(super) const OPTIONS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: "steal_rings",
+        takes: Takes::Nothing,
+        help: &[
+            "also from a queue of --xdp whose packets the kernel copies:",
+            "for requests of many keys",
+        ],
+        does: Does::Sets(|choices, _| {
+            choices.settings.steal_rings = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
         long: "no_migrate",
         takes: Takes::Nothing,
         help: &[

@@ -238,6 +238,7 @@ fn busy_poll() {
 fn stealing_can_be_switched_off() {
     assert!(settings("").steal);
     assert!(!settings("-o no_steal").steal);
+    assert!(!settings("").steal_rings && settings("-o steal_rings").steal_rings);
     assert_eq!(settings("").migrate, Migrate::WhileUneven);
     assert_eq!(settings("-o no_migrate").migrate, Migrate::Never);
 }

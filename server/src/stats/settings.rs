@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use protocol::{Speak, flow};
 
 use super::{Rows, stat};
-use crate::settings::{Port, Settings};
+use crate::settings::{Migrate, Port, Settings};
 use crate::shared::Shared;
 use crate::watch;
 
@@ -118,7 +118,11 @@ fn ours(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "xdp_mode", bypass.mode());
     }
     stat!(rows, "busy_poll", settings.busy_poll_us);
-    stat!(rows, "steal", if settings.steal { "yes" } else { "no" });
+    let yes = |on: bool| if on { "yes" } else { "no" };
+    stat!(rows, "steal", yes(settings.steal));
+    let rings = shared.bypass.get().is_some_and(|it| it.may_steal(settings));
+    stat!(rows, "steal_rings", yes(rings));
+    stat!(rows, "migrate", yes(settings.migrate != Migrate::Never));
 }
 
 fn policy_name(settings: &Settings) -> &'static str {

@@ -165,8 +165,26 @@ fn locked_memory_is_locked_or_said_not_to_be() {
 #[test]
 fn settings_that_were_given_are_in_force() {
     let running = Running::on_loopback(&[
-        "-t", "2", "-m", "100", "-c", "77", "-I", "2m", "-R", "5", "-C", "-F", "-M", "-b", "9",
-        "-B", "ascii", "-vv",
+        "-t",
+        "2",
+        "-m",
+        "100",
+        "-c",
+        "77",
+        "-I",
+        "2m",
+        "-R",
+        "5",
+        "-C",
+        "-F",
+        "-M",
+        "-b",
+        "9",
+        "-B",
+        "ascii",
+        "-vv",
+        "-o",
+        "no_migrate,steal_rings",
     ]);
     let settings = running.ask("stats settings\r\n");
     for line in [
@@ -178,6 +196,10 @@ fn settings_that_were_given_are_in_force() {
         "evictions off",
         "num_threads 2",
         "reqs_per_event 5",
+        "steal yes",
+        // There is no --xdp.
+        "steal_rings no",
+        "migrate no",
         "cas_enabled no",
         "tcp_backlog 9",
         "binding_protocol ascii",
