@@ -1,7 +1,8 @@
 # make test   installs what the tests need, runs them all, and ends with what passed and what failed
 # make check  the Rust-only part, for daily work
 # make explore  any number of schedules of the store: SCHEDULES=100000
-# make soak   everything at once for MINUTES, and then an audit: what only time finds
+# make soak   everything at once for MINUTES, and then an audit: what only time finds; with
+#             SOAK=--moving instead load that moves between threads each second
 # make loss   packets past the kernel, lost, doubled and late, for MINUTES; each answer to the byte
 # make pages  manual pages and completions for bash, zsh and fish, to target/pages
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
@@ -11,6 +12,8 @@ CARGO ?= cargo
 PEERS := tests/.peers
 FUZZ_SECONDS ?= 20
 MINUTES ?= 10
+# Words more for the soak, such as --moving.
+SOAK ?=
 # Schedules of each kind; none: as many as a minute takes. The seed of the first; of the only one.
 SCHEDULES ?=
 FROM ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d " ")
@@ -61,7 +64,7 @@ plant:
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:
-	$(CARGO) bench --profile soak -p hypostyle --bench soak -- --minutes $(MINUTES)
+	$(CARGO) bench --profile soak -p hypostyle --bench soak -- --minutes $(MINUTES) $(SOAK)
 
 # As root. Of what arrives a model says what is answered; it has every counter right in the end.
 loss:

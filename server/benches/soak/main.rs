@@ -9,7 +9,9 @@
 //!            clients stall, come and go; the process is stopped; descriptors run out
 //! ```
 //!
-//! Where: outside the cache; it starts two servers, works on them, and asks each for its audit.
+//! With `--moving` there is one server instead, all of whose load moves between its columns.
+//!
+//! Where: outside the cache; it starts servers, works on them, and asks each for its audit.
 //! Invariant: nothing is concluded from how fast the machine is. A wall clock that steps is nothing
 //! to the server, whose clock is the monotonic one: it leaps where the process was stopped.
 
@@ -18,6 +20,7 @@ mod blasters;
 mod clients;
 #[path = "../measure/mod.rs"]
 mod measure;
+mod moving;
 mod registers;
 mod site;
 mod trouble;
@@ -29,12 +32,14 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use blaster::launch::PORT;
 use blasters::Blaster;
 use clients::Stallers;
 use measure::launched::{Launch, subject, version_of};
 use measure::report::{Report, say};
 use measure::wire::SPEECHES;
 use measure::{Outcome, fail};
+use moving::Stage;
 use registers::Registers;
 use site::{Bell, Deeds, Site};
 use trouble::Plant;
@@ -48,7 +53,8 @@ const MEMORY_MB: u32 = 64;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Two servers under everything at once: one where not everything fits, with three kvblasters that
-/// verify, one where everything does and nothing may be lost. Exit status 1 on any fault.
+/// verify, one where everything does and nothing may be lost. Or one server whose load moves from
+/// column to column. Exit status 1 on any fault.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// How long
@@ -60,6 +66,9 @@ struct Options {
     /// Requests a second of each kvblaster
     #[arg(long = "rate", default_value_t = 5000)]
     rate_per_s: u32,
+    /// One server, all of whose load is on another of its columns each second
+    #[arg(long)]
+    moving: bool,
     /// Another server
     #[arg(long)]
     subject: Option<PathBuf>,
@@ -84,10 +93,15 @@ fn run(options: Options) -> Outcome<()> {
         connections: CONNECTIONS,
         extra: &[],
     };
-    let sites =
-        [site(launch, ("narrow", true), (24, 128))?, site(launch, ("roomy", false), (40, 128))?];
+    let sites = if options.moving {
+        let extra = ["-U", PORT, "-o", "udp_port_per_column"].map(str::to_owned);
+        vec![site(Launch { extra: &extra, ..launch }, ("moving", false), (64, 64))?]
+    } else {
+        vec![site(launch, ("narrow", true), (24, 128))?, site(launch, ("roomy", false), (40, 128))?]
+    };
+    let stage = options.moving.then(|| Stage::of(&sites[0])).transpose()?;
     let bell = Bell::default();
-    let told = soak(&options, &sites, &bell);
+    let told = soak(&options, &sites, stage.as_ref(), &bell);
     for line in &told {
         say(&format!("{line}\n"))?;
     }
@@ -95,6 +109,9 @@ fn run(options: Options) -> Outcome<()> {
         say(&format!("{:>7} {:<12} {} between threads\n", site.name, "moves", site.moves()?))?;
     }
     if bell.faults().is_empty() {
+        if let Some(stage) = &stage {
+            say(&format!(" moving {:<12} {}\n", "counts", stage.audit()?))?;
+        }
         for site in &sites {
             let sound = audit::ask(site)?;
             say(&format!("{:>7} {:<12} {sound}\n", site.name, "audit"))?;
@@ -109,7 +126,7 @@ fn run(options: Options) -> Outcome<()> {
 fn site(launch: Launch<'_>, names: (&'static str, bool), limits_mb: (u32, u32)) -> Outcome<Site> {
     let (name, loses) = names;
     let mut words = launch.words()?;
-    if !loses {
+    if name == "roomy" {
         // Connections move to another thread after each turn.
         let moves = ["env", "HYPOSTYLE_MIGRATE_AT_EACH_TURN=1"].map(str::to_owned);
         words.splice(0..0, moves);
@@ -154,6 +171,23 @@ impl<'scope, 'env> Cast<'scope, 'env> {
         self.actors.push(Actor { name, deeds, thread });
     }
 
+    /// Starts all of the server whose load moves.
+    fn fill_moving(&mut self, options: &'env Options, stage: &'env Stage<'env>) {
+        let (site, seed) = (self.site, options.seed);
+        for number in 0..moving::CLIENTS {
+            let name = format!("streams {number}");
+            self.add(&name, move |bell, deeds| stage.stream(number, bell, deeds));
+            let name = format!("datagrams {number}");
+            self.add(&name, move |bell, deeds| stage.datagrams(number, bell, deeds));
+        }
+        if let Some(plant) = options.plant {
+            let key = moving::key_of(0);
+            self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
+        }
+        self.add("shifts", move |bell, deeds| stage.shift(seed, bell, deeds));
+        self.add("memory", move |bell, deeds| trouble::watch(site, bell, deeds));
+    }
+
     /// Starts all of a server.
     fn fill(&mut self, options: &'env Options) {
         // Nothing happens to both servers at the same moments.
@@ -163,7 +197,8 @@ impl<'scope, 'env> Cast<'scope, 'env> {
             self.add(&name, move |bell, deeds| Registers::new(site, number, seed).run(bell, deeds));
         }
         if let Some(plant) = options.plant.filter(|_| !site.loses) {
-            self.add("plant", move |bell, deeds| trouble::plant(site, plant, bell, deeds));
+            let key = registers::key_of(0, 1);
+            self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
         }
         if site.loses {
             for speech in SPEECHES {
@@ -184,12 +219,15 @@ impl<'scope, 'env> Cast<'scope, 'env> {
 }
 
 /// Lets all work until it is over, and returns what each has to tell.
-fn soak(options: &Options, sites: &[Site], bell: &Bell) -> Vec<String> {
+fn soak(options: &Options, sites: &[Site], stage: Option<&Stage<'_>>, bell: &Bell) -> Vec<String> {
     std::thread::scope(|scope| {
         let mut actors = Vec::new();
         for site in sites {
             let mut cast = Cast { scope, site, bell, actors: Vec::new() };
-            cast.fill(options);
+            match stage {
+                Some(stage) => cast.fill_moving(options, stage),
+                None => cast.fill(options),
+            }
             actors.append(&mut cast.actors);
         }
         let start = Instant::now();

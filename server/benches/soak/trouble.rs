@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::measure::{Outcome, fail, launched};
-use crate::registers;
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
 
@@ -159,23 +158,28 @@ pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
 /// A fault that the other actors must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
-    /// A register's value is another.
+    /// A key's value is another.
     Wrong,
-    /// A register is deleted.
+    /// A key is deleted.
     Lost,
     /// The limit is lower than the server was told.
     Memory,
 }
 
 /// Plants it behind the others' backs, again and again until it is found.
-pub(crate) fn plant(site: &Site, plant: Plant, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn plant(
+    site: &Site,
+    (plant, key): (Plant, &str),
+    bell: &Bell,
+    deeds: &Deeds,
+) -> Outcome<String> {
     let verb = if plant == Plant::Wrong { Verb::Set(b"planted") } else { Verb::Delete };
     let mut wire = site.text()?;
     while bell.goes_on() {
         if plant == Plant::Memory {
             site.limit_bytes.store(1 << 20, Ordering::Relaxed); // see `watch`
         } else {
-            wire.ask(&Ask { verb, key: &registers::key_of(0, 1), exptime: 0 })?;
+            wire.ask(&Ask { verb, key, exptime: 0 })?;
         }
         deeds.add(1);
         bell.pause(LOOK);

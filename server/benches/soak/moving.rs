@@ -1,0 +1,267 @@
+//! Load that moves: each second it may be another column that has all of it.
+//!
+//! ```text
+//! second          1          2          3          4
+//! all load on     column 2   column 0   column 0   column 1
+//! ```
+//!
+//! Where: on a server of its own, whose columns help each other by their own decision: idle ones
+//! take datagrams, and connections move. Those decide twice a second, so that only load that stays
+//! for a second or two has connections move, and mostly too late.
+//! Invariant: whoever answers, each request is answered once and rightly, and in the end the
+//! server has counted what was asked, and what one column gave another took.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use protocol::udp::Header;
+
+use crate::measure::wire::Wire;
+use crate::measure::{Outcome, fail};
+use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
+
+/// Clients of each kind.
+pub(crate) const CLIENTS: u64 = 4;
+/// How long all load is on one column, at least.
+const STAY: Duration = Duration::from_secs(1);
+/// An answer that does not come for so long is lost.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Connections that are opened until one comes to the column that is wanted.
+const TRIES: usize = 1000;
+/// Gets of a round over TCP, and datagrams that a client has under way.
+const GETS: usize = 8;
+const WINDOW: u64 = 16;
+/// Keys of each get that are not there, so that the server has more to do than its clients.
+const MISSES: usize = 400;
+/// The server may take so long to have counted what it answered.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What clients of one server share.
+pub(crate) struct Stage<'s> {
+    site: &'s Site,
+    columns: usize,
+    /// The column that has all load.
+    aim: AtomicUsize,
+    door: Mutex<Door>,
+    /// Keys that were asked for, values that were set, and datagrams that were sent.
+    gets: AtomicU64,
+    sets: AtomicU64,
+    datagrams: AtomicU64,
+}
+
+/// Opens connections, one after the other.
+struct Door {
+    wire: Wire,
+    /// How many connections each column has accepted.
+    accepted: Vec<u64>,
+}
+
+impl Stage<'_> {
+    pub(crate) fn of(site: &Site) -> Outcome<Stage<'_>> {
+        let mut wire = site.text()?;
+        let accepted = of_columns(&mut wire, "total_connections")?;
+        Ok(Stage {
+            site,
+            columns: accepted.len(),
+            aim: AtomicUsize::new(0),
+            door: Mutex::new(Door { wire, accepted }),
+            gets: AtomicU64::new(0),
+            sets: AtomicU64::new(0),
+            datagrams: AtomicU64::new(0),
+        })
+    }
+
+    /// Chooses a column, again and again, maybe the same one.
+    pub(crate) fn shift(&self, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+        let mut random = Random::new(hash(seed, 8000));
+        while bell.goes_on() {
+            let aim = random.index(self.columns);
+            // Relaxed: a number by itself, here and where it is read.
+            deeds.add(u64::from(self.aim.swap(aim, Ordering::Relaxed) != aim));
+            bell.pause(STAY);
+        }
+        Ok(format!("the load moved {} times", deeds.count()))
+    }
+
+    /// A client over TCP, with a connection that its column has accepted.
+    pub(crate) fn stream(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+        let (mut connection, mut connections) = (None, 0_u64);
+        while bell.goes_on() {
+            let aim = self.aim.load(Ordering::Relaxed); // see `shift`
+            let mut stream = match connection.take() {
+                Some((column, stream)) if column == aim => stream,
+                _ => {
+                    connections += 1;
+                    self.connect(aim)?
+                }
+            };
+            let key = CLIENTS * WINDOW + number;
+            let (key, value) = (key_of(key), value(key, deeds.count()));
+            let ((set, stored), (get, hit)) = (set(&key, &value), get(&key, &value));
+            stream.write_all((set + &get.repeat(GETS)).as_bytes())?;
+            let due = stored + &hit.repeat(GETS);
+            let mut got = vec![0; due.len()];
+            stream.read_exact(&mut got)?;
+            same(&due, &got)?;
+            self.count(1, GETS as u64);
+            deeds.add(1);
+            connection = Some((aim, stream));
+        }
+        Ok(format!("{} rounds right, over {connections} connections", deeds.count()))
+    }
+
+    /// A connection that this column has accepted.
+    fn connect(&self, column: usize) -> Outcome<TcpStream> {
+        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..TRIES {
+            let mut stream = TcpStream::connect(self.site.address())?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(SILENCE))?;
+            stream.write_all(b"mn\r\n")?;
+            stream.read_exact(&mut [0; 4])?;
+            let now = of_columns(&mut door.wire, "total_connections")?;
+            let before = std::mem::replace(&mut door.accepted, now);
+            if door.accepted[column] > before[column] {
+                return Ok(stream);
+            }
+        }
+        fail(format!("of {TRIES} connections none came to column {column}"))
+    }
+
+    /// A client over UDP, which asks the column's port.
+    pub(crate) fn datagrams(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+        let server: SocketAddr = self.site.address().parse()?;
+        let socket = UdpSocket::bind((server.ip(), 0))?;
+        socket.set_read_timeout(Some(SILENCE))?;
+        let mut asker = Asker { socket, id: 0 };
+        while bell.goes_on() {
+            let aim = self.aim.load(Ordering::Relaxed); // see `shift`
+            let to = (server.ip(), server.port() + u16::try_from(aim)?).into();
+            let keys = number * WINDOW..(number + 1) * WINDOW;
+            let values = keys.map(|key| (key_of(key), value(key, deeds.count())));
+            let (sets, gets): (Vec<_>, Vec<_>) =
+                values.map(|(key, value)| (set(&key, &value), get(&key, &value))).unzip();
+            for asks in [sets, gets] {
+                asker.window(to, asks)?;
+                self.datagrams.fetch_add(WINDOW, Ordering::Relaxed); // a count by itself
+            }
+            self.count(WINDOW, WINDOW);
+            deeds.add(1);
+        }
+        Ok(format!("{} windows of {WINDOW} right", deeds.count()))
+    }
+
+    fn count(&self, sets: u64, gets: u64) {
+        self.sets.fetch_add(sets, Ordering::Relaxed); // counts by themselves
+        self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
+    }
+
+    /// What the columns have counted adds up, and they have helped each other.
+    pub(crate) fn audit(&self) -> Outcome<String> {
+        let (start, mut wire) = (Instant::now(), self.site.text()?);
+        loop {
+            let mut sum = |names: &[&str]| -> Outcome<u64> {
+                let of = |name: &&str| Ok(of_columns(&mut wire, name)?.iter().sum::<u64>());
+                names.iter().map(of).sum()
+            };
+            let taken =
+                [sum(&["migrations_taken"])?, sum(&["steals_taken_near", "steals_taken_far"])?];
+            let given =
+                [sum(&["migrations_given"])?, sum(&["steals_given_near", "steals_given_far"])?];
+            let counted = [
+                sum(&["udp_received"])?,
+                sum(&["udp_sent"])?,
+                self.site.stat(&mut wire, "stats", "cmd_get")?,
+                self.site.stat(&mut wire, "stats", "cmd_set")?,
+            ];
+            let asked = [&self.datagrams, &self.datagrams, &self.gets, &self.sets];
+            let asked = asked.map(|count| count.load(Ordering::Relaxed)); // counts by themselves
+            if counted == asked && taken == given && taken.iter().all(|count| *count > 0) {
+                let [moves, steals] = taken;
+                return Ok(format!(
+                    "{} datagrams, {} keys, {} sets counted as asked; {moves} connections and \
+                     {steals} receives given and taken",
+                    asked[0], asked[2], asked[3]
+                ));
+            }
+            if start.elapsed() > PATIENCE {
+                return fail(format!(
+                    "taken {taken:?}, given {given:?}; counted {counted:?}, asked {asked:?}"
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// A socket, and the number of its next request.
+struct Asker {
+    socket: UdpSocket,
+    id: u16,
+}
+
+impl Asker {
+    /// Sends requests and receives the answer to each, in whichever order, and no other.
+    fn window(&mut self, to: SocketAddr, asks: Vec<(String, String)>) -> Outcome<()> {
+        let mut missing = HashMap::new();
+        for (request, due) in asks {
+            let head = Header::request(self.id, 0).bytes();
+            self.socket.send_to(&[&head[..], request.as_bytes()].concat(), to)?;
+            missing.insert(self.id, due);
+            self.id = self.id.wrapping_add(1);
+        }
+        let mut answer = [0; 2000];
+        while !missing.is_empty() {
+            let (bytes, _) = self.socket.recv_from(&mut answer)?;
+            let Some((header, got)) = Header::read(&answer[..bytes]) else {
+                return fail("an answer without a frame".to_owned());
+            };
+            match missing.remove(&header.id) {
+                Some(due) => same(&due, got)?,
+                None => return fail(format!("answer {} is one too many", header.id)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a key. Those of TCP's clients stand behind those of UDP's.
+pub(crate) fn key_of(key: u64) -> String {
+    format!("moving-{key}")
+}
+
+/// The value that it has in this round.
+fn value(key: u64, round: u64) -> String {
+    format!("{key}:{round};").repeat(4)
+}
+
+/// A request that sets it, and its reply.
+fn set(key: &str, value: &str) -> (String, String) {
+    (format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".to_owned())
+}
+
+/// A request that gets it, among many that are not there, and its reply.
+fn get(key: &str, value: &str) -> (String, String) {
+    let request = format!("get{} {key}\r\n", " n".repeat(MISSES));
+    (request, format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len()))
+}
+
+fn same(due: &str, got: &[u8]) -> Outcome<()> {
+    if due.as_bytes() == got {
+        return Ok(());
+    }
+    fail(format!("wrong: {:?} instead of {due:?}", got.escape_ascii().to_string()))
+}
+
+/// A number of each column.
+fn of_columns(wire: &mut Wire, name: &str) -> Outcome<Vec<u64>> {
+    let rows = wire.stats("stats columns")?;
+    let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
+    Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,218 @@
+//! Clients that ask one column, as fast as they are answered or a little.
+//!
+//! Where: threads of this process, whose CPU time is theirs.
+//! Invariant: a reply that is not what was asked for ends the run. Under light load a request is
+//! sent when it is due, and its time counts from then.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use protocol::udp::Header;
+
+use crate::Options;
+use crate::measure::launched::cpu_seconds;
+use crate::measure::statistics::count_of;
+use crate::measure::wire::Wire;
+use crate::measure::{Outcome, fail};
+use crate::site::{Site, Way};
+
+/// How much clients ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// When they are answered.
+    Full { warmup: f64, seconds: f64 },
+    /// So many requests a second, all together.
+    Light { rate: u32, seconds: f64 },
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Load::Full { .. }) { "full" } else { "light" })
+    }
+}
+
+/// What a server did.
+pub(crate) struct Measured {
+    pub(crate) per_s: f64,
+    pub(crate) p99_us: f64,
+    /// CPU time of a request, of the server and of its clients.
+    pub(crate) server_us: f64,
+    pub(crate) clients_us: f64,
+}
+
+/// Warm up, count, and it is over.
+const WARM: u32 = 0;
+const COUNT: u32 = 1;
+const OVER: u32 = 2;
+
+/// Has a server work for a while.
+pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Measured> {
+    let mut control = site.control()?;
+    let work = Work::new(&mut control, options)?;
+    let mut connections = Vec::new();
+    if site.way == Way::Tcp {
+        let streams = site.streams(&mut control, options.connections)?;
+        connections.extend(streams.into_iter().map(Connection::Stream));
+    } else {
+        for _ in 0..options.connections {
+            connections.push(Connection::Socket { socket: site.socket()?, id: 0 });
+        }
+    }
+    let count = u32::try_from(connections.len().max(1))?;
+    let (warmup, seconds, gap) = match load {
+        Load::Full { warmup, seconds } => (warmup, seconds, None),
+        Load::Light { rate, seconds } => {
+            (0.2, seconds, Some(Duration::from_secs(1) * count / rate.max(1)))
+        }
+    };
+    let phase = AtomicU32::new(WARM);
+    std::thread::scope(|scope| {
+        let clients = connections.into_iter().zip(0..).map(|(connection, at)| {
+            // They do not all ask at once.
+            let pace = gap.map(|gap| (Instant::now() + gap * at / count, gap));
+            let (work, phase) = (&work, &phase);
+            scope.spawn(move || ask(connection, work, pace, phase))
+        });
+        let clients: Vec<_> = clients.collect();
+        std::thread::sleep(Duration::from_secs_f64(warmup));
+        let (server_s, clients_s, start) =
+            (cpu_seconds(&site.server)?, own_cpu_s(), Instant::now());
+        phase.store(COUNT, Ordering::Relaxed); // a phase by itself
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        phase.store(OVER, Ordering::Relaxed); // as above
+        let passed_s = start.elapsed().as_secs_f64();
+        let (server_s, clients_s) =
+            (cpu_seconds(&site.server)? - server_s, own_cpu_s() - clients_s);
+        let mut times = Vec::new();
+        for client in clients {
+            match client.join() {
+                Ok(all) => times.extend(all.map_err(|error| format!("{}: {error}", site.name()))?),
+                Err(_) => return fail("a client panicked".to_owned()),
+            }
+        }
+        times.sort_unstable();
+        let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
+        let requests = count_of(times.len() * options.in_flight);
+        Ok(Measured {
+            per_s: requests / passed_s,
+            p99_us: p99.as_secs_f64() * 1e6,
+            server_us: server_s / requests * 1e6,
+            clients_us: clients_s / requests * 1e6,
+        })
+    })
+}
+
+/// What each client asks, so many at a time, and the reply to it.
+struct Work {
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    in_flight: usize,
+}
+
+impl Work {
+    /// Stores what is asked for.
+    fn new(control: &mut Wire, options: &Options) -> Outcome<Work> {
+        let (mut request, mut reply) = (String::from("get"), String::new());
+        for key in 0..options.keys {
+            let value = format!("{key:x}.").repeat(options.value_bytes);
+            let value = &value[..options.value_bytes];
+            if control.line(&format!("set key-{key} 0 0 {}\r\n{value}", value.len()))? != "STORED" {
+                return fail(format!("key-{key} was not stored"));
+            }
+            request += &format!(" key-{key}");
+            reply += &format!("VALUE key-{key} 0 {}\r\n{value}\r\n", value.len());
+        }
+        let (request, reply) = (request + "\r\n", reply + "END\r\n");
+        let in_flight = options.in_flight;
+        Ok(Work { request: request.into_bytes(), reply: reply.into_bytes(), in_flight })
+    }
+}
+
+/// A client's.
+enum Connection {
+    Stream(TcpStream),
+    Socket { socket: UdpSocket, id: u16 },
+}
+
+/// Asks until it is over, with a `pace` at its times. How long each answer took that counts.
+fn ask(
+    mut connection: Connection,
+    work: &Work,
+    pace: Option<(Instant, Duration)>,
+    phase: &AtomicU32,
+) -> io::Result<Vec<Duration>> {
+    let (mut times, mut due) = (Vec::new(), pace.map(|(first, _)| first));
+    loop {
+        if let (Some(due), Some((_, gap))) = (&mut due, pace) {
+            *due += gap;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        let start = due.unwrap_or_else(Instant::now);
+        let now = phase.load(Ordering::Relaxed); // a phase by itself
+        match &mut connection {
+            Connection::Stream(stream) => over_stream(stream, work)?,
+            Connection::Socket { socket, id } => over_socket(socket, id, work)?,
+        }
+        match now {
+            WARM => {}
+            COUNT => times.push(start.elapsed()),
+            _ => return Ok(times),
+        }
+    }
+}
+
+fn over_stream(stream: &mut TcpStream, work: &Work) -> io::Result<()> {
+    stream.write_all(&work.request.repeat(work.in_flight))?;
+    let mut got = vec![0; work.reply.len()];
+    for _ in 0..work.in_flight {
+        stream.read_exact(&mut got)?;
+        same(work, &got)?;
+    }
+    Ok(())
+}
+
+fn over_socket(socket: &UdpSocket, id: &mut u16, work: &Work) -> io::Result<()> {
+    let mut asked = Vec::new();
+    for _ in 0..work.in_flight {
+        *id = id.wrapping_add(1);
+        socket.send(&[&Header::request(*id, 0).bytes()[..], &work.request].concat())?;
+        // The parts of its answer.
+        asked.push((*id, Vec::<Vec<u8>>::new(), 0));
+    }
+    let (mut missing, mut datagram) = (work.in_flight, [0; 2000]);
+    while missing > 0 {
+        let bytes = socket.recv(&mut datagram)?;
+        let Some((header, part)) = Header::read(&datagram[..bytes]) else {
+            return Err(io::Error::other("an answer without a frame"));
+        };
+        let Some((_, parts, came)) = asked.iter_mut().find(|(id, ..)| *id == header.id) else {
+            return Err(io::Error::other(format!("answer {} was not asked for", header.id)));
+        };
+        parts.resize(header.total.into(), Vec::new());
+        parts[usize::from(header.number)] = part.to_vec();
+        *came += 1;
+        if *came == usize::from(header.total) {
+            same(work, &parts.concat())?;
+            missing -= 1;
+        }
+    }
+    Ok(())
+}
+
+fn same(work: &Work, got: &[u8]) -> io::Result<()> {
+    if got == work.reply {
+        return Ok(());
+    }
+    Err(io::Error::other("a reply is not what was asked for"))
+}
+
+/// CPU time of this process so far.
+fn own_cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos).as_secs_f64()
+}

@@ -1,0 +1,186 @@
+//! What it is worth that columns help each other: all load on one of a server's columns, while the
+//! others may help and while they may not.
+//!
+//! ```text
+//! tcp   all connections accepted by the first column   -o no_migrate
+//! udp   all datagrams sent to the first column's port  -o no_steal
+//! xdp   an interface of one queue, past the kernel     -o no_steal, or -o steal_rings
+//! ```
+//!
+//! Where: outside the cache; of each kind two servers, in turns, the other one idle meanwhile.
+//! Invariant: each reply is compared byte for byte; a connection whose column is not the first is
+//! not used, so that all load begins on one column.
+
+mod clients;
+#[path = "../measure/mod.rs"]
+mod measure;
+mod site;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clients::{Load, Measured};
+use measure::launched::{subject, version_of};
+use measure::report::{Report, say};
+use measure::statistics::{Median, median, median_with_interval};
+use measure::{Outcome, real};
+use site::{Site, Way};
+
+/// Requests per second of a server all of whose load comes to one column, alone and helped. Beside
+/// them: s and k, the CPU time that a request costs the server and its clients, in microseconds,
+/// alone; 2s/(s+k), how much faster both could be on two cores than on a core each; the share of
+/// that which was reached; p99 helped to p99 alone, under this load and under a light one.
+#[derive(Debug, clap::Parser)]
+struct Options {
+    /// By which ways requests come
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp,udp,xdp")]
+    ways: Vec<Way>,
+    /// -t of the servers
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
+    /// CPUs for the servers, such as 0,1; none: any
+    #[arg(long, value_delimiter = ',')]
+    server_cpus: Vec<usize>,
+    /// Connections or sockets, each on a thread of its own
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Keys of each get
+    #[arg(long, default_value_t = 48)]
+    keys: usize,
+    /// Length of each value
+    #[arg(long, default_value_t = 64)]
+    value_bytes: usize,
+    /// Gets that a connection has in flight
+    #[arg(long, default_value_t = 1)]
+    in_flight: usize,
+    /// Seconds before what counts, in which connections may move
+    #[arg(long, default_value = "3", value_parser = real(0.0, 600.0))]
+    warmup: f64,
+    /// Seconds that count
+    #[arg(long, default_value = "1.5", value_parser = real(0.1, 600.0))]
+    seconds: f64,
+    /// Measured pairs, each server first in turn; 0: none
+    #[arg(long, default_value_t = 5)]
+    pairs: u32,
+    /// Requests a second under light load, of all connections
+    #[arg(long, default_value_t = 1000)]
+    light_rate: u32,
+    /// Seconds of each turn under light load
+    #[arg(long, default_value = "1", value_parser = real(0.1, 600.0))]
+    light_seconds: f64,
+    /// Pairs of turns under light load; 0: none
+    #[arg(long, default_value_t = 15)]
+    light_pairs: u32,
+    /// Another server
+    #[arg(long)]
+    subject: Option<PathBuf>,
+    /// The results as JSON too
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Rounds of a way, helped and alone, pair by pair.
+type Pairs = Vec<[Measured; 2]>;
+
+fn main() -> ExitCode {
+    measure::run(run)
+}
+
+fn run(options: Options) -> Outcome<()> {
+    let mut report = Report::new();
+    let program = subject(options.subject.as_ref())?;
+    report.fact("subject", version_of(&program)?);
+    report.open()?;
+    let mut rows = Vec::new();
+    for way in &options.ways {
+        let site = |is_helped| Site::start(*way, &program, &options, is_helped);
+        let Some(sites) = site(true)?.zip(site(false)?).map(<[Site; 2]>::from) else {
+            say(&format!("{}: not here\n", way.name()))?;
+            continue;
+        };
+        let light = Load::Light { rate: options.light_rate, seconds: options.light_seconds };
+        let full = Load::Full { warmup: options.warmup, seconds: options.seconds };
+        let light = pairs(&sites, &options, (light, options.light_pairs))?;
+        let full = pairs(&sites, &options, (full, options.pairs))?;
+        for site in &sites {
+            say(&format!("{}\n", site.helps()?))?;
+        }
+        rows.push(row(&mut report, *way, &full, &light)?);
+    }
+    let head = ["", "alone", "helped", "times", "s", "k", "bound", "share", "p99", "light p99"];
+    rows.insert(0, head.map(str::to_owned));
+    for row in rows {
+        let [way, alone, helped, times, s, k, bound, share, p99, light] = row;
+        say(&format!(
+            "{way:<4}{alone:>10}{helped:>10}{times:>19}{s:>7}{k:>7}{bound:>7}{share:>7}{p99:>19}\
+             {light:>19}\n"
+        ))?;
+    }
+    report.close(options.json.as_deref())
+}
+
+/// Has both servers work in turns.
+fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Outcome<Pairs> {
+    let mut measured = Vec::new();
+    for pair in 0..pairs {
+        let one = |at: usize| -> Outcome<Measured> {
+            let measured = clients::measure(&sites[at], options, load)?;
+            let Measured { per_s, p99_us, .. } = measured;
+            let name = ["helped", "alone"][at];
+            say(&format!(
+                "{} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us\n",
+                sites[at].name()
+            ))?;
+            Ok(measured)
+        };
+        measured.push(if pair % 2 == 0 {
+            let helped = one(0)?;
+            [helped, one(1)?]
+        } else {
+            let alone = one(1)?;
+            [one(0)?, alone]
+        });
+    }
+    Ok(measured)
+}
+
+/// The row of a way in the table.
+fn row(report: &mut Report, way: Way, full: &Pairs, light: &Pairs) -> Outcome<[String; 10]> {
+    let of = |pairs: &Pairs, at: usize, figure: fn(&Measured) -> f64| -> Vec<f64> {
+        pairs.iter().map(|pair| figure(&pair[at])).collect()
+    };
+    let ratio = |pairs: &Pairs, figure: fn(&Measured) -> f64| {
+        let ratios: Vec<f64> = pairs.iter().map(|[a, b]| figure(a) / figure(b)).collect();
+        median_with_interval(&ratios)
+    };
+    let times = ratio(full, |it| it.per_s);
+    let s = median(&of(full, 1, |it| it.server_us));
+    let k = median(&of(full, 1, |it| it.clients_us));
+    let bound = 2.0 * s / (s + k);
+    let p99 = ratio(full, |it| it.p99_us);
+    let light_p99 = ratio(light, |it| it.p99_us);
+    let rate = |at| median(&of(full, at, |it| it.per_s));
+    let (helped, alone) = (rate(0), rate(1));
+    let name = |what: &str| format!("{}, {what}", way.name());
+    report.figure(&name("requests, alone"), "/s", alone)?;
+    report.figure(&name("requests, helped"), "/s", helped)?;
+    report.median(&name("requests, helped to alone"), "x", times)?;
+    report.figure(&name("s, the server's CPU time of a request"), "us", s)?;
+    report.figure(&name("k, its clients'"), "us", k)?;
+    report.figure(&name("2s / (s + k)"), "x", bound)?;
+    report.median(&name("p99, helped to alone"), "x", p99)?;
+    report.median(&name("p99 under light load, helped to alone"), "x", light_p99)?;
+    let shown = |Median { value, low, high }| format!("{value:.2} [{low:.2}, {high:.2}]");
+    Ok([
+        way.name().to_owned(),
+        format!("{alone:.0}"),
+        format!("{helped:.0}"),
+        shown(times),
+        format!("{s:.1}"),
+        format!("{k:.1}"),
+        format!("{bound:.2}"),
+        format!("{:.2}", times.value / bound),
+        shown(p99),
+        shown(light_p99),
+    ])
+}

@@ -1,0 +1,176 @@
+//! A server whose first column alone is asked, and how it is reached.
+//!
+//! Where: started by `main`, asked by `clients`.
+//! Invariant: what stays on one column without help begins there with it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use blaster::launch::{self, PORT, Server};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+use crate::Options;
+use crate::measure::launched::Launch;
+use crate::measure::wire::{Speech, Wire};
+use crate::measure::{Outcome, fail};
+
+/// Connections that are tried for each one that is used, at most: one in so many columns comes to
+/// the first.
+const TRIES: usize = 100;
+/// A reply that does not come for so long has failed.
+const SILENCE: Duration = Duration::from_secs(30);
+const MEMORY_MB: u32 = 256;
+
+/// By what requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// TCP connections
+    Tcp,
+    /// UDP sockets
+    Udp,
+    /// UDP past the kernel's network stack, as root
+    Xdp,
+}
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Tcp => "tcp",
+            Way::Udp => "udp",
+            Way::Xdp => "xdp",
+        }
+    }
+
+    /// The server's words beside those that all have.
+    fn words(self, is_helped: bool) -> Vec<String> {
+        let words: &[&str] = match (self, is_helped) {
+            (Way::Tcp, true) => &[],
+            (Way::Tcp, false) => &["-o", "no_migrate"],
+            (Way::Udp, true) => &["-U", PORT, "-o", "udp_port_per_column"],
+            (Way::Udp, false) => &["-U", PORT, "-o", "udp_port_per_column,no_steal"],
+            (Way::Xdp, true) => &["-U", PORT, "--xdp", WIRE, "-o", "steal_rings"],
+            (Way::Xdp, false) => &["-U", PORT, "--xdp", WIRE, "-o", "no_steal"],
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+}
+
+/// A server.
+pub(crate) struct Site {
+    pub(crate) way: Way,
+    pub(crate) server: Server,
+    /// With `Way::Xdp`: where the clients are, and where the server is.
+    ends: Option<[Namespace; 2]>,
+}
+
+impl Site {
+    /// Starts one; none where this way cannot be had.
+    pub(crate) fn start(
+        way: Way,
+        program: &Path,
+        options: &Options,
+        is_helped: bool,
+    ) -> Outcome<Option<Site>> {
+        let ends = if way == Way::Xdp { pair(Veth::default()) } else { None };
+        if way == Way::Xdp && ends.is_none() {
+            return Ok(None);
+        }
+        let launch = Launch {
+            program,
+            threads: options.threads,
+            memory_mb: MEMORY_MB,
+            connections: u32::try_from(options.connections * TRIES)?,
+            extra: &way.words(is_helped),
+        };
+        let start = |words: &[String]| {
+            launch::start(words, &options.server_cpus).map_err(|error| error.to_string())
+        };
+        let words = launch.words()?;
+        let server = match &ends {
+            None => start(&words)?,
+            Some([_, far]) => {
+                let everywhere = |word: String| word.replace("127.0.0.1", "0.0.0.0");
+                let words: Vec<String> = words.into_iter().map(everywhere).collect();
+                far.on(|| start(&words))?
+            }
+        };
+        let site = Site { way, server, ends };
+        Ok(Some(site))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.way.name()
+    }
+
+    /// Does something where clients are not seen by the network that is measured.
+    fn beside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.ends {
+            None => work(),
+            Some([_, far]) => far.on(work),
+        }
+    }
+
+    /// A connection for what is not measured.
+    pub(crate) fn control(&self) -> Outcome<Wire> {
+        let connect = || Wire::connect(&self.server.target, Speech::Text);
+        self.beside(|| connect().map_err(|error| error.to_string())).map_err(Into::into)
+    }
+
+    /// What columns have taken from each other.
+    pub(crate) fn helps(&self) -> Outcome<String> {
+        let mut wire = self.control()?;
+        let names = ["migrations_taken", "datagrams_stolen"];
+        let sums = names.map(|name| Ok(of_columns(&mut wire, name)?.iter().sum::<u64>()));
+        let [moved, stolen]: [Outcome<u64>; 2] = sums;
+        Ok(format!("{}: {} connections moved, {} datagrams stolen", self.name(), moved?, stolen?))
+    }
+
+    /// A socket that reaches the first column.
+    pub(crate) fn socket(&self) -> Outcome<UdpSocket> {
+        let server: SocketAddr = self.server.target.parse()?;
+        let make = |from: std::net::IpAddr, to: SocketAddr| -> std::io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((from, 0))?;
+            socket.connect(to)?;
+            socket.set_read_timeout(Some(SILENCE))?;
+            Ok(socket)
+        };
+        Ok(match &self.ends {
+            None => make(server.ip(), server)?,
+            Some([near, far]) => {
+                let to = (far.v4, server.port()).into();
+                near.on(|| make(near.v4.into(), to))?
+            }
+        })
+    }
+
+    /// Connections that the first column has accepted; others are given up.
+    pub(crate) fn streams(&self, control: &mut Wire, count: usize) -> Outcome<Vec<TcpStream>> {
+        let mut streams = Vec::new();
+        let mut before = of_columns(control, "total_connections")?;
+        for _ in 0..count * TRIES {
+            if streams.len() == count {
+                return Ok(streams);
+            }
+            let mut stream = TcpStream::connect(&self.server.target)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(SILENCE))?;
+            stream.write_all(b"mn\r\n")?;
+            stream.read_exact(&mut [0; 4])?;
+            let now = of_columns(control, "total_connections")?;
+            if now.first() > before.first() {
+                streams.push(stream);
+            }
+            before = now;
+        }
+        fail(format!("of {} connections the first column has {}", count * TRIES, streams.len()))
+    }
+}
+
+/// A number of each column.
+fn of_columns(wire: &mut Wire, name: &str) -> Outcome<Vec<u64>> {
+    let rows = wire.stats("stats columns")?;
+    let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
+    Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
+}
