@@ -105,10 +105,10 @@ fn run(options: Options) -> Outcome<()> {
     for line in &told {
         say(&format!("{line}\n"))?;
     }
-    for site in &sites {
-        say(&format!("{:>7} {:<12} {} between threads\n", site.name, "moves", site.moves()?))?;
-    }
     if bell.faults().is_empty() {
+        for site in &sites {
+            say(&format!("{:>7} {:<12} {} between threads\n", site.name, "moves", site.moves()?))?;
+        }
         if let Some(stage) = &stage {
             say(&format!(" moving {:<12} {}\n", "counts", stage.audit()?))?;
         }
@@ -185,7 +185,6 @@ impl<'scope, 'env> Cast<'scope, 'env> {
             self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
         }
         self.add("shifts", move |bell, deeds| stage.shift(seed, bell, deeds));
-        self.add("memory", move |bell, deeds| trouble::watch(site, bell, deeds));
     }
 
     /// Starts all of a server.
