@@ -125,7 +125,7 @@ impl Work {
             request += &format!(" key-{key}");
             reply += &format!("VALUE key-{key} 0 {}\r\n{value}\r\n", value.len());
         }
-        let (request, reply) = (request + "\r\n", reply + "END\r\n");
+        let (request, reply) = (request + &" n".repeat(options.misses) + "\r\n", reply + "END\r\n");
         let in_flight = options.in_flight;
         Ok(Work { request: request.into_bytes(), reply: reply.into_bytes(), in_flight })
     }

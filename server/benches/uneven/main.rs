@@ -47,6 +47,9 @@ struct Options {
     /// Keys of each get
     #[arg(long, default_value_t = 48)]
     keys: usize,
+    /// Keys of each get that are not there: work for the server alone
+    #[arg(long, default_value_t = 0)]
+    misses: usize,
     /// Length of each value
     #[arg(long, default_value_t = 64)]
     value_bytes: usize,
