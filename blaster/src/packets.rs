@@ -129,6 +129,7 @@ pub fn open(
         chunks: CHUNKS,
         memory_bytes_max: MEMORY_BYTES_MAX,
         mode: bypass.attach.mode(),
+        values: None,
     };
     let opened = xdp::open(&wanted).map_err(|error| io::Error::other(error.to_string()))?;
     let Opened { ports, .. } = opened;

@@ -114,6 +114,10 @@ faults! {
     GhostMisled: "plain store policies who_comes",
     /// A chunk whose datagram is copied goes back to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
+    /// A part of a value is not held while it is sent from where it lies.
+    ValueSentUnheld: "plain net lib a_value_stays",
+    /// A part of a value stays held although it has left.
+    SentValueKept: "plain net lib a_value_stays",
     /// What a column has stolen from a socket is executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
     /// A connection that moves to another column is read by its old one as well.

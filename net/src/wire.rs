@@ -251,20 +251,41 @@ fn is_from_another(ips: &Ips) -> bool {
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
-    write_all(frame, ends).is_some()
+    write_all(frame, None, ends).is_some()
 }
 
+/// As `write`, for a packet of which `beyond_bytes` bytes are to follow those of `frame`. Its UDP
+/// checksum is one of `Sums::PartialToo`; where it stands, for whoever is to make it whole.
 #[inline]
-fn write_all(frame: &mut [u8], ends: &Ends) -> Option<()> {
+#[must_use]
+pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {
+    write_all(frame, Some(beyond_bytes), ends)?;
+    let from = u16::try_from(ends.header_bytes() - udp::HEADER_BYTES).ok()?;
+    Some(SumAt { from, offset: udp::SUM_AT })
+}
+
+/// Where a checksum stands in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumAt {
+    /// Bytes of the frame before those that are summed up, to the frame's end.
+    pub from: u16,
+    /// Where the sum stands, behind `from`.
+    pub offset: u16,
+}
+
+/// With `beyond_bytes`, so many are to follow, and the checksum is partial.
+#[inline]
+fn write_all(frame: &mut [u8], beyond_bytes: Option<usize>, ends: &Ends) -> Option<()> {
+    let beyond = beyond_bytes.unwrap_or(0);
     let packet = match ends.ips {
         Ips::V4 { from, to } => {
             let packet = ethernet::write(frame, &ends.macs, Carries::Ipv4)?;
-            ipv4::write(packet, from, to)?
+            ipv4::write(packet, beyond, (from, to))?
         }
         Ips::V6 { from, to } => {
             let packet = ethernet::write(frame, &ends.macs, Carries::Ipv6)?;
-            ipv6::write(packet, from, to)?
+            ipv6::write(packet, beyond, (from, to))?
         }
     };
-    udp::write(packet, &ends.ips, ends.ports)
+    udp::write(packet, beyond_bytes, &ends.ips, ends.ports)
 }

@@ -15,7 +15,7 @@
 //! # use std::time::Duration;
 //! # use net::{Calls, Epoll, Interest, Timeout, xdp};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let xdp::Opened { mut ports, watch } = xdp::open(&xdp::Wanted {
+//! let xdp::Opened { mut ports, watch, .. } = xdp::open(&xdp::Wanted {
 //!     interface: "eth0",
 //!     queues: Some(0..1),
 //!     addresses: &["0.0.0.0".parse()?, "::".parse()?],
@@ -25,6 +25,7 @@
 //!     chunks: 4096,
 //!     memory_bytes_max: 8 << 20,
 //!     mode: xdp::Mode::Any,
+//!     values: None,
 //! })?;
 //! println!("{:?}", watch.facts());
 //! let (port, calls, mut epoll) = (&mut ports[0], Calls::default(), Epoll::new(1)?);
@@ -52,7 +53,9 @@
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;
+mod flying;
 mod inbox;
+mod leaving;
 mod link;
 mod outbox;
 mod port;
@@ -64,9 +67,11 @@ mod stolen;
 #[cfg(test)]
 mod tests;
 mod umem;
+#[cfg(test)]
+mod values;
 
 pub use inbox::{Arrived, Inbox, Peer};
-pub use link::{Facts, Health, Mode, Opened, Refused, Wanted, Watch, open};
+pub use link::{Facts, Health, Mode, Opened, Refused, Values, Wanted, Watch, open};
 pub use outbox::{Letters, Outbox, UNSENT_WAIT};
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use queue::Queue;

@@ -99,8 +99,9 @@ fn open_wanted(
         chunks: RING_CHUNKS_MAX,
         memory_bytes_max: ring_bytes_max(settings),
         mode: wanted.mode,
+        values: None,
     });
-    let xdp::Opened { ports, watch } = opened.map_err(|refused| match refused {
+    let xdp::Opened { ports, watch, .. } = opened.map_err(|refused| match refused {
         Refused::TooLittle(ring_bytes) => {
             BypassError::Memory { interface: name.clone(), ring_mb: ring_bytes.div_ceil(1 << 20) }
         }

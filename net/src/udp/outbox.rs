@@ -164,6 +164,10 @@ pub struct Tally {
     pub too_long: usize,
     /// Dropped as refused.
     pub refused: usize,
+    /// Past the kernel: bytes that were copied into packets, headers included.
+    pub copied_bytes: usize,
+    /// Past the kernel: bytes that were sent from where they lay.
+    pub in_place_bytes: usize,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -172,6 +176,8 @@ impl std::ops::AddAssign for Tally {
         self.full += more.full;
         self.too_long += more.too_long;
         self.refused += more.refused;
+        self.copied_bytes += more.copied_bytes;
+        self.in_place_bytes += more.in_place_bytes;
     }
 }
 

@@ -48,10 +48,15 @@ pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
     Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest))
 }
 
-/// Writes the header of a packet that is all of `packet`; returns what is behind it.
+/// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is
+/// behind it.
 #[inline]
-pub(super) fn write(packet: &mut [u8], from: Ipv4Addr, to: Ipv4Addr) -> Option<&mut [u8]> {
-    let bytes = u16::try_from(packet.len()).ok()?;
+pub(super) fn write(
+    packet: &mut [u8],
+    beyond: usize,
+    (from, to): (Ipv4Addr, Ipv4Addr),
+) -> Option<&mut [u8]> {
+    let bytes = u16::try_from(packet.len() + beyond).ok()?;
     let (header, rest) = packet.split_first_chunk_mut::<HEADER_BYTES>()?;
     *header = [0; HEADER_BYTES];
     header[0] = VERSION_AND_WORDS;

@@ -39,11 +39,16 @@ pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
     Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest))
 }
 
-/// Writes the header of a packet that is all of `packet`; returns what is behind it.
+/// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is
+/// behind it.
 #[inline]
-pub(super) fn write(packet: &mut [u8], from: Ipv6Addr, to: Ipv6Addr) -> Option<&mut [u8]> {
+pub(super) fn write(
+    packet: &mut [u8],
+    beyond: usize,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+) -> Option<&mut [u8]> {
     let (header, rest) = packet.split_first_chunk_mut::<HEADER_BYTES>()?;
-    let bytes = u16::try_from(rest.len()).ok()?;
+    let bytes = u16::try_from(rest.len() + beyond).ok()?;
     *header = [0; HEADER_BYTES];
     header[0] = VERSION << 4;
     header[4..6].copy_from_slice(&bytes.to_be_bytes());

@@ -78,6 +78,28 @@ fn frames_made_by_hand_are_read_and_written_byte_for_byte() {
     }
 }
 
+/// What follows may be anything: the sum of the headers that are not there is all that is summed.
+#[test]
+fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_the_sum() {
+    for (whole, ends) in both() {
+        for bytes in [0, 1, 7, PAYLOAD.len()] {
+            let mut frame = [&vec![0xaa; ends.header_bytes()], &PAYLOAD[..bytes]].concat();
+            let sum = write_partly(&mut frame, PAYLOAD.len() - bytes, &ends).unwrap();
+            let at = ends.header_bytes() - 8;
+            assert_eq!((usize::from(sum.from), sum.offset), (at, 6));
+            frame.extend_from_slice(&PAYLOAD[bytes..]);
+            assert_eq!(read(&frame, Sums::Whole), Err(NotOurs::Checksum));
+            assert_eq!(read(&frame, Sums::PartialToo).unwrap().payload_bytes, PAYLOAD.len());
+            let made = checksum::Sum::default().add(&frame[at..]).checksum();
+            frame[at + 6..at + 8].copy_from_slice(&made);
+            assert_eq!(frame, whole);
+        }
+        let mut frame = vec![0; ends.header_bytes()];
+        assert_eq!(write_partly(&mut frame, usize::from(u16::MAX) - 7, &ends), None, "too long");
+        assert_eq!(write_partly(&mut [0; 41], 100, &ends), None, "no room for headers");
+    }
+}
+
 #[test]
 fn an_answer_goes_back_to_where_the_packet_came_from() {
     for (frame, ends) in both() {

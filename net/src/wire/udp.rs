@@ -15,6 +15,8 @@ use super::checksum::Sum;
 use super::{Ips, NotOurs, Ports, Sums, UDP};
 
 pub(super) const HEADER_BYTES: usize = 8;
+/// Where the sum stands.
+pub(super) const SUM_AT: u16 = 6;
 
 /// From which port to which, and the payload's bytes.
 #[inline]
@@ -40,19 +42,27 @@ pub(super) fn read(packet: &[u8], ips: &Ips, sums: Sums) -> Result<(Ports, usize
     Ok((ports, payload_bytes))
 }
 
-/// Writes the header of a packet that is all of `packet`, payload included.
+/// Writes the header of a packet that is all of `packet`, payload included. With `beyond_bytes`,
+/// so many more are to follow, and the checksum is of the pseudo header alone.
 #[inline]
-pub(super) fn write(packet: &mut [u8], ips: &Ips, ports: Ports) -> Option<()> {
-    let bytes = u16::try_from(packet.len()).ok()?;
+pub(super) fn write(
+    packet: &mut [u8],
+    beyond_bytes: Option<usize>,
+    ips: &Ips,
+    ports: Ports,
+) -> Option<()> {
+    let bytes = u16::try_from(packet.len() + beyond_bytes.unwrap_or(0)).ok()?;
     let header = packet.first_chunk_mut::<HEADER_BYTES>()?;
     header[..2].copy_from_slice(&ports.from.to_be_bytes());
     header[2..4].copy_from_slice(&ports.to.to_be_bytes());
     header[4..6].copy_from_slice(&bytes.to_be_bytes());
     header[6..].copy_from_slice(&[0; 2]);
-    let sum = match pseudo(ips, bytes).add(packet).checksum() {
+    let pseudo = pseudo(ips, bytes);
+    let sum = match beyond_bytes {
+        // Whoever adds the rest turns it over.
+        Some(_) => pseudo.folded(),
         // Zero says that there is none; all ones are the same number.
-        [0, 0] => [0xff; 2],
-        sum => sum,
+        None => Some(pseudo.add(packet).checksum()).filter(|it| *it != [0; 2]).unwrap_or([0xff; 2]),
     };
     packet[6..8].copy_from_slice(&sum);
     Some(())

@@ -17,16 +17,17 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use memory::arena::Arena;
 
 use super::bpf::{self, Place};
 use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
 use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
-use super::umem::chunk_bytes;
+use super::umem::{Umem, chunk_bytes};
 use crate::interface::Interface;
 use crate::netlink::Netlink;
 use crate::nic::nic_settings;
@@ -71,11 +72,24 @@ pub struct Wanted<'a> {
     pub memory_bytes_max: usize,
     /// Which way is tried.
     pub mode: Mode,
+    /// Room for values beside the packets, which are sent from where they lie.
+    pub values: Option<Values>,
+}
+
+/// Room for values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// So many bytes at most.
+    pub memory_bytes_max: usize,
+    /// Parts of values that have fewer bytes are copied when they are sent.
+    pub in_place_min: usize,
 }
 
 /// What was opened.
 #[derive(Debug)]
 pub struct Opened {
+    /// What packets lie in, and values if they were wanted.
+    pub arena: Arc<Arena>,
     /// One for each queue, in their order.
     pub ports: Vec<Port>,
     /// Tells what was got, and how the interface is.
@@ -103,6 +117,11 @@ pub struct Facts {
     pub addresses: Vec<IpAddr>,
     /// Bytes of all ports' chunks.
     pub memory_bytes: usize,
+    /// Bytes of the chunks for values.
+    pub value_bytes: usize,
+    /// Parts of values are sent from where they lie; else the kernel is too old, or the driver uses
+    /// our memory itself and need not know of checksums.
+    pub sends_in_place: bool,
 }
 
 /// A look at an interface with our program, from any thread.
@@ -280,25 +299,29 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     let loaded = loaded.map_err(|error| refused("such XDP programs", error))?;
     let (link, place) = attach(&loaded, &interface, &netlink, wanted.mode)?;
     let link = Arc::new(link);
-    let plan = |queue| Plan {
-        interface: interface.index,
-        queue,
-        mtu: interface.mtu,
-        chunks,
-        may_zero_copy: place == Place::Native,
-        sums: if interface.kind == "veth" { Sums::PartialToo } else { Sums::Whole },
-    };
-    let open = |queue| {
-        let opened = plan(queue).open(&link, |socket| bpf::enter(map.as_fd(), queue, socket));
-        opened.map_err(|stopped| match stopped {
+    let arena = arena(wanted, (chunks, queues.len()), chunk_bytes).map_err(Refused::Memory)?;
+    let (mut umem, mut ports) = (Umem::new(Arc::clone(&arena)), Vec::<Port>::new());
+    for queue in queues.clone() {
+        let first = (queue - queues.start) * chunks;
+        let plan = Plan {
+            interface: interface.index,
+            queue,
+            mtu: interface.mtu,
+            chunks: first..first + chunks,
+            may_zero_copy: place == Place::Native,
+            sums: if interface.kind == "veth" { Sums::PartialToo } else { Sums::Whole },
+            in_place_min: wanted.values.map(|values| values.in_place_min),
+        };
+        let enter = |socket: BorrowedFd<'_>| bpf::enter(map.as_fd(), queue, socket);
+        let opened = plan.open(&mut umem, ports.first(), &link, enter);
+        ports.push(opened.map_err(|stopped| match stopped {
             Stopped::Socket(error) => refused("AF_XDP", error),
             Stopped::Memory(error) => Refused::Memory(error),
             Stopped::Taken => Refused::QueueTaken(queue),
             Stopped::Long => Refused::Mtu(interface.mtu),
             Stopped::Bind(error) => refused("AF_XDP on this interface", error),
-        })
-    };
-    let ports = queues.map(open).collect::<Result<Vec<Port>, Refused>>()?;
+        })?);
+    }
     let program = bpf::id_of(loaded.as_fd()).map_err(|error| Refused::System("program", error))?;
     let facts = Facts {
         interface: interface.name,
@@ -309,8 +332,10 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         is_long,
         addresses: taken.addresses,
         memory_bytes: ports.iter().map(Port::memory_bytes).sum(),
+        value_bytes: (arena.chunks() - arena.ring_chunks()) as usize * chunk_bytes,
+        sends_in_place: ports.iter().all(Port::sends_in_place),
     };
-    Ok(Opened { ports, watch: Watch { netlink, index: interface.index, program, facts } })
+    Ok(Opened { arena, ports, watch: Watch { netlink, index: interface.index, program, facts } })
 }
 
 /// How many chunks each of so many ports has.
@@ -321,6 +346,18 @@ fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, 
     }
     let afforded = u32::try_from(afforded).unwrap_or(u32::MAX);
     Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
+}
+
+/// So many chunks for each of so many ports, and behind them those for values.
+fn arena(
+    wanted: &Wanted<'_>,
+    (chunks, ports): (u32, usize),
+    chunk_bytes: usize,
+) -> io::Result<Arc<Arena>> {
+    let value_bytes = wanted.values.map_or(0, |values| values.memory_bytes_max);
+    let count = |chunks| u32::try_from(chunks).map_err(io::Error::other);
+    let ring_chunks = count(chunks as usize * ports)?;
+    Ok(Arc::new(Arena::new(ring_chunks, count(value_bytes / chunk_bytes)?, chunk_bytes)?))
 }
 
 /// What an error of the system means, where `what` was asked for.

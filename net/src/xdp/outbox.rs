@@ -7,26 +7,21 @@
 //!
 //! Where: a column's replies, after the turns that made them, as `udp::outbox` is for sockets.
 //! An idle column that answers what it has stolen from a queue writes letters there too.
-//! Invariant: each of the outbox's chunks is free or in transmission. Only descriptors that the
-//! kernel accepts are written: one that it finds invalid never completes. Letters are copied: what
-//! they were made of is free when `add` returns.
+//! Invariant: what letters were made of is free when `add` returns: it is copied, or a reference to
+//! it is held until it has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`.
-#![allow(unsafe_code, reason = "slices of chunks")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use memory::sync::MutexGuard;
 use rustix::io::Errno;
-use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::inbox::Peer;
+use super::leaving::Leaving;
 use super::queue::Queue;
-use super::ring::{Consuming, Producing};
-use super::umem::Umem;
 use crate::calls::Calls;
 use crate::udp::Tally;
-use crate::wire;
 
 /// How long to sleep at most while letters wait for the kernel to take them.
 pub const UNSENT_WAIT: Duration = Duration::from_millis(1);
@@ -52,20 +47,6 @@ pub struct Letters<'q> {
     tally: Tally,
 }
 
-/// The half of a queue by which packets leave.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    transmit: Producing<XdpDesc>,
-    completion: Consuming<u64>,
-    /// The outbox's chunks are this one and those behind it.
-    first: u32,
-    /// Of each of them: it is in transmission.
-    is_sent: Box<[bool]>,
-    free: Vec<u32>,
-    frame_bytes_max: usize,
-    strays: u64,
-}
-
 impl Outbox {
     /// Of a queue.
     pub(super) fn new(queue: Arc<Queue>) -> Outbox {
@@ -75,7 +56,7 @@ impl Outbox {
     /// Most bytes that a letter to `to` has.
     #[must_use]
     pub fn letter_bytes_max(&self, to: &Peer) -> usize {
-        self.queue.leaving().frame_bytes_max.saturating_sub(to.back.header_bytes())
+        self.queue.leaving().letter_bytes_max(to, &self.queue.socket.umem)
     }
 
     /// Adds a letter: `head` and behind it `pieces`. It leaves when letters are posted.
@@ -91,7 +72,7 @@ impl Outbox {
         pieces: impl IntoIterator<Item = &'p [u8]>,
     ) -> bool {
         let Outbox { queue, tally } = self;
-        queue.leaving().add(&queue.socket.umem, to, (head, pieces), tally)
+        queue.leaving().add(&queue.socket, to, (head, pieces), tally)
     }
 
     /// Hands all letters to the kernel, and has it send them. What it cannot send now stays with it
@@ -112,26 +93,24 @@ impl Outbox {
     /// they have; whoever adds or posts finds out. Only who counts chunks has to look.
     #[must_use]
     pub fn in_transmission(&self) -> usize {
-        let leaving = self.queue.leaving();
-        leaving.is_sent.len() - leaving.free.len()
+        self.queue.leaving().in_transmission()
     }
 
     /// Takes back the chunks of what has left.
     pub fn reap(&mut self) {
-        self.queue.leaving().reap(&self.queue.socket.umem);
+        self.queue.leaving().reap(&self.queue.socket);
     }
 
     /// The number of completions from the kernel that named no chunk of ours that it had, since the
     /// socket was opened. A kernel without a fault makes none.
     #[must_use]
     pub fn strays(&self) -> u64 {
-        self.queue.leaving().strays
+        self.queue.leaving().strays()
     }
 
     /// The number of chunks that are free, and the number of those in transmission, each counted.
     pub(super) fn free_and_sent(&self) -> (usize, usize) {
-        let leaving = self.queue.leaving();
-        (leaving.free.len(), leaving.is_sent.iter().filter(|is_sent| **is_sent).count())
+        self.queue.leaving().free_and_sent()
     }
 }
 
@@ -152,7 +131,7 @@ impl<'q> Letters<'q> {
         pieces: impl IntoIterator<Item = &'p [u8]>,
     ) -> bool {
         let leaving = self.leaving.get_or_insert_with(|| self.queue.leaving());
-        leaving.add(&self.queue.socket.umem, to, (head, pieces), &mut self.tally)
+        leaving.add(&self.queue.socket, to, (head, pieces), &mut self.tally)
     }
 
     /// As `Outbox::post_or_drop`.
@@ -187,108 +166,7 @@ impl Queue {
             }
         }
         tally.sent = tally.sent.saturating_sub(tally.refused);
-        self.leaving().reap(&self.socket.umem);
+        self.leaving().reap(&self.socket);
         tally
     }
-}
-
-impl Leaving {
-    /// With `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
-    pub(super) fn new(
-        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
-        first: u32,
-        chunks: u32,
-        frame_bytes_max: usize,
-    ) -> Leaving {
-        Leaving {
-            transmit,
-            completion,
-            first,
-            is_sent: vec![false; chunks as usize].into_boxed_slice(),
-            free: (first..first + chunks).rev().collect(),
-            frame_bytes_max,
-            strays: 0,
-        }
-    }
-
-    #[inline]
-    fn add<'p>(
-        &mut self,
-        umem: &Umem,
-        to: &Peer,
-        (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
-        tally: &mut Tally,
-    ) -> bool {
-        if self.free.is_empty() {
-            self.reap(umem);
-        }
-        let Some(chunk) = self.free.pop() else { return false };
-        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
-        // Whoever has this half alone has it, and this slice of it is the only one.
-        let room = unsafe { umem.write(chunk) };
-        let room = &mut room[..self.frame_bytes_max];
-        let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
-            self.free.push(chunk);
-            tally.too_long += 1;
-            return true;
-        };
-        let is_written = wire::write(&mut room[..bytes], &to.back);
-        let (addr, len) = (umem.address(chunk), u32::try_from(bytes).unwrap_or(0));
-        let descriptor = XdpDesc { addr, len, options: XdpDescOptions::empty() };
-        if !is_written || !self.transmit.push(descriptor) {
-            self.free.push(chunk);
-            return false;
-        }
-        self.is_sent[(chunk - self.first) as usize] = true;
-        tally.sent += 1;
-        true
-    }
-
-    /// Shows the kernel what was added. How many letters it has not taken, and whether it sleeps
-    /// until it is called.
-    fn publish(&mut self) -> (u32, bool) {
-        self.transmit.publish();
-        (self.transmit.waiting(), self.transmit.needs_wakeup())
-    }
-
-    /// The number of letters that the kernel has not taken.
-    pub(super) fn waiting(&mut self) -> u32 {
-        self.transmit.waiting()
-    }
-
-    fn reap(&mut self, umem: &Umem) {
-        let complete = self.completion.look();
-        for ahead in 0..complete {
-            let span = umem.span(self.completion.peek(ahead), 0);
-            let number = span.and_then(|span| span.chunk.checked_sub(self.first));
-            let number = number.filter(|number| {
-                self.is_sent.get_mut(*number as usize).is_some_and(std::mem::take)
-            });
-            match number {
-                Some(number) => self.free.push(self.first + number),
-                None => self.strays += 1,
-            }
-        }
-        if complete > 0 {
-            self.completion.release(complete);
-        }
-    }
-}
-
-/// Copies a head and pieces behind `at` bytes of `room`; returns where they end, none if there is
-/// not the room.
-#[inline]
-fn gather<'p>(
-    room: &mut [u8],
-    at: usize,
-    head: &[u8],
-    pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Option<usize> {
-    let mut end = at + head.len();
-    room.get_mut(at..end)?.copy_from_slice(head);
-    for piece in pieces {
-        room.get_mut(end..end + piece.len())?.copy_from_slice(piece);
-        end += piece.len();
-    }
-    Some(end)
 }

@@ -17,6 +17,7 @@
 mod tests;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -28,16 +29,18 @@ use rustix::net::sockopt::{
     xdp_statistics,
 };
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
+use super::flying::Flying;
 use super::inbox::Inbox;
+use super::leaving::PARTS_MAX;
 use super::outbox::Outbox;
-use super::queue::{Frames, Queue};
+use super::queue::{Frames, Incoming, Outgoing, Queue};
 use super::ring::{Consuming, Producing};
 use super::umem::{Umem, chunk_bytes};
 use crate::udp::BATCH_MAX;
@@ -51,7 +54,11 @@ pub const CHUNKS_MIN: u32 = 256;
 pub const CHUNKS_MAX: u32 = 1 << 16;
 /// Packets that one call may send in copy mode, where the kernel lets itself be told (6.17).
 const SENT_PER_CALL: u32 = 256;
+/// Descriptors that there is room for, of each chunk that sends, where values are sent from where
+/// they lie: a datagram of memcached's length has headers and text, and one part or two of a value.
+const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
+const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
 
 /// How long a queue is waited for that an earlier socket is leaving: it is the kernel's to release,
 /// by a worker that may have to wait for a processor. Two seconds were too short for two starts of
@@ -65,6 +72,8 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) umem: Umem,
+    /// Behind the descriptor: what is held goes when the kernel has closed the socket.
+    pub(super) flying: Flying,
 }
 
 impl Socket {
@@ -91,7 +100,10 @@ pub struct Port {
     /// What keeps the program on the interface, for all ports.
     _link: Arc<OwnedFd>,
     queue: u32,
+    /// How many are its own.
+    chunks: usize,
     is_zero_copy: bool,
+    sends_in_place: bool,
 }
 
 impl AsFd for Port {
@@ -117,6 +129,9 @@ pub struct Chunks {
     pub free: usize,
     /// With the kernel, to be sent.
     pub sent: usize,
+    /// Parts of values with the kernel, to be sent from where they lie. They are not the port's,
+    /// and no part of the sum.
+    pub values: usize,
 }
 
 /// What the kernel has counted for a socket since it was opened.
@@ -153,16 +168,18 @@ impl Meter {
 }
 
 /// What a port is opened with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) interface: u32,
     pub(super) queue: u32,
     pub(super) mtu: u32,
-    /// A power of two, of which one half receives and one half sends.
-    pub(super) chunks: u32,
+    /// A power of two of them, of which one half receives and one half sends.
+    pub(super) chunks: Range<u32>,
     /// The driver may be asked to use our memory itself.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
+    /// Parts of values of so many bytes are to be sent from where they lie.
+    pub(super) in_place_min: Option<usize>,
 }
 
 /// What stopped a port from being opened, and the system's word on it.
@@ -186,43 +203,45 @@ impl Plan {
         self.mtu as usize + ETHERNET_BYTES
     }
 
-    /// Opens the socket and binds it; `enter` makes it known to the program.
+    /// Opens the socket and binds it; `enter` makes it known to the program. The memory is that of
+    /// a port that is `shared` with, or is made the first one's.
     pub(super) fn open(
         self,
+        umem: &mut Umem,
+        shared: Option<&Port>,
         link: &Arc<OwnedFd>,
         enter: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
     ) -> Result<Port, Stopped> {
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
         let fd = fd.map_err(|error| Stopped::Socket(error.into()))?;
-        let (chunk_bytes, is_long) = chunk_bytes(self.frame_bytes_max());
-        let half = self.chunks / 2;
-        let socket = Umem::new(self.chunks, chunk_bytes).and_then(|umem| {
-            umem.register(&fd)?;
+        let half = (self.chunks.end - self.chunks.start) / 2;
+        let (is_long, has_values) = (self.is_long(umem), self.in_place_min.is_some());
+        // A letter is one chunk; with parts of values, some of it lies elsewhere.
+        let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
+        let sized = (|| -> io::Result<()> {
+            if shared.is_none() {
+                umem.register(&fd, has_values)?;
+            }
             set_xdp_umem_fill_ring_size(&fd, half)?;
-            set_xdp_umem_completion_ring_size(&fd, half)?;
+            set_xdp_umem_completion_ring_size(&fd, leaving)?;
             set_xdp_rx_ring_size(&fd, half)?;
-            set_xdp_tx_ring_size(&fd, half)?;
-            Ok(Arc::new(Socket { fd, umem }))
-        });
-        let socket = socket.map_err(Stopped::Memory)?;
+            Ok(set_xdp_tx_ring_size(&fd, leaving)?)
+        })();
+        sized.map_err(Stopped::Memory)?;
+        let flying = Flying::new(umem.arena(), has_values);
+        let socket = Arc::new(Socket { fd, umem: umem.clone(), flying });
         let fd = socket.fd.as_fd();
         // Else the kernel sends only as much at once as a socket may have on its way by default.
-        let send_bytes = half as usize * 2 * chunk_bytes;
+        // A part is a page to it.
+        let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
+        let send_bytes = leaving as usize * 2 * part_bytes;
         let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));
-        let budget = SENT_PER_CALL.min(half);
-        set_sent_per_call(fd, budget);
-        let offsets = xdp_mmap_offsets(fd).map_err(|error| Stopped::Memory(error.into()))?;
-        let rings = || {
-            let fill = Producing::new(fd, half, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
-            let completion = Consuming::new(fd, half, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
-            let receive = Consuming::new(fd, half, &offsets.rx, XDP_PGOFF_RX_RING)?;
-            let transmit = Producing::new(fd, half, &offsets.tx, XDP_PGOFF_TX_RING)?;
-            Ok(((receive, fill), (transmit, completion)))
-        };
-        let (incoming, outgoing) = rings().map_err(Stopped::Memory)?;
+        set_sent_per_call(fd, SENT_PER_CALL.min(leaving));
+        let (incoming, outgoing) = rings(fd, half, leaving).map_err(Stopped::Memory)?;
         let frames =
             Frames { bytes_max: self.frame_bytes_max(), are_long: is_long, sums: self.sums };
-        let queue = Queue::new(Arc::clone(&socket), incoming, outgoing, self.chunks, frames);
+        let chunks = self.chunks.clone();
+        let queue = Queue::new(Arc::clone(&socket), incoming, outgoing, chunks, frames);
         let queue = Arc::new(queue);
         let mut port = Port {
             inbox: Inbox::new(Arc::clone(&queue)),
@@ -230,37 +249,90 @@ impl Plan {
             socket,
             _link: Arc::clone(link),
             queue: self.queue,
+            chunks: half as usize * 2,
             is_zero_copy: false,
+            sends_in_place: false,
         };
         // A driver takes the chunks that it finds when the socket is bound.
         let fd = port.socket.fd.as_fd();
-        self.bind(fd, is_long)?;
+        let is_parted = self.bind(fd, shared, is_long)?;
         enter(fd).map_err(Stopped::Bind)?;
         port.is_zero_copy = xdp_options(fd)
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        // A driver that uses our memory itself may not know of metadata, and then tells nobody.
+        if let Some(bytes_min) = self.in_place_min
+            && is_parted
+            && umem.metadata_bytes() > 0
+            && !port.is_zero_copy
+        {
+            port.sends_in_place = true;
+            port.inbox.queue().leaving().send_in_place(bytes_min);
+        }
         Ok(port)
     }
 
-    /// Binds the socket to the queue, and waits a little for one that is being left.
-    fn bind(self, fd: BorrowedFd<'_>, is_long: bool) -> Result<(), Stopped> {
-        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        flags.set(SocketAddrXdpFlags::XDP_COPY, !self.may_zero_copy);
-        flags.set(SocketAddrXdpFlags::XDP_USE_SG, is_long);
-        let address = SocketAddrXdp::new(flags, self.interface, self.queue);
+    /// Frames may be longer than a chunk.
+    fn is_long(&self, umem: &Umem) -> bool {
+        chunk_bytes(self.frame_bytes_max()) == (umem.chunk_bytes(), true)
+    }
+
+    /// Binds the socket to the queue, and waits a little for one that is being left. True if frames
+    /// may have several descriptors.
+    fn bind(
+        &self,
+        fd: BorrowedFd<'_>,
+        shared: Option<&Port>,
+        is_long: bool,
+    ) -> Result<bool, Stopped> {
+        let mut is_parted = is_long || self.in_place_min.is_some();
         let deadline = Instant::now() + RELEASE_WAIT;
         loop {
-            return match bind(fd, &address) {
-                Ok(()) => Ok(()),
+            let bound = match shared {
+                None => {
+                    bind(fd, &SocketAddrXdp::new(self.flags(is_parted), self.interface, self.queue))
+                }
+                Some(port) => {
+                    let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+                    let address = SocketAddrXdp::new(flags, self.interface, self.queue);
+                    let shared_umem_fd = port.as_fd();
+                    bind(fd, &SocketAddrXdpWithSharedUmem { addr: address, shared_umem_fd })
+                }
+            };
+            return match bound {
+                Ok(()) => Ok(is_parted && shared.is_none_or(|port| port.sends_in_place || is_long)),
                 Err(Errno::BUSY) if Instant::now() < deadline => {
                     std::thread::sleep(RELEASE_PAUSE);
                     continue;
                 }
                 Err(Errno::BUSY) => Err(Stopped::Taken),
+                // The kernel is too old, or the driver cannot: values are copied.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) if is_parted && !is_long => {
+                    is_parted = false;
+                    continue;
+                }
                 Err(Errno::INVAL) if is_long => Err(Stopped::Long),
                 Err(error) => Err(Stopped::Bind(error.into())),
             };
         }
     }
+
+    fn flags(&self, is_parted: bool) -> SocketAddrXdpFlags {
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        flags.set(SocketAddrXdpFlags::XDP_COPY, !self.may_zero_copy);
+        flags.set(SocketAddrXdpFlags::XDP_USE_SG, is_parted);
+        flags
+    }
+}
+
+/// The rings of a socket: those by which packets come have so many entries, and those by which they
+/// leave.
+fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incoming, Outgoing)> {
+    let offsets = xdp_mmap_offsets(fd)?;
+    let fill = Producing::new(fd, arriving, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+    let completion = Consuming::new(fd, leaving, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+    let receive = Consuming::new(fd, arriving, &offsets.rx, XDP_PGOFF_RX_RING)?;
+    let transmit = Producing::new(fd, leaving, &offsets.tx, XDP_PGOFF_TX_RING)?;
+    Ok(((receive, fill), (transmit, completion)))
 }
 
 /// Sets how many packets one call sends in copy mode; an older kernel sends 32.
@@ -293,18 +365,25 @@ impl Port {
         self.is_zero_copy
     }
 
+    /// True if parts of values in the arena are sent from where they lie; else they are copied.
+    #[must_use]
+    pub fn sends_in_place(&self) -> bool {
+        self.sends_in_place
+    }
+
     /// Where its chunks are.
     #[must_use]
     pub fn chunks(&self) -> Chunks {
         let (lent, held) = self.inbox.lent_and_held();
         let (free, sent) = self.outbox.free_and_sent();
-        Chunks { all: self.memory_bytes() / self.socket.umem.chunk_bytes(), lent, held, free, sent }
+        let values = self.socket.flying.sum() as usize;
+        Chunks { all: self.chunks, lent, held, free, sent, values }
     }
 
     /// Bytes of its chunks, which the system cannot take away.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.socket.umem.bytes()
+        self.chunks * self.socket.umem.chunk_bytes()
     }
 
     /// For whoever wants to know what was dropped.

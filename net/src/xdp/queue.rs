@@ -12,12 +12,13 @@
 //! What came by a queue is answered by it, whoever answers.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use memory::sync::{Mutex, MutexGuard, lock_soon};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::outbox::Leaving;
+use super::leaving::Leaving;
 use super::port::Socket;
 use super::ring::{Consuming, Producing};
 use super::umem::{Span, Umem};
@@ -29,11 +30,17 @@ pub(super) const PIECES_MAX: u32 = 18;
 /// A queue, which one column receives from and answers by, and others may steal from.
 #[derive(Debug)]
 pub struct Queue {
-    pub(super) socket: Arc<Socket>,
     arriving: Mutex<Arriving>,
     leaving: Mutex<Leaving>,
+    /// Behind the rings, which keep it open for the kernel.
+    pub(super) socket: Arc<Socket>,
     pub(super) frames: Frames,
 }
+
+/// The receive ring and the fill ring.
+pub(super) type Incoming = (Consuming<XdpDesc>, Producing<u64>);
+/// The transmit ring and the completion ring.
+pub(super) type Outgoing = (Producing<XdpDesc>, Consuming<u64>);
 
 /// What frames come by a queue.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +58,9 @@ pub(super) struct Frames {
 pub(super) struct Arriving {
     pub(super) receive: Consuming<XdpDesc>,
     fill: Producing<u64>,
-    /// Of each chunk, by its number: the kernel has it. The inbox's are the first of all.
+    /// The inbox's chunks are this one and those behind it.
+    first: u32,
+    /// Of each of them: the kernel has it.
     is_lent: Box<[bool]>,
     /// Chunks that are to be lent.
     pub(super) spare: Vec<u32>,
@@ -60,27 +69,27 @@ pub(super) struct Arriving {
 }
 
 impl Queue {
-    /// Of whose socket's `chunks` the first half receives, all of it lent to the kernel, and the
-    /// second half sends.
+    /// Of whose `chunks` the first half receives, all of it lent to the kernel, and the second half
+    /// sends.
     pub(super) fn new(
         socket: Arc<Socket>,
-        (receive, fill): (Consuming<XdpDesc>, Producing<u64>),
-        (transmit, completion): (Producing<XdpDesc>, Consuming<u64>),
-        chunks: u32,
+        (receive, fill): Incoming,
+        outgoing: Outgoing,
+        chunks: Range<u32>,
         frames: Frames,
     ) -> Queue {
-        let half = chunks / 2;
+        let (first, half) = (chunks.start, (chunks.end - chunks.start) / 2);
         let mut arriving = Arriving {
             receive,
             fill,
+            first,
             is_lent: vec![false; half as usize].into_boxed_slice(),
-            spare: (0..half).rev().collect(),
+            spare: (first..first + half).rev().collect(),
             kicks: 0,
         };
         arriving.lend(&socket);
-        let bytes_max = frames.bytes_max.min(socket.umem.chunk_bytes());
-        let leaving = Leaving::new((transmit, completion), half, half, bytes_max);
-        Queue { socket, arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), frames }
+        let leaving = Leaving::new(outgoing, first + half, half, frames.bytes_max);
+        Queue { arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), socket, frames }
     }
 
     /// The half by which packets come.
@@ -100,10 +109,17 @@ impl Queue {
         lock_soon(&self.leaving)
     }
 
-    /// The number of letters that the kernel has not taken.
+    /// The number of letters that the kernel has not taken; one in several parts counts as many.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.leaving().waiting() as usize
+    }
+
+    /// True if somebody has to post again, though there may be nothing to send: the kernel has not
+    /// taken all letters, or parts of values are held that may have left.
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        self.socket.flying.sum() > 0 || self.waiting() > 0
     }
 }
 
@@ -129,8 +145,13 @@ impl Arriving {
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;
-        let is_lent = self.is_lent.get_mut(span.chunk as usize)?;
-        std::mem::take(is_lent).then_some(span)
+        std::mem::take(self.is_lent(span.chunk)?).then_some(span)
+    }
+
+    /// Of one of the inbox's chunks: the kernel has it.
+    #[inline]
+    fn is_lent(&mut self, chunk: u32) -> Option<&mut bool> {
+        self.is_lent.get_mut(chunk.checked_sub(self.first)? as usize)
     }
 
     /// Lends the chunks that are spare.
@@ -144,7 +165,7 @@ impl Arriving {
                 self.spare.push(chunk);
                 break;
             }
-            if let Some(is_lent) = self.is_lent.get_mut(chunk as usize) {
+            if let Some(is_lent) = self.is_lent(chunk) {
                 *is_lent = true;
             }
         }

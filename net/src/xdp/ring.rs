@@ -164,6 +164,11 @@ impl<T: Copy> Producing<T> {
         true
     }
 
+    /// Entries that can be written, after a look at what the kernel has taken.
+    pub(super) fn room(&mut self) -> usize {
+        (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
+    }
+
     /// Shows the kernel what was written.
     #[inline]
     pub(super) fn publish(&self) {

@@ -31,6 +31,7 @@ pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
         ports_max: usize::MAX,
         memory_bytes_max: usize::MAX,
         mode,
+        values: None,
     }
 }
 
@@ -52,7 +53,7 @@ pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
 
 /// Sums up where the chunks are.
 pub(super) fn assert_all_chunks(port: &Port) {
-    let Chunks { all, lent, held, free, sent } = port.chunks();
+    let Chunks { all, lent, held, free, sent, .. } = port.chunks();
     assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
     assert_eq!(port.inbox.strays() + port.outbox.strays(), 0);
 }
@@ -103,7 +104,7 @@ fn what_the_kernels_sockets_send_is_answered_in_both_modes_over_both_families() 
     for mode in [Mode::Native, Mode::Generic] {
         for mtu in [1280, 1500] {
             let Some([near, far]) = pair(Veth { queues: 1, mtu }) else { return };
-            let Opened { mut ports, watch } = open_on(&far, &wanted(mode));
+            let Opened { mut ports, watch, .. } = open_on(&far, &wanted(mode));
             let facts = watch.facts();
             assert_eq!(facts.is_native, mode == Mode::Native);
             assert_eq!((facts.mtu, facts.queues, facts.is_long), (mtu, 1, false));
@@ -130,7 +131,7 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
     const QUEUES: u32 = 4;
     for mode in [Mode::Native, Mode::Generic] {
         let Some([near, far]) = pair(Veth { queues: QUEUES, mtu: 1500 }) else { return };
-        let Opened { mut ports, watch } = open_on(&far, &wanted(mode));
+        let Opened { mut ports, watch, .. } = open_on(&far, &wanted(mode));
         assert_eq!(ports.iter().map(Port::queue).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(watch.facts().memory_bytes, 4 * 256 * 2048);
         let clients: Vec<UdpSocket> = (0..40).map(|_| client(&near, far.v4)).collect();
@@ -190,12 +191,18 @@ fn without_chunks_packets_are_lost_and_told_and_with_chunks_they_come_again() {
         for first in [0, 64] {
             let received = port.inbox.receive(&calls);
             assert_eq!((received.datagrams, received.is_drained), (64, first == 64));
-            assert_eq!(port.chunks(), Chunks { all: 256, lent: 64, held: 64, free: 128, sent: 0 });
+            assert_eq!(
+                port.chunks(),
+                Chunks { all: 256, lent: 64, held: 64, free: 128, sent: 0, values: 0 }
+            );
             let shown: Vec<&[u8]> = port.inbox.datagrams().map(|one| one.bytes).collect();
             assert!(shown.iter().zip(first..).all(|(one, number)| one[..] == [number]));
         }
         port.inbox.release();
-        assert_eq!(port.chunks(), Chunks { all: 256, lent: 128, held: 0, free: 128, sent: 0 });
+        assert_eq!(
+            port.chunks(),
+            Chunks { all: 256, lent: 128, held: 0, free: 128, sent: 0, values: 0 }
+        );
         assert_eq!(port.inbox.datagrams().count(), 0);
         client.send(b"again").unwrap();
         serve(&mut ports, 1);
@@ -251,7 +258,7 @@ fn what_is_not_for_us_goes_to_the_kernel_and_all_of_it_when_the_ports_are_gone()
     for socket in [&here, &beside] {
         socket.set_read_timeout(Some(LIMIT)).unwrap();
     }
-    let Opened { mut ports, watch } = open_on(&far, &wanted(Mode::Any));
+    let Opened { mut ports, watch, .. } = open_on(&far, &wanted(Mode::Any));
     let client = client(&near, far.v4);
     let other = near.on(|| UdpSocket::bind((near.v4, 0)).unwrap());
     other.send_to(b"beside", (far.v4, PORT + 1)).unwrap();
@@ -306,7 +313,7 @@ fn frames_longer_than_a_chunk_are_joined() {
     for mode in [Mode::Native, Mode::Generic] {
         let Some([near, far]) = pair(Veth { queues: 1, mtu: 9000 }) else { return };
         let wanted = Wanted { chunks: 512, ..wanted(mode) };
-        let Opened { mut ports, watch } = open_on(&far, &wanted);
+        let Opened { mut ports, watch, .. } = open_on(&far, &wanted);
         assert!(watch.facts().is_long);
         let client = client(&near, far.v4);
         // The kernel keeps only a little for a neighbour that it does not know yet.
@@ -522,7 +529,7 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
             port.outbox.post_or_drop(&calls);
             port.outbox.in_transmission() == 0
         });
-        let Chunks { all, lent, held, free, sent } = port.chunks();
+        let Chunks { all, lent, held, free, sent, .. } = port.chunks();
         assert_eq!((all, lent, held, free, sent), (256, 128, 0, 128, 0), "{mode:?}");
         assert_all_chunks(port);
         assert_eq!(meter.read().unwrap().invalid, 0);

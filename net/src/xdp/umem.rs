@@ -1,33 +1,49 @@
-//! Memory that a socket shares with the kernel, cut into equal chunks.
+//! Memory that sockets share with the kernel, cut into equal chunks: an arena.
 //!
 //! ```text
-//! | chunk | chunk | ... | chunk | chunk | ...
-//!   the inbox's           the outbox's
+//! | chunk | chunk | ... | chunk | chunk | ... | chunk | chunk | ...
+//!   an inbox's            its outbox's          values', of no queue
 //!
 //! received   | 256 bytes, the kernel's | frame ...  |
 //! to send    | frame ...                            |
+//! with values in the arena:
+//! to send    | 16 bytes: metadata | frame ...       |   | 16 bytes | a value's part ... |
 //! ```
 //!
-//! Where: under `inbox` and `outbox`. A mapping of its own, beside the region of segments: the
-//! kernel keeps the very pages that were there at registration, so that nothing of it may ever be
-//! given back to the system, as parts of the region are.
+//! Where: under `inbox` and `outbox`. The first socket of an interface registers it, and the others
+//! share it, so that each may send what lies there.
 //! Invariant: a chunk belongs to the kernel or to us. Who has a chunk says who may touch it: the
-//! inbox and the outbox keep account, each of its own chunks.
-//! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`.
+//! inbox and the outbox keep account, each of its own chunks, and the arena of those of values.
+//! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`; `net/xdp/xsk_queue.h`,
+//! `xp_aligned_validate_desc`; `Documentation/networking/xsk-tx-metadata.rst`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use memory::map::Map;
+use memory::arena::{Arena, VALUE_AT};
+use rustix::io::Errno;
 use rustix::net::sockopt::set_xdp_umem_reg;
-use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
+
+use crate::wire::SumAt;
 
 /// What the kernel keeps before a received frame.
 const HEADROOM_BYTES: usize = 256;
 /// Bytes of chunks, of which the smaller is taken where a frame fits it.
 const CHUNK_BYTES: [usize; 2] = [2048, 4096];
+/// Bytes before a frame to send in which we tell the kernel what is to be done with it. Once they
+/// are registered the kernel wants them before whatever is sent, the parts of values too.
+const METADATA_BYTES: usize = 16;
+/// A flag of the registration: the kernel is told `METADATA_BYTES`.
+const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
+/// What is told: the checksum is yet to be made.
+const METADATA_CHECKSUM: u64 = 1 << 1;
+/// A descriptor's option: there are metadata before the frame.
+pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
+const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
 /// Bytes of each chunk for frames of at most `frame_bytes`, and whether such a frame needs more
 /// than one.
@@ -40,12 +56,11 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
 }
 
 /// The memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Umem {
-    map: Map,
-    /// A power of two.
-    chunk_bytes: usize,
-    chunks: u32,
+    arena: Arc<Arena>,
+    /// Bytes before a frame to send.
+    metadata_bytes: usize,
 }
 
 /// Bytes of one chunk that hold a frame, or a piece of one.
@@ -58,52 +73,101 @@ pub(super) struct Span {
 }
 
 impl Umem {
-    /// Reserves `chunks` chunks of 2,048 or 4,096 bytes. They have memory when they are registered.
-    pub(super) fn new(chunks: u32, chunk_bytes: usize) -> io::Result<Umem> {
-        let bytes = usize::try_from(chunks).ok().and_then(|chunks| chunks.checked_mul(chunk_bytes));
-        let bytes = bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let map = Map::new(bytes)?;
-        map.want_huge(bytes);
-        Ok(Umem { map, chunk_bytes, chunks })
+    /// Of an arena whose chunks have 2,048 or 4,096 bytes.
+    pub(super) fn new(arena: Arc<Arena>) -> Umem {
+        Umem { arena, metadata_bytes: 0 }
+    }
+
+    /// As one that a kernel has taken that knows of metadata.
+    #[cfg(test)]
+    pub(super) fn telling(arena: &Arc<Arena>) -> Umem {
+        Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
     /// Makes the memory the socket's. The kernel backs it with pages, which stay where they are as
-    /// long as the socket, or its rings, are there.
-    pub(super) fn register(&self, socket: impl AsFd) -> io::Result<()> {
-        let registration = XdpUmemReg {
-            addr: self.map.base().as_ptr().expose_provenance() as u64,
+    /// long as the socket, or its rings, are there. If `tells` then metadata may stand before what
+    /// is sent, unless the kernel knows of none (before 6.8).
+    pub(super) fn register(&mut self, socket: impl AsFd, tells: bool) -> io::Result<()> {
+        let mut registration = XdpUmemReg {
+            addr: self.arena.base().as_ptr().expose_provenance() as u64,
             len: self.bytes() as u64,
-            chunk_size: u32::try_from(self.chunk_bytes).map_err(io::Error::other)?,
+            chunk_size: u32::try_from(self.chunk_bytes()).map_err(io::Error::other)?,
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
+        if tells {
+            let plain = registration;
+            registration.flags = HAS_METADATA_BYTES;
+            registration.tx_metadata_len =
+                u32::try_from(METADATA_BYTES).map_err(io::Error::other)?;
+            match set_xdp_umem_reg(&socket, registration) {
+                Ok(()) => {
+                    self.metadata_bytes = METADATA_BYTES;
+                    return Ok(());
+                }
+                Err(Errno::INVAL) => registration = plain,
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(set_xdp_umem_reg(socket, registration)?)
+    }
+
+    /// The arena, whose other chunks are values'.
+    #[inline]
+    pub(super) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Bytes before a frame to send, in its chunk.
+    #[inline]
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
     }
 
     /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
-        self.chunks as usize * self.chunk_bytes
+        self.arena.bytes()
     }
 
     /// Bytes of a chunk.
+    #[inline]
     pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes
+        self.arena.chunk_bytes()
     }
 
     /// The address of a chunk, as the kernel and we name it to each other.
+    #[inline]
     pub(super) fn address(&self, chunk: u32) -> u64 {
-        u64::from(chunk) * self.chunk_bytes as u64
+        u64::from(chunk) * self.chunk_bytes() as u64
+    }
+
+    /// What has the kernel send a span, which lies behind `metadata_bytes` of its chunk.
+    #[inline]
+    pub(super) fn descriptor(&self, span: Span) -> XdpDesc {
+        debug_assert!(span.at >= self.metadata_bytes && span.bytes > 0, "refused by the kernel");
+        let len = u32::try_from(span.bytes).unwrap_or(0);
+        let addr = self.address(span.chunk) + span.at as u64;
+        XdpDesc { addr, len, options: XdpDescOptions::empty() }
+    }
+
+    /// Where bytes lie in the arena, if they are those of a value that the kernel can send from
+    /// there.
+    #[inline]
+    pub(super) fn value(&self, bytes: &[u8]) -> Option<Span> {
+        let (chunk, at) = self.arena.value_chunk_of(bytes.as_ptr())?;
+        let span = Span { chunk, at, bytes: bytes.len() };
+        (at >= self.metadata_bytes && at + bytes.len() <= self.chunk_bytes()).then_some(span)
     }
 
     /// What an address and a length from the kernel stand for; none if that is not within one
     /// chunk.
     pub(super) fn span(&self, address: u64, bytes: u32) -> Option<Span> {
         let address = usize::try_from(address).ok().filter(|&address| address < self.bytes())?;
-        let chunk = u32::try_from(address >> self.chunk_bytes.ilog2()).ok()?;
-        let at = address & (self.chunk_bytes - 1);
+        let chunk = u32::try_from(address >> self.chunk_bytes().ilog2()).ok()?;
+        let at = address & (self.chunk_bytes() - 1);
         let span = Span { chunk, at, bytes: bytes as usize };
-        (span.at + span.bytes <= self.chunk_bytes).then_some(span)
+        (span.at + span.bytes <= self.chunk_bytes()).then_some(span)
     }
 
     /// The bytes of a span.
@@ -124,17 +188,33 @@ impl Umem {
     /// slice lives.
     #[expect(clippy::mut_from_ref, reason = "the caller answers for its chunk being its alone")]
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
-        let span = Span { chunk, at: 0, bytes: self.chunk_bytes };
+        let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
         // SAFETY: as in `read`; that nobody else uses the chunk, the caller answers for.
         unsafe { std::slice::from_raw_parts_mut(self.start(span).as_ptr(), span.bytes) }
     }
 
+    #[inline]
     fn start(&self, span: Span) -> NonNull<u8> {
-        assert!(span.chunk < self.chunks && span.at + span.bytes <= self.chunk_bytes, "a stray");
-        let at = span.chunk as usize * self.chunk_bytes + span.at;
-        // SAFETY: by the assertion, `at` is below `self.bytes()`, which the mapping has.
-        unsafe { self.map.base().add(at) }
+        let at = span.chunk as usize * self.chunk_bytes() + span.at;
+        assert!(at + span.bytes <= self.bytes(), "a stray");
+        // SAFETY: by the assertion, `at` is within the arena's mapping.
+        unsafe { self.arena.base().add(at) }
     }
+}
+
+/// Writes metadata: the kernel is to make the sum that stands at a place of the frame behind them.
+///
+/// ```text
+/// 0               8       10       12     16
+/// | flags         | from  | offset |      |      sums up all from there on; offset from there
+/// ```
+pub(super) fn sum_up(metadata: &mut [u8], sum: SumAt) -> bool {
+    let Some(metadata) = metadata.first_chunk_mut::<METADATA_BYTES>() else { return false };
+    *metadata = [0; METADATA_BYTES];
+    metadata[..8].copy_from_slice(&METADATA_CHECKSUM.to_ne_bytes());
+    metadata[8..10].copy_from_slice(&sum.from.to_ne_bytes());
+    metadata[10..12].copy_from_slice(&sum.offset.to_ne_bytes());
+    true
 }
 
 #[cfg(test)]
@@ -154,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_address_that_the_kernel_must_not_name_is_none() {
-        let umem = Umem::new(3, 2048).unwrap();
+        let umem = Umem::new(Arc::new(Arena::new(3, 0, 2048).unwrap()));
         assert_eq!(umem.bytes(), 6144);
         assert_eq!(umem.span(256, 1792), Some(Span { chunk: 0, at: 256, bytes: 1792 }));
         assert_eq!(umem.span(6143, 1), Some(Span { chunk: 2, at: 2047, bytes: 1 }));
@@ -167,7 +247,7 @@ mod tests {
 
     #[test]
     fn chunks_lie_apart() {
-        let umem = Umem::new(2, 4096).unwrap();
+        let umem = Umem::new(Arc::new(Arena::new(2, 0, 4096).unwrap()));
         // SAFETY: both chunks are this test's alone.
         let (one, two) = unsafe { (umem.write(0), umem.write(1)) };
         one.fill(1);

@@ -121,9 +121,8 @@ impl Datapath for Xdp {
     }
 
     fn has_unsent(&mut self) -> bool {
-        let waits = |queue: &Queue| queue.waiting() > 0;
-        self.port.as_ref().is_some_and(|port| waits(port.inbox.queue()))
-            || self.owed.upgrade().is_some_and(|queue| waits(&queue))
+        self.port.as_ref().is_some_and(|port| port.inbox.queue().is_unsettled())
+            || self.owed.upgrade().is_some_and(|queue| queue.is_unsettled())
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
@@ -181,7 +180,7 @@ impl Datapath for Xdp {
 impl Xdp {
     /// What has not left by a queue is posted again by the next receive: its owner may sleep.
     fn owe(&mut self, queue: &Arc<Queue>) {
-        if queue.waiting() > 0 {
+        if queue.is_unsettled() {
             self.owed = Arc::downgrade(queue);
         }
     }

@@ -64,8 +64,17 @@ fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
         let interface = Interface::named(&Netlink::open().unwrap(), WIRE).unwrap().index;
         let nothing = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
         let (mtu, chunks, sums) = (1500, CHUNKS_MIN, Sums::Whole);
-        let plan = Plan { interface, queue: 1, mtu, chunks, may_zero_copy: false, sums };
-        plan.open(&nothing, |_| Ok(())).unwrap()
+        let plan = Plan {
+            interface,
+            queue: 1,
+            mtu,
+            chunks: 0..chunks,
+            may_zero_copy: false,
+            sums,
+            in_place_min: None,
+        };
+        let mut umem = Umem::new(Arc::new(Arena::new(chunks, 0, 2048).unwrap()));
+        plan.open(&mut umem, None, &nothing, |_| Ok(())).unwrap()
     });
     let refused = open_on(&far).unwrap_err();
     assert_eq!(refused.to_string(), "another AF_XDP socket has queue 1");
@@ -129,7 +138,7 @@ fn privilege_is_needed_to_open_and_never_again() {
         open(&wanted(Mode::Any)).unwrap_err()
     });
     assert!(matches!(refused, Refused::Privilege), "{refused:?}");
-    let Opened { mut ports, watch } = open_on(&far).unwrap();
+    let Opened { mut ports, watch, .. } = open_on(&far).unwrap();
     let client = client(&near, far.v4);
     client.send(b"hello").unwrap();
     far.on(|| {
@@ -144,7 +153,7 @@ fn privilege_is_needed_to_open_and_never_again() {
 #[test]
 fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    let Opened { mut ports, watch } = open_on(&far).unwrap();
+    let Opened { mut ports, watch, .. } = open_on(&far).unwrap();
     let (client, calls) = (client(&near, far.v4), crate::Calls::default());
     client.send(b"hello").unwrap();
     await_that(|| ports[0].inbox.receive(&calls).datagrams == 1);
@@ -172,7 +181,7 @@ fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
 #[test]
 fn how_the_interface_is_can_be_asked() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    let Opened { mut ports, mut watch } = open_on(&far).unwrap();
+    let Opened { mut ports, mut watch, .. } = open_on(&far).unwrap();
     assert_eq!(watch.health(), Some(Health::Up { mtu: 1500 }));
     let nobody = Netlink(std::fs::File::open("/dev/null").unwrap().into());
     let netlink = std::mem::replace(&mut watch.netlink, nobody);

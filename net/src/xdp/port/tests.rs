@@ -4,6 +4,8 @@
 //! Invariant: nothing that the kernel says has memory be touched that it was not lent, and every
 //! chunk stays accounted for.
 
+mod values;
+
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +15,13 @@ use super::*;
 use crate::Calls;
 use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
 use crate::xdp::ring::tests::Kernel;
+use crate::xdp::umem::Span;
 use crate::xdp::{Letters, Peer, Queue, Stolen};
+use memory::arena::Arena;
 
 const CHUNK_BYTES: u64 = 2048;
+/// Shorter parts of values are copied.
+const IN_PLACE_MIN: usize = 100;
 
 /// A port, and the kernel's ends of its rings.
 struct Rig {
@@ -32,32 +38,44 @@ fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
 }
 
 fn rig_of(chunks: u32, frame_bytes_max: usize, is_long: bool) -> Rig {
-    let no_socket = std::fs::File::open("/dev/null").unwrap();
-    rig_by(no_socket.into(), chunks, (frame_bytes_max, is_long))
+    rig_by(no_socket(), (0, chunks, 0), (frame_bytes_max, is_long))
 }
 
-/// Whose calls `fd` answers.
-fn rig_by(fd: OwnedFd, chunks: u32, frame: (usize, bool)) -> Rig {
+fn no_socket() -> OwnedFd {
+    std::fs::File::open("/dev/null").unwrap().into()
+}
+
+/// Whose calls `fd` answers. The port's chunks have so many before them, and values so many behind
+/// them, which are sent from where they lie if there are any.
+fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize, bool)) -> Rig {
     let rings = [(); 4].map(|()| Kernel::new());
-    let half = chunks / 2;
+    let (half, has_values) = (chunks / 2, values > 0);
+    let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
     let (fill_end, fill) = rings[0].ends(half);
     let (receive, receive_end) = rings[1].ends(half);
-    let (transmit_end, transmit) = rings[2].ends(half);
-    let (completion, completion_end) = rings[3].ends(half);
-    let umem = Umem::new(chunks, 2048).unwrap();
+    let (transmit_end, transmit) = rings[2].ends(leaving);
+    let (completion, completion_end) = rings[3].ends(leaving);
+    let arena = Arc::new(Arena::new(before + chunks, values, 2048).unwrap());
+    let umem = if has_values { Umem::telling(&arena) } else { Umem::new(Arc::clone(&arena)) };
     let link = Arc::new(fd.try_clone().unwrap());
-    let socket = Arc::new(Socket { fd, umem });
+    let socket = Arc::new(Socket { fd, umem, flying: Flying::new(&arena, has_values) });
     let (bytes_max, are_long) = frame;
     let frames = Frames { bytes_max, are_long, sums: Sums::Whole };
     let (arriving, leaving) = ((receive_end, fill_end), (transmit_end, completion_end));
-    let queue = Arc::new(Queue::new(Arc::clone(&socket), arriving, leaving, chunks, frames));
+    let its = before..before + chunks;
+    let queue = Arc::new(Queue::new(Arc::clone(&socket), arriving, leaving, its, frames));
+    if has_values {
+        queue.leaving().send_in_place(IN_PLACE_MIN);
+    }
     let port = Port {
         inbox: Inbox::new(Arc::clone(&queue)),
         outbox: Outbox::new(queue),
         socket,
         _link: link,
         queue: 0,
+        chunks: chunks as usize,
         is_zero_copy: false,
+        sends_in_place: has_values,
     };
     Rig { port, receive, fill, transmit, completion }
 }
@@ -105,7 +123,7 @@ impl Rig {
     }
 
     fn is_accounted_for(&self) -> bool {
-        let Chunks { all, lent, held, free, sent } = self.port.chunks();
+        let Chunks { all, lent, held, free, sent, .. } = self.port.chunks();
         (lent + held, free + sent, all) == (4, 4, 8)
     }
 }
@@ -125,7 +143,7 @@ fn descriptors_that_name_what_was_not_lent_are_strays() {
     ];
     rig.send(&[good, strays[0], strays[1]]);
     assert_eq!(rig.got(), [b"good"]);
-    assert_eq!(rig.port.chunks(), Chunks { all: 8, lent: 3, held: 1, free: 4, sent: 0 });
+    assert_eq!(rig.port.chunks(), Chunks { all: 8, lent: 3, held: 1, free: 4, sent: 0, values: 0 });
     rig.send(&strays[2..5]);
     assert!(rig.got().is_empty());
     let again = rig.put(1, &frame(b"again"));
@@ -225,7 +243,7 @@ fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     let (full, _peer) = UnixDatagram::pair().unwrap();
     full.set_nonblocking(true).unwrap();
     while full.send(b"").is_ok() {}
-    let mut rig = rig_by(full.into(), 256, (1514, false));
+    let mut rig = rig_by(full.into(), (0, 256, 0), (1514, false));
     let calls = Calls::default();
     let mut post = |letters: usize| {
         let peer = Peer::at(ends());

@@ -34,7 +34,7 @@ fn a_client_finds_its_way_and_the_kernels_sockets_answer_it() {
             let server = far.on(|| UdpSocket::bind((to, SERVER))).unwrap();
             server.set_nonblocking(true).unwrap();
             let wanted = Wanted { addresses: &[own], ports: OWN..=OWN, ..wanted(mode) };
-            let Opened { mut ports, watch } = near.on(|| open(&wanted)).unwrap();
+            let Opened { mut ports, watch, .. } = near.on(|| open(&wanted)).unwrap();
             let (port, peer, calls) = (&mut ports[0], Peer::at(ends), Calls::default());
             assert_eq!(peer.address(), Some((to, SERVER).into()));
             let text: Vec<u8> = (0..=255).cycle().take(1400).collect();

@@ -1,0 +1,339 @@
+//! The half of a queue by which packets leave: letters become chunks, and chunks descriptors.
+//!
+//! ```text
+//! copied     | frame: headers, head, piece, piece ...                |  one descriptor
+//!
+//! in place   | metadata | headers, head, piece | last piece |           two descriptors ...
+//!                                      | value's part |                 ... and one between them
+//! ```
+//!
+//! Where: under `outbox`, under the lock of its half of the queue.
+//! Invariant: each of the outbox's chunks is free or in transmission, until each descriptor that
+//! names it has completed. Only descriptors that the kernel accepts are written: one that it finds
+//! invalid may never complete. A part of a value is held as long as it is sent from where it lies.
+//! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
+//! `xsk_build_skb`.
+#![allow(unsafe_code, reason = "slices of chunks")]
+
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+
+use super::inbox::Peer;
+use super::port::Socket;
+use super::queue::Outgoing;
+use super::ring::{Consuming, Producing};
+use super::umem::{self, Span, Umem};
+use crate::udp::Tally;
+use crate::wire;
+
+/// Most descriptors of one letter. A kernel that copies takes 18.
+pub(super) const PARTS_MAX: usize = 8;
+
+/// The rings, and the outbox's chunks.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    transmit: Producing<XdpDesc>,
+    completion: Consuming<u64>,
+    /// The outbox's chunks are this one and those behind it.
+    first: u32,
+    /// Of each of them: how many descriptors name it that have not completed.
+    sent: Box<[u8]>,
+    free: Vec<u32>,
+    /// Most bytes of a frame.
+    frame_bytes_max: usize,
+    /// Parts of values of so many bytes are sent from where they lie. None: all are copied.
+    in_place_min: Option<usize>,
+    strays: u64,
+}
+
+impl Leaving {
+    /// With `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
+    pub(super) fn new(
+        (transmit, completion): Outgoing,
+        first: u32,
+        chunks: u32,
+        frame_bytes_max: usize,
+    ) -> Leaving {
+        Leaving {
+            transmit,
+            completion,
+            first,
+            sent: vec![0; chunks as usize].into_boxed_slice(),
+            free: (first..first + chunks).rev().collect(),
+            frame_bytes_max,
+            in_place_min: None,
+            strays: 0,
+        }
+    }
+
+    /// From now on parts of values are sent from where they lie, if they have so many bytes.
+    pub(super) fn send_in_place(&mut self, bytes_min: usize) {
+        self.in_place_min = Some(bytes_min);
+    }
+
+    /// Most bytes of a letter, wherever they lie.
+    pub(super) fn letter_bytes_max(&self, to: &Peer, umem: &Umem) -> usize {
+        let room = umem.chunk_bytes() - umem.metadata_bytes();
+        self.frame_bytes_max.min(room).saturating_sub(to.back.header_bytes())
+    }
+
+    /// As `Outbox::add`.
+    #[inline]
+    pub(super) fn add<'p>(
+        &mut self,
+        socket: &Socket,
+        to: &Peer,
+        (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
+        tally: &mut Tally,
+    ) -> bool {
+        if self.free.is_empty() {
+            self.reap(socket);
+        }
+        let Some(chunk) = self.free.pop() else { return false };
+        if self.in_place_min.is_some() {
+            return self.add_in_place(socket, (chunk, to), (head, pieces), tally);
+        }
+        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
+        // Whoever has this half alone has it, and this slice of it is the only one.
+        let room = unsafe { socket.umem.write(chunk) };
+        let at = socket.umem.metadata_bytes();
+        let bytes_max = self.frame_bytes_max.min(room.len() - at);
+        let room = &mut room[at..at + bytes_max];
+        let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
+            self.free.push(chunk);
+            tally.too_long += 1;
+            return true;
+        };
+        let is_written = wire::write(&mut room[..bytes], &to.back);
+        let descriptor = socket.umem.descriptor(Span { chunk, at, bytes });
+        if !is_written || !self.transmit.push(descriptor) {
+            self.free.push(chunk);
+            return false;
+        }
+        self.sent[(chunk - self.first) as usize] = 1;
+        tally.sent += 1;
+        tally.copied_bytes += bytes;
+        true
+    }
+
+    /// Adds a letter whose head lies in `chunk`, and of whose pieces those stay where they are that
+    /// the kernel can send from there.
+    fn add_in_place<'p>(
+        &mut self,
+        socket: &Socket,
+        (chunk, to): (u32, &Peer),
+        (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
+        tally: &mut Tally,
+    ) -> bool {
+        if self.transmit.room() < PARTS_MAX {
+            self.reap(socket);
+            self.free.push(chunk);
+            return false;
+        }
+        // SAFETY: as in `add`.
+        let room = unsafe { socket.umem.write(chunk) };
+        let mut draft = Draft::new(socket, (chunk, room), to.back.header_bytes());
+        let bytes_min = self.in_place_min.unwrap_or(usize::MAX);
+        let is_whole = draft.copy(head)
+            && pieces.into_iter().all(|piece| draft.name(piece, bytes_min) || draft.copy(piece))
+            && draft.bytes() <= self.frame_bytes_max
+            && draft.finish(to);
+        if !is_whole {
+            draft.give_up();
+            self.free.push(chunk);
+            tally.too_long += 1;
+            return true;
+        }
+        let (parts, last) = (draft.parts(), draft.parts().len() - 1);
+        for (number, part) in parts.iter().enumerate() {
+            let mut part = *part;
+            part.options.set(XdpDescOptions::XDP_PKT_CONTD, number < last);
+            let is_pushed = self.transmit.push(part);
+            debug_assert!(is_pushed, "there is room for all parts");
+        }
+        self.sent[(chunk - self.first) as usize] = draft.own;
+        tally.sent += 1;
+        tally.copied_bytes += draft.bytes() - draft.named_bytes;
+        tally.in_place_bytes += draft.named_bytes;
+        true
+    }
+
+    /// Shows the kernel what was added. How many descriptors it has not taken, and whether it
+    /// sleeps until it is called.
+    pub(super) fn publish(&mut self) -> (u32, bool) {
+        self.transmit.publish();
+        (self.transmit.waiting(), self.transmit.needs_wakeup())
+    }
+
+    /// The number of descriptors that the kernel has not taken.
+    pub(super) fn waiting(&mut self) -> u32 {
+        self.transmit.waiting()
+    }
+
+    /// Takes back what has left.
+    pub(super) fn reap(&mut self, socket: &Socket) {
+        let complete = self.completion.look();
+        for ahead in 0..complete {
+            let span = socket.umem.span(self.completion.peek(ahead), 0);
+            if !span.is_some_and(|span| self.take_back(socket, span.chunk)) {
+                self.strays += 1;
+            }
+        }
+        if complete > 0 {
+            self.completion.release(complete);
+        }
+    }
+
+    /// One of the descriptors that name this chunk has completed; false if there is none.
+    #[inline]
+    fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
+        let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
+        let Some(sent) = own else { return socket.flying.release(chunk) };
+        let Some(left) = sent.checked_sub(1) else { return false };
+        *sent = left;
+        if left == 0 {
+            self.free.push(chunk);
+        }
+        true
+    }
+
+    /// The number of letters that have not left.
+    pub(super) fn in_transmission(&self) -> usize {
+        self.sent.len() - self.free.len()
+    }
+
+    /// The number of chunks that are free, and the number of those in transmission, each counted.
+    pub(super) fn free_and_sent(&self) -> (usize, usize) {
+        (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
+    }
+
+    /// Completions that named nothing that was sent.
+    pub(super) fn strays(&self) -> u64 {
+        self.strays
+    }
+}
+
+/// A letter that is being written.
+struct Draft<'s> {
+    socket: &'s Socket,
+    /// Of which `room` is all.
+    chunk: u32,
+    room: &'s mut [u8],
+    /// What is copied behind this byte of the room is in no part yet.
+    from: usize,
+    /// Where the next bytes are copied to.
+    to: usize,
+    /// Of them `own` lie in `chunk`, and the others are held.
+    parts: [XdpDesc; PARTS_MAX],
+    count: usize,
+    own: u8,
+    /// Bytes of the parts that are held.
+    named_bytes: usize,
+}
+
+impl<'s> Draft<'s> {
+    /// With room for headers.
+    fn new(socket: &'s Socket, (chunk, room): (u32, &'s mut [u8]), header_bytes: usize) -> Self {
+        let from = socket.umem.metadata_bytes();
+        let none = XdpDesc { addr: 0, len: 0, options: XdpDescOptions::empty() };
+        let parts = [none; PARTS_MAX];
+        let (to, named_bytes) = (from + header_bytes, 0);
+        Draft { socket, chunk, room, from, to, parts, count: 0, own: 0, named_bytes }
+    }
+
+    /// Bytes of the frame.
+    fn bytes(&self) -> usize {
+        self.to - self.socket.umem.metadata_bytes() + self.named_bytes
+    }
+
+    /// Copies bytes behind what there is; false if there is not the room.
+    #[inline]
+    fn copy(&mut self, bytes: &[u8]) -> bool {
+        let room = self.room.get_mut(self.to..self.to + bytes.len());
+        let is_room = room.map(|room| room.copy_from_slice(bytes)).is_some();
+        self.to += if is_room { bytes.len() } else { 0 };
+        is_room
+    }
+
+    /// Makes bytes a part where they lie, and holds them; false if they are to be copied.
+    #[inline]
+    fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
+        // What was copied before becomes a part, and what is copied later may.
+        let more = usize::from(self.to > self.from) + 2;
+        if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
+            return false;
+        }
+        let Some(span) = self.socket.umem.value(bytes) else { return false };
+        if !self.socket.flying.hold(span.chunk) {
+            return false;
+        }
+        self.close();
+        self.push(span);
+        self.named_bytes += span.bytes;
+        true
+    }
+
+    /// Makes what was copied last a part.
+    fn close(&mut self) {
+        if self.to > self.from {
+            let (at, bytes) = (self.from, self.to - self.from);
+            self.push(Span { chunk: self.chunk, at, bytes });
+            (self.from, self.own) = (self.to, self.own + 1);
+        }
+    }
+
+    fn push(&mut self, span: Span) {
+        self.parts[self.count] = self.socket.umem.descriptor(span);
+        self.count += 1;
+    }
+
+    /// Writes the headers, and has the kernel sum up what is in several parts.
+    fn finish(&mut self, to: &Peer) -> bool {
+        self.close();
+        let at = self.socket.umem.metadata_bytes();
+        let first = &mut self.parts[0];
+        if self.count == 1 {
+            return wire::write(&mut self.room[at..self.to], &to.back);
+        }
+        let (metadata, frame) = self.room.split_at_mut(at);
+        let beyond_bytes = self.to - at + self.named_bytes - first.len as usize;
+        let Some(sum) =
+            wire::write_partly(&mut frame[..first.len as usize], beyond_bytes, &to.back)
+        else {
+            return false;
+        };
+        first.options |= umem::HAS_METADATA;
+        umem::sum_up(metadata, sum)
+    }
+
+    fn parts(&self) -> &[XdpDesc] {
+        &self.parts[..self.count]
+    }
+
+    /// Gives back what is held.
+    fn give_up(&self) {
+        for part in self.parts() {
+            let span = self.socket.umem.span(part.addr, 0);
+            if let Some(span) = span.filter(|span| span.chunk != self.chunk) {
+                self.socket.flying.release(span.chunk);
+            }
+        }
+    }
+}
+
+/// Copies a head and pieces behind `at` bytes of `room`; returns where they end, none if there is
+/// not the room.
+#[inline]
+fn gather<'p>(
+    room: &mut [u8],
+    at: usize,
+    head: &[u8],
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+) -> Option<usize> {
+    let mut end = at + head.len();
+    room.get_mut(at..end)?.copy_from_slice(head);
+    for piece in pieces {
+        room.get_mut(end..end + piece.len())?.copy_from_slice(piece);
+        end += piece.len();
+    }
+    Some(end)
+}

@@ -1,0 +1,263 @@
+//! Values that are sent from where they lie, where the kernel is the test.
+//!
+//! Where: under the tests of a port, with its rings in memory.
+//! Invariant: the kernel finds each descriptor valid, and the parts of a frame, put together and
+//! summed up as it does, are the letter. What a descriptor names stays as it is until that
+//! completes.
+//! Source: `net/xdp/xsk_queue.h` of Linux, `xp_aligned_validate_desc`; `net/xdp/xsk.c`,
+//! `xsk_skb_metadata`.
+
+use super::*;
+use memory::arena::VALUE_AT;
+
+/// Bytes of a part that fills its chunk.
+const PART_BYTES: usize = 2048 - VALUE_AT;
+
+/// So many letters, behind the chunks of another port, and so many chunks for values.
+fn rig(letters: u32, values: u32) -> Rig {
+    rig_by(no_socket(), (8, 2 * letters, values), (9014, true))
+}
+
+/// A head, pieces, and the number of descriptors that they make.
+type Letter<'l> = (&'l [u8], Vec<&'l [u8]>, usize);
+
+/// A part of a value, to which the test has a reference.
+#[derive(Clone, Debug)]
+struct Part {
+    chunk: u32,
+    socket: Arc<Socket>,
+    bytes: usize,
+}
+
+impl Part {
+    /// Such bytes, in a chunk of their own.
+    fn new(rig: &Rig, byte: u8, bytes: usize) -> Part {
+        let socket = Arc::clone(&rig.port.socket);
+        let chunk = socket.umem.arena().take().expect("room for values");
+        // SAFETY: the chunk was taken just now, and has the room.
+        unsafe { socket.umem.arena().at(chunk).add(VALUE_AT).write_bytes(byte, bytes) };
+        Part { chunk, socket, bytes }
+    }
+
+    fn at(&self, range: std::ops::Range<usize>) -> &[u8] {
+        let span = Span { chunk: self.chunk, at: VALUE_AT + range.start, bytes: range.len() };
+        // SAFETY: a chunk that has a reference is not written to once it was filled.
+        unsafe { self.socket.umem.read(span) }
+    }
+
+    fn all(&self) -> &[u8] {
+        self.at(0..self.bytes)
+    }
+
+    /// The value is gone, as far as the store is concerned.
+    fn unlink(self) -> u32 {
+        self.socket.umem.arena().release(self.chunk);
+        self.chunk
+    }
+}
+
+impl Rig {
+    /// Posts, and takes what was posted, letter by letter.
+    fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
+        self.port.outbox.post_or_drop(&Calls::default());
+        let count = self.transmit.look();
+        let all: Vec<XdpDesc> = (0..count).map(|ahead| self.transmit.peek(ahead)).collect();
+        self.transmit.release(count);
+        let ends = |it: &XdpDesc| !it.options.contains(XdpDescOptions::XDP_PKT_CONTD);
+        assert!(all.last().is_none_or(ends), "the last letter has its last part");
+        all.split_inclusive(ends).map(<[XdpDesc]>::to_vec).collect()
+    }
+
+    /// What stands in the packet that a kernel makes of these descriptors.
+    fn payload(&self, letter: &[XdpDesc]) -> Vec<u8> {
+        assert!((1..=18).contains(&letter.len()), "a kernel that copies takes 18 parts");
+        // SAFETY: it is in transmission, and so the kernel's, which is this test.
+        let read = |at: u64, bytes| unsafe {
+            let umem = &self.port.socket.umem;
+            umem.read(umem.span(at, bytes).expect("within one chunk"))
+        };
+        let mut frame = Vec::new();
+        for part in letter {
+            let before = part.addr % CHUNK_BYTES;
+            assert!(before >= 16 && before + u64::from(part.len) <= CHUNK_BYTES && part.len > 0);
+            frame.extend_from_slice(read(part.addr, part.len));
+        }
+        let told: Vec<bool> = letter.iter().map(|it| it.options.bits() & 2 != 0).collect();
+        assert!(
+            told.iter()
+                .enumerate()
+                .all(|(number, told)| *told == (number == 0 && letter.len() > 1))
+        );
+        if told[0] {
+            let metadata = read(letter[0].addr - 16, 16);
+            assert_eq!((&metadata[..8], &metadata[12..]), (&2_u64.to_ne_bytes()[..], &[0; 4][..]));
+            let field =
+                |at: usize| usize::from(u16::from_ne_bytes([metadata[at], metadata[at + 1]]));
+            let (from, sum_at) = (field(8), field(8) + field(10));
+            assert!(sum_at + 2 <= letter[0].len as usize, "the sum stands in the first part");
+            let sum = summed(&frame[from..]).to_be_bytes();
+            frame[sum_at..sum_at + 2].copy_from_slice(&sum);
+        }
+        let packet = crate::wire::read(&frame, Sums::Whole).unwrap();
+        assert_eq!(packet.ends.header_bytes() + packet.payload_bytes, frame.len());
+        frame[packet.ends.header_bytes()..].to_vec()
+    }
+
+    fn complete<'d>(&mut self, descriptors: impl IntoIterator<Item = &'d XdpDesc>) {
+        for descriptor in descriptors {
+            assert!(self.completion.push(descriptor.addr));
+        }
+        self.completion.publish();
+        self.port.outbox.reap();
+    }
+
+    fn free_values(&self) -> u32 {
+        self.port.socket.umem.arena().free()
+    }
+}
+
+/// As a kernel sums up what nobody has: the checksum of RFC 768.
+fn summed(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    match !u16::try_from(sum).unwrap() {
+        0 => u16::MAX,
+        sum => sum,
+    }
+}
+
+#[test]
+fn parts_of_values_leave_from_where_they_lie_and_what_stands_between_them_is_copied() {
+    let mut rig = rig(4, 4);
+    let [a, b, c] = [(b'a', PART_BYTES), (b'b', PART_BYTES), (b'c', 333)]
+        .map(|(byte, bytes)| Part::new(&rig, byte, bytes));
+    let elsewhere = vec![b'e'; 500];
+    let v6 = Ends { ips: Ips::V6 { from: [1; 16].into(), to: [2; 16].into() }, ..ends() };
+    let letters: [Letter<'_>; 8] = [
+        (b"text", vec![b"before ", a.all(), b.all(), c.all(), b"behind"], 5),
+        (b"", vec![c.all()], 2),
+        (b"odd", vec![a.at(7..300), b"!", a.at(301..702), b"?"], 5),
+        (b"short", vec![a.at(5..104)], 1),
+        (b"not too short", vec![a.at(5..105)], 2),
+        (b"at the ends", vec![a.at(0..100), b.at(PART_BYTES - 100..PART_BYTES)], 3),
+        (b"of no value", vec![&elsewhere], 1),
+        (b"none", vec![], 1),
+    ];
+    for ends in [ends(), v6] {
+        for (head, pieces, count) in &letters {
+            let head: &[u8] = head;
+            assert!(rig.port.outbox.add(&Peer::at(ends), head, pieces.iter().copied()));
+            let tally = rig.port.outbox.post_or_drop(&Calls::default());
+            let letter = rig.posted().pop().unwrap();
+            let expected = [head, &pieces.concat()].concat();
+            assert_eq!(rig.payload(&letter), expected);
+            assert_eq!(letter.len(), *count, "{}", String::from_utf8_lossy(head));
+            let is_left = |it: &&&[u8]| it.len() >= IN_PLACE_MIN && it[..] != elsewhere;
+            let in_place: usize = pieces.iter().filter(is_left).map(|it| it.len()).sum();
+            let copied = ends.header_bytes() + expected.len() - in_place;
+            assert_eq!((tally.in_place_bytes, tally.copied_bytes), (in_place, copied));
+            rig.complete(&letter);
+        }
+    }
+    assert_eq!((rig.port.outbox.strays(), rig.free_values()), (0, 1));
+    assert_eq!(rig.port.chunks(), Chunks { all: 8, lent: 4, held: 0, free: 4, sent: 0, values: 0 });
+}
+
+#[test]
+fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
+    const LETTERS: usize = 1000;
+    let mut rig = rig(1024, 8);
+    let value = Part::new(&rig, b'v', 1200);
+    let text = value.all().to_vec();
+    for number in 0..LETTERS {
+        let number = number.to_be_bytes();
+        assert!(rig.port.outbox.add(&Peer::at(ends()), &number, [&number[..], value.all()]));
+    }
+    let letters = rig.posted();
+    assert_eq!((letters.len(), rig.port.chunks().values), (LETTERS, LETTERS));
+    // It is overwritten, and as many other values come as there is room for.
+    let chunk = value.unlink();
+    let mut others = Vec::new();
+    while rig.free_values() > 0 {
+        others.push(Part::new(&rig, b'o', PART_BYTES));
+    }
+    assert_eq!(others.len(), 7);
+    for (number, letter) in letters.iter().enumerate() {
+        let number = number.to_be_bytes();
+        assert_eq!(rig.payload(letter), [&number, &number, &text[..]].concat());
+    }
+    rig.complete(letters[1..].iter().flatten());
+    assert_eq!((rig.free_values(), rig.port.chunks().values), (0, 1));
+    assert_eq!(rig.payload(&letters[0])[16..], text);
+    rig.complete(&letters[0]);
+    assert_eq!((rig.free_values(), rig.port.chunks().values), (1, 0));
+    // What is complete completes no second time.
+    assert_eq!(rig.port.outbox.strays(), 0);
+    rig.complete(&letters[0]);
+    assert_eq!((rig.port.outbox.strays(), rig.free_values()), (2, 1));
+    assert_eq!(Part::new(&rig, b'n', 1).chunk, chunk);
+    let Chunks { free, sent, .. } = rig.port.chunks();
+    assert_eq!((free, sent), (1024, 0));
+}
+
+#[test]
+fn what_is_not_sent_holds_nothing() {
+    let mut rig = rig(4, 2);
+    let value = Part::new(&rig, b'v', PART_BYTES);
+    let peer = Peer::at(ends());
+    // Longer than a frame, by what is named or by what is copied.
+    let copied = vec![0; 1900];
+    let too_long: [Vec<&[u8]>; 2] =
+        [vec![value.all(); 5], vec![value.all(), &copied[..], value.all(), &copied[..]]];
+    for pieces in too_long {
+        assert!(rig.port.outbox.add(&peer, b"", pieces));
+        let tally = rig.port.outbox.post_or_drop(&Calls::default());
+        assert_eq!((tally.sent, tally.too_long, tally.in_place_bytes), (0, 1, 0));
+        assert_eq!((rig.port.chunks().values, rig.transmit.look()), (0, 0));
+    }
+    // A letter of many parts has the last of them copied.
+    let shorts: Vec<&[u8]> =
+        (0..10).map(|number| value.at(100 * number..100 * number + 100)).collect();
+    assert!(rig.port.outbox.add(&peer, b"", shorts.iter().copied()));
+    let letter = rig.posted().pop().unwrap();
+    assert_eq!((letter.len(), rig.port.chunks().values), (PARTS_MAX, PARTS_MAX - 2));
+    assert_eq!(rig.payload(&letter), shorts.concat());
+    rig.complete(&letter);
+    // There is room for 16 parts, and any letter may have eight.
+    let add =
+        |rig: &mut Rig| rig.port.outbox.add(&peer, b"", [value.at(0..100), b"-", value.at(0..100)]);
+    assert!(add(&mut rig) && add(&mut rig) && add(&mut rig));
+    assert_eq!(rig.port.chunks().values, 6);
+    assert!(!add(&mut rig), "eight parts are not free");
+    assert_eq!((rig.port.chunks().values, rig.port.chunks().free), (6, 1));
+    let letters = rig.posted();
+    assert!(add(&mut rig), "the kernel has taken them");
+    rig.complete(letters.iter().flatten());
+    let last = rig.posted();
+    rig.complete(last.iter().flatten());
+    value.unlink();
+    assert_eq!((rig.free_values(), rig.port.outbox.strays()), (2, 0));
+}
+
+#[test]
+fn a_port_that_is_closed_holds_no_value_any_more() {
+    let mut rig = rig(4, 2);
+    let (value, arena) =
+        (Part::new(&rig, b'v', PART_BYTES), Arc::clone(rig.port.socket.umem.arena()));
+    let of_value = || [value.at(0..200), value.at(500..700)];
+    assert!((0..2).all(|_| rig.port.outbox.add(&Peer::at(ends()), b"", of_value())));
+    // One letter has left, one is with the kernel, and one was not posted.
+    let letters = rig.posted();
+    rig.complete(&letters[0]);
+    assert!(rig.port.outbox.add(&Peer::at(ends()), b"", of_value()));
+    assert_eq!(rig.port.chunks().values, 4);
+    let Part { chunk, socket, .. } = value;
+    arena.release(chunk);
+    drop(rig);
+    assert_eq!(arena.free(), 1, "somebody has the socket");
+    drop(socket);
+    assert_eq!(arena.free(), 2);
+}
