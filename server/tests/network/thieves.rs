@@ -52,6 +52,7 @@ impl Client {
                 chunks: 512,
                 memory_bytes_max: usize::MAX,
                 mode: Mode::Native,
+                values: None,
             });
             (ends, opened.unwrap_or_else(|refused| panic!("{refused}")))
         });
