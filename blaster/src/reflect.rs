@@ -9,6 +9,7 @@
 mod answer;
 mod faults;
 pub mod flags;
+mod replies;
 mod serve;
 
 #[cfg(test)]
@@ -20,12 +21,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
 use crate::flags::{cpus, number, or, time};
 use crate::packets;
 use crate::target::Place;
 pub use faults::Faults;
+use replies::WAYS;
+pub use replies::Way;
 
 /// Most bytes of a request that is not whole; the values of sets are skipped as they come.
 const HELD_BYTES_MAX: usize = 64 << 10;
@@ -61,6 +65,13 @@ pub struct Plan {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
+    /// How values get into the socket of a connection: copied behind the text before them; gathered
+    /// from where they lie (writev); spliced through a pipe (vmsplice); or referred to
+    /// (MSG_ZEROCOPY), where at the end stands how many the kernel has copied nevertheless
+    #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
+    #[arg(value_parser = PossibleValuesParser::new(WAYS.map(|(_, name)| name))
+        .try_map(|name| Way::named(&name).ok_or("no way to send")))]
+    pub send: Way,
     /// Send every reply so much later
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
@@ -85,6 +96,10 @@ pub struct Plan {
 pub struct Counts {
     /// Requests answered, each key of a multiget counted.
     pub answers: AtomicU64,
+    /// Sends of values by reference of which the kernel has told that they are over.
+    pub referred: AtomicU64,
+    /// Those of them whose bytes the kernel has copied nevertheless.
+    pub copied: AtomicU64,
     /// UDP: messages dropped.
     pub dropped: AtomicU64,
     /// UDP: messages sent twice.

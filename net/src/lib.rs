@@ -4,7 +4,7 @@
 //! connections from its `listener`, reads requests from a `stream` and writes replies to it; `udp`
 //! has both for datagrams, and `xdp` for packets that bypass the kernel's stack, which `wire` reads
 //! and writes. `wake` ends the sleep from another thread, `timer` once a second. A load generator
-//! also uses `connect`, `clock` and `nic`.
+//! also uses `connect`, `clock` and `nic`, and its null server `in_place`.
 //! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
 //! for a connection is counted in the column's `Calls`.
 
@@ -12,6 +12,7 @@ mod calls;
 mod clock;
 mod connect;
 mod epoll;
+mod in_place;
 mod interface;
 mod listener;
 mod netlink;
@@ -27,6 +28,7 @@ pub mod xdp;
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
 pub use epoll::{Epoll, Event, Interest, Timeout};
+pub use in_place::{Pipe, Told};
 pub use interface::{OwnAddress, own_addresses};
 pub use listener::{Accepted, Endpoint, Listener, ReservedPort, own_endpoint};
 pub use nic::nic_settings;

@@ -129,7 +129,7 @@ fn got(result: rustix::io::Result<usize>) -> Got {
     }
 }
 
-fn sent(result: rustix::io::Result<usize>) -> Sent {
+pub(crate) fn sent(result: rustix::io::Result<usize>) -> Sent {
     match result {
         Ok(bytes) => Sent::Bytes(bytes),
         // ENOBUFS is no fault of the connection: the kernel has no memory at this moment.

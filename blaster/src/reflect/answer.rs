@@ -5,6 +5,8 @@
 //! skipped, whatever its length, without being held.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
+use std::collections::VecDeque;
+
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
 use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
@@ -51,6 +53,51 @@ impl Value {
     }
 }
 
+/// Where answers are written.
+#[derive(Debug)]
+pub(super) struct Out<'o> {
+    text: &'o mut Vec<u8>,
+    /// Where values are not copied: the places in the text at which one stands, in order.
+    places: Option<&'o mut VecDeque<usize>>,
+    value_bytes: usize,
+}
+
+impl<'o> Out<'o> {
+    /// Values are copied.
+    pub(super) fn copied(text: &'o mut Vec<u8>) -> Out<'o> {
+        Out { text, places: None, value_bytes: 0 }
+    }
+
+    /// Values of so many bytes, and at least one, are left out, and their places are noted.
+    pub(super) fn in_place(
+        text: &'o mut Vec<u8>,
+        places: &'o mut VecDeque<usize>,
+        value_bytes: usize,
+    ) -> Out<'o> {
+        Out { text, places: Some(places), value_bytes }
+    }
+
+    /// Bytes of all answers, values included.
+    fn bytes(&self) -> usize {
+        let values = self.places.as_ref().map_or(0, |places| places.len());
+        self.text.len() + values * self.value_bytes
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        self.text.extend_from_slice(part);
+    }
+
+    /// Adds a value with what stands around it, of which `behind` bytes stand behind it.
+    #[inline]
+    fn value(&mut self, framed: &[u8], behind: usize) {
+        let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
+        let end = framed.len() - behind;
+        self.text.extend_from_slice(&framed[..end - self.value_bytes]);
+        places.push_back(self.text.len());
+        self.text.extend_from_slice(&framed[end..]);
+    }
+}
+
 /// What came of looking for a request.
 enum Step {
     More,
@@ -74,16 +121,16 @@ impl Mirror {
         input: &[u8],
         value: &Value,
         most: usize,
-        out: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Option<(usize, u64)> {
         let (mut at, mut answers) = (0, 0);
-        while at < input.len() && out.len() < most {
+        while at < input.len() && out.bytes() < most {
             if self.skip > 0 {
                 let skipped = self.skip.min(input.len() - at);
                 self.skip -= skipped;
                 at += skipped;
                 if self.skip == 0 {
-                    out.append(&mut self.after);
+                    out.text.append(&mut self.after);
                 }
                 continue;
             }
@@ -113,7 +160,7 @@ impl Mirror {
     }
 
     #[inline]
-    fn line(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+    fn line(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
         let Some(end) = memchr::memchr(b'\n', input) else { return Step::More };
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
@@ -123,37 +170,37 @@ impl Mirror {
             b"get" | b"gets" => {
                 answers = 0;
                 for key in words {
-                    out.extend_from_slice(b"VALUE ");
-                    out.extend_from_slice(key);
-                    out.extend_from_slice(&value.classic);
+                    out.add(b"VALUE ");
+                    out.add(key);
+                    out.value(&value.classic, 2);
                     answers += 1;
                 }
-                out.extend_from_slice(b"END\r\n");
+                out.add(b"END\r\n");
             }
             b"mg" | b"ms" | b"md" | b"ma" => return self.meta(line, end + 1, value, out),
-            b"mn" => out.extend_from_slice(b"MN\r\n"),
+            b"mn" => out.add(b"MN\r\n"),
             b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
                 let Some(bytes) = words.nth(3).and_then(strict_u32) else { return Step::Broken };
                 let is_quiet = line.ends_with(b" noreply");
                 self.store(bytes as usize + 2, if is_quiet { b"" } else { b"STORED\r\n" });
             }
-            b"delete" => out.extend_from_slice(b"DELETED\r\n"),
-            b"touch" => out.extend_from_slice(b"TOUCHED\r\n"),
-            b"incr" | b"decr" => out.extend_from_slice(b"1\r\n"),
-            b"flush_all" | b"verbosity" => out.extend_from_slice(b"OK\r\n"),
-            b"stats" => out.extend_from_slice(b"END\r\n"),
+            b"delete" => out.add(b"DELETED\r\n"),
+            b"touch" => out.add(b"TOUCHED\r\n"),
+            b"incr" | b"decr" => out.add(b"1\r\n"),
+            b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
+            b"stats" => out.add(b"END\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
-                    out.extend_from_slice(part);
+                    out.add(part);
                 }
             }
-            _ => out.extend_from_slice(b"ERROR\r\n"),
+            _ => out.add(b"ERROR\r\n"),
         }
         Step::Taken(end + 1, answers)
     }
 
     /// `mg`, `ms`, `md`, `ma`: flags that ask for something of the request's are answered.
-    fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut Vec<u8>) -> Step {
+    fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut Out<'_>) -> Step {
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
             return Step::Broken;
@@ -163,37 +210,37 @@ impl Mirror {
             let Some(length) = words.next().and_then(strict_u32) else { return Step::Broken };
             bytes = length as usize + 2;
         }
-        let start = out.len();
+        let start = out.text.len();
         let wants_value = name != b"ms" && words.clone().any(|flag| flag == b"v");
         let is_quiet = words.clone().any(|flag| flag == b"q");
-        out.extend_from_slice(if wants_value { b"VA " } else { b"HD" });
+        out.add(if wants_value { b"VA " } else { b"HD" });
         if wants_value {
-            number(out, value.plain.len());
+            number(out.text, value.plain.len());
         }
         for flag in words {
             match flag {
-                [b'O', ..] => [b" ", flag].iter().for_each(|part| out.extend_from_slice(part)),
-                b"k" => [b" k", key].iter().for_each(|part| out.extend_from_slice(part)),
+                [b'O', ..] => [b" ", flag].iter().for_each(|part| out.add(part)),
+                b"k" => [b" k", key].iter().for_each(|part| out.add(part)),
                 _ => {}
             }
         }
-        out.extend_from_slice(b"\r\n");
+        out.add(b"\r\n");
         if wants_value {
-            out.extend_from_slice(&value.plain);
-            out.extend_from_slice(b"\r\n");
+            out.value(&value.plain, 0);
+            out.add(b"\r\n");
         } else if is_quiet {
-            out.truncate(start);
+            out.text.truncate(start);
         }
         if bytes > 0 {
-            self.after.extend_from_slice(&out[start..]);
-            out.truncate(start);
+            self.after.extend_from_slice(&out.text[start..]);
+            out.text.truncate(start);
             self.skip = bytes;
         }
         Step::Taken(used, 1)
     }
 
     #[inline]
-    fn frame(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+    fn frame(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
         let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Step::More };
         let asked = Header::from_bytes(header);
         let (extras, key) = (usize::from(asked.extras_bytes), usize::from(asked.key_bytes));
@@ -226,14 +273,15 @@ impl Mirror {
             let told = told.to_bytes();
             self.store(value_bytes, if is_quiet { &[] } else { &told });
         } else if !is_quiet {
-            out.extend_from_slice(&told.to_bytes());
-            [extras, key, text].iter().for_each(|part| out.extend_from_slice(part));
+            out.add(&told.to_bytes());
+            [extras, key].iter().for_each(|part| out.add(part));
+            if is_get { out.value(text, 0) } else { out.add(text) }
         }
         Step::Taken(HEADER_BYTES + body - value_bytes, u64::from(asked.opcode != NOOP))
     }
 
     #[inline]
-    fn command(&mut self, input: &[u8], value: &Value, out: &mut Vec<u8>) -> Step {
+    fn command(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
         let command = match resp::Command::decode(input) {
             Decoded::Whole(command, used) => (command, used),
             Decoded::Broken => return Step::Broken,
@@ -245,20 +293,20 @@ impl Mirror {
         let mut answers = 1;
         let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
         if is(b"GET") {
-            out.extend_from_slice(&value.bulk);
+            out.value(&value.bulk, 2);
         } else if is(b"MGET") {
             answers = command.len() as u64 - 1;
-            Reply::Array(u32::try_from(answers).unwrap_or(0)).encode(out);
-            words.for_each(|_| out.extend_from_slice(&value.bulk));
+            Reply::Array(u32::try_from(answers).unwrap_or(0)).encode(out.text);
+            words.for_each(|_| out.value(&value.bulk, 2));
         } else if is(b"DEL") || is(b"APPEND") {
-            out.extend_from_slice(b":1\r\n");
+            out.add(b":1\r\n");
         } else if is(b"PING") {
-            out.extend_from_slice(b"+PONG\r\n");
+            out.add(b"+PONG\r\n");
         } else if is(b"CONFIG") {
             // What benchmarks ask before they begin.
-            out.extend_from_slice(b"*0\r\n");
+            out.add(b"*0\r\n");
         } else {
-            out.extend_from_slice(b"+OK\r\n");
+            out.add(b"+OK\r\n");
         }
         Step::Taken(used, answers)
     }

@@ -3,7 +3,7 @@
 //! Where: called by `flags` and `main`. Invariant: what it listens on is printed before the first
 //! request can come, with the port that was really taken.
 
-use super::Plan;
+use super::{Plan, Way};
 use crate::flags::time;
 use crate::target::{Bypass, Place};
 use std::io::{self, Write};
@@ -77,6 +77,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         let reached: Vec<String> = reached.iter().map(u64::to_string).collect();
         writeln!(out, "udp://{address}: datagrams by thread: {}", reached.join(" "))?;
     }
+    if plan.send == Way::Referred {
+        // Relaxed: statistics, as in `Counts::add`.
+        let [referred, copied] = [&running.counts().referred, &running.counts().copied]
+            .map(|count| count.load(Ordering::Relaxed));
+        writeln!(out, "{referred} sends of values by reference, {copied} copied nevertheless")?;
+    }
     // Relaxed: a statistic, as in `Counts::add`.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
@@ -107,6 +113,11 @@ mod tests {
         let Verb::Reflect(plan) = asked("reflect 127.0.0.1:0").unwrap() else { panic!("no plan") };
         assert_eq!((plan.threads, plan.value_bytes, plan.faults), (1, 64, Faults::default()));
         assert!(plan.delay.is_zero() && plan.stall.is_none() && plan.cpus.is_empty());
+        assert_eq!(plan.send, Way::Copied);
+        let Verb::Reflect(plan) = asked("reflect 127.0.0.1:0 --send spliced").unwrap() else {
+            panic!("no plan")
+        };
+        assert_eq!(plan.send, Way::Spliced);
     }
 
     #[test]
@@ -116,6 +127,7 @@ mod tests {
             ("a:b", "<PLACE>...: a:b: "),
             ("127.0.0.1:0 --stall 1s", "--stall: two times"),
             ("127.0.0.1:0 --drop 0", "--drop: a number"),
+            ("127.0.0.1:0 --send gathered --delay 1ms", "--delay"),
         ];
         refused("reflect", &rows);
     }

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use net::{
     Accepted, BATCH_MAX, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Peer, SLOT_BYTES_MAX,
-    Sent, Stream, Timeout, Waker,
+    Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
 use protocol::flow;
 use protocol::udp::{self, Header};
 use slab::Slab;
 
-use super::answer::{Mirror, Value};
+use super::answer::{Mirror, Out, Value};
 use super::faults::{Fate, Faults, Numbers};
+use super::replies::{Broken, Replies};
 use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
 use crate::bag::Bag;
 use crate::wire::{Found, Reader, Speech};
@@ -42,8 +43,7 @@ struct Connection {
     stream: Stream,
     mirror: Mirror,
     held: Vec<u8>,
-    out: Vec<u8>,
-    out_done: usize,
+    out: Replies,
     /// Waits for room to write.
     is_full: bool,
     /// Has bytes that were read, or may be, and were not looked at.
@@ -75,6 +75,8 @@ struct Thread<'a> {
     connections: Slab<Connection>,
     delayed: VecDeque<Delayed>,
     value: Value,
+    /// The value's bytes where they are sent from where they lie, else none.
+    constant: &'static [u8],
     numbers: Numbers,
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
@@ -128,6 +130,7 @@ pub(super) fn run(
         connections: Slab::new(),
         delayed: VecDeque::new(),
         value: Value::new(plan.value_bytes),
+        constant: plan.send.constant(plan.value_bytes),
         numbers: Numbers::default(),
         held: None,
         buffer: vec![0; READ_BYTES],
@@ -215,6 +218,7 @@ impl Thread<'_> {
             return;
         };
         let Accepted::Stream(stream) = listener.accept(&self.calls) else { return };
+        let Ok(out) = Replies::new(&stream, self.plan.send, self.constant) else { return };
         let first = self.first_stream();
         let entry = self.connections.vacant_entry();
         let token = first + entry.key() as u64;
@@ -227,8 +231,7 @@ impl Thread<'_> {
             stream,
             mirror: Mirror::default(),
             held: Vec::new(),
-            out: Vec::new(),
-            out_done: 0,
+            out,
             is_full: false,
             is_unread: false,
         });
@@ -253,7 +256,7 @@ impl Thread<'_> {
             return false;
         }
         own.is_unread = true;
-        if own.is_full || own.out.len() - own.out_done >= OUT_BYTES_MAX {
+        if own.is_full || own.out.bytes_left() >= OUT_BYTES_MAX {
             return true;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -272,8 +275,8 @@ impl Thread<'_> {
         let input = &buffer[..held + came];
         let mut fresh = Vec::new();
         let is_late = !self.plan.delay.is_zero() && self.delayed.len() < DELAYED_MAX;
-        let out = if is_late { &mut fresh } else { &mut own.out };
-        let taken = own.mirror.reflect(input, &self.value, OUT_BYTES_MAX, out);
+        let mut out = if is_late { Out::copied(&mut fresh) } else { own.out.open() };
+        let taken = own.mirror.reflect(input, &self.value, OUT_BYTES_MAX, &mut out);
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
@@ -282,7 +285,7 @@ impl Thread<'_> {
         });
         let may_be_more = held + came == buffer.len();
         let waits = taken.is_some_and(|(used, _)| used < input.len())
-            && own.out.len() - own.out_done >= OUT_BYTES_MAX;
+            && own.out.bytes_left() >= OUT_BYTES_MAX;
         self.buffer = buffer;
         if !fresh.is_empty() {
             let (due, to) = (Instant::now() + self.plan.delay, To::Stream(number, own.birth));
@@ -303,24 +306,16 @@ impl Thread<'_> {
         if own.is_full {
             return true;
         }
-        let was_full = own.out_done > 0;
-        while own.out_done < own.out.len() {
-            match own.stream.write(&own.out[own.out_done..], &self.calls) {
-                Sent::Bytes(0) => {
-                    own.is_full = true;
-                    break;
-                }
-                Sent::Bytes(bytes) => own.out_done += bytes,
-                Sent::Broken => return false,
-            }
-        }
+        let was_full = own.out.is_begun();
+        own.is_full = match own.out.send(&own.stream, self.counts, &self.calls) {
+            Ok(is_empty) => !is_empty,
+            Err(Broken) => return false,
+        };
         let first = self.first_stream();
         if own.is_full {
             let both = Interest::Both;
             return self.epoll.change(&own.stream, first + number, both, &self.calls).is_ok();
         }
-        own.out.clear();
-        own.out_done = 0;
         if was_full {
             let read = Interest::Read;
             return self.epoll.change(&own.stream, first + number, read, &self.calls).is_ok();
@@ -339,7 +334,7 @@ impl Thread<'_> {
                     let mut connections = std::mem::take(&mut self.connections);
                     let own = connections.get_mut(at).filter(|own| own.birth == birth);
                     if let Some(own) = own {
-                        own.out.extend_from_slice(&bytes);
+                        own.out.add(&bytes);
                         if !self.flush(number, own) {
                             connections.remove(at);
                         }
@@ -406,7 +401,12 @@ impl Thread<'_> {
                 let Some((header, bytes)) = read else { continue };
                 self.answer.clear();
                 self.fresh.reset();
-                let taken = self.fresh.reflect(bytes, &self.value, OUT_BYTES_MAX, &mut self.answer);
+                let taken = self.fresh.reflect(
+                    bytes,
+                    &self.value,
+                    OUT_BYTES_MAX,
+                    &mut Out::copied(&mut self.answer),
+                );
                 let Some((_, answers)) = taken.filter(|_| !self.answer.is_empty()) else {
                     continue;
                 };
@@ -443,7 +443,7 @@ impl Thread<'_> {
         out.extend_from_slice(&head.bytes());
         let most = start + udp::ANSWER_BYTES_MAX;
         self.fresh.reset();
-        let taken = self.fresh.reflect(bytes, &self.value, most, out);
+        let taken = self.fresh.reflect(bytes, &self.value, most, &mut Out::copied(out));
         let is_whole = taken.is_some_and(|(used, _)| used == bytes.len());
         let length = self.bag.end();
         if !is_whole || length > udp::ANSWER_BYTES_MAX || length <= udp::HEADER_BYTES {
@@ -456,7 +456,12 @@ impl Thread<'_> {
 
     fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Peer) {
         let mut answer = Vec::new();
-        let taken = Mirror::default().reflect(bytes, &self.value, OUT_BYTES_MAX, &mut answer);
+        let taken = Mirror::default().reflect(
+            bytes,
+            &self.value,
+            OUT_BYTES_MAX,
+            &mut Out::copied(&mut answer),
+        );
         let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
         Counts::add(&self.counts.answers, answers);
         let ends = if self.plan.is_apart { ends(&answer) } else { vec![answer.len()] };

@@ -2,7 +2,7 @@
 //!
 //! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
-use super::answer::{Mirror, Value};
+use super::answer::{Mirror, Out, Value};
 use super::*;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX};
 use protocol::udp::Header;
@@ -31,7 +31,8 @@ fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
     let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
     for piece in input.chunks(each) {
         held.extend_from_slice(piece);
-        let (used, given) = mirror.reflect(&held, &value, usize::MAX, &mut out)?;
+        let (used, given) =
+            mirror.reflect(&held, &value, usize::MAX, &mut Out::copied(&mut out))?;
         held.drain(..used);
         answers += given;
     }
@@ -123,17 +124,55 @@ fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
 #[test]
 fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
     const REQUESTS: usize = 300;
-    let running = running(100_000);
-    let mut stream = connected(&running);
-    let mut writer = stream.try_clone().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || (0..REQUESTS).for_each(|_| writer.write_all(b"get k\r\n").unwrap()));
-        let each = b"VALUE k 0 100000\r\n".len() + 100_000 + b"\r\nEND\r\n".len();
-        let mut bytes = vec![0; each];
-        for _ in 0..REQUESTS {
-            stream.read_exact(&mut bytes).unwrap();
-            assert!(bytes.starts_with(b"VALUE k 0 100000\r\nvvv") && bytes.ends_with(b"END\r\n"));
+    for (send, _) in WAYS {
+        let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
+        let plan = Plan { places, threads: 1, value_bytes: 100_000, send, ..Plan::default() };
+        let running = serve(&plan).unwrap();
+        let mut stream = connected(&running);
+        let mut writer = stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope
+                .spawn(move || (0..REQUESTS).for_each(|_| writer.write_all(b"get k\r\n").unwrap()));
+            let each = b"VALUE k 0 100000\r\n".len() + 100_000 + b"\r\nEND\r\n".len();
+            let mut bytes = vec![0; each];
+            for _ in 0..REQUESTS {
+                stream.read_exact(&mut bytes).unwrap();
+                assert!(bytes.starts_with(b"VALUE k 0 100000\r\nvvv"), "{send:?}");
+                assert!(bytes.ends_with(b"vvv\r\nEND\r\n"), "{send:?}");
+            }
+        });
+        assert_eq!(running.counts().answers.load(Ordering::Relaxed), REQUESTS as u64);
+    }
+}
+
+/// Text, meta, binary and RESP: values with and without something behind them, several to a
+/// request and none, requests that store.
+const ALL: &[u8] = b"get a bc\r\nmg a v k\r\nset a 0 0 5\r\nhello\r\nms a 1 O1\r\nx\r\nmg a\r\n\
+    \x80\x0d\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k\
+    *3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\nversion\r\nget a\r\n";
+
+#[test]
+fn every_way_of_sending_sends_the_same_bytes() {
+    const TIMES: usize = 50;
+    for value_bytes in [0, 1, 5_000, 70_000] {
+        let (mut expected, value) = (Vec::new(), Value::new(value_bytes));
+        let mut out = Out::copied(&mut expected);
+        let taken = Mirror::default().reflect(ALL, &value, usize::MAX, &mut out).unwrap();
+        assert_eq!(taken, (ALL.len(), 11));
+        for (send, _) in WAYS {
+            let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
+            let plan = Plan { places, threads: 1, value_bytes, send, ..Plan::default() };
+            let running = serve(&plan).unwrap();
+            let mut stream = connected(&running);
+            let mut writer = stream.try_clone().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || writer.write_all(&ALL.repeat(TIMES)).unwrap());
+                let mut bytes = vec![0; expected.len()];
+                for time in 0..TIMES {
+                    stream.read_exact(&mut bytes).unwrap();
+                    assert!(bytes == expected, "{send:?}, {value_bytes} bytes, time {time}");
+                }
+            });
         }
-    });
-    assert_eq!(running.counts().answers.load(Ordering::Relaxed), REQUESTS as u64);
+    }
 }

@@ -1,0 +1,283 @@
+//! Bytes that a stream sends from where they lie: by a pipe, or by references of the socket's.
+//!
+//! Where: beside `stream`, for a server that is compared in these ways; the cache itself sends by
+//! `writev`, by which the kernel copies once.
+//! Invariant: only bytes that are never written and never freed are taken, for nothing tells when
+//! the kernel has read the last of what a pipe gave to a socket. Nothing blocks.
+//! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
+//! `struct sock_extended_err` of its `errqueue.h`.
+#![allow(unsafe_code, reason = "vmsplice; a socket's option and errors that rustix does not know")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::pipe::{
+    IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, vmsplice,
+};
+
+use crate::calls::Calls;
+use crate::stream::{Sent, Stream, sent};
+
+/// Bytes of a pipe: 64 pages.
+const PIPE_BYTES: usize = 256 << 10;
+/// Most that is read of what the kernel tells at once.
+const TOLD_MAX: usize = 64;
+
+/// A pipe through which bytes go to a socket.
+#[derive(Debug)]
+pub struct Pipe {
+    reads: OwnedFd,
+    writes: OwnedFd,
+    bytes: usize,
+}
+
+impl Pipe {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// No descriptors are left, or pipes have too much memory already.
+    pub fn new() -> io::Result<Pipe> {
+        let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fcntl_setpipe_size(&writes, PIPE_BYTES)?;
+        Ok(Pipe { reads, writes, bytes: 0 })
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts the first of these bytes, or all, into the pipe. Returns how many.
+    ///
+    /// # Errors
+    /// The system's; a full pipe is none.
+    pub fn fill(&mut self, from: &'static [u8], calls: &Calls) -> io::Result<usize> {
+        calls.writes.add(1);
+        let pieces = [IoSliceRaw::from_slice(from)];
+        // SAFETY: the pipe keeps references to the pages of `from`, which live as long as the
+        // process and which nobody writes to, for they are borrowed for ever.
+        let filled = unsafe { vmsplice(&self.writes, &pieces, SpliceFlags::NONBLOCK) };
+        match filled {
+            Ok(bytes) => {
+                self.bytes += bytes;
+                Ok(bytes)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the socket what it takes of the pipe's bytes. More has to follow: until it does, the
+    /// kernel may keep what does not fill a packet.
+    #[must_use]
+    pub fn drain(&mut self, to: &Stream, calls: &Calls) -> Sent {
+        calls.writes.add(1);
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MORE;
+        match sent(splice(&self.reads, None, to, None, self.bytes, flags)) {
+            Sent::Bytes(bytes) => {
+                self.bytes -= bytes;
+                Sent::Bytes(bytes)
+            }
+            broken => broken,
+        }
+    }
+}
+
+/// What the kernel tells of sends by reference that are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Sends.
+    pub referred: u64,
+    /// Those of them whose bytes it has copied nevertheless.
+    pub copied: u64,
+}
+
+impl Stream {
+    /// As `write`, and more follows at once.
+    #[must_use]
+    pub fn write_with_more(&self, bytes: &[u8], calls: &Calls) -> Sent {
+        calls.writes.add(1);
+        sent(rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::MORE))
+    }
+
+    /// To be called before `refer`.
+    ///
+    /// # Errors
+    /// It is no TCP stream, or the kernel is older than 4.14.
+    pub fn allow_references(&self) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
+        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+        let fd = self.as_fd().as_raw_fd();
+        // SAFETY: the kernel reads `bytes` bytes of `on`, which has as many and outlives the call.
+        let set = unsafe {
+            let on = (&raw const on).cast();
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, on, bytes)
+        };
+        if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Writes from `bytes` by reference; more has to follow. Copied where the kernel has no room to
+    /// tell of another send.
+    #[must_use]
+    pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> Sent {
+        calls.writes.add(1);
+        let by_reference = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.cast_unsigned());
+        let flags = SendFlags::NOSIGNAL | SendFlags::MORE | by_reference;
+        match rustix::net::send(self, bytes, flags) {
+            Err(Errno::NOBUFS) => self.write_with_more(bytes, calls),
+            result => sent(result),
+        }
+    }
+
+    /// What the kernel has told since this was asked before, of at most `TOLD_MAX` messages.
+    #[must_use]
+    pub fn told_of_references(&self, calls: &Calls) -> Told {
+        let mut told = Told::default();
+        for _ in 0..TOLD_MAX {
+            calls.reads.add(1);
+            let Some(more) = self.told_once() else { break };
+            told.referred += more.referred;
+            told.copied += more.copied;
+        }
+        told
+    }
+
+    fn told_once(&self) -> Option<Told> {
+        let mut room = Control([MaybeUninit::zeroed(); CONTROL_BYTES]);
+        let mut message = libc::msghdr {
+            msg_name: std::ptr::null_mut(),
+            msg_namelen: 0,
+            msg_iov: std::ptr::null_mut(),
+            msg_iovlen: 0,
+            msg_control: room.0.as_mut_ptr().cast(),
+            msg_controllen: CONTROL_BYTES,
+            msg_flags: 0,
+        };
+        let fd = self.as_fd().as_raw_fd();
+        let flags = (RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).bits().cast_signed();
+        // SAFETY: `message` names no address, no bytes, and `CONTROL_BYTES` bytes of `room`, which
+        // outlives the call.
+        if unsafe { libc::recvmsg(fd, &raw mut message, flags) } < 0 {
+            return None;
+        }
+        // SAFETY: all of `room` was zeroed above, and the kernel wrote bytes to it.
+        let bytes = room.0.map(|byte| unsafe { byte.assume_init() });
+        read_told(bytes.get(..message.msg_controllen)?)
+    }
+}
+
+/// Room for a `cmsghdr`, a `sock_extended_err` and an IPv6 address behind it.
+const CONTROL_BYTES: usize = 64;
+
+/// Aligned as a `cmsghdr`.
+#[repr(C, align(8))]
+struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+
+/// ```text
+/// 0      8       12     16     20       21     22     23    24     28
+/// | len  | level | type | errno | origin | type | code | pad | first | last |
+/// ```
+fn read_told(control: &[u8]) -> Option<Told> {
+    const BY_REFERENCE: u8 = 5; // SO_EE_ORIGIN_ZEROCOPY
+    const COPIED: u8 = 1; // SO_EE_CODE_ZEROCOPY_COPIED
+    let number = |at: usize| Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
+    if *control.get(20)? != BY_REFERENCE {
+        return None;
+    }
+    let (first, last) = (number(24)?, number(28)?);
+    // Numbers of sends come round.
+    let referred = u64::from(last.wrapping_sub(first)) + 1;
+    Some(Told { referred, copied: if *control.get(22)? == COPIED { referred } else { 0 } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A stream of ours, and its peer.
+    fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        own.set_nonblocking(true).unwrap();
+        (Stream::from(OwnedFd::from(own)), listener.accept().unwrap().0)
+    }
+
+    /// A value that is never freed.
+    fn value(bytes: usize) -> &'static [u8] {
+        let pattern = (0..bytes).map(|at| u8::try_from(at % 251).unwrap());
+        Box::leak(pattern.collect::<Vec<u8>>().into_boxed_slice())
+    }
+
+    #[test]
+    fn what_goes_by_a_pipe_arrives_whole_whatever_the_socket_takes_at_once() {
+        let ((stream, mut peer), calls) = (pair(), Calls::default());
+        let value = value(3 << 20);
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            peer.read_to_end(&mut read).unwrap();
+            read
+        });
+        let (mut pipe, mut at) = (Pipe::new().unwrap(), 0);
+        while at < value.len() || pipe.bytes() > 0 {
+            at += pipe.fill(&value[at..], &calls).unwrap();
+            assert!(pipe.bytes() <= PIPE_BYTES);
+            match pipe.drain(&stream, &calls) {
+                Sent::Bytes(0) => std::thread::yield_now(),
+                Sent::Bytes(_) => {}
+                Sent::Broken => panic!("the peer is there"),
+            }
+        }
+        stream.finish();
+        assert!(reader.join().unwrap() == value);
+    }
+
+    #[test]
+    fn what_is_referred_to_arrives_whole_and_the_kernel_tells_that_loopback_copies_it() {
+        let ((stream, mut peer), calls) = (pair(), Calls::default());
+        let value = value(3 << 20);
+        stream.allow_references().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            peer.read_to_end(&mut read).unwrap();
+            read
+        });
+        let (mut at, mut told) = (0, Told::default());
+        while at < value.len() {
+            match stream.refer(&value[at..], &calls) {
+                Sent::Bytes(0) => std::thread::yield_now(),
+                Sent::Bytes(bytes) => at += bytes,
+                Sent::Broken => panic!("the peer is there"),
+            }
+        }
+        stream.finish();
+        assert!(reader.join().unwrap() == value);
+        while told.referred == 0 {
+            told = stream.told_of_references(&calls);
+            std::thread::yield_now();
+        }
+        assert_eq!(told.copied, told.referred);
+    }
+
+    #[test]
+    fn what_the_kernel_tells_is_read_to_the_last_number_and_nothing_else_is_taken_for_it() {
+        let mut control = [0_u8; 48];
+        control[20..23].copy_from_slice(&[5, 0, 1]);
+        control[24..28].copy_from_slice(&u32::MAX.to_ne_bytes());
+        control[28..32].copy_from_slice(&2_u32.to_ne_bytes());
+        assert_eq!(read_told(&control), Some(Told { referred: 4, copied: 4 }));
+        control[22] = 0;
+        assert_eq!(read_told(&control), Some(Told { referred: 4, copied: 0 }));
+        control[20] = 2;
+        assert_eq!(read_told(&control), None);
+        for bytes in 0..32 {
+            assert_eq!(read_told(&[5; 48][..bytes]), None);
+        }
+    }
+}
