@@ -173,7 +173,10 @@ fn row(report: &mut Report, way: Way, full: &Pairs, light: &Pairs) -> Outcome<[S
     report.figure(&name("2s / (s + k)"), "x", bound)?;
     report.median(&name("p99, helped to alone"), "x", p99)?;
     report.median(&name("p99 under light load, helped to alone"), "x", light_p99)?;
-    let shown = |Median { value, low, high }| format!("{value:.2} [{low:.2}, {high:.2}]");
+    let shown = |Median { value, low, high }| match value.is_nan() {
+        true => "-".to_owned(),
+        false => format!("{value:.2} [{low:.2}, {high:.2}]"),
+    };
     Ok([
         way.name().to_owned(),
         format!("{alone:.0}"),
