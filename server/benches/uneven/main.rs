@@ -7,7 +7,8 @@
 //! xdp   an interface of one queue, past the kernel     -o no_steal, or -o steal_rings
 //! ```
 //!
-//! Where: outside the cache; of each kind two servers, in turns, the other one idle meanwhile.
+//! Where: outside the cache; of each kind two servers, in turns, the other one idle meanwhile, or
+//! under light load both at once.
 //! Invariant: each reply is compared byte for byte; a connection whose column is not the first is
 //! not used, so that all load begins on one column.
 
@@ -65,7 +66,7 @@ struct Options {
     /// Measured pairs, each server first in turn; 0: none
     #[arg(long, default_value_t = 5)]
     pairs: u32,
-    /// Requests a second under light load, of all connections
+    /// Requests a second to each server under light load, of all connections
     #[arg(long, default_value_t = 1000)]
     light_rate: u32,
     /// Seconds of each turn under light load
@@ -122,27 +123,31 @@ fn run(options: Options) -> Outcome<()> {
     report.close(options.json.as_deref())
 }
 
-/// Has both servers work in turns.
+/// Has both servers work, in turns; under light load at the same moments, for there neither is in
+/// the other's way, and both meet with whatever else the machine does.
 fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Outcome<Pairs> {
-    let mut measured = Vec::new();
+    let one = |at: usize| clients::measure(&sites[at], options, load).map_err(|it| it.to_string());
+    let mut measured = Pairs::new();
     for pair in 0..pairs {
-        let one = |at: usize| -> Outcome<Measured> {
-            let measured = clients::measure(&sites[at], options, load)?;
-            let Measured { per_s, p99_us, .. } = measured;
-            let name = ["helped", "alone"][at];
-            say(&format!(
-                "{} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us\n",
-                sites[at].name()
-            ))?;
-            Ok(measured)
+        let [helped, alone] = match load {
+            Load::Light { .. } => std::thread::scope(|scope| {
+                let alone = scope.spawn(|| one(1));
+                let helped = one(0);
+                let died = |_| Err("a client panicked".to_owned());
+                [helped, alone.join().unwrap_or_else(died)]
+            }),
+            Load::Full { .. } if pair % 2 == 0 => [0, 1].map(one),
+            Load::Full { .. } => {
+                let [alone, helped] = [1, 0].map(one);
+                [helped, alone]
+            }
         };
-        measured.push(if pair % 2 == 0 {
-            let helped = one(0)?;
-            [helped, one(1)?]
-        } else {
-            let alone = one(1)?;
-            [one(0)?, alone]
-        });
+        let both = [helped?, alone?];
+        for (name, Measured { per_s, p99_us, .. }) in ["helped", "alone"].iter().zip(&both) {
+            let way = sites[0].name();
+            say(&format!("{way} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us\n"))?;
+        }
+        measured.push(both);
     }
     Ok(measured)
 }
