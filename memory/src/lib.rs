@@ -15,6 +15,7 @@ pub mod map;
 pub mod nodes;
 pub mod plant;
 pub mod quiescence;
+pub mod random;
 pub mod region;
 pub mod segments;
 pub mod sync;

@@ -409,7 +409,7 @@ impl Column {
     }
 
     /// As `close`, for a `reason` that is told to those who watch.
-    fn close_for(&mut self, token: u64, reason: &str) {
+    pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
             self.turn.context.note_connection(connection.stream(), Some(reason));
             connection.release(&mut self.streams);

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use arrayvec::ArrayVec;
 use net::{Got, Stream};
-use protocol::{Refusal, Session, Speak, text};
+use protocol::{Refusal, Session, Speak, Step, text};
 use store::SPACES_MAX;
 
 pub(crate) use state::StreamState;
@@ -106,6 +106,8 @@ pub(crate) struct Connection {
     ended: bool,
     /// Close as soon as the replies are out.
     closing: bool,
+    /// It closes for what its client sent.
+    fault: bool,
     /// The request it is at, or its large value, has waited for room since then, by
     /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
@@ -138,6 +140,7 @@ impl Connection {
             readable: false,
             ended: false,
             closing: false,
+            fault: false,
             waits_since_ms: None,
             queued: false,
             awaits_write: false,
@@ -162,9 +165,19 @@ impl Connection {
         match &self.errand {
             _ if self.unsent.is_some() => "conn_mwrite",
             Some(errand) => errand.state(),
-            None if self.arrival.is_some() => "conn_nread",
+            None if self.arrival.is_some() || self.lacks_value() => "conn_nread",
             None => "conn_read",
         }
+    }
+
+    /// Has a storage command come without all of its value?
+    fn lacks_value(&self) -> bool {
+        matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
+    }
+
+    /// Why it is closed, in the words of `watch connevents`, if nobody else closes it.
+    pub(crate) fn close_reason(&self) -> &'static str {
+        if self.fault { "error" } else { "normal" }
     }
 
     /// The kernel says that there is input, or with `ended` its end.

@@ -93,16 +93,17 @@ impl Context {
         clock: Clock,
     ) -> Context {
         let own = |column: &Arc<Counters>| Arc::ptr_eq(column, &counters);
+        let column = shared.columns.iter().position(own).unwrap_or(0);
         Context {
             store,
-            column: shared.columns.iter().position(own).unwrap_or(0),
+            column,
             counters,
             shared,
             clock,
             may_wait: true,
             errand: None,
             noted: Noted::default(),
-            sampler: Sampler::default(),
+            sampler: Sampler::new(column),
         }
     }
 
@@ -197,8 +198,8 @@ fn execute_other(
     out: &mut Out,
 ) -> After {
     out.settle(&context.store);
-    if context.noted.watched.meet(SAMPLED) {
-        return note::execute_sampled(context, request, hash, out);
+    if context.noted.watched.meet(note::OTHERS) {
+        return note::execute_other(context, request, hash, out);
     }
     match request {
         Request::Store(request) => {
@@ -304,13 +305,15 @@ pub fn execute_with_draft(
     // `header` was read as a storage command's when it came, and is read the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
+        let mark = note::looks_up(context, &request, terminated);
         let after = match &request {
             Request::Store(request) => put::store(context, request, None, value, out),
             Request::Meta(request) => put::meta_store(context, request, value, out),
             _ => After::Continue,
         };
-        if after != After::Wait {
-            note::large(context, &request, value_bytes);
+        match after {
+            After::Wait => context.noted.take_back(mark),
+            _ => note::large(context, &request, value_bytes),
         }
         return after;
     }

@@ -29,17 +29,18 @@ impl PidFile {
         let written = fs::write(&temporary, format!("{}\n", std::process::id()));
         if let Err(error) = written {
             log::warn!("Could not open the pid file {} for writing: {error}", temporary.display());
-            return None;
-        }
-        if let Err(error) = fs::rename(&temporary, path) {
+        } else if let Err(error) = fs::rename(&temporary, path) {
             log::warn!(
                 "Could not rename the pid file from {} to {}: {error}",
                 temporary.display(),
                 path.display()
             );
-            return None;
+        } else {
+            return Some(PidFile(path.to_owned()));
         }
-        Some(PidFile(path.to_owned()))
+        // Nobody would remove it later. Where there is none, all is well.
+        let _ = fs::remove_file(&temporary);
+        None
     }
 
     /// Removes the file.
@@ -78,5 +79,16 @@ mod tests {
         file.remove();
         assert!(!path.exists());
         assert!(PidFile::write(Path::new("/no/such/directory/pid")).is_none());
+    }
+
+    #[test]
+    fn a_pid_file_that_is_refused_leaves_nothing() {
+        let folder = std::env::temp_dir().join(format!("pid-folder-{}", std::process::id()));
+        fs::create_dir_all(folder.join("pid")).unwrap();
+        // A file cannot take the place of a folder.
+        assert!(PidFile::write(&folder.join("pid")).is_none());
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path()).collect();
+        assert_eq!(left, [folder.join("pid")]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -11,11 +11,10 @@
 
 mod hot;
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
+use memory::random::Random;
 use protocol::text::operator::Streams;
 use protocol::{MetaVerb, Request};
 
@@ -88,18 +87,16 @@ pub(crate) struct Sampler {
     weight: u32,
     /// Requests that may still be sampled in this loop.
     requests_left: u32,
-    random: u64,
-}
-
-impl Default for Sampler {
-    fn default() -> Sampler {
-        // An odd number is never 0, at which the generator would stay.
-        let random = RandomState::new().hash_one(0) | 1;
-        Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, random }
-    }
+    random: Random,
 }
 
 impl Sampler {
+    /// That of a column.
+    pub(crate) fn new(column: usize) -> Sampler {
+        let random = Random::new(column);
+        Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, random }
+    }
+
     /// A loop begins, so many milliseconds after the last one. Is it sampled?
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
@@ -112,12 +109,8 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // Xorshift (Marsaglia): from 1 to twice the mean, so that no rhythm of clients meets it.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let most = u64::from(2 * LOOPS_SAMPLED_ONE_IN - 1);
-        self.left = u32::try_from(self.random % most).unwrap_or(0) + 1;
+        // From 1 to twice the mean, so that no rhythm of clients meets it.
+        self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }
 
@@ -192,7 +185,7 @@ mod tests {
 
     #[test]
     fn sampled_loops_count_for_all_and_each_behind_a_rest_for_itself() {
-        let mut sampler = Sampler::default();
+        let mut sampler = Sampler::new(0);
         let (mut counted, mut sampled) = (0_u64, 0_u64);
         let loops = 4_000_000;
         for _ in 0..loops {
@@ -212,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_loop_has_its_last_sample() {
-        let mut sampler = Sampler::default();
+        let mut sampler = Sampler::new(0);
         assert!(sampler.begin_loop(REST_MS));
         let goes_on = (0..SAMPLED_LOOP_MAX).filter(|_| sampler.take().1).count();
         assert_eq!(goes_on + 1, SAMPLED_LOOP_MAX as usize);

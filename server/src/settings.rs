@@ -152,8 +152,12 @@ pub struct Settings {
     pub detail: bool,
     /// `stats sizes` tells of items' sizes (`-o track_sizes`).
     pub sizes: bool,
-    /// `lru_crawler` may list items, until it is told otherwise (`-o lru_crawler`).
+    /// `lru_crawler` may list items, and items that have expired go unasked, until it is told
+    /// otherwise (`-o lru_crawler`).
     pub crawler: bool,
+    /// `stats` has the names that memcached leaves out without its LRU maintainer (`-o
+    /// no_lru_maintainer`).
+    pub maintainer_told: bool,
     /// False: `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
     /// False: `watch` is refused (`-W`).
@@ -227,6 +231,7 @@ impl Default for Settings {
             detail: false,
             sizes: false,
             crawler: true,
+            maintainer_told: true,
             slab_reassign: true,
             watch_enabled: true,
             worker_log_bytes: 64 << 10,

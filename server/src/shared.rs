@@ -249,8 +249,6 @@ pub struct Shared {
     pub connections: AtomicU32,
     /// False while listeners rest.
     pub accepting: AtomicBool,
-    /// `lru_crawler` may list items: `-o lru_crawler`, or what it was told last.
-    pub crawler: AtomicBool,
     /// Who watches.
     pub(crate) watch: Watch,
     /// Dumps under way.
@@ -286,13 +284,13 @@ impl Shared {
     /// Makes the shared state of `settings.columns` columns, with all counters at 0.
     #[must_use]
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
+        store.set_expires_unasked(settings.crawler);
         Arc::new(Shared {
             bypass: OnceLock::new(),
             huge_pages: OnceLock::new(),
             columns: (0..settings.columns).map(|_| Arc::default()).collect(),
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
-            crawler: AtomicBool::new(settings.crawler),
             watch: Watch::new(settings.detail),
             places: Arc::default(),
             asks: Asks::default(),

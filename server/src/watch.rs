@@ -50,7 +50,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Lines left out since the last one.
+    /// Lines left out behind these, which stay as many until they are taken.
     skipped: u64,
 }
 
@@ -116,9 +116,15 @@ impl Seat {
         Some(Seat { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the lines that wait.
+    /// Takes the lines that wait, and behind them the number of those left out since.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
-        mem::take(&mut self.watcher.lock().lines)
+        let mut waiting = self.watcher.lock();
+        let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
+        drop(waiting);
+        if skipped > 0 {
+            event::skipped(&mut lines, skipped);
+        }
+        lines
     }
 }
 
@@ -148,7 +154,24 @@ pub(crate) struct Noted {
     ends: Vec<(Streams, u64, usize)>,
 }
 
+/// How much a column had noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    events: usize,
+}
+
 impl Noted {
+    /// How much is noted so far in this loop.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { events: self.ends.len() }
+    }
+
+    /// Takes back what was noted since: it is yet to happen.
+    pub(crate) fn take_back(&mut self, mark: Mark) {
+        self.ends.truncate(mark.events);
+        self.lines.truncate(self.ends.last().map_or(0, |&(_, _, end)| end));
+    }
+
     /// Is there anything to tell?
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
@@ -221,10 +244,6 @@ impl Noted {
                     waiting.skipped += 1;
                     counters.log_watcher_skipped.add(1);
                     continue;
-                }
-                let skipped = mem::take(&mut waiting.skipped);
-                if skipped > 0 {
-                    event::skipped(&mut waiting.lines, skipped);
                 }
                 waiting.lines.extend_from_slice(line);
                 counters.log_watcher_sent.add(1);

@@ -121,12 +121,11 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All but one go; that one reads, and hears how much it has missed.
+    // All but one go; that one reads, and hears how much it has missed though nothing happens now.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("their end", || client.stat("log_watchers") == 1);
     let skipped = loop {
-        fill(&mut client, 0..10);
         if let Some(lines) = last.line().strip_prefix("skipped=") {
             break lines.parse::<u64>().unwrap();
         }
@@ -184,8 +183,15 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
     // Of each section of the file: what the server is started with, and what is asked.
-    let sections: [(&[&str], &str); 5] =
-        [(&[], ""), (&[], "items"), (&[], "slabs"), (&flags, ""), (&[], "settings")];
+    let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
+    let sections: [(&[&str], &str); 6] = [
+        (&[], ""),
+        (&[], "items"),
+        (&[], "slabs"),
+        (&flags, ""),
+        (&without, ""),
+        (&[], "settings"),
+    ];
     let recorded: Vec<_> = include_str!("data/statistics.txt").split("\n==").skip(1).collect();
     assert_eq!(recorded.len(), sections.len());
     for ((flags, arguments), section) in sections.into_iter().zip(recorded) {
@@ -202,58 +208,6 @@ fn statistics_have_memcacheds_names_and_no_others() {
             assert_eq!(names(&memcached, arguments), expected, "stats {arguments} of memcached");
         }
     }
-}
-
-#[test]
-fn what_is_counted_is_told() {
-    let server = start(Settings { dump_enabled: true, ..settings(1) });
-    let mut client = connect(&server);
-    for (request, name) in [
-        ("get nosuch\r\n", "cmd_get"),
-        ("get nosuch\r\n", "get_misses"),
-        ("set k 0 0 1\r\n1\r\n", "cmd_set"),
-        ("set k 0 0 1\r\n1\r\n", "total_items"),
-        ("get k\r\n", "get_hits"),
-        ("flush_all 1000\r\n", "cmd_flush"),
-        ("touch k 0\r\n", "cmd_touch"),
-        ("touch k 0\r\n", "touch_hits"),
-        ("touch nosuch 0\r\n", "touch_misses"),
-        ("me k\r\n", "cmd_meta"),
-        ("incr k 1\r\n", "incr_hits"),
-        ("decr k 1\r\n", "decr_hits"),
-        ("incr nosuch 1\r\n", "incr_misses"),
-        ("decr nosuch 1\r\n", "decr_misses"),
-        ("delete nosuch\r\n", "delete_misses"),
-        ("cas k 0 0 1 1\r\n1\r\n", "cas_badval"),
-        ("cas nosuch 0 0 1 1\r\n1\r\n", "cas_misses"),
-        ("ms k 1 C0\r\n1\r\n", "cmd_set"),
-        ("set k 0 0 2000000\r\n", "store_too_large"),
-        ("lru_crawler mgdump all\r\n", "lru_crawler_starts"),
-        ("mn\r\n", "bytes_read"),
-        ("mn\r\n", "bytes_written"),
-    ] {
-        let before = client.stat(name);
-        client.send(request);
-        if name == "store_too_large" {
-            client.send(vec![b'x'; 2_000_000]);
-            client.send("\r\n");
-        }
-        client.send("mn\r\n");
-        while client.line() != "MN" {}
-        if request == "mn\r\n" {
-            client.line();
-        }
-        assert!(client.stat(name) > before, "{name} after {request}");
-    }
-    let before = client.stat("curr_items");
-    client.ask("set another 0 0 1\r\n1\r\n", "STORED\r\n");
-    assert_eq!(client.stat("curr_items"), before + 1);
-    let other = connect(&server);
-    wait_until("a connection", || client.stat("curr_connections") == 2);
-    drop(other);
-    wait_until("its end", || client.stat("curr_connections") == 1);
-    assert_eq!(client.stat("total_connections"), 2);
-    server.stop();
 }
 
 /// A connection's rows of `stats conns`, by the address of its client.
@@ -288,12 +242,15 @@ fn each_connection_is_told_once_with_its_state() {
     watcher.ask("watch\r\n", "OK\r\n");
     deaf.send("get large\r\n".repeat(50));
     slow.send("set half 0 0 1000000\r\nbegun");
+    let mut short = connect(&server);
+    short.send("set half 0 0 10\r\nbegun");
     let address = |client: &Client| format!("tcp:{}", client.0.local_addr().unwrap());
     let mut all = HashMap::new();
     wait_until("all states", || {
         all = sockets(&mut client);
         let state = |client: &Client| all.get(&address(client)).map(|rows| &*rows["state"]);
-        state(&deaf) == Some("conn_mwrite") && state(&slow) == Some("conn_nread")
+        let read = [&slow, &short].map(state);
+        state(&deaf) == Some("conn_mwrite") && read == [Some("conn_nread"); 2]
     });
     for one in &idle {
         let rows = &all[&address(one)];
@@ -306,7 +263,7 @@ fn each_connection_is_told_once_with_its_state() {
     let listener = &all[&format!("tcp:{}", server.addresses()[0])];
     assert_eq!(listener["state"], "conn_listening");
     // The listeners of both columns have one address.
-    assert_eq!(all.len(), CONNECTIONS + 4 + 1);
+    assert_eq!(all.len(), CONNECTIONS + 5 + 1);
     server.stop();
 }
 

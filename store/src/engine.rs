@@ -283,7 +283,7 @@ fn write_anew<'a, R>(
     let kept = live.map_or(0, |live| live.seen.slot.0 & new.keep_bits);
     let cnt = old.as_ref().map_or(0, |old| old.seen.slot.cnt());
     let slot = Slot(Slot::new(key.hash, place.loc()).0 | kept | new.set_bits).with_cnt(cnt);
-    let first_frame = fields.first_frame;
+    let (first_frame, was_live) = (fields.first_frame, live.is_some());
     let written = view.log.write(place, view.layout, shape, &fields);
     let old = old.map(|Old { at, seen, .. }| (at, seen));
     let at = old.map(|(at, _)| at);
@@ -294,6 +294,7 @@ fn write_anew<'a, R>(
         return Err(full);
     }
     if let Some((_, Seen { slot, item, .. })) = old {
+        view.counters().reclaimed.add((!was_live).into());
         match shape.is_chained() && item.first_frame() == Some(first_frame) {
             true => view.dispose_but_frames(slot.loc(), &item),
             false => view.dispose(slot.loc(), &item),

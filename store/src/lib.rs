@@ -79,7 +79,7 @@ use log::Log;
 use memory::frames::Memory;
 use memory::nodes::Nodes;
 use memory::segments::State;
-use memory::sync::{AtomicU64, AtomicUsize, CachePadded, Counter, Mutex, Ordering};
+use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Counter, Mutex, Ordering};
 use mrc::Mrc;
 use policy::{Eviction, Queue, Remembered, Share};
 use room::Drain;
@@ -139,6 +139,8 @@ pub struct Store {
     parked: Mutex<Vec<Drain>>,
     /// Segments with items that have expired or were flushed.
     harvest: Harvest,
+    /// Items that have expired go although nobody asks for them, or for room.
+    expires_unasked: AtomicBool,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
     /// New items enter the probation queue, unless the ghost knows them.
@@ -207,6 +209,7 @@ impl Store {
             tokens: CachePadded(AtomicU64::new(0)),
             parked: Mutex::new(Vec::with_capacity(tokens_most as usize)),
             harvest,
+            expires_unasked: AtomicBool::new(true),
             columns_taken: AtomicUsize::new(0),
             counters: (0..columns).map(|_| CachePadded(Counters::default())).collect(),
             has_probation,
@@ -259,6 +262,18 @@ impl Store {
     /// uses it first.
     pub fn place_memory(&self) -> io::Result<()> {
         self.memory().place()
+    }
+
+    /// Do items that have expired go although nobody asks for them, or for room? At first they do.
+    #[must_use]
+    pub fn expires_unasked(&self) -> bool {
+        // Relaxed, paired with the swap below: a switch that orders nothing.
+        self.expires_unasked.load(Ordering::Relaxed)
+    }
+
+    /// Switches that, and says how it was.
+    pub fn set_expires_unasked(&self, on: bool) -> bool {
+        self.expires_unasked.swap(on, Ordering::Relaxed)
     }
 
     /// Takes the next column.

@@ -18,7 +18,9 @@ impl Column {
         let view = handle.view();
         view.reclaim();
         view.settle_index();
-        if view.harvest.work(view, SLICE_BYTES) > 0 {
+        // What has been begun comes to its end.
+        let harvests = view.expires_unasked() || view.index.is_passing();
+        if harvests && view.harvest.work(view, SLICE_BYTES) > 0 {
             return true;
         }
         let contracting = room.contract_index(view);

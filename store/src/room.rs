@@ -24,7 +24,7 @@ use crate::policy::room::{
     COMPACT_DEAD_PERCENT_MIN, Debt, SLICE_BYTES_MAX, SLICE_BYTES_MIN, pay_factor,
 };
 use crate::verbs::Refused;
-use choice::Random;
+use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
 
 /// After a look that could make no room, this many appends do not look.

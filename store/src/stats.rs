@@ -121,7 +121,7 @@ counters! {
     count rewritten,
     /// Keys stored that the ghost remembered.
     count ghost_hits,
-    /// Expired items whose memory was used again.
+    /// Expired or flushed items whose memory is used again, or whose key.
     count reclaimed,
     /// Expired items never fetched.
     count expired_unfetched,

@@ -17,6 +17,7 @@ use hypostyle::execute::turn;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
 use hypostyle::turn::TurnState;
+use protocol::binary::MAGIC_REQUEST;
 use protocol::{Session, Speak};
 use store::{
     Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Stored, Verb, Wants,
@@ -319,10 +320,15 @@ fn answer_all(
 /// Carries out all requests, `AHEAD` at a time, as if each came by a connection of its own.
 fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
     let request_bytes = requests.request.len() / keys;
+    let speak = match requests.request.first() {
+        Some(&MAGIC_REQUEST) => Speak::Binary,
+        _ => Speak::Ascii,
+    };
     for (batch, done) in
         requests.request.chunks(request_bytes * AHEAD).zip((AHEAD..).step_by(AHEAD))
     {
-        let mut beside = Beside { requests: batch.chunks(request_bytes).enumerate(), ended: 0 };
+        let requests_beside = batch.chunks(request_bytes).enumerate();
+        let mut beside = Beside { requests: requests_beside, speak, ended: 0 };
         batch::run(turn, &mut beside);
         if beside.ended != AHEAD {
             return fail("requests that are not carried out".to_owned());
@@ -341,13 +347,14 @@ fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome
 /// Connections that brought a request each.
 struct Beside<'i> {
     requests: Enumerate<Chunks<'i, u8>>,
+    speak: Speak,
     ended: usize,
 }
 
 impl<'i> Inputs<'i> for Beside<'i> {
     fn next(&mut self) -> Option<Input<'i>> {
         let (number, bytes) = self.requests.next()?;
-        Some(Input { number, bytes, at: 0, session: Session::new(Speak::Ascii), first: None })
+        Some(Input { number, bytes, at: 0, session: Session::new(self.speak), first: None })
     }
 
     fn begin(&mut self, _: usize, _: &mut TurnState) -> Budget {

@@ -114,7 +114,8 @@ impl Column {
         }
         let awaits_write = next == Next::AwaitWrite;
         if next == Next::Close {
-            self.close(token);
+            let reason = connection.close_reason();
+            self.close_for(token, reason);
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };

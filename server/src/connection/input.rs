@@ -4,8 +4,8 @@
 //! Invariant: what a turn did not use is executed next time, from the same byte on; a large value
 //! goes to its place as it comes.
 
-use protocol::Step;
 use protocol::text::operator::Streams;
+use protocol::{Request, Step};
 
 use super::arrival::Fill;
 use super::{Connection, StreamState};
@@ -92,7 +92,14 @@ impl Connection {
         match stopped {
             Stopped::Hungry => (Stop::Hungry, at),
             Stopped::Enough => (Stop::Enough, at),
-            Stopped::Close => (Stop::Close, at),
+            Stopped::Close => {
+                // Anything but a request to close is a fault of what came.
+                self.fault = match self.session.clone().next(&input[at..]) {
+                    Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
+                    _ => true,
+                };
+                (Stop::Close, at)
+            }
             Stopped::Wait => (Stop::Wait, at),
             Stopped::Body => self.take_body(turn, streams, (input, at), budget),
         }

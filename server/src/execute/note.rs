@@ -9,20 +9,24 @@ use std::mem;
 
 use arrayvec::ArrayVec;
 use net::monotonic_ns;
+use protocol::meta::Flags;
 use protocol::show::Show;
 use protocol::text::event::Item;
 use protocol::text::list::Asked;
 use protocol::text::operator::Streams;
-use protocol::{KEY_BYTES_MAX, Request};
+use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
 use store::{MetaGet, Prefetched, Verb};
 
 use super::{After, Context, get};
 use crate::out::Out;
 use crate::sampled::{Kind, SAMPLED};
-use crate::watch::DETAIL;
+use crate::watch::{DETAIL, Mark};
 
 /// Lookups are looked at one by one.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
+
+/// Other requests are.
+pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
 /// Length of the key's value; `None`: there is no such key.
 pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
@@ -120,24 +124,46 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// As `execute_other`, of a request that is sampled.
+/// As `execute_other`, of a request that is sampled, or whose lookup is watched.
 #[cold]
 #[inline(never)]
-pub(super) fn execute_sampled(
+pub(super) fn execute_other(
     context: &mut Context,
     request: &Request<'_>,
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    context.noted.watched = context.noted.watched.without(SAMPLED);
-    let begun = Some(monotonic_ns());
+    let watched = context.noted.watched;
+    let is_whole = match request {
+        Request::Store(store) => store.terminated,
+        Request::Meta(meta) => meta.terminated || meta.verb != MetaVerb::Set,
+        _ => true,
+    };
+    let mark = looks_up(context, request, is_whole);
+    context.noted.watched = watched.without(OTHERS);
+    let begun = begin(watched);
     let after = super::execute_other(context, request, hash, out);
     let took = took(begun);
-    context.noted.watched = context.noted.watched.with(SAMPLED);
-    if after != After::Wait {
-        sample(context, Kind::of(request), took);
+    context.noted.watched = watched;
+    match after {
+        After::Wait => context.noted.take_back(mark),
+        _ => sample(context, Kind::of(request), took),
     }
     after
+}
+
+/// Notes the lookup that a request makes which stores or deletes, where lookups are watched. What
+/// was noted before it. Of a value that is not whole, the item is not looked up.
+pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: bool) -> Mark {
+    let (mark, mut place) = (context.noted.mark(), None);
+    if is_whole && context.noted.watched.meet(Streams::FETCHERS) {
+        let key = match request {
+            Request::Meta(meta) => Flags::parse(meta).ok().map(|flags| flags.key(meta, &mut place)),
+            _ => Kind::of(request).1,
+        };
+        key.into_iter().for_each(|key| looked_up(context, key));
+    }
+    mark
 }
 
 /// A value was to be stored that came by itself: such are few, and each is looked at.

@@ -8,8 +8,6 @@
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
 
-use std::sync::atomic::Ordering;
-
 use protocol::command::Operator;
 use protocol::text::operator::{self, Classes, Control, Listing, Shutdown};
 use protocol::{Args, Form, Outcome, Refusal};
@@ -95,18 +93,16 @@ pub(super) fn obey(
     After::Continue
 }
 
-/// `lru_crawler enable` and `disable`. Nothing but dumps is crawled here.
+/// `lru_crawler enable` and `disable`, which are of dumps and of items that have expired.
 fn crawler(context: &Context, on: bool) -> Outcome {
-    // Relaxed, paired with the loads below: a switch that orders nothing.
-    let was_on = context.shared.crawler.swap(on, Ordering::Relaxed);
-    match (was_on, on) {
+    match (context.shared.store.set_expires_unasked(on), on) {
         (true, true) => Outcome::Refused(Refusal::CrawlerStart),
         _ => Outcome::Done,
     }
 }
 
 fn crawler_is_on(context: &Context) -> bool {
-    context.shared.crawler.load(Ordering::Relaxed) // as in `crawler`
+    context.shared.store.expires_unasked()
 }
 
 /// `lru_crawler crawl`: expired items are on their way out without being asked for.

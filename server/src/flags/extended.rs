@@ -242,7 +242,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "lru_crawler",
         takes: Takes::Nothing,
-        help: &["allow lru_crawler to list items (default: enabled)"],
+        help: &[
+            "allow lru_crawler to list items, and have items that have",
+            "expired go without being asked for (default: enabled)",
+        ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = true;
             Ok(())
@@ -252,7 +255,10 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_lru_crawler",
         takes: Takes::Nothing,
-        help: &["lru_crawler lists no items until it is enabled"],
+        help: &[
+            "until it is enabled, lru_crawler lists no items, and items",
+            "that have expired go when somebody asks for them or for room",
+        ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = false;
             Ok(())
@@ -264,8 +270,26 @@ pub(super) const OPTIONS: &[Flag] = &[
         |value| between(value, "lru_crawler_tocrawl", 0, U32_MAX),
         CRAWLER,
     ),
-    flag("lru_maintainer", LRU),
-    flag("no_lru_maintainer", LRU),
+    Flag {
+        short: None,
+        long: "lru_maintainer",
+        takes: Takes::Nothing,
+        help: &["stats has the names of memcached's LRU maintainer (default:", "enabled)"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.maintainer_told = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "no_lru_maintainer",
+        takes: Takes::Nothing,
+        help: &["stats lacks those seven names, as memcached's does"],
+        does: Does::Sets(|choices, _| {
+            choices.settings.maintainer_told = false;
+            Ok(())
+        }),
+    },
     value("hot_lru_pct", |value| between(value, "hot_lru_pct", 1, 79), LRU),
     value("warm_lru_pct", |value| between(value, "warm_lru_pct", 1, 79), LRU),
     value("hot_max_factor", |value| fraction(value, "hot_max_factor", f64::MAX), LRU),

@@ -2,7 +2,8 @@
 //!
 //! Where: called by the rows of these flags in `lifecycle`.
 //! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
-//! read the version. `-h` lists every row.
+//! read the version. `-h` lists every row but those that are refused, as memcached's leaves out
+//! what it was built without: scripts look there for what a server can do.
 //! Source: memcached 1.6.45 `usage`.
 
 use std::fmt::Write;
@@ -33,11 +34,6 @@ pub(super) fn usage() -> String {
         row(&mut out, &synopsis(flag), flag.help);
     }
     options(&mut out, |does| matches!(does, Does::Nothing { .. }));
-    out.push_str("\nRefused, because this version does not have what they promise:\n");
-    for flag in flags().filter(|flag| matches!(flag.does, Does::Refused(_))) {
-        row(&mut out, &synopsis(flag), flag.help);
-    }
-    options(&mut out, |does| matches!(does, Does::Refused(_)));
     out
 }
 

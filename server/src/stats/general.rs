@@ -120,10 +120,14 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
     stat!(rows, "slab_reassign_last_busy_status", "none");
     stat!(rows, "slab_reassign_running", 0);
     stat!(rows, "slabs_moved", 0);
-    stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
-    stat!(rows, "lru_crawler_starts", sums.dumps);
+    if shared.store.expires_unasked() {
+        stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
+        stat!(rows, "lru_crawler_starts", sums.dumps);
+    }
     // There are no LRUs to be balanced.
-    stat!(rows, "lru_maintainer_juggles", 0);
+    if shared.settings.maintainer_told {
+        stat!(rows, "lru_maintainer_juggles", 0);
+    }
     stat!(rows, "malloc_fails", 0);
     stat!(rows, "log_worker_dropped", sums.log_worker_dropped);
     stat!(rows, "log_worker_written", sums.log_worker_written);
@@ -142,16 +146,21 @@ fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "slab_global_page_pool", shared.store.free_segments());
     stat!(rows, "expired_unfetched", store.expired_unfetched);
     stat!(rows, "evicted_unfetched", store.evicted_unfetched);
-    stat!(rows, "evicted_active", store.evicted_active);
+    let maintainer_told = shared.settings.maintainer_told;
+    if maintainer_told {
+        stat!(rows, "evicted_active", store.evicted_active);
+    }
     stat!(rows, "evictions", store.evictions);
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
     // There are no LRUs in which items could move.
     stat!(rows, "lrutail_reflocked", 0);
-    stat!(rows, "moves_to_cold", 0);
-    stat!(rows, "moves_to_warm", 0);
-    stat!(rows, "moves_within_lru", 0);
-    stat!(rows, "direct_reclaims", store.drained_segments);
-    stat!(rows, "lru_bumps_dropped", 0);
+    if maintainer_told {
+        stat!(rows, "moves_to_cold", 0);
+        stat!(rows, "moves_to_warm", 0);
+        stat!(rows, "moves_within_lru", 0);
+        stat!(rows, "direct_reclaims", store.drained_segments);
+        stat!(rows, "lru_bumps_dropped", 0);
+    }
 }

@@ -56,7 +56,9 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 /// Segments are the pages, and an item of mean length is a chunk.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
-    let used_bytes = shared.store.used_bytes() as u64;
+    let usage = shared.store.usage_estimate();
+    let used = usage.segments_open + usage.segments_sealed + usage.segments_frames;
+    let used_bytes = (used + usage.segments_index) * usage.segment_bytes;
     if let Some(mean_bytes) = store.bytes.checked_div(store.curr_items) {
         let page_bytes = shared.store.segment_bytes();
         let chunk_bytes = mean_bytes.max(1);

@@ -19,7 +19,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let yes = |on: bool| if on { "yes" } else { "no" };
     // Relaxed, here and below: numbers to look at, ordered with nothing.
     let verbosity = shared.verbosity.load(Ordering::Relaxed);
-    let crawler = shared.crawler.load(Ordering::Relaxed);
+    let crawler = shared.store.expires_unasked();
     stat!(rows, "maxbytes", shared.memory_bytes());
     stat!(rows, "maxconns", settings.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));

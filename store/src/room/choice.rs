@@ -205,25 +205,6 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
     u64::from(there.live()) * (now.min(last) - first) / last.saturating_sub(first).max(1)
 }
 
-/// A column's own random numbers: which segments it looks at first.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// The numbers of column `id`.
-    pub(super) fn new(id: usize) -> Self {
-        Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
-    }
-
-    /// A number less than `below`.
-    pub(crate) fn below(&mut self, below: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
-    }
-}
-
 impl Store {
     /// Is there room to move all live items of a segment?
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {

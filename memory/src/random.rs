@@ -1,0 +1,26 @@
+//! Numbers that a column draws for itself, such as the segment it looks at first.
+//!
+//! Where: beside the path of requests: making room, and choosing which loops are sampled.
+//! Invariant: two columns draw different numbers. Nothing that a peer must not guess is drawn here.
+//! Source: G. Marsaglia, *Xorshift RNGs*.
+
+/// A column's own numbers.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of column `id`.
+    #[must_use]
+    pub fn new(id: usize) -> Self {
+        // The factor is odd, and `id + 1` is not 0: the state is never 0, at which it would stay.
+        Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
+    }
+
+    /// A number less than `below`.
+    pub fn below(&mut self, below: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
+    }
+}
