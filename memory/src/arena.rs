@@ -126,6 +126,12 @@ impl Arena {
         self.ring_chunks
     }
 
+    /// Bytes of the chunks that values may have.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        (self.chunks - self.ring_chunks) as usize * self.chunk_bytes
+    }
+
     /// Bytes of the tables beside the chunks.
     #[must_use]
     pub fn table_bytes(&self) -> usize {

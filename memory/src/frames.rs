@@ -18,7 +18,7 @@ mod pinned;
 
 pub use pinned::{Pieces as PinnedPieces, Pinned};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, VALUE_AT};
 use crate::chains::Chains;
 use crate::nodes::Nodes;
 use crate::quiescence::Quiescence;
@@ -37,6 +37,13 @@ const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 const LOOKS_MAX: u32 = 1 << 16;
 /// In a frame's number: it is a chunk of the arena, whose number there the other bits are.
 const ARENA: u32 = 1 << 31;
+
+/// Is a frame of this number a chunk of the arena?
+#[inline]
+#[must_use]
+pub const fn is_chunk(frame: u32) -> bool {
+    frame & ARENA != 0
+}
 
 /// All memory of one store.
 #[derive(Debug)]
@@ -120,13 +127,13 @@ impl Memory {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
-    /// Takes a free chunk of the arena for the `bytes` bytes from its beginning on, as a chain of
-    /// its own with one reference.
-    pub fn take_chunk(&self, bytes: usize) -> Option<u32> {
+    /// Takes a free chunk of the arena for `bytes` bytes of a value, as a chain of its own with one
+    /// reference. Returns where they are to be written as well.
+    pub fn take_chunk(&self, bytes: usize) -> Option<(u32, *mut u8)> {
         let arena = self.arena.as_ref()?;
         let chunk = arena.take()?;
-        arena.set_extent(chunk, 0, bytes);
-        Some(chunk | ARENA)
+        arena.set_extent(chunk, VALUE_AT, bytes);
+        Some((chunk | ARENA, arena.piece(chunk).0))
     }
 
     fn begin_chain(&self, frame: u32) -> u32 {

@@ -193,6 +193,7 @@ fn store(
         items: settings.index_items,
         huge_pages: settings.huge_pages,
         nodes: nodes.of_columns(settings.columns, &settings.cpus),
+        ..store::Start::default()
     };
     let store = Store::with_start(&config, start)?;
     if let Err(error) = store.place_memory() {

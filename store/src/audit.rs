@@ -76,8 +76,8 @@ impl Store {
             return None;
         }
         // SAFETY: the bytes are of a segment that this column may read until its next quiescent
-        // point; all it reads here is an item's first bytes, whatever they are: eight at most, for
-        // behind the last segment the mapping goes on.
+        // point; all it reads here is what stands before an item's key, whatever it is: for behind
+        // the last segment the mapping goes on.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
             Record::Void(extent) => *extent,

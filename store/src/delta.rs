@@ -9,8 +9,11 @@ use crate::cas::NewCas;
 use crate::column::Column;
 use crate::digits::Digits;
 use crate::engine::{Changed, Decision, KEEP_ALL, New, NewValue};
+use crate::handle::View;
+use crate::item::Item;
 use crate::read::Old;
 use crate::verbs::{Counted, Delta, Refused};
+use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 
 /// The number that an item is to have, and what it had.
@@ -29,7 +32,7 @@ impl Column {
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
         let key = self.handle.view().key(delta.key);
         let mut done = None;
-        let changed = self.change(key, None, |_, old| match sum(delta, old) {
+        let changed = self.change(key, None, |view, old| match sum(view, delta, old) {
             Err(answer) => Decision::Answer(answer),
             Ok(now) => {
                 let before = done.filter(|_| plant::is(Fault::NumberNotCompared));
@@ -50,7 +53,7 @@ impl Column {
     }
 }
 
-fn sum(delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
+fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
     let Some(old) = old else {
         let vivify = delta.vivify.ok_or(Counted::NotFound)?;
         return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true });
@@ -62,15 +65,26 @@ fn sum(delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
     if delta.cas != 0 && delta.cas != old.seen.cas {
         return Err(Counted::Exists);
     }
-    if item.shape().is_chained() {
-        return Err(Counted::NonNumeric);
-    }
-    let before = number(old.log_value()).ok_or(Counted::NonNumeric)?;
+    let before = match item.first_frame() {
+        None => number(old.log_value()),
+        Some(first) => number_in_chunks(view, item, first),
+    };
+    let before = before.ok_or(Counted::NonNumeric)?;
     let value = match delta.incr {
         true => before.wrapping_add(delta.delta),
         false => before.saturating_sub(delta.delta),
     };
     Ok(Sum { value, exptime: item.exptime(), vivified: false })
+}
+
+/// The number that a value in chunks of the arena begins with. None is read from a value that is
+/// too long to lie in the log.
+#[cold]
+#[inline(never)]
+fn number_in_chunks(view: View<'_>, item: &Item<'_>, first: u32) -> Option<u64> {
+    let may_count = is_chunk(first) && item.value_bytes().0 <= view.frame_bytes();
+    let pinned = may_count.then(|| view.pin(item, first)).flatten()?;
+    number(&pinned.pieces().collect::<Vec<_>>().concat())
 }
 
 fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> New<'a> {

@@ -1,4 +1,5 @@
-//! A large value on its way in: frames fill up as bytes arrive.
+//! A large value on its way in: frames fill up as bytes arrive. A value that is to lie in the arena
+//! is copied into chunks at once.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
 //! Invariant: frames are taken as bytes arrive, never by what a peer declares: those that a read
@@ -11,12 +12,14 @@ use arrayvec::ArrayVec;
 
 use crate::column::Column;
 use crate::engine::NewValue;
-use crate::handle::Handle;
+use crate::handle::{Handle, View};
 use crate::room::Room;
 use crate::verbs::Refused;
+use memory::arena::VALUE_AT;
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
 use memory::segments::NONE;
+use memory::sync::plain_access;
 use std::sync::Arc;
 
 /// Most pieces of free space that a draft gives at once.
@@ -69,7 +72,46 @@ impl Draft {
         }
     }
 
-    /// A draft of these pieces.
+    /// A complete draft of these pieces in chunks of the arena. `None`: values of this length do
+    /// not lie there, or it has too few free chunks. Nothing is evicted for it.
+    pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
+        let memory = view.memory();
+        let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let chunk_bytes = memory.arena().filter(|_| lacking > view.log_bytes_max)?.chunk_bytes();
+        let room_max = chunk_bytes - VALUE_AT;
+        let mut draft = Self::new(Arc::clone(memory), u32::try_from(lacking).ok()?);
+        (draft.received_bytes, draft.arrives) = (draft.value_bytes, false);
+        let (mut at, mut room) = (std::ptr::null_mut(), 0);
+        for mut piece in pieces.iter().copied() {
+            while !piece.is_empty() {
+                if room == 0 {
+                    room = lacking.min(room_max);
+                    let Some((chunk, beginning)) = memory.take_chunk(room) else {
+                        view.counters().arena_full.add(1);
+                        return None;
+                    };
+                    match draft.last.replace(chunk) {
+                        Some(last) => memory.chain(last, chunk),
+                        None => draft.first = Some(chunk),
+                    }
+                    at = beginning;
+                }
+                let bytes = room.min(piece.len());
+                plain_access(at, bytes, true);
+                // SAFETY: from `at` on the chunk, which is this draft's alone until it is
+                // published, has `room` bytes; nobody has given out a slice of them.
+                unsafe {
+                    at.copy_from_nonoverlapping(piece.as_ptr(), bytes);
+                    at = at.add(bytes);
+                }
+                (room, lacking, piece) = (room - bytes, lacking - bytes, &piece[bytes..]);
+            }
+        }
+        view.counters().arena_copied_bytes.add(draft.value_bytes.into());
+        Some(draft)
+    }
+
+    /// A draft of these pieces, in frames.
     ///
     /// # Errors
     /// As `space`, and `Refused::TooLarge` for too many bytes: nothing is kept.
@@ -239,10 +281,12 @@ impl Draft {
     }
 
     /// The complete value: the first of its full frames, and the bytes behind them. If the last
-    /// frame is not full, it is taken off the chain, and its bytes go into the log.
+    /// frame is not full, it is taken off the chain, and its bytes go into the log. All of a value
+    /// in chunks of the arena, which are not counted as frames, stays there.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
-        let rest_bytes = (self.value_bytes % self.memory.frames.frame_bytes()) as usize;
+        let framed_bytes = if self.frames == 0 { 1 } else { self.memory.frames.frame_bytes() };
+        let rest_bytes = (self.value_bytes % framed_bytes) as usize;
         if rest_bytes != 0 && self.rest.is_none() {
             match self.before_last {
                 Some(_) if plant::is(Fault::RestChained) => {}

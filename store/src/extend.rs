@@ -1,4 +1,4 @@
-//! Append and prepend: a value gets longer, in the log or in frames.
+//! Append and prepend: a value gets longer, in the log, in frames or in chunks of the arena.
 //!
 //! Where: the executor's storage arm, by `Column::put`.
 //! Invariant: the value that is made longer is the value that is replaced. A value in the log is
@@ -104,7 +104,10 @@ impl Column {
         let held = before.pinned.iter().flat_map(Pinned::pieces);
         let mut pieces: Vec<&[u8]> = held.chain([&before.log[..]]).collect();
         pieces.insert(if is_before(put.verb) { 0 } else { pieces.len() }, more);
-        let mut draft = Draft::of(&mut self.handle, &mut self.room, &pieces)?;
+        let mut draft = match Draft::in_chunks(self.handle.view(), &pieces) {
+            Some(draft) => draft,
+            None => Draft::of(&mut self.handle, &mut self.room, &pieces)?,
+        };
         let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.write_longer(key, put, |_, old| {
             // The frames are held, so no other value gets them: if frames and rest are equal, the

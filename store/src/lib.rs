@@ -76,6 +76,7 @@ use index::Index;
 use item::Layout;
 use limit::Limit;
 use log::Log;
+use memory::arena::Arena;
 use memory::frames::Memory;
 use memory::nodes::Nodes;
 use memory::segments::State;
@@ -120,6 +121,11 @@ pub struct Start {
     pub huge_pages: bool,
     /// Each column stores what it can in memory of its own of these nodes.
     pub nodes: Nodes,
+    /// Values of `arena_value_bytes_min` bytes and more lie here, beside the memory, as long as it
+    /// has free chunks.
+    pub arena: Option<Arc<Arena>>,
+    /// The shortest value that lies in the arena; not of less than a byte.
+    pub arena_value_bytes_min: usize,
 }
 
 /// The one shared store.
@@ -127,6 +133,8 @@ pub struct Start {
 pub struct Store {
     config: Config,
     layout: Layout,
+    /// A value of at most so many bytes lies in the log, without a look at the arena.
+    log_bytes_max: usize,
     hash: KeyHash,
     index: Index,
     log: Log,
@@ -199,8 +207,14 @@ impl Store {
         let layout = Layout { cas: config.cas, frame_bytes: memory.frames.frame_bytes() };
         let harvest = Harvest::new(memory.segments.count_max(), segment_bytes.ilog2());
         let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
+        let frame_bytes = layout.frame_bytes as usize;
+        let log_bytes_max = match start.arena {
+            Some(_) => frame_bytes.min(start.arena_value_bytes_min.saturating_sub(1)),
+            None => frame_bytes,
+        };
         Ok(Arc::new(Store {
             layout,
+            log_bytes_max,
             hash: KeyHash::new(),
             index,
             log: log.map_err(failed)?,
@@ -226,7 +240,8 @@ impl Store {
     fn reserve(config: &Config, start: &Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let (bytes, columns) = (config.memory_bytes, config.columns.max(1));
-        let memory = Memory::on(start.nodes.clone(), bytes, growth, columns)?;
+        let memory = Memory::on(start.nodes.clone(), bytes, growth, columns)?
+            .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
         // Where address space is scarce, the index gets as much as items of 6 bytes of key and
@@ -363,6 +378,12 @@ impl Store {
         let idle = segments.free() + segments.limbo();
         let taken = self.memory().present().saturating_sub(idle);
         taken as usize * self.memory().region.segment_bytes() as usize
+    }
+
+    /// Bytes of the arena's chunks that may hold values. They lie beside the memory.
+    #[must_use]
+    pub fn arena_bytes(&self) -> usize {
+        self.memory().arena().map_or(0, |arena| arena.value_bytes())
     }
 
     /// Bytes of a segment.

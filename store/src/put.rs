@@ -70,7 +70,9 @@ impl Column {
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
         match body {
-            Body::Bytes(log) if !extends(put.verb) && log.len() <= self.log_value_bytes_max() => {
+            Body::Bytes(log)
+                if !extends(put.verb) && log.len() <= self.handle.store.log_bytes_max =>
+            {
                 self.put_bytes(put, hash, log)
             }
             body => self.put_any(put, hash, body),
@@ -95,15 +97,21 @@ impl Column {
         done
     }
 
-    /// Stores a longer value, or extends one.
+    /// Stores a longer value, or one that is to lie in the arena, or extends one.
     #[inline(never)]
     fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
         self.admit(put, body.bytes())?;
         let done = match body.again() {
             body if extends(put.verb) => self.extend(key, put, body),
-            Body::Bytes(bytes) => Draft::of(&mut self.handle, &mut self.room, &[bytes])
-                .and_then(|mut draft| self.put_draft(key, put, &mut draft)),
+            Body::Bytes(bytes) => match Draft::in_chunks(self.handle.view(), &[bytes]) {
+                Some(mut draft) => self.put_draft(key, put, &mut draft),
+                None if bytes.len() <= self.log_value_bytes_max() => {
+                    return self.put_bytes(put, hash, bytes);
+                }
+                None => Draft::of(&mut self.handle, &mut self.room, &[bytes])
+                    .and_then(|mut draft| self.put_draft(key, put, &mut draft)),
+            },
             Body::Draft(draft) => self.put_draft(key, put, draft),
         };
         if let Err(refused) = done {

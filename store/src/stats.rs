@@ -139,6 +139,10 @@ counters! {
     count cas_badval,
     /// cas on a miss.
     count cas_misses,
+    /// Bytes copied into values that lie in the arena.
+    count arena_copied_bytes,
+    /// Values that lie elsewhere because the arena had too few free chunks.
+    count arena_full,
     /// Bytes moved by compaction.
     count compacted_bytes,
     /// Bytes of items spared when room was made.

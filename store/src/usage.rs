@@ -53,12 +53,16 @@ pub struct Usage {
     /// Bytes of the tables of segments, frames, queues and the calendar, and of the samples for the
     /// miss ratio curve.
     pub table_bytes: u64,
+    /// Bytes of the arena's chunks that hold values, beside all above.
+    pub arena_bytes: u64,
+    /// Bytes of the arena's free chunks.
+    pub arena_free_bytes: u64,
     /// When the oldest segment was opened that has items, in seconds of the store's clock.
     pub oldest_opened: Option<u32>,
 }
 
 impl Usage {
-    /// Bytes of all memory.
+    /// Bytes of all memory but the arena.
     #[must_use]
     pub fn sum_bytes(&self) -> u64 {
         self.log_bytes() + self.index_bytes + self.ghost_bytes + self.table_bytes
@@ -138,17 +142,24 @@ impl Store {
             usage.add(segments.get(segment), used_bytes, segment_bytes, step.into());
         }
         let (index_bytes, ghost_bytes) = self.index.bytes_by_part();
+        let arena = memory.arena().map_or((0, 0, 0), |arena| {
+            let free_bytes = arena.free() as usize * arena.chunk_bytes();
+            (arena.value_bytes().saturating_sub(free_bytes), free_bytes, arena.table_bytes())
+        });
         let tables = size_of::<Segment>() * count as usize
             + memory.frames.table_bytes(count)
             + self.log.queue_bytes()
             + self.harvest.bytes(count)
-            + self.mrc.bytes();
+            + self.mrc.bytes()
+            + arena.2;
         Usage {
             segment_bytes: segment_bytes.into(),
             segments_allowed: memory.allowed().into(),
             index_bytes: index_bytes as u64,
             ghost_bytes: ghost_bytes as u64,
             table_bytes: tables as u64,
+            arena_bytes: arena.0 as u64,
+            arena_free_bytes: arena.1 as u64,
             ..usage
         }
     }

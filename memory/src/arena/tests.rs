@@ -99,7 +99,8 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     let extents = [(0, 2048), (42, 1472), (2047, 1), (0, 1), (300, 977)];
     let (mut value, mut chunks) = (Vec::new(), Vec::new());
     for (number, (offset, bytes)) in (1..).zip(extents) {
-        let chunk = memory.take_chunk(bytes).expect("room");
+        let (chunk, at) = memory.take_chunk(1).expect("room");
+        assert_eq!(at, memory.frame_at(chunk).wrapping_add(VALUE_AT));
         let taken = arena.value_chunk_of(memory.frame_at(chunk)).expect("a value's").0;
         arena.set_extent(taken, offset, bytes);
         assert_eq!(arena.extent(taken), (offset, bytes));

@@ -18,6 +18,7 @@
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
 use crate::policy::room::REWRITTEN_BYTES_MAX;
+use memory::frames::is_chunk;
 
 /// It has an exptime.
 pub(crate) const EXP: u8 = 1;
@@ -27,7 +28,8 @@ pub(crate) const FLAGS: u8 = 2;
 const CAS8: u8 = 4;
 /// Its key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// Its value but the last part is in frames. Only in the long form.
+/// Its value but the last part is in frames, or all of it in chunks of the arena. Only in the long
+/// form.
 const CHAINED: u8 = 16;
 
 /// The forms' low bits, and a mask to tell them by.
@@ -289,7 +291,12 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
         vlen => Read::new(layout, (key_bytes, vlen, opts), 4),
     };
     if read.shape.is_chained() {
-        read.shape.log_bytes %= layout.frame_bytes.max(1);
+        let first_frame_at = read.key_at as usize - 4;
+        // SAFETY: an item with frames has their first one's number right before its key.
+        let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
+        let framed_bytes =
+            if is_chunk(u32::from_le(first_frame)) { 1 } else { layout.frame_bytes.max(1) };
+        read.shape.log_bytes %= framed_bytes;
     }
     read
 }
@@ -357,9 +364,17 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // What follows must not be looked at: read it as all ones, and as zeros.
-                for behind in [0xff, 0] {
+                // What follows must not be looked at: read it as all ones, and as zeros. But the
+                // first frame's number says whether all of the value is in the arena.
+                let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
+                let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
+                for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {
                     let mut bytes = bytes_of(first);
+                    if shape.is_chained() {
+                        let fields = STAMP_BYTES + shape.field_bytes() - 4;
+                        bytes.extend((0..fields).map(|_| behind));
+                        bytes.extend(first_frame.to_le_bytes());
+                    }
                     bytes.extend([behind; 8]);
                     // SAFETY: an item's first bytes, and more.
                     let read = unsafe { read(bytes.as_ptr(), layout) };

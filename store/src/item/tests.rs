@@ -67,7 +67,10 @@ fn what_is_written_is_read() {
     let region = region();
     let (key, value) = ([7; 250], [9; 9000]);
     for (layout, loc) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 100), (layout, 113)]) {
-        for shape in shapes(layout) {
+        let in_arena =
+            |shape: Shape| shape.is_chained().then(|| (shape.in_frames(0), 12 | 1 << 31));
+        let both = |shape| [Some((shape, 12)), in_arena(shape)];
+        for (shape, first_frame) in shapes(layout).flat_map(both).flatten() {
             let split = shape.log_bytes as usize / 3;
             let fields = Fields {
                 key: &key[..shape.key_bytes as usize],
@@ -75,7 +78,7 @@ fn what_is_written_is_read() {
                 cas: BASE + 1,
                 exptime: 77,
                 client_flags: 0xdead_beef,
-                first_frame: 12,
+                first_frame,
                 accessed: Stamp(513),
             };
             let item = written(&region, loc, layout, (shape, &fields));
@@ -85,7 +88,7 @@ fn what_is_written_is_read() {
             assert_eq!(unsafe { item.log_value() }, &value[..shape.log_bytes as usize]);
             assert_eq!(item.exptime(), if shape.has_exp() { 77 } else { 0 });
             assert_eq!(item.client_flags(), if shape.has_flags() { 0xdead_beef } else { 0 });
-            assert_eq!(item.first_frame(), shape.is_chained().then_some(12));
+            assert_eq!(item.first_frame(), shape.is_chained().then_some(first_frame));
             assert_eq!(item.cas(|| BASE), if layout.cas { BASE + 1 } else { 0 });
             item.set_accessed(Stamp(40_000));
             assert_eq!(item.accessed(), Stamp(40_000));

@@ -8,12 +8,13 @@ use crate::actor::{Actor, World, fill_name, name};
 use crate::linear::{Call, Verdict, explain};
 use crate::model::{Event, Rules};
 use crate::script::{APART_SECONDS_MAX, KeyAct, Kind, Look, SEGMENT_BYTES, START, Script};
+use memory::arena::Arena;
 use memory::sync::watched::alone;
 use shuttle::thread;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use store::{Config, Store};
+use store::{Config, Start, Store};
 use testing::Random;
 
 /// Background work in the end, at most.
@@ -37,7 +38,13 @@ pub(crate) fn run(script: &Script) -> Outcome {
         cas: script.cas,
         now: START - APART_SECONDS_MAX,
     };
-    let store = alone(|| Store::new(&config)).expect("address space");
+    let (chunks, arena_value_bytes_min) = script.arena.unwrap_or_default();
+    let start = || Start {
+        arena: script.arena.map(|_| Arc::new(Arena::new(2, chunks, 2048).expect("memory"))),
+        arena_value_bytes_min,
+        ..Start::default()
+    };
+    let store = alone(|| Store::with_start(&config, start())).expect("address space");
     let world = Arc::new(World::new(script));
     note_evictions(&world);
     let actor = |lane| Actor {
@@ -170,6 +177,7 @@ fn look(keeper: &mut Actor, store: &Store) -> u64 {
         ("sealed segments", usage.segments_sealed),
         ("segments in limbo", usage.segments_limbo),
         ("segments with frames", usage.segments_frames),
+        ("bytes in the arena", usage.arena_bytes),
     ];
     for (what, left) in left {
         if left != 0 {

@@ -150,6 +150,8 @@ pub(crate) struct Script {
     pub(crate) acts: Vec<Vec<Act>>,
     /// Client-made CAS uniques are among them.
     pub(crate) own_cas: bool,
+    /// Values lie in so many chunks of an arena, from so many bytes on.
+    pub(crate) arena: Option<(u32, usize)>,
     pub(crate) seed: u64,
 }
 
@@ -170,6 +172,7 @@ struct Mix {
     fill_bytes: usize,
     keys: usize,
     segments: usize,
+    has_arena: bool,
 }
 
 impl Script {
@@ -191,6 +194,8 @@ impl Script {
             Kind::Index => (180 + random.number(400), 10 + random.index(20)),
             Kind::Tight | Kind::Limits => (4000, 80 + random.index(380)),
         };
+        let arena =
+            random.one_in(3).then(|| (random.pick(&[3, 12, 500]), random.pick(&[1, 40, 600])));
         let mix = Mix {
             flush: random.one_in(3),
             timed: random.below(3) > 0,
@@ -205,6 +210,7 @@ impl Script {
             fill_bytes: fill.1,
             keys: 1 + random.index(KEYS_MAX),
             segments,
+            has_arena: arena.is_some(),
         };
         let acts = 4 + random.index(20);
         let [large, timed, holes] = [4, 3, 3].map(|one_in| match random.below(3) {
@@ -229,6 +235,7 @@ impl Script {
             behind: (0..columns).map(|_| random.number(APART_SECONDS_MAX + 1)).collect(),
             acts: (0..columns).map(|_| (0..acts).map(|_| mix.act(random)).collect()).collect(),
             own_cas: mix.own_cas,
+            arena,
             seed,
         }
     }
@@ -314,7 +321,8 @@ impl Mix {
             },
             cas_in: self.cas_in(random),
             stale: is_cas && self.meta && random.one_in(2),
-            draft: bytes > FRAME_BYTES,
+            // What comes in one piece may lie in the arena.
+            draft: bytes > FRAME_BYTES && !(self.has_arena && random.one_in(2)),
         }
     }
 

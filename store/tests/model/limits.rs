@@ -94,7 +94,7 @@ impl Run {
             ("evictions", stats.evictions, stats.total_items),
             ("unfetched evictions", stats.evicted_unfetched, stats.evictions),
             ("bytes in probation", stats.probation_bytes, stats.bytes),
-            ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes),
+            ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes + usage.arena_bytes),
             ("percent", stats.probation_percent, 100),
             // Counted as they die, and found by looking at all segments.
             ("dead bytes counted", stats.dead_bytes, usage.dead_bytes),

@@ -30,6 +30,8 @@ each::policies! {
     while_the_limit_changes_nothing_that_has_room_is_evicted,
     at_8_mib_up_and_down_only_what_was_evicted_is_missed,
     at_2_mib_up_and_down_only_what_was_evicted_is_missed,
+    where_values_lie_in_an_arena_every_reply_is_the_maps,
+    where_the_arena_is_full_only_what_was_evicted_is_missed,
 }
 
 /// Operations of one run.
@@ -49,13 +51,18 @@ fn config(eviction: Eviction, memory_mb: usize) -> Config {
 /// Runs `cases` random histories, or as many as PROPTEST_CASES says, against a store of `config`.
 /// There are as many of each as there are policies.
 fn check(config: &Config, cases: u32, drawn: Drawn) {
+    check_in(config, None, cases, drawn);
+}
+
+/// As `check`, with an arena of so many chunks, for values of so many bytes and more.
+fn check_in(config: &Config, chunks: Option<(u32, usize)>, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
     let runs = Runs { cases, failure_persistence: None, max_shrink_iters: 4000, ..Runs::default() };
     let ops = prop::collection::vec(op(drawn), 1..OPS);
     let ops = ops.prop_map(|ops| ops.into_iter().enumerate().collect::<Vec<_>>());
     let tried = TestRunner::new(runs).run(&ops, |ops| {
-        let mut run = Run::new(config);
+        let mut run = Run::new(config, chunks);
         for (seed, op) in &ops {
             run.step(*seed, op).map_err(TestCaseError::fail)?;
         }
@@ -104,6 +111,15 @@ fn at_8_mib_up_and_down_only_what_was_evicted_is_missed(eviction: Eviction) {
 
 fn at_2_mib_up_and_down_only_what_was_evicted_is_missed(eviction: Eviction) {
     check(&config(eviction, 2), 12, limits(4, drawn(100, true)));
+}
+
+fn where_values_lie_in_an_arena_every_reply_is_the_maps(eviction: Eviction) {
+    check_in(&config(eviction, 64), Some((8192, 1)), 15, drawn(300, false));
+}
+
+fn where_the_arena_is_full_only_what_was_evicted_is_missed(eviction: Eviction) {
+    check_in(&config(eviction, 8), Some((200, 1)), 12, limits(1, drawn(300, true)));
+    check_in(&config(eviction, 2), Some((40, 700)), 12, drawn(100, true));
 }
 
 #[test]

@@ -4,10 +4,11 @@ use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
 use crate::ops::{COLUMNS, Cas, Exp, KeyOp, MetaGetOp, Op, PutOp, Step, Val};
 use crate::patient::at_last;
+use memory::arena::Arena;
 use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
 use store::{
     Body, Column, Config, Counted, Deleted, Delta, Hit, MetaDelete, MetaGet, MetaHit, MetaStep,
-    Pinned, Put, Refused, Store, Stored, Value, Verb, Vivify,
+    Pinned, Put, Refused, Start, Store, Stored, Value, Verb, Vivify,
 };
 
 /// Other keys that `Op::Fill` sets in turn.
@@ -29,11 +30,17 @@ pub(crate) struct Run {
     uniques: HashSet<u64>,
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
+    arena: Option<Arc<Arena>>,
 }
 
 impl Run {
-    pub(crate) fn new(config: &Config) -> Self {
-        let store = Store::new(config).expect("address space");
+    /// With an arena of so many chunks, for values of so many bytes and more.
+    pub(crate) fn new(config: &Config, chunks: Option<(u32, usize)>) -> Self {
+        let (chunks, arena_value_bytes_min) = chunks.unzip();
+        let arena = chunks.map(|chunks| Arc::new(Arena::new(3, chunks, 2048).expect("memory")));
+        let arena_value_bytes_min = arena_value_bytes_min.unwrap_or(0);
+        let start = Start { arena: arena.clone(), arena_value_bytes_min, ..Start::default() };
+        let store = Store::with_start(config, start).expect("address space");
         let columns: Vec<_> = (0..COLUMNS).map(|_| store.column()).collect();
         let world = World {
             now: config.now,
@@ -55,6 +62,7 @@ impl Run {
             uniques: HashSet::new(),
             pinned: Vec::new(),
             filled: 0,
+            arena,
         }
     }
 
@@ -374,6 +382,9 @@ impl Run {
         let stats = self.store.stats();
         same("items and bytes left", (stats.curr_items, stats.bytes), (0, 0))?;
         self.check_room()?;
+        if let Some(arena) = &self.arena {
+            same("chunks left", arena.free(), arena.chunks() - arena.ring_chunks())?;
+        }
         // Frames are an eighth of a segment, or 16 KiB of 256.
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
