@@ -9,15 +9,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::xdp::{self, Health, Meter, Port, Refused, Wanted};
+use memory::arena::Arena;
+use net::xdp::{self, Health, Meter, Port, Refused, Values, Wanted};
 use protocol::Speak;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
 use crate::listen::datagram_bytes_for;
-use crate::settings::{Settings, Xdp};
+use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// The interface is looked at so often.
 const LOOK_MS: u64 = 1000;
+/// Bytes of the larger chunks.
+const CHUNK_BYTES_MAX: usize = 4096;
+/// A part of a value that is shorter than this, and than what `-o zero_copy_min` says, is copied
+/// into the packet: a part more is a descriptor and a page more for the kernel.
+const PART_BYTES_MIN: usize = 256;
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +53,8 @@ pub(crate) struct Opened {
     pub(crate) ports: Vec<Port>,
     pub(crate) speak: Speak,
     pub(crate) bypass: Bypass,
+    /// Where packets lie, if values lie there as well.
+    pub(crate) arena: Option<Arc<Arena>>,
 }
 
 /// What is told of the interface and its ports.
@@ -89,6 +97,8 @@ fn open_wanted(
 ) -> Result<Opened, BypassError> {
     let name = &wanted.interface;
     let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
+    let all_bytes_max = ring_bytes_max(settings);
+    let value_bytes_max = value_bytes_max(settings, all_bytes_max);
     let opened = xdp::open(&Wanted {
         interface: name,
         queues: wanted.queues.clone(),
@@ -97,11 +107,14 @@ fn open_wanted(
         ports: port..=port,
         allow: &wanted.allow,
         chunks: RING_CHUNKS_MAX,
-        memory_bytes_max: ring_bytes_max(settings),
+        memory_bytes_max: all_bytes_max - value_bytes_max,
         mode: wanted.mode,
-        values: None,
+        values: (settings.zero_copy == ZeroCopy::Send).then_some(Values {
+            memory_bytes_max: value_bytes_max,
+            in_place_min: settings.zero_copy_bytes_min.min(PART_BYTES_MIN),
+        }),
     });
-    let xdp::Opened { ports, watch, .. } = opened.map_err(|refused| match refused {
+    let xdp::Opened { arena, ports, watch } = opened.map_err(|refused| match refused {
         Refused::TooLittle(ring_bytes) => {
             BypassError::Memory { interface: name.clone(), ring_mb: ring_bytes.div_ceil(1 << 20) }
         }
@@ -117,8 +130,9 @@ fn open_wanted(
         seen: Mutex::new((Health::Up { mtu }, 0)),
         watch,
     };
-    bypass.tell_start(settings.columns);
-    Ok(Opened { ports, speak, bypass })
+    bypass.tell_start(settings);
+    let arena = (settings.zero_copy == ZeroCopy::Send).then_some(arena);
+    Ok(Opened { ports, speak, bypass, arena })
 }
 
 /// The port and the protocols of all UDP addresses, if they are the same.
@@ -142,6 +156,15 @@ fn addresses_of(name: &str, addresses: &[SocketAddr]) -> Vec<IpAddr> {
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
+}
+
+/// What of these bytes values may have beside packets: what the most packets leave, half at least.
+fn value_bytes_max(settings: &Settings, all_bytes_max: usize) -> usize {
+    let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES_MAX;
+    match settings.zero_copy {
+        ZeroCopy::Off => 0,
+        ZeroCopy::Send => all_bytes_max - ring_bytes_max.min(all_bytes_max / 2),
+    }
 }
 
 impl Bypass {
@@ -202,8 +225,8 @@ impl Bypass {
         settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
     }
 
-    fn tell_start(&self, columns: usize) {
-        let facts = self.facts();
+    fn tell_start(&self, settings: &Settings) {
+        let (facts, columns) = (self.facts(), settings.columns);
         let (first, queues) = self.queues();
         let ring_mb = facts.memory_bytes >> 20;
         log::warn!(
@@ -213,6 +236,10 @@ impl Bypass {
             facts.queues,
             self.mode()
         );
+        if facts.value_bytes > 0 {
+            let how = if facts.sends_in_place { "sent from there" } else { "copied to be sent" };
+            log::warn!("{} MiB of -m beside packets for values, {how}", facts.value_bytes >> 20);
+        }
         if queues < columns {
             log::warn!(
                 "{} of {columns} threads have no queue of {}",

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use memory::arena::Arena;
 use net::{Calls, Endpoint, Waker};
 use store::Store;
 
@@ -111,7 +112,8 @@ impl Bound {
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.bypass.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
         let nodes = Nodes::read(Path::new("/"));
-        let store = store(&settings, &nodes, ring_bytes)?;
+        let arena = bypass.as_ref().and_then(|it| it.arena.clone());
+        let store = store(&settings, &nodes, (ring_bytes, arena))?;
         let lock_rest = |()| store.lock_memory().and_then(|()| process::lock_future());
         let locked = locked.map(|locked| locked.and_then(lock_rest));
         if let Some(Err(error)) = &locked {
@@ -138,7 +140,7 @@ impl Bound {
         let reply_bytes_max = settings.udp_reply_bytes_max;
         let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
-        if let Some(bypass::Opened { ports, speak, bypass }) = bypass {
+        if let Some(bypass::Opened { ports, speak, bypass, .. }) = bypass {
             let sizes = bypass.datagram_bytes_max();
             let thieves = if bypass.may_steal(&settings) { stealing.len() } else { 0 };
             let paths = Xdp::of_columns(ports, thieves, speak, &sizes);
@@ -176,13 +178,15 @@ impl Bound {
     }
 }
 
+/// Makes the store, of what rings and the arena's chunks of values leave of `-m`.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
-    ring_bytes: usize,
+    (ring_bytes, arena): (usize, Option<Arc<Arena>>),
 ) -> Result<Arc<Store>, store::MakeError> {
+    let arena_bytes = arena.as_ref().map_or(0, |arena| arena.value_bytes());
     let config = store::Config {
-        memory_bytes: settings.memory_bytes - ring_bytes,
+        memory_bytes: settings.memory_bytes - ring_bytes - arena_bytes,
         item_bytes_max: settings.item_bytes_max,
         columns: settings.columns,
         eviction: settings.evict.then_some(settings.eviction),
@@ -193,7 +197,8 @@ fn store(
         items: settings.index_items,
         huge_pages: settings.huge_pages,
         nodes: nodes.of_columns(settings.columns, &settings.cpus),
-        ..store::Start::default()
+        arena,
+        arena_value_bytes_min: settings.zero_copy_bytes_min,
     };
     let store = Store::with_start(&config, start)?;
     if let Err(error) = store.place_memory() {

@@ -75,6 +75,16 @@ impl Xdp {
     }
 }
 
+/// What values and packets past the kernel share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Values lie where packets lie, and are sent from there.
+    Send,
+}
+
 /// When a connection moves to another column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrate {
@@ -107,6 +117,10 @@ pub struct Settings {
     pub udp_reply_bytes_max: usize,
     /// Where to take UDP past the kernel's stack (`--xdp`).
     pub xdp: Option<Xdp>,
+    /// What values and packets past the kernel share (`-o zero_copy`).
+    pub zero_copy: ZeroCopy,
+    /// The shortest values that do (`-o zero_copy_min`).
+    pub zero_copy_bytes_min: usize,
     /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
@@ -209,6 +223,8 @@ impl Default for Settings {
             udp_allow: Vec::new(),
             udp_reply_bytes_max: 1 << 20,
             xdp: None,
+            zero_copy: ZeroCopy::Off,
+            zero_copy_bytes_min: 1024,
             unix_path: None,
             unix_mask: 0o700,
             memory_bytes: 64 << 20,

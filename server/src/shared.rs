@@ -153,6 +153,10 @@ counters! {
     udp_sent,
     /// Datagrams made and not sent, for the system did not take them.
     udp_unsent,
+    /// Past the kernel: bytes copied into the packets of answers, headers included.
+    copied_bytes,
+    /// Past the kernel: bytes of values sent from where they lay.
+    zero_copy_bytes,
     /// Datagrams dropped: without a whole frame, or parts that contradict each other.
     udp_dropped_frame,
     /// Datagrams dropped: from whom an answer would loop, or sent to many.
@@ -330,10 +334,16 @@ impl Shared {
         self.bypass.get().map_or(0, Bypass::ring_bytes)
     }
 
+    /// What of `-m` no limit changes: packets, and chunks that hold values beside them.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> usize {
+        self.ring_bytes() + self.store.arena_bytes()
+    }
+
     /// `-m`, or the last `cache_memlimit`, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.store.memory_bytes() + self.ring_bytes()
+        self.store.memory_bytes() + self.fixed_bytes()
     }
 
     /// The sums of all columns' counters since the server started.

@@ -140,6 +140,8 @@ impl<P: Copy> Answers<P> {
         let unsent = tally.full + tally.too_long + tally.refused;
         context.counters.udp_sent.add(tally.sent as u64);
         context.counters.udp_unsent.add(unsent as u64);
+        context.counters.copied_bytes.add(tally.copied_bytes as u64);
+        context.counters.zero_copy_bytes.add(tally.in_place_bytes as u64);
         context.counters.bytes_written.add(bytes_sent as u64);
         self.all.clear();
         out.clear();

@@ -163,7 +163,7 @@ fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
         ..MEMLIMIT_MIN => Refusal::LimitTooSmall,
         MEMLIMIT_MIN..=MEMLIMIT_MAX => {
             let store_bytes =
-                ((megabytes as usize) << 20).saturating_sub(context.shared.ring_bytes());
+                ((megabytes as usize) << 20).saturating_sub(context.shared.fixed_bytes());
             match context.store.limit_memory(store_bytes) {
                 Ok(()) => {
                     log::info!("maxbytes adjusted to {megabytes}m");

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use store::policy::Eviction;
 
 use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
-use crate::settings::Migrate;
+use crate::settings::{Migrate, ZeroCopy};
 
 /// The lines of `-h` for `-o eviction`: what it is, and a line about each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
@@ -130,6 +130,38 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &["each thread has a UDP port of its own: -U and those", "behind it"],
         does: Does::Sets(|choices, _| {
             choices.settings.udp_port_per_column = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "zero_copy",
+        takes: Takes::Value("<what>"),
+        help: &[
+            "off (default), or send: long values lie where the packets of",
+            "--xdp lie, and are sent from there without a copy, for more",
+            "memory",
+        ],
+        does: Does::Sets(|choices, value| {
+            choices.settings.zero_copy = match value {
+                "off" => ZeroCopy::Off,
+                "send" => ZeroCopy::Send,
+                _ => {
+                    let wrong = "zero_copy takes off or send";
+                    return Err(BadFlag::value(format!("{wrong} (given: '{value}')")));
+                }
+            };
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "zero_copy_min",
+        takes: Takes::Value("<bytes>"),
+        help: &["the shortest values for which zero_copy holds", "(default: 1024)"],
+        does: Does::Sets(|choices, value| {
+            let bytes = number(value, 1..=1 << 20, "zero_copy_min takes 1 to 1048576 bytes")?;
+            choices.settings.zero_copy_bytes_min = usize::try_from(bytes).unwrap_or(usize::MAX);
             Ok(())
         }),
     },

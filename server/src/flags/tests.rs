@@ -10,7 +10,7 @@ use store::policy::Eviction;
 use super::extended::OPTIONS;
 use super::{Asked, BadFlag, flags, parse};
 use crate::cpus::Cpus;
-use crate::settings::{Listen, Migrate, Port, Settings};
+use crate::settings::{Listen, Migrate, Port, Settings, ZeroCopy};
 
 const CPUS: usize = 3;
 
@@ -283,6 +283,18 @@ fn xdp_interface_and_queues() {
     refused("-U 1 --xdp eth0 --xdp-mode zero", 64, "--xdp-mode takes native, generic or any");
     refused("-U 1 --xdp-mode native", 64, "--xdp-mode is refused: it needs --xdp");
     refused("-U 1 --xdp-fallback", 64, "--xdp-fallback is refused: it needs --xdp");
+}
+
+#[test]
+fn zero_copy_goes_past_the_kernel() {
+    let off = settings("-U 1 --xdp eth0");
+    assert_eq!((off.zero_copy, off.zero_copy_bytes_min), (ZeroCopy::Off, 1024));
+    assert_eq!(settings("-o zero_copy=off,zero_copy_min=9").zero_copy, ZeroCopy::Off);
+    let send = settings("-o zero_copy=send,zero_copy_min=1 -U 1 --xdp eth0");
+    assert_eq!((send.zero_copy, send.zero_copy_bytes_min), (ZeroCopy::Send, 1));
+    refused("-U 1 -o zero_copy=send", 64, "which takes --xdp");
+    refused("-U 1 --xdp eth0 -o zero_copy=full", 71, "zero_copy takes off or send");
+    refused("-o zero_copy_min=0", 71, "zero_copy_min takes 1 to 1048576 bytes");
 }
 
 #[test]

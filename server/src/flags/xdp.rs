@@ -10,7 +10,7 @@ use net::xdp::Mode;
 
 use super::extended::network;
 use super::{BadFlag, Choices, Does, Flag, Takes};
-use crate::settings::{Settings, Xdp};
+use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Bytes of an interface's name, the zero at its end included (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
@@ -125,8 +125,13 @@ fn range(text: &str) -> Option<Range<u32>> {
 
 /// Puts the flags together, and refuses what the others do not allow.
 pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
-    let Settings { xdp, datagrams, udp_port_per_column, columns, .. } = &mut choices.settings;
+    let Settings { xdp, datagrams, udp_port_per_column, columns, zero_copy, .. } =
+        &mut choices.settings;
     let Some(xdp) = xdp else {
+        if *zero_copy != ZeroCopy::Off {
+            let needs = "-o zero_copy=send is refused: what is sent without a copy goes past the";
+            return Err(BadFlag::usage(format!("{needs} kernel, which takes --xdp")));
+        }
         return match choices.xdp.given {
             None => Ok(()),
             Some(flag) => Err(BadFlag::usage(format!("{flag} is refused: it needs --xdp"))),

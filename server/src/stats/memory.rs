@@ -41,11 +41,14 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "ghost_bytes", usage.ghost_bytes);
     stat!(rows, "table_bytes", usage.table_bytes);
     stat!(rows, "ring_bytes", shared.ring_bytes());
+    stat!(rows, "arena_bytes", usage.arena_bytes);
+    stat!(rows, "arena_free_bytes", usage.arena_free_bytes);
     stat!(rows, "connection_bytes", sums.connection_bytes);
     stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
     let beside_store = sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
-    let mut accounted = usage.sum_bytes() + shared.ring_bytes() as u64 + beside_store;
+    let beside_store = beside_store + shared.fixed_bytes() as u64;
+    let mut accounted = usage.sum_bytes() + beside_store;
     let resident = Resident::now();
     if let Some(resident) = resident {
         accounted += resident.program_bytes;

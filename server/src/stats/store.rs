@@ -21,5 +21,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "compacted_bytes", store.compacted_bytes);
     stat!(rows, "compacted_segments", store.compacted_segments);
     stat!(rows, "drained_segments", store.drained_segments);
+    stat!(rows, "arena_copied_bytes", store.arena_copied_bytes);
+    stat!(rows, "arena_full", store.arena_full);
     stat!(rows, "dumps_stalled", sums.dumps_stalled);
 }

@@ -23,6 +23,8 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     if let Some(bypass) = shared.bypass.get() {
         let dropped = bypass.dropped();
         stat!(rows, "udp_dropped_damaged", sums.udp_dropped_damaged);
+        stat!(rows, "copied_bytes", sums.copied_bytes);
+        stat!(rows, "zero_copy_bytes", sums.zero_copy_bytes);
         stat!(rows, "xdp_dropped", dropped.dropped);
         stat!(rows, "xdp_ring_full", dropped.ring_full);
         stat!(rows, "xdp_no_chunk", dropped.no_chunk);

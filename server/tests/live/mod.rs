@@ -161,7 +161,13 @@ impl Server {
 
     /// A new connection.
     pub(crate) fn connect(&self) -> Wire {
-        Wire::new(TcpStream::connect(self.address).unwrap())
+        let connect = |address| TcpStream::connect(address).unwrap();
+        Wire::new(match &self.machines {
+            Some(([client, host], _)) => {
+                client.on(|| connect((host.v4, self.address.port()).into()))
+            }
+            None => connect(self.address),
+        })
     }
 
     /// A client that sends datagrams, of a server that was started with `-U`.

@@ -44,6 +44,10 @@ const OF_CONNECTIONS: [(&str, &str); 10] = [
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 
+/// And those that say from which address they connect.
+const OF_LOOPBACK: [(&str, &str); 2] =
+    [("connections", "stats conns tells addresses"), ("watch", "a connection tells its address")];
+
 #[test]
 fn the_server_answers_as_written() {
     run_all(None, &|flags| Some(Server::under_test(flags)), None);
@@ -73,6 +77,28 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     drop(server);
     let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
     run_all(None, &Server::past_the_kernel, Some(&left_out));
+}
+
+/// Each value that is set in one piece, however short, lies in the arena.
+fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
+    let all = [flags, &["-o", "zero_copy=send,zero_copy_min=1"]].concat();
+    Server::past_the_kernel(&all)
+}
+
+#[test]
+fn the_server_answers_messages_as_written_where_values_lie_beside_packets() {
+    let Some(server) = with_values_beside_packets(&[]) else { return };
+    drop(server);
+    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
+    run_all(None, &with_values_beside_packets, Some(&left_out));
+}
+
+#[test]
+fn the_server_answers_as_written_where_values_lie_beside_packets() {
+    let Some(server) = with_values_beside_packets(&[]) else { return };
+    drop(server);
+    let left_out = [&OF_LOOPBACK[..], &OF_THE_KERNEL].concat();
+    run_all_but(None, &with_values_beside_packets, &left_out, false);
 }
 
 #[test]
@@ -205,19 +231,28 @@ fn run_all(
     start: &impl Fn(&[&str]) -> Option<Server>,
     left_out: Option<&[(&str, &str)]>,
 ) {
+    run_all_but(program, start, left_out.unwrap_or_default(), left_out.is_some());
+}
+
+fn run_all_but(
+    program: Option<&str>,
+    start: &impl Fn(&[&str]) -> Option<Server>,
+    left_out: &[(&str, &str)],
+    by_messages: bool,
+) {
     let wanted = std::env::var("TRANSCRIPT").unwrap_or_default();
     let mut errors = Vec::new();
     let mut count = 0;
     for path in transcripts() {
         let name = name(&path);
         let script = Script::parse(&name, &text(&name), program);
-        let is_left_out = left_out.is_some_and(|all| all.iter().any(|(one, _)| *one == name));
+        let is_left_out = left_out.iter().any(|(one, _)| *one == name);
         if !name.contains(&wanted) || script.steps.is_empty() || is_left_out {
             continue;
         }
         count += 1;
         let times = Times { patience: PATIENCE, silence: SILENCE };
-        errors.extend(run(&script, start, times, left_out.is_some()).err());
+        errors.extend(run(&script, start, times, by_messages).err());
     }
     assert!(errors.is_empty(), "\n{}", errors.join("\n"));
     assert!(count > 0, "no transcript ran");
