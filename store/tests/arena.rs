@@ -1,8 +1,8 @@
 //! Values in the arena, whose chunks rings share: who may still read a chunk when its value goes.
 //!
 //! Where: the whole store, under a virtual clock, without rings.
-//! Invariant: what is held keeps its bytes, whatever becomes of the item; a chunk is free again when
-//! its item and all who hold it have gone, and nothing is evicted for want of chunks.
+//! Invariant: what is held keeps its bytes, whatever becomes of the item; a chunk is free again
+//! when its item and all who hold it have gone, and nothing is evicted for want of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
