@@ -17,6 +17,7 @@ mod relay;
 mod senders;
 mod sizes;
 mod thieves;
+mod zero_copy;
 
 use std::net::{IpAddr, SocketAddr};
 

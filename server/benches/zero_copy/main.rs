@@ -1,0 +1,264 @@
+//! What it is worth that values are sent from where they lie: past the kernel, by length.
+//!
+//! Where: outside the cache; two servers, one of them with `-o zero_copy=send`, in turns at one end
+//! of a link between two network namespaces, and a client at the other. As root.
+//! Invariant: each answer is whole, and its value that of its key; the servers' own counters say
+//! which bytes were copied.
+//! Source: the KV-Cache paper, section 4.1.3.
+
+mod client;
+#[path = "../measure/mod.rs"]
+mod measure;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use blaster::launch::Server;
+use client::{Client, value};
+use measure::launched::{Launch, subject, version_of};
+use measure::report::{Report, say};
+use measure::statistics::{count_of_u64, median_with_interval};
+use measure::wire::{Speech, Wire};
+use measure::{Outcome, fail, real};
+use procfs::process::Process;
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+/// Where the servers take UDP.
+const UDP_PORT: u16 = 11_211;
+/// Values of one length that are asked for, in turn.
+const KEYS: u32 = 32;
+const MODES: [&str; 2] = ["native", "generic"];
+/// About what an item takes beside its value.
+const ITEM_BYTES: usize = 64;
+
+/// CPU time of a server for each get past the kernel, copied and from where the values lie, by
+/// their length; its user time; and how many values it holds of equally many, at equal `-m`.
+#[derive(Debug, clap::Parser)]
+struct Options {
+    /// Lengths of values
+    #[arg(long, value_delimiter = ',', default_value = "64,256,512,1024,1392,4096,16384,65536")]
+    sizes: Vec<usize>,
+    /// MTUs of the link
+    #[arg(long, value_delimiter = ',', default_value = "1500,9000")]
+    mtus: Vec<u32>,
+    /// Where the program is attached
+    #[arg(long, value_delimiter = ',', default_values = MODES)]
+    modes: Vec<String>,
+    /// -m of the servers
+    #[arg(long, default_value_t = 256)]
+    memory_mb: u32,
+    /// CPU of the server
+    #[arg(long, default_value_t = 0)]
+    server_cpu: usize,
+    /// CPU of the client
+    #[arg(long, default_value_t = 1)]
+    client_cpu: usize,
+    /// Seconds that count, of each length
+    #[arg(long, default_value = "1", value_parser = real(0.1, 600.0))]
+    seconds: f64,
+    /// Measured pairs, each server first in turn
+    #[arg(long, default_value_t = 7)]
+    pairs: u32,
+    /// Another server
+    #[arg(long)]
+    subject: Option<PathBuf>,
+    /// The results as JSON too
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What a get of one length cost a server.
+#[derive(Clone, Copy)]
+struct Cost {
+    cpu_us: f64,
+    user_us: f64,
+    /// Of the bytes that it sent.
+    in_place: f64,
+}
+
+/// One of its numbers.
+type Figure = fn(&Cost) -> f64;
+
+/// Copied, and sent from where they lie: `-o zero_copy`.
+const WAYS: [&str; 2] = ["off", "send"];
+
+fn main() -> ExitCode {
+    measure::run(run)
+}
+
+fn run(options: Options) -> Outcome<()> {
+    let mut report = Report::new();
+    let program = subject(options.subject.as_ref())?;
+    report.fact("subject", version_of(&program)?);
+    report.open()?;
+    net::pin_thread(options.client_cpu)?;
+    for mtu in &options.mtus {
+        let Some(ends) = pair(Veth { queues: 1, mtu: *mtu }) else {
+            return fail("it takes root, and the program ip".to_owned());
+        };
+        for mode in &options.modes {
+            let bench = Bench { options: &options, program: &program, ends: &ends, mode };
+            let mut costs: [Vec<Vec<Cost>>; 2] = [Vec::new(), Vec::new()];
+            for turn in 0..2 * options.pairs {
+                let way = ((turn + turn / 2) % 2) as usize;
+                costs[way].push(bench.costs(WAYS[way])?);
+            }
+            tell(&mut report, &options.sizes, &format!("MTU {mtu}, {mode}"), &costs)?;
+            if mode == &options.modes[0] {
+                for bytes in &options.sizes {
+                    let name = |way| format!("MTU {mtu}, {bytes} B, values held, {way}");
+                    for way in WAYS {
+                        report.figure(&name(way), "", bench.held(way, *bytes)?)?;
+                    }
+                }
+            }
+        }
+    }
+    report.close(options.json.as_deref())
+}
+
+fn tell(
+    report: &mut Report,
+    sizes: &[usize],
+    of: &str,
+    costs: &[Vec<Vec<Cost>>; 2],
+) -> Outcome<()> {
+    say(&format!("{of}\n"))?;
+    let figures: [(&str, &'static str, Figure); 2] =
+        [("CPU of a get", "us", |it| it.cpu_us), ("user time of a get", "us", |it| it.user_us)];
+    for (at, bytes) in sizes.iter().enumerate() {
+        for (name, unit, figure) in figures {
+            for (way, costs) in WAYS.iter().zip(costs) {
+                let values: Vec<f64> = costs.iter().map(|costs| figure(&costs[at])).collect();
+                let name = format!("{of}, {bytes} B, {name}, {way}");
+                report.median(&name, unit, median_with_interval(&values))?;
+            }
+            let [copied, in_place] = costs;
+            let pairs = in_place.iter().zip(copied);
+            let ratio = pairs.map(|(new, old)| figure(&new[at]) / figure(&old[at]));
+            let ratios = median_with_interval(&ratio.collect::<Vec<f64>>());
+            report.median(&format!("{of}, {bytes} B, {name}, send to off"), "x", ratios)?;
+        }
+        let share: Vec<f64> = costs[1].iter().map(|costs| costs[at].in_place).collect();
+        let name = format!("{of}, {bytes} B, sent from where it lies");
+        report.median(&name, "of 1", median_with_interval(&share))?;
+    }
+    Ok(())
+}
+
+/// Two machines, and what is measured there.
+struct Bench<'b> {
+    options: &'b Options,
+    program: &'b std::path::Path,
+    ends: &'b [Namespace; 2],
+    mode: &'b str,
+}
+
+impl Bench<'_> {
+    /// Of a server of its own, by length.
+    fn costs(&self, way: &str) -> Outcome<Vec<Cost>> {
+        let [near, far] = self.ends;
+        let (server, mut wire) = self.start(way)?;
+        let client = || Client::new((far.v4, UDP_PORT).into()).map_err(|it| it.to_string());
+        let mut client = near.on(client)?;
+        let sizes = self.options.sizes.iter();
+        sizes.map(|bytes| self.cost(&server, (&mut wire, &mut client), *bytes)).collect()
+    }
+
+    fn start(&self, way: &str) -> Outcome<(Server, Wire)> {
+        let far = &self.ends[1];
+        let (v4, mode) = (far.v4, self.mode);
+        let extra = format!(
+            "-l {v4} -U {UDP_PORT} --xdp {WIRE} --xdp-mode {mode} \
+             -o zero_copy={way},zero_copy_min=1"
+        );
+        let extra: Vec<String> = extra.split(' ').map(str::to_owned).collect();
+        let launch = Launch {
+            program: self.program,
+            threads: 1,
+            memory_mb: self.options.memory_mb,
+            connections: 16,
+            extra: &extra,
+        };
+        let cpu = self.options.server_cpu;
+        let server = far.on(|| launch.start(&[cpu]).map_err(|error| error.to_string()))?;
+        let connect = || Wire::connect(&server.target, Speech::Text).map_err(|it| it.to_string());
+        let wire = far.on(connect)?;
+        Ok((server, wire))
+    }
+
+    fn cost(
+        &self,
+        server: &Server,
+        (wire, client): (&mut Wire, &mut Client),
+        bytes: usize,
+    ) -> Outcome<Cost> {
+        fill(wire, 0..KEYS, bytes)?;
+        let seconds = self.options.seconds;
+        client.ask_for(Duration::from_secs_f64(seconds / 4.0), KEYS, bytes)?;
+        let (cpu_before, sent_before) = (times(server)?, sent(wire)?);
+        let answered = client.ask_for(Duration::from_secs_f64(seconds), KEYS, bytes)?;
+        let (cpu, sent) = (times(server)?, sent(wire)?);
+        let each_us = |seconds: f64| seconds * 1e6 / count_of_u64(answered);
+        let (copied, in_place) = (sent.0 - sent_before.0, sent.1 - sent_before.1);
+        Ok(Cost {
+            cpu_us: each_us(cpu.0 - cpu_before.0),
+            user_us: each_us(cpu.1 - cpu_before.1),
+            in_place: count_of_u64(in_place) / count_of_u64(copied + in_place),
+        })
+    }
+
+    /// How many values of this length a server holds, of half as many more than its memory.
+    fn held(&self, way: &str, bytes: usize) -> Outcome<f64> {
+        let (_server, mut wire) = self.start(way)?;
+        let most = (self.options.memory_mb as usize) << 20;
+        let keys = u32::try_from(most / (bytes + ITEM_BYTES) * 3 / 2)?;
+        fill(&mut wire, 0..keys, bytes)?;
+        Ok(count_of_u64(number(&mut wire, "stats", "curr_items")?))
+    }
+}
+
+/// Sets values, and awaits the last.
+fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()> {
+    let mut out = Vec::new();
+    for key in keys {
+        let value = value(key, bytes);
+        out.extend_from_slice(format!("set {key} 0 0 {bytes} noreply\r\n").as_bytes());
+        out.extend_from_slice(&value);
+        out.extend_from_slice(b"\r\n");
+        if out.len() >= 1 << 20 {
+            wire.send(&out)?;
+            out.clear();
+        }
+    }
+    wire.send(&out)?;
+    match wire.line("mn")?.as_str() {
+        "MN" => Ok(()),
+        line => fail(format!("{line:?} answers mn")),
+    }
+}
+
+/// Bytes that it has copied into packets, and those that it has sent from where they lay.
+fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
+    let one = |wire: &mut Wire, name| number(wire, "stats udp", name);
+    if one(wire, "xdp_invalid")? > 0 {
+        return fail("the kernel has found a descriptor invalid".to_owned());
+    }
+    Ok((one(wire, "copied_bytes")?, one(wire, "zero_copy_bytes")?))
+}
+
+fn number(wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
+    let rows = wire.stats(command)?;
+    match rows.iter().find(|(other, _)| other == name) {
+        Some((_, value)) => Ok(value.parse()?),
+        None => fail(format!("{command} does not tell {name}")),
+    }
+}
+
+/// CPU time of a server so far, and its user time, in seconds.
+fn times(server: &Server) -> Outcome<(f64, f64)> {
+    let stat = Process::new(i32::try_from(server.pid())?)?.stat()?;
+    let seconds = |ticks: u64| count_of_u64(ticks) / count_of_u64(procfs::ticks_per_second());
+    Ok((seconds(stat.utime + stat.stime), seconds(stat.utime)))
+}
