@@ -121,10 +121,16 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All but one go; that one reads, and hears how much it has missed though nothing happens now.
+    // All but one go; once that one has missed something it reads, and hears how much, though
+    // nothing happens any more.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("their end", || client.stat("log_watchers") == 1);
+    let before = client.stat("log_watcher_skipped");
+    wait_until("lines left out of the last one's", || {
+        fill(&mut client, 0..5000);
+        client.stat("log_watcher_skipped") > before
+    });
     let skipped = loop {
         if let Some(lines) = last.line().strip_prefix("skipped=") {
             break lines.parse::<u64>().unwrap();
