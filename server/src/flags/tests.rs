@@ -293,8 +293,8 @@ fn zero_copy_goes_past_the_kernel() {
     let send = settings("-o zero_copy=send,zero_copy_min=1 -U 1 --xdp eth0");
     assert_eq!((send.zero_copy, send.zero_copy_bytes_min), (ZeroCopy::Send, 1));
     refused("-U 1 -o zero_copy=send", 64, "which takes --xdp");
-    refused("-U 1 --xdp eth0 -o zero_copy=full", 71, "zero_copy takes off or send");
-    refused("-o zero_copy_min=0", 71, "zero_copy_min takes 1 to 1048576 bytes");
+    refused("-U 1 --xdp eth0 -o zero_copy=full", 1, "zero_copy takes off or send");
+    refused("-o zero_copy_min=0", 1, "zero_copy_min takes 1 to 1048576 bytes");
 }
 
 #[test]
