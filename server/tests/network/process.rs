@@ -4,7 +4,8 @@
 //! Invariant: whatever befell the process or its interface, what is asked afterwards is answered
 //! past the kernel, or by the kernel's sockets once the interface is gone; and it is told.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use testing::namespace::{Namespace, WIRE, pair};
 
 const PORT: u16 = 11211;
+/// Nothing here takes so long unless it hangs.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// The program, killed when it is dropped.
 struct Process {
@@ -49,7 +52,7 @@ impl Process {
             let ended = process.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", process.said());
             process.said().contains("past the kernel: UDP from wire")
-                && machine.on(|| std::net::TcpStream::connect((machine.v4, PORT)).is_ok())
+                && machine.on(|| is_answered((machine.v4, PORT).into()).is_ok())
         });
         process
     }
@@ -81,6 +84,14 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What listens may not be served yet, nor have become the user that it is to be.
+fn is_answered(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    stream.write_all(b"mn\r\n")?;
+    stream.read_exact(&mut [0; 4])
 }
 
 fn client(near: &Namespace, far: &Namespace) -> datagrams::Client {
