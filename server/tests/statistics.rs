@@ -306,9 +306,8 @@ fn dead_items(moved: &mut Moved) {
 
     // Nothing goes unasked.
     let (server, mut client) = open(Settings { crawler: false, ..settings(1) });
-    moved.raised(&mut client, "get_expired", |client| {
-        obey(client, "set past 0 -1 1\r\n1\r\nget past");
-    });
+    obey(&mut client, "set past 0 -1 1\r\n1");
+    moved.raised(&mut client, "get_expired", |client| obey(client, "get past"));
     server.stop();
 
     let (server, mut client) = open(settings(1));
@@ -324,7 +323,7 @@ fn dead_items(moved: &mut Moved) {
 }
 
 fn watchers(moved: &mut Moved) {
-    let little = Settings { worker_log_bytes: 2048, watcher_log_bytes: 2048, ..settings(1) };
+    let little = Settings { worker_log_bytes: 4096, watcher_log_bytes: 4096, ..settings(1) };
     let (server, mut client) = open(little);
     let mut watcher = connect(&server);
     watcher.ask("watch fetchers\r\n", "OK\r\n");
