@@ -191,9 +191,11 @@ fn connections(moved: &mut Moved) {
         // As many as are allocated at a time.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
+    let mut refused = Vec::new();
     moved.raised(&mut client, "rejected_connections", |_| {
-        (0..100).for_each(|_| drop(connect(&server)));
+        refused.extend((0..100).map(|_| connect(&server)));
     });
+    drop(refused);
     client.ask(format!("set large 0 0 1000000\r\n{}\r\n", "x".repeat(1_000_000)), "STORED\r\n");
     moved.raised(&mut client, "response_obj_count", |_| {
         others[0].send("get large\r\n".repeat(50));
