@@ -38,7 +38,7 @@ const GROUP: u32 = 64;
 /// Most chunks: the store's numbers of frames have a bit that says that they are the arena's.
 const CHUNKS_MAX: u32 = 1 << 30;
 /// Bytes that a chunk may have: those of the system's ring chunks.
-const CHUNK_BYTES: [usize; 2] = [2048, 4096];
+pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 /// Where in its chunk a value begins that is to be sent from there: the kernel may want to be told
 /// something in the bytes before whatever it sends.
 pub const VALUE_AT: usize = 16;

@@ -143,7 +143,7 @@ impl Memory {
 
     /// The arena, and the number of the chunk there that the frame is; none if it is of the region.
     fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
-        self.arena.as_deref().filter(|_| frame & ARENA != 0).map(|arena| (arena, frame & !ARENA))
+        self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
     /// The chains in which this frame's is, and its number there.

@@ -9,7 +9,6 @@
 #![allow(unsafe_code, reason = "vmsplice; a socket's option and errors that rustix does not know")]
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -19,7 +18,9 @@ use rustix::pipe::{
 };
 
 use crate::calls::Calls;
+use crate::option::switch_on;
 use crate::stream::{Sent, Stream, sent};
+use crate::udp::control::{CONTROL_BYTES, Control};
 
 /// Bytes of a pipe: 64 pages.
 const PIPE_BYTES: usize = 256 << 10;
@@ -109,16 +110,7 @@ impl Stream {
     /// # Errors
     /// It is no TCP stream, or the kernel is older than 4.14.
     pub fn allow_references(&self) -> io::Result<()> {
-        let on: libc::c_int = 1;
-        #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
-        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-        let fd = self.as_fd().as_raw_fd();
-        // SAFETY: the kernel reads `bytes` bytes of `on`, which has as many and outlives the call.
-        let set = unsafe {
-            let on = (&raw const on).cast();
-            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, on, bytes)
-        };
-        if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
     /// Writes from `bytes` by reference; more has to follow. Copied where the kernel has no room to
@@ -148,51 +140,44 @@ impl Stream {
     }
 
     fn told_once(&self) -> Option<Told> {
-        let mut room = Control([MaybeUninit::zeroed(); CONTROL_BYTES]);
+        let mut control = Control::EMPTY;
         let mut message = libc::msghdr {
             msg_name: std::ptr::null_mut(),
             msg_namelen: 0,
             msg_iov: std::ptr::null_mut(),
             msg_iovlen: 0,
-            msg_control: room.0.as_mut_ptr().cast(),
+            msg_control: control.0.as_mut_ptr().cast(),
             msg_controllen: CONTROL_BYTES,
             msg_flags: 0,
         };
         let fd = self.as_fd().as_raw_fd();
         let flags = (RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).bits().cast_signed();
-        // SAFETY: `message` names no address, no bytes, and `CONTROL_BYTES` bytes of `room`, which
-        // outlives the call.
+        // SAFETY: `message` names no address, no bytes, and the `CONTROL_BYTES` bytes of `control`,
+        // which outlives the call.
         if unsafe { libc::recvmsg(fd, &raw mut message, flags) } < 0 {
             return None;
         }
-        // SAFETY: all of `room` was zeroed above, and the kernel wrote bytes to it.
-        let bytes = room.0.map(|byte| unsafe { byte.assume_init() });
-        read_told(bytes.get(..message.msg_controllen)?)
+        control.read(message.msg_controllen).find_map(|(_, _, value)| read_told(value))
     }
 }
 
-/// Room for a `cmsghdr`, a `sock_extended_err` and an IPv6 address behind it.
-const CONTROL_BYTES: usize = 64;
-
-/// Aligned as a `cmsghdr`.
-#[repr(C, align(8))]
-struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
-
+/// Reads a `sock_extended_err`.
+///
 /// ```text
-/// 0      8       12     16     20       21     22     23    24     28
-/// | len  | level | type | errno | origin | type | code | pad | first | last |
+/// 0       4        5      6      7     8       12
+/// | errno | origin | type | code | pad | first | last | an address ...
 /// ```
-fn read_told(control: &[u8]) -> Option<Told> {
+fn read_told(error: &[u8]) -> Option<Told> {
     const BY_REFERENCE: u8 = 5; // SO_EE_ORIGIN_ZEROCOPY
     const COPIED: u8 = 1; // SO_EE_CODE_ZEROCOPY_COPIED
-    let number = |at: usize| Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
-    if *control.get(20)? != BY_REFERENCE {
+    let number = |at: usize| Some(u32::from_ne_bytes(error.get(at..at + 4)?.try_into().ok()?));
+    if *error.get(4)? != BY_REFERENCE {
         return None;
     }
-    let (first, last) = (number(24)?, number(28)?);
+    let (first, last) = (number(8)?, number(12)?);
     // Numbers of sends come round.
     let referred = u64::from(last.wrapping_sub(first)) + 1;
-    Some(Told { referred, copied: if *control.get(22)? == COPIED { referred } else { 0 } })
+    Some(Told { referred, copied: if *error.get(6)? == COPIED { referred } else { 0 } })
 }
 
 #[cfg(test)]
@@ -267,17 +252,17 @@ mod tests {
 
     #[test]
     fn what_the_kernel_tells_is_read_to_the_last_number_and_nothing_else_is_taken_for_it() {
-        let mut control = [0_u8; 48];
-        control[20..23].copy_from_slice(&[5, 0, 1]);
-        control[24..28].copy_from_slice(&u32::MAX.to_ne_bytes());
-        control[28..32].copy_from_slice(&2_u32.to_ne_bytes());
-        assert_eq!(read_told(&control), Some(Told { referred: 4, copied: 4 }));
-        control[22] = 0;
-        assert_eq!(read_told(&control), Some(Told { referred: 4, copied: 0 }));
-        control[20] = 2;
-        assert_eq!(read_told(&control), None);
-        for bytes in 0..32 {
-            assert_eq!(read_told(&[5; 48][..bytes]), None);
+        let mut error = [0_u8; 32];
+        error[4..7].copy_from_slice(&[5, 0, 1]);
+        error[8..12].copy_from_slice(&u32::MAX.to_ne_bytes());
+        error[12..16].copy_from_slice(&2_u32.to_ne_bytes());
+        assert_eq!(read_told(&error), Some(Told { referred: 4, copied: 4 }));
+        error[6] = 0;
+        assert_eq!(read_told(&error), Some(Told { referred: 4, copied: 0 }));
+        error[4] = 2;
+        assert_eq!(read_told(&error), None);
+        for bytes in 0..16 {
+            assert_eq!(read_told(&[5; 32][..bytes]), None);
         }
     }
 }

@@ -17,6 +17,7 @@ mod interface;
 mod listener;
 mod netlink;
 mod nic;
+mod option;
 mod pin;
 mod stream;
 mod timer;

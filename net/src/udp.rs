@@ -12,7 +12,7 @@
 //! Source: udp(7); memcached's `server_socket` for IPv6 alone on an IPv6 socket.
 #![allow(unsafe_code, reason = "rustix lacks UDP_GRO, IPV6_RECVPKTINFO and SO_MEMINFO")]
 
-mod control;
+pub(crate) mod control;
 mod inbox;
 mod outbox;
 mod peer;
@@ -22,7 +22,6 @@ mod steer;
 mod tests;
 
 use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -30,6 +29,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with, sockopt,
 };
 
+use crate::option::switch_on;
 pub use inbox::{Arrived, Datagram, Inbox, Received, SLOT_BYTES_MAX};
 pub use outbox::{HEAD_BYTES_MAX, Letters, Obstacle, Outbox, Posted, Tally};
 pub use peer::Peer;
@@ -106,7 +106,7 @@ impl Datagrams {
         const VARS: usize = 9;
         let mut values = [0_u32; VARS];
         #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
-        let mut bytes = mem::size_of_val(&values) as libc::socklen_t;
+        let mut bytes = size_of_val(&values) as libc::socklen_t;
         // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has as many, and the
         // length into `bytes`; both are ours and outlive the call.
         let failed = unsafe {
@@ -150,24 +150,4 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     // Linux before 5.0 has none, and hands over each datagram for itself.
     let _ = switch_on(&fd, libc::SOL_UDP, libc::UDP_GRO);
     Ok(fd)
-}
-
-fn switch_on(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
-    set_option(fd, level, option, &1_i32)
-}
-
-/// Sets an option to a value that the kernel reads as it lies in memory.
-fn set_option<T>(
-    fd: &OwnedFd,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(mem::size_of::<T>()).map_err(io::Error::other)?;
-    // SAFETY: the kernel reads `bytes` bytes of `value`, which has as many and outlives the call. A
-    // `T` that holds a pointer holds it to what outlives the call too, as its maker sees to.
-    let failed = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), bytes)
-    };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

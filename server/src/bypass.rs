@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memory::arena::Arena;
+use memory::arena::{Arena, CHUNK_BYTES};
 use net::xdp::{self, Health, Meter, Port, Refused, Values, Wanted};
 use protocol::Speak;
 
@@ -19,8 +19,6 @@ use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// The interface is looked at so often.
 const LOOK_MS: u64 = 1000;
-/// Bytes of the larger chunks.
-const CHUNK_BYTES_MAX: usize = 4096;
 /// A part of a value that is shorter than this, and than what `-o zero_copy_min` says, is copied
 /// into the packet: a part more is a descriptor and a page more for the kernel.
 const PART_BYTES_MIN: usize = 256;
@@ -160,7 +158,7 @@ fn ring_bytes_max(settings: &Settings) -> usize {
 
 /// What of these bytes values may have beside packets: what the most packets leave, half at least.
 fn value_bytes_max(settings: &Settings, all_bytes_max: usize) -> usize {
-    let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES_MAX;
+    let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     match settings.zero_copy {
         ZeroCopy::Off => 0,
         ZeroCopy::Send => all_bytes_max - ring_bytes_max.min(all_bytes_max / 2),

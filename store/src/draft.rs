@@ -285,8 +285,11 @@ impl Draft {
     /// in chunks of the arena, which are not counted as frames, stays there.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
-        let framed_bytes = if self.frames == 0 { 1 } else { self.memory.frames.frame_bytes() };
-        let rest_bytes = (self.value_bytes % framed_bytes) as usize;
+        // Without frames it is empty, or all of it lies in chunks.
+        let rest_bytes = match self.frames {
+            0 => 0,
+            _ => (self.value_bytes % self.memory.frames.frame_bytes()) as usize,
+        };
         if rest_bytes != 0 && self.rest.is_none() {
             match self.before_last {
                 Some(_) if plant::is(Fault::RestChained) => {}

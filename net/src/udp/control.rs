@@ -5,12 +5,14 @@
 //! | len  | level | type | value ...     the next begins at a multiple of 8
 //! ```
 //!
-//! Where: below `inbox`, which reads them, and `outbox`, which writes them.
+//! Where: below `inbox`, which reads them, and `outbox`, which writes them; `in_place` reads what
+//! they tell of sends that are over.
 //! Invariant: what is read lies within the bytes that the kernel says it wrote.
 //! Source: cmsg(3); `struct cmsghdr` of a 64-bit Linux.
 
-/// Room for one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of `IPV6_PKTINFO` (40).
-pub(super) const CONTROL_BYTES: usize = 64;
+/// Room for one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of `IPV6_PKTINFO` (40), or for one
+/// of `IPV6_RECVERR` (60).
+pub(crate) const CONTROL_BYTES: usize = 64;
 
 const HEAD_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 8;
@@ -18,10 +20,10 @@ const ALIGN_BYTES: usize = 8;
 /// The bytes of control messages, aligned for the kernel's `cmsghdr`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Control(pub(super) [u8; CONTROL_BYTES]);
+pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 
 impl Control {
-    pub(super) const EMPTY: Control = Control([0; CONTROL_BYTES]);
+    pub(crate) const EMPTY: Control = Control([0; CONTROL_BYTES]);
 
     /// Writes a message behind the first `bytes` bytes; returns how many there are now. One for
     /// which there is no room is left out.
@@ -37,13 +39,13 @@ impl Control {
     }
 
     /// The messages in the first `bytes` bytes: level, type and value.
-    pub(super) fn read(&self, bytes: usize) -> Messages<'_> {
+    pub(crate) fn read(&self, bytes: usize) -> Messages<'_> {
         Messages(self.0.get(..bytes).unwrap_or(&self.0))
     }
 }
 
 /// What is not yet read.
-pub(super) struct Messages<'a>(&'a [u8]);
+pub(crate) struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
     type Item = (i32, i32, &'a [u8]);

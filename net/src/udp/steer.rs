@@ -18,7 +18,8 @@ use std::net::SocketAddr;
 
 use rustix::net::{bind, sockopt};
 
-use super::{Datagrams, Sizes, set_option, udp_socket};
+use super::{Datagrams, Sizes, udp_socket};
+use crate::option::set_option;
 
 /// The offset of a datagram's flow.
 const FLOW_AT: u32 = 6;

@@ -332,7 +332,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         is_long,
         addresses: taken.addresses,
         memory_bytes: ports.iter().map(Port::memory_bytes).sum(),
-        value_bytes: (arena.chunks() - arena.ring_chunks()) as usize * chunk_bytes,
+        value_bytes: arena.value_bytes(),
         sends_in_place: ports.iter().all(Port::sends_in_place),
     };
     Ok(Opened { arena, ports, watch: Watch { netlink, index: interface.index, program, facts } })

@@ -11,14 +11,13 @@
 //! halves share nothing but the socket, so that what is read from one is answered by the other.
 //! When a port is dropped, packets of its queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
-#![allow(unsafe_code, reason = "rustix has no XDP_MAX_TX_SKB_BUDGET and no call without a buffer")]
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -43,6 +42,7 @@ use super::outbox::Outbox;
 use super::queue::{Frames, Incoming, Outgoing, Queue};
 use super::ring::{Consuming, Producing};
 use super::umem::{Umem, chunk_bytes};
+use crate::option::set_option;
 use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
@@ -338,18 +338,7 @@ fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incomin
 /// Sets how many packets one call sends in copy mode; an older kernel sends 32.
 fn set_sent_per_call(fd: BorrowedFd<'_>, packets: u32) {
     const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-    #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
-    let bytes = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: the kernel reads `bytes` bytes of `packets`, which has as many and outlives the call.
-    let _ = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_XDP,
-            XDP_MAX_TX_SKB_BUDGET,
-            (&raw const packets).cast(),
-            bytes,
-        )
-    };
+    let _ = set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &packets);
 }
 
 impl Port {

@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memory::arena::{Arena, VALUE_AT};
+use memory::arena::{Arena, CHUNK_BYTES, VALUE_AT};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_xdp_umem_reg;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
@@ -32,8 +32,6 @@ use crate::wire::SumAt;
 
 /// What the kernel keeps before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Bytes of chunks, of which the smaller is taken where a frame fits it.
-const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 /// Bytes before a frame to send in which we tell the kernel what is to be done with it. Once they
 /// are registered the kernel wants them before whatever is sent, the parts of values too.
 const METADATA_BYTES: usize = 16;

@@ -5,12 +5,13 @@
 //! measured more than once.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
 use blaster::result::machine::Machine;
 
+use super::launched::{subject, version_of};
 use super::statistics::Median;
 use super::{Outcome, words};
 
@@ -46,6 +47,14 @@ impl Report {
             ("command", command.trim_end_matches([' ', '-']).to_owned()),
         ];
         Report { facts, figures: Vec::new() }
+    }
+
+    /// Opened, of this project's server, or of the one that was named in its place; and the server.
+    pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
+        let (mut report, program) = (Report::new(), subject(named)?);
+        report.fact("subject", version_of(&program)?);
+        report.open()?;
+        Ok((report, program))
     }
 
     /// Says under what conditions.

@@ -71,6 +71,17 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
+/// A connection on which a column has answered already. A server that says nothing for so long has
+/// failed.
+pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(silence))?;
+    stream.write_all(b"mn\r\n")?;
+    stream.read_exact(&mut [0; 4])?;
+    Ok(stream)
+}
+
 /// A connection.
 pub(crate) struct Wire {
     pub(crate) speech: Speech,
@@ -124,6 +135,13 @@ impl Wire {
             line = self.read_line()?;
         }
         Ok(rows)
+    }
+
+    /// A number that `stats columns` tells of each column.
+    pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
+        let rows = self.stats("stats columns")?;
+        let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
+        Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
     }
 
     /// The answer in lines.

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use blaster::launch::PORT;
 use blasters::Blaster;
 use clients::Stallers;
-use measure::launched::{Launch, subject, version_of};
+use measure::launched::Launch;
 use measure::report::{Report, say};
 use measure::wire::SPEECHES;
 use measure::{Outcome, fail};
@@ -82,10 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Outcome<()> {
-    let mut report = Report::new();
-    let program = subject(options.subject.as_ref())?;
-    report.fact("subject", version_of(&program)?);
-    report.open()?;
+    let (_, program) = Report::of_subject(options.subject.as_ref())?;
     let launch = Launch {
         program: &program,
         threads: THREADS,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use protocol::udp::Header;
 
-use crate::measure::wire::Wire;
+use crate::measure::wire::{Wire, accepted};
 use crate::measure::{Outcome, fail};
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
@@ -65,7 +65,7 @@ struct Door {
 impl Stage<'_> {
     pub(crate) fn of(site: &Site) -> Outcome<Stage<'_>> {
         let mut wire = site.text()?;
-        let accepted = of_columns(&mut wire, "total_connections")?;
+        let accepted = wire.of_columns("total_connections")?;
         Ok(Stage {
             site,
             columns: accepted.len(),
@@ -120,12 +120,8 @@ impl Stage<'_> {
     fn connect(&self, column: usize) -> Outcome<TcpStream> {
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TRIES {
-            let mut stream = TcpStream::connect(self.site.address())?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(SILENCE))?;
-            stream.write_all(b"mn\r\n")?;
-            stream.read_exact(&mut [0; 4])?;
-            let now = of_columns(&mut door.wire, "total_connections")?;
+            let stream = accepted(self.site.address(), SILENCE)?;
+            let now = door.wire.of_columns("total_connections")?;
             let before = std::mem::replace(&mut door.accepted, now);
             if door.accepted[column] > before[column] {
                 return Ok(stream);
@@ -167,7 +163,7 @@ impl Stage<'_> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
             let mut sum = |names: &[&str]| -> Outcome<u64> {
-                let of = |name: &&str| Ok(of_columns(&mut wire, name)?.iter().sum::<u64>());
+                let of = |name: &&str| Ok(wire.of_columns(name)?.iter().sum::<u64>());
                 names.iter().map(of).sum()
             };
             let taken =
@@ -257,11 +253,4 @@ fn same(due: &str, got: &[u8]) -> Outcome<()> {
         return Ok(());
     }
     fail(format!("wrong: {:?} instead of {due:?}", got.escape_ascii().to_string()))
-}
-
-/// A number of each column.
-fn of_columns(wire: &mut Wire, name: &str) -> Outcome<Vec<u64>> {
-    let rows = wire.stats("stats columns")?;
-    let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
-    Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
 }

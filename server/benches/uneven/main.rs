@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clients::{Load, Measured};
-use measure::launched::{subject, version_of};
 use measure::report::{Report, say};
 use measure::statistics::{Median, median, median_with_interval};
 use measure::{Outcome, real};
@@ -91,10 +90,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Outcome<()> {
-    let mut report = Report::new();
-    let program = subject(options.subject.as_ref())?;
-    report.fact("subject", version_of(&program)?);
-    report.open()?;
+    let (mut report, program) = Report::of_subject(options.subject.as_ref())?;
     let mut rows = Vec::new();
     for way in &options.ways {
         let site = |is_helped| Site::start(*way, &program, &options, is_helped);

@@ -3,7 +3,6 @@
 //! Where: started by `main`, asked by `clients`.
 //! Invariant: what stays on one column without help begins there with it.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use crate::Options;
 use crate::measure::launched::Launch;
-use crate::measure::wire::{Speech, Wire};
+use crate::measure::wire::{Speech, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
 /// Connections that are tried for each one that is used, at most: one in so many columns comes to
@@ -122,7 +121,7 @@ impl Site {
     pub(crate) fn helps(&self) -> Outcome<String> {
         let mut wire = self.control()?;
         let names = ["migrations_taken", "datagrams_stolen"];
-        let sums = names.map(|name| Ok(of_columns(&mut wire, name)?.iter().sum::<u64>()));
+        let sums = names.map(|name| Ok(wire.of_columns(name)?.iter().sum::<u64>()));
         let [moved, stolen]: [Outcome<u64>; 2] = sums;
         Ok(format!("{}: {} connections moved, {} datagrams stolen", self.name(), moved?, stolen?))
     }
@@ -148,17 +147,13 @@ impl Site {
     /// Connections that the first column has accepted; others are given up.
     pub(crate) fn streams(&self, control: &mut Wire, count: usize) -> Outcome<Vec<TcpStream>> {
         let mut streams = Vec::new();
-        let mut before = of_columns(control, "total_connections")?;
+        let mut before = control.of_columns("total_connections")?;
         for _ in 0..count * TRIES {
             if streams.len() == count {
                 return Ok(streams);
             }
-            let mut stream = TcpStream::connect(&self.server.target)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(SILENCE))?;
-            stream.write_all(b"mn\r\n")?;
-            stream.read_exact(&mut [0; 4])?;
-            let now = of_columns(control, "total_connections")?;
+            let stream = accepted(&self.server.target, SILENCE)?;
+            let now = control.of_columns("total_connections")?;
             if now.first() > before.first() {
                 streams.push(stream);
             }
@@ -166,11 +161,4 @@ impl Site {
         }
         fail(format!("of {} connections the first column has {}", count * TRIES, streams.len()))
     }
-}
-
-/// A number of each column.
-fn of_columns(wire: &mut Wire, name: &str) -> Outcome<Vec<u64>> {
-    let rows = wire.stats("stats columns")?;
-    let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
-    Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
 }

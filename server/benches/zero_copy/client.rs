@@ -51,8 +51,8 @@ impl Client {
             let mut asked = Vec::new();
             for _ in 0..in_flight {
                 self.id = self.id.wrapping_add(1);
-                let header = Header { id: self.id, number: 0, total: 1, flow: 0 };
-                let request = [&header.bytes()[..], format!("get {key}\r\n").as_bytes()].concat();
+                let header = Header::request(self.id, 0).bytes();
+                let request = [&header[..], format!("get {key}\r\n").as_bytes()].concat();
                 self.socket.send(&request)?;
                 asked.push(Answer::of(key, &values[key as usize]));
                 key = (key + 1) % keys;

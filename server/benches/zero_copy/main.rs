@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use blaster::launch::Server;
 use client::{Client, value};
-use measure::launched::{Launch, subject, version_of};
+use measure::launched::Launch;
 use measure::report::{Report, say};
 use measure::statistics::{count_of_u64, median_with_interval};
 use measure::wire::{Speech, Wire};
@@ -88,10 +88,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Outcome<()> {
-    let mut report = Report::new();
-    let program = subject(options.subject.as_ref())?;
-    report.fact("subject", version_of(&program)?);
-    report.open()?;
+    let (mut report, program) = Report::of_subject(options.subject.as_ref())?;
     net::pin_thread(options.client_cpu)?;
     for mtu in &options.mtus {
         let Some(ends) = pair(Veth { queues: 1, mtu: *mtu }) else {

@@ -294,9 +294,10 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
         let first_frame_at = read.key_at as usize - 4;
         // SAFETY: an item with frames has their first one's number right before its key.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
-        let framed_bytes =
-            if is_chunk(u32::from_le(first_frame)) { 1 } else { layout.frame_bytes.max(1) };
-        read.shape.log_bytes %= framed_bytes;
+        read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
+            true => 0,
+            false => read.shape.log_bytes % layout.frame_bytes.max(1),
+        };
     }
     read
 }

@@ -3,6 +3,7 @@
 //! Where: rings in memory, without a socket behind them; no privilege.
 //! Invariant: nothing that the kernel says has memory be touched that it was not lent, and every
 //! chunk stays accounted for.
+#![allow(unsafe_code, reason = "slices of chunks")]
 
 mod values;
 
