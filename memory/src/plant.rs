@@ -79,7 +79,7 @@ faults! {
     /// A flush takes effect one second late.
     FlushOneLate: "plain store basics flushes",
     /// The flush word is read and written in two steps.
-    FlushInTwoSteps: "loom store lib flush",
+    FlushInTwoSteps: "loom store lib log::epoch",
     /// The calendar has a segment due one second late.
     DueOneLate: "plain store lib calendar",
     /// A due second noted during a walk of the segment, which the calendar passed over meanwhile,
