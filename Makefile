@@ -57,7 +57,7 @@ writes:
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/shuttle \
 		-p hypostyle-store --lib shared_writes
 
-# Each fault of memory/src/plant.rs planted in turn, for a test to catch. It takes half a minute on
+# Each fault of memory/src/plant.rs planted in turn, for a test to catch. It takes a minute on
 # two cores, but builds everything three times before: no part of `make test`.
 plant:
 	CARGO=$(CARGO) tests/plant

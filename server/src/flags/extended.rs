@@ -139,8 +139,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<what>"),
         help: &[
             "off (default), or send: long values lie where the packets of",
-            "--xdp lie, and are sent from there without a copy, for more",
-            "memory",
+            "--xdp lie, and only the kernel copies them when they are sent;",
+            "for more memory",
         ],
         does: Does::Sets(|choices, value| {
             choices.settings.zero_copy = match value {
