@@ -31,7 +31,7 @@ use crate::datapath::Datapath;
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
 use crate::execute::Context;
-use crate::limits::{self, TURNS_AHEAD};
+use crate::limits::{self, DATAGRAMS_RECEIVED_MAX, TURNS_AHEAD};
 use crate::listen::ColumnListener;
 use crate::turn::TurnState;
 
@@ -309,15 +309,20 @@ impl Column {
 
     /// Gives the datagrams of the column's queue and sockets their turns.
     fn datagram_turns(&mut self) {
-        let mut came = Came::default();
+        let TurnState { context: Context { counters, .. }, .. } = &self.turn;
+        let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
+        let mut came = Came { steals_given, ..Came::default() };
+        let at_once = self.stealing.as_ref().map_or(DATAGRAMS_RECEIVED_MAX, Stealing::at_once);
         if let Some(packets) = &mut self.packets {
+            packets.limit(at_once);
             let datagrams = packets.turns(&mut self.turn);
             if packets.path().is_shared() {
                 let is_undrained = packets.is_undrained();
-                came = Came { datagrams, socket: PACKETS, is_undrained };
+                came = Came { datagrams, socket: PACKETS, is_undrained, ..came };
             }
         }
         if let Some(sockets) = &mut self.datagrams {
+            sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
             // Of the two, thieves are told where more has come.
@@ -327,18 +332,20 @@ impl Column {
             came.datagrams += datagrams;
             came.is_undrained |= is_undrained;
         }
-        self.stealing.iter_mut().for_each(|it| it.note_loop(came));
+        self.stealing.iter_mut().for_each(|it| it.note_loop(came, net::monotonic_ns));
     }
 
     /// Receives from a column that is behind, if this one has nothing else to do.
     #[inline]
     fn steal(&mut self) {
-        let Some(Victim { column, socket, is_near }) = self.victim.take() else { return };
+        let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
         let taken = match (&mut self.packets, &mut self.datagrams) {
             (Some(packets), _) if socket == PACKETS => {
+                packets.limit(at_once);
                 packets.steal(column, socket, &mut self.turn)
             }
             (_, Some(sockets)) if socket != PACKETS => {
+                sockets.limit(at_once);
                 sockets.steal(column, socket, &mut self.turn)
             }
             _ => 0,

@@ -111,6 +111,11 @@ impl<D: Datapath> Datagrams<D> {
         self.path.note_input(number);
     }
 
+    /// From now on a receive takes at most so many datagrams, or bursts of them, and at least one.
+    pub(crate) fn limit(&mut self, at_once: usize) {
+        self.path.limit(at_once);
+    }
+
     /// What the next turn is to wait for.
     pub(crate) fn next(&mut self) -> Next {
         match &self.rest {

@@ -48,6 +48,9 @@ pub trait Datapath {
     /// it.
     fn has_unsent(&mut self) -> bool;
 
+    /// From now on a receive takes at most so many datagrams, or bursts of them, and at least one.
+    fn limit(&mut self, at_once: usize);
+
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 

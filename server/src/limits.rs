@@ -184,8 +184,18 @@ pub const DATAGRAM_TURNS_MAX: usize = 4;
 /// A loop that has received so many datagrams was behind: while it executed some, others came.
 pub const BEHIND_DATAGRAMS: usize = 16;
 
+/// So was a loop that took so many nanoseconds, if it received a quarter of those.
+pub const BEHIND_NS: u64 = 100_000;
+
 /// Loops in a row that were behind after which others may take a column's datagrams.
 pub const BEHIND_LOOPS: u32 = 2;
+
+/// While others help, a column receives as many datagrams at once as it executes in so many
+/// nanoseconds: what is left in the socket is theirs to take.
+pub const SHARED_NS: u64 = BEHIND_NS;
+
+/// How long a column believes, once others have taken from it, that they go on.
+pub const HELPED_NS: u64 = 2_000_000;
 
 /// A column that is behind wakes a sleeping one at most once in so many nanoseconds.
 pub const STEAL_WAKE_NS: u64 = 1_000_000;

@@ -39,6 +39,8 @@ pub struct Inbox {
     /// Slots that the next call offers to the kernel, some more than are filled: each slot offered
     /// costs a little, and one that stays empty says that no datagram waits.
     asked: usize,
+    /// The most that one `receive` asks for.
+    asked_max: usize,
 }
 
 /// What a slot holds, and what the kernel writes beside it.
@@ -105,7 +107,13 @@ impl Inbox {
             arrivals: (0..slots).map(|_| arrival()).collect(),
             filled: 0,
             asked: slots.min(2),
+            asked_max: slots,
         }
+    }
+
+    /// From now on a `receive` takes at most so many datagrams or bursts of them, and at least one.
+    pub fn limit(&mut self, asked_max: usize) {
+        self.asked_max = asked_max.clamp(1, self.arrivals.len());
     }
 
     /// The datagrams of the last `receive`, in the order of their arrival.
@@ -207,7 +215,7 @@ impl Datagrams {
         let mut asked = 0;
         let slots = inbox.bytes.chunks_exact_mut(inbox.stride_bytes).zip(&mut inbox.arrivals);
         for ((header, piece), (slot, arrival)) in
-            headers.iter_mut().zip(&mut pieces).zip(slots).take(inbox.asked)
+            headers.iter_mut().zip(&mut pieces).zip(slots).take(inbox.asked.min(inbox.asked_max))
         {
             let iov_base = slot.as_mut_ptr().cast();
             let header = header.write(NO_HEADER);

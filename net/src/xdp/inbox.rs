@@ -75,6 +75,8 @@ pub struct Inbox {
 #[derive(Debug)]
 pub(super) struct Taken {
     arrivals: Vec<Arrival>,
+    /// The most that are taken at once.
+    datagrams_max: usize,
     /// Their chunks, the inbox's own.
     held: Vec<u32>,
     joined: Joined,
@@ -137,9 +139,14 @@ impl Inbox {
         let mut arriving = queue.arriving();
         arriving.spare.append(&mut taken.held);
         calls.reads.add(std::mem::take(&mut arriving.kicks));
-        let received = taken.receive(&mut arriving, &queue.socket.umem, (BATCH_MAX, false));
+        let received = taken.receive(&mut arriving, &queue.socket.umem, false);
         arriving.lend(&queue.socket);
         received
+    }
+
+    /// From now on a `receive` takes at most so many datagrams, and at least one.
+    pub fn limit(&mut self, datagrams: usize) {
+        self.taken.limit(datagrams);
     }
 
     /// The datagrams of the last `receive`, in the order of their arrival.
@@ -188,6 +195,7 @@ impl Taken {
         let bytes = vec![0; room_bytes].into_boxed_slice();
         Taken {
             arrivals: Vec::with_capacity(datagrams_max),
+            datagrams_max,
             held: Vec::with_capacity(datagrams_max),
             joined: Joined { bytes, used: 0, frame_bytes_max: frames.bytes_max },
             sums: frames.sums,
@@ -213,12 +221,17 @@ impl Taken {
         self.joined.used = 0;
     }
 
-    /// Takes what is ready, at most so many datagrams. `copies` says that no chunk is to be held.
+    /// From now on at most so many datagrams are taken at once, and at least one.
+    pub(super) fn limit(&mut self, datagrams: usize) {
+        self.datagrams_max = datagrams.clamp(1, self.arrivals.capacity());
+    }
+
+    /// Takes what is ready, as much as it may. `copies` says that no chunk is to be held.
     pub(super) fn receive(
         &mut self,
         arriving: &mut Arriving,
         umem: &Umem,
-        (most, copies): (usize, bool),
+        copies: bool,
     ) -> Received {
         let ready = arriving.receive.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
@@ -226,7 +239,7 @@ impl Taken {
             // A frame of which the end is not there yet is reported when it is.
             let Some(pieces) = arriving.pieces(next, ready) else { break };
             let joins = copies || pieces > 1;
-            let is_full = self.arrivals.len() == most || next >= LOOKED_AT_MAX;
+            let is_full = self.arrivals.len() >= self.datagrams_max || next >= LOOKED_AT_MAX;
             if is_full || (joins && self.joined.is_full()) {
                 is_drained = false;
                 break;

@@ -37,6 +37,11 @@ impl Stolen {
         Stolen { taken: Taken::new(STOLEN_MAX, room_bytes, like.frames), from: None }
     }
 
+    /// From now on a `steal` takes at most so many datagrams, and at least one.
+    pub fn limit(&mut self, datagrams: usize) {
+        self.taken.limit(datagrams);
+    }
+
     /// Takes what has arrived at a queue, at most 32 datagrams; what was stolen before is gone.
     /// Nothing, if somebody else receives there.
     #[must_use]
@@ -45,7 +50,7 @@ impl Stolen {
         let Some(mut arriving) = from.try_arriving() else {
             return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
         };
-        let received = self.taken.receive(&mut arriving, &from.socket.umem, (STOLEN_MAX, true));
+        let received = self.taken.receive(&mut arriving, &from.socket.umem, true);
         arriving.lend(&from.socket);
         calls.reads.add(std::mem::take(&mut arriving.kicks));
         drop(arriving);

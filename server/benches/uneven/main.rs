@@ -139,9 +139,13 @@ fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Ou
             }
         };
         let both = [helped?, alone?];
-        for (name, Measured { per_s, p99_us, .. }) in ["helped", "alone"].iter().zip(&both) {
+        for (name, it) in ["helped", "alone"].iter().zip(&both) {
+            let Measured { per_s, p99_us, server_us, clients_us } = it;
             let way = sites[0].name();
-            say(&format!("{way} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us\n"))?;
+            say(&format!(
+                "{way} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us, CPU time \
+                 {server_us:.1} and {clients_us:.1} us\n"
+            ))?;
         }
         measured.push(both);
     }

@@ -1,31 +1,37 @@
 //! Taking datagrams from a column that is behind, instead of sleeping.
 //!
 //! ```text
-//! post of a column   | word: 0, or 256 * log2 of what a loop brought + where from | it sleeps |
+//! post of a column   | word: 0, or how far behind | how many at once | where from | it sleeps |
 //!
-//! behind             publishes its word after each loop, wakes a sleeper once a millisecond
+//! behind             publishes its word after each loop, wakes a sleeper once a millisecond; while
+//!                    others take from it, receives few at once, and leaves the rest to them
 //! about to sleep     reads all words; receives from the busiest one's socket, or its queue of an
 //!                    interface, the nearest first
 //! ```
 //!
 //! Where: told of each loop of the column's datagrams; asked before the column sleeps.
 //! Invariant: a column is behind only if each of two loops, with no sleep between them, received
-//! `BEHIND_DATAGRAMS` or left something in the socket: a lone request is never stolen, nor a burst
-//! that is over before the next comes. What posts say is a hint: a thief that believes an old word
-//! finds an empty socket, and whoever is not woken is woken a millisecond later. A column that is
-//! never behind writes nothing here but that it sleeps.
+//! `BEHIND_DATAGRAMS`, or a quarter of those and took `BEHIND_NS`, or left something in the socket:
+//! a lone request is never stolen, nor a burst that is over before the next comes. What posts say
+//! is a hint: a thief that believes an old word finds an empty socket, and whoever is not woken is
+//! woken a millisecond later. A column that is never behind writes nothing here but that it sleeps.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
 
 use memory::sync::{AtomicBool, AtomicU32, Ordering};
-use net::{Waker, monotonic_ns};
+use net::Waker;
 
-use crate::limits::{BEHIND_DATAGRAMS, BEHIND_LOOPS, STEAL_TRIES_MAX, STEAL_WAKE_NS};
+use crate::limits::{
+    BEHIND_DATAGRAMS, BEHIND_LOOPS, BEHIND_NS, DATAGRAMS_RECEIVED_MAX, HELPED_NS, SHARED_NS,
+    STEAL_TRIES_MAX, STEAL_WAKE_NS,
+};
 use crate::numa::Neighbour;
 
-/// The bits of a word that name the socket.
+/// The bits of a word that name the socket, and those above them with log2 of how many datagrams to
+/// receive at once. The bits above both have log2 of the microseconds that a loop took.
 const SOCKET_BITS: u32 = 8;
+const AT_ONCE_BITS: u32 = 8;
 
 /// What names a queue of an interface there, instead of a socket.
 pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
@@ -49,6 +55,8 @@ pub(crate) struct Victim {
     pub(crate) column: usize,
     /// The number of its socket, or `PACKETS`.
     pub(crate) socket: usize,
+    /// How many datagrams to receive at once.
+    pub(crate) at_once: usize,
     pub(crate) is_near: bool,
 }
 
@@ -61,6 +69,8 @@ pub(super) struct Came {
     pub(super) socket: usize,
     /// More is there.
     pub(super) is_undrained: bool,
+    /// How often others have ever taken from the column.
+    pub(super) steals_given: u64,
 }
 
 /// One column's part in stealing.
@@ -70,8 +80,15 @@ pub(crate) struct Stealing {
     own: usize,
     /// The nearest first.
     neighbours: Vec<Neighbour>,
+    /// When the last loop ended, by `monotonic_ns`, if another one like it is behind.
+    loop_began_ns: Option<u64>,
     /// Loops in a row that were behind.
     loops_behind: u32,
+    /// `Came::steals_given`, and until when, by `monotonic_ns`, others are believed to help.
+    steals_given: u64,
+    helped_until_ns: u64,
+    /// How many datagrams the column receives at once.
+    at_once: usize,
     /// As the column's post has it.
     word: u32,
     /// The next sleeper is woken no earlier, by `monotonic_ns`.
@@ -99,39 +116,59 @@ impl Stealing {
             posts,
             own,
             neighbours,
+            loop_began_ns: None,
             loops_behind: 0,
+            steals_given: 0,
+            helped_until_ns: 0,
+            at_once: DATAGRAMS_RECEIVED_MAX,
             word: 0,
             wake_due_ns: 0,
             tries_left: STEAL_TRIES_MAX,
         }
     }
 
-    /// Takes down a loop of the column's datagrams; what was stolen does not count.
+    /// Takes down a loop of the column's datagrams, and asks when it is over only if others may be
+    /// wanted; what was stolen does not count.
     #[inline]
-    pub(super) fn note_loop(&mut self, came: Came) {
-        // It stays behind until loops are much shorter, so that thieves do not come and go.
-        let is_behind = self.word != 0;
-        let enough = if is_behind { BEHIND_DATAGRAMS / 4 } else { BEHIND_DATAGRAMS };
-        if came.datagrams >= enough || came.is_undrained {
-            self.is_behind(came);
-        } else if self.loops_behind > 0 {
+    pub(super) fn note_loop(&mut self, came: Came, now_ns: impl FnOnce() -> u64) {
+        if came.datagrams >= BEHIND_DATAGRAMS / 4 || came.is_undrained {
+            self.note_busy_loop(came, now_ns());
+        } else if self.loop_began_ns.take().is_some() {
             self.loops_behind = 0;
+            self.at_once = DATAGRAMS_RECEIVED_MAX;
             self.publish(0);
         }
     }
 
+    /// Takes down a loop, over at `now_ns`, that may be behind.
     #[cold]
-    fn is_behind(&mut self, came: Came) {
-        self.loops_behind = self.loops_behind.saturating_add(1);
+    fn note_busy_loop(&mut self, came: Came, now_ns: u64) {
+        let began_ns = self.loop_began_ns.replace(now_ns);
+        let took_ns = began_ns.map_or(0, |it| now_ns.saturating_sub(it));
+        let is_behind =
+            came.datagrams >= BEHIND_DATAGRAMS || came.is_undrained || took_ns >= BEHIND_NS;
+        // It stays behind until loops are much shorter, so that thieves do not come and go.
+        if is_behind || self.word != 0 {
+            self.loops_behind = self.loops_behind.saturating_add(1);
+        } else {
+            self.loops_behind = 0;
+        }
         if self.loops_behind < BEHIND_LOOPS {
             return;
         }
-        // What is left of an earlier receive is work of a loop too.
-        let datagrams =
-            if came.is_undrained { came.datagrams.max(BEHIND_DATAGRAMS) } else { came.datagrams };
+        if came.steals_given != self.steals_given {
+            self.steals_given = came.steals_given;
+            self.helped_until_ns = now_ns + HELPED_NS;
+        }
+        let each_ns = took_ns / (came.datagrams as u64).max(1);
+        let shared = usize::try_from(SHARED_NS / each_ns.max(1)).unwrap_or(usize::MAX);
+        let shared = shared.clamp(1, DATAGRAMS_RECEIVED_MAX).ilog2();
+        let is_helped = now_ns < self.helped_until_ns;
+        self.at_once = if is_helped { 1 << shared } else { DATAGRAMS_RECEIVED_MAX };
+        let took_us = u32::try_from(took_ns / 1000).unwrap_or(u32::MAX).max(2);
         let socket = u32::try_from(came.socket & PACKETS).unwrap_or(0);
-        self.publish(datagrams.ilog2() << SOCKET_BITS | socket);
-        self.wake_one();
+        self.publish((took_us.ilog2() << AT_ONCE_BITS | shared) << SOCKET_BITS | socket);
+        self.wake_one(now_ns);
     }
 
     fn publish(&mut self, word: u32) {
@@ -143,8 +180,7 @@ impl Stealing {
     }
 
     /// Wakes the nearest column that sleeps, at most once in `STEAL_WAKE_NS`.
-    fn wake_one(&mut self) {
-        let now_ns = monotonic_ns();
+    fn wake_one(&mut self, now_ns: u64) {
         if now_ns < self.wake_due_ns {
             return;
         }
@@ -164,7 +200,13 @@ impl Stealing {
     /// loop is behind as well.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
-        self.loops_behind > 0
+        self.loop_began_ns.is_some()
+    }
+
+    /// How many datagrams the column is to receive at once.
+    #[inline]
+    pub(super) fn at_once(&self) -> usize {
+        self.at_once
     }
 
     /// Says whether the column sleeps.
@@ -183,10 +225,12 @@ impl Stealing {
         for Neighbour { column, is_near } in &self.neighbours {
             // Relaxed: pairs with the store of `publish`.
             let word = self.posts.0[*column].word.load(Ordering::Relaxed);
-            if word >> SOCKET_BITS > busiest {
-                busiest = word >> SOCKET_BITS;
+            let behind = word >> SOCKET_BITS >> AT_ONCE_BITS;
+            if behind > busiest {
+                busiest = behind;
                 let socket = word as usize & PACKETS;
-                victim = Some(Victim { column: *column, socket, is_near: *is_near });
+                let at_once = 1 << (word >> SOCKET_BITS & ((1 << AT_ONCE_BITS) - 1));
+                victim = Some(Victim { column: *column, socket, at_once, is_near: *is_near });
             }
         }
         victim.filter(|_| self.tries_left > 0)
@@ -216,17 +260,22 @@ mod tests {
     }
 
     fn came(datagrams: usize) -> Came {
-        Came { datagrams, socket: 1, is_undrained: false }
+        Came { datagrams, socket: 1, ..Came::default() }
     }
 
     fn is_asleep(column: &Stealing) -> bool {
         column.posts.0[column.own].is_asleep.load(Ordering::Relaxed)
     }
 
+    /// A loop that took no time.
+    fn note(column: &mut Stealing, came: Came) {
+        column.note_loop(came, || 0);
+    }
+
     #[test]
     fn a_column_is_behind_after_two_loops_and_until_little_comes() {
         let mut all = columns(2);
-        let behind = Some(Victim { column: 0, socket: 1, is_near: false });
+        let behind = Some(Victim { column: 0, socket: 1, at_once: 64, is_near: false });
         for (datagrams, victim) in [
             (1, None),
             (BEHIND_DATAGRAMS - 1, None),
@@ -238,33 +287,74 @@ mod tests {
             (BEHIND_DATAGRAMS / 4 - 1, None),
             (BEHIND_DATAGRAMS - 1, None),
         ] {
-            all[0].note_loop(came(datagrams));
+            note(&mut all[0], came(datagrams));
             assert_eq!(all[1].victim(), victim, "{datagrams}");
-            assert_eq!(all[0].looks_again(), victim.is_some() || datagrams >= BEHIND_DATAGRAMS);
+            assert_eq!(all[0].looks_again(), datagrams >= BEHIND_DATAGRAMS / 4);
         }
-        let packets = Came { socket: PACKETS, ..came(1000) };
-        (0..2).for_each(|_| all[0].note_loop(packets));
-        let of_queue = Some(Victim { column: 0, socket: PACKETS, is_near: false });
-        assert_eq!(all[1].victim(), of_queue);
-        all[0].note_loop(came(0));
+        (0..2).for_each(|_| note(&mut all[0], Came { socket: PACKETS, ..came(1000) }));
+        assert_eq!(all[1].victim().map(|it| it.socket), Some(PACKETS));
+        note(&mut all[0], came(0));
         // Few that take long: they are still there when the next loop begins.
         let undrained = Came { is_undrained: true, ..came(0) };
-        all[0].note_loop(undrained);
+        note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), None);
-        all[0].note_loop(undrained);
+        note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), behind);
+    }
+
+    #[test]
+    fn loops_of_few_datagrams_are_behind_if_they_take_long() {
+        let few = came(BEHIND_DATAGRAMS / 4);
+        for (took_ns, is_behind) in [(BEHIND_NS - 1, false), (BEHIND_NS, true)] {
+            let mut all = columns(2);
+            for at in 1..=3 {
+                assert_eq!(all[1].victim(), None, "how long the first took is not known");
+                all[0].note_loop(few, || at * took_ns);
+            }
+            assert_eq!(all[1].victim().is_some(), is_behind);
+            // A lone request that takes long is nobody else's, and a sleep takes no time.
+            all[0].note_loop(came(1), || 4 * took_ns);
+            all[0].note_loop(few, || u64::MAX / 2);
+            assert_eq!(all[1].victim(), None);
+        }
+    }
+
+    #[test]
+    fn a_column_receives_few_at_once_while_others_take_from_it() {
+        let mut all = columns(2);
+        // 16 in 160 us: ten are executed in 100 us, and eight are a power of two.
+        let helped = |steals_given| Came { steals_given, ..came(16) };
+        let mut now_ns = 0;
+        let mut step = |column: &mut Stealing, came| {
+            now_ns += 160_000;
+            column.note_loop(came, || now_ns);
+            column.at_once()
+        };
+        for _ in 0..3 {
+            assert_eq!(step(&mut all[0], helped(0)), DATAGRAMS_RECEIVED_MAX);
+        }
+        assert_eq!(all[1].victim().map(|it| it.at_once), Some(8), "what others are to take");
+        assert_eq!(step(&mut all[0], helped(1)), 8);
+        let loops = (0..).take_while(|_| step(&mut all[0], helped(1)) == 8).count();
+        assert_eq!(loops as u64, (HELPED_NS - 1) / 160_000, "until they have not for long");
+        assert_eq!(step(&mut all[0], helped(2)), 8);
+        assert_eq!(step(&mut all[0], came(0)), DATAGRAMS_RECEIVED_MAX);
     }
 
     #[test]
     fn the_busiest_is_taken_from_and_of_equals_the_nearest() {
         let mut all = columns(5);
-        for (column, datagrams) in [(1, 40), (2, 63), (4, 20)] {
-            (0..2).for_each(|_| all[column].note_loop(came(datagrams)));
+        let busy = |column: &mut Stealing, took_us| {
+            (1..=2_u64).for_each(|at| column.note_loop(came(16), || at * took_us * 1000));
+        };
+        for (column, took_us) in [(1, 40), (2, 63), (4, 20)] {
+            busy(&mut all[column], took_us);
         }
         let victim = |of: &Stealing| of.victim().map(|it| (it.column, it.is_near));
         assert_eq!(victim(&all[0]), Some((1, false)), "as busy as 2, and nearer");
         assert_eq!(victim(&all[1]), Some((2, false)));
-        (0..2).for_each(|_| all[4].note_loop(came(128)));
+        note(&mut all[4], came(0));
+        busy(&mut all[4], 128);
         assert_eq!(victim(&all[0]), Some((4, true)));
         assert_eq!(victim(&all[4]), Some((1, false)), "never itself");
     }
@@ -274,26 +364,23 @@ mod tests {
         let mut all = columns(4);
         all[2].sleeps(true);
         all[3].sleeps(true);
-        all[0].note_loop(came(100));
+        note(&mut all[0], came(100));
         assert!(is_asleep(&all[2]), "not behind yet");
-        all[0].note_loop(came(100));
+        note(&mut all[0], came(100));
         assert!(!is_asleep(&all[2]) && is_asleep(&all[3]));
-        all[0].wake_due_ns = u64::MAX;
-        all[0].note_loop(came(100));
+        all[0].note_loop(came(100), || STEAL_WAKE_NS - 1);
         assert!(is_asleep(&all[3]));
-        all[0].wake_due_ns = 0;
-        all[0].note_loop(came(100));
+        all[0].note_loop(came(100), || STEAL_WAKE_NS);
         assert!(!is_asleep(&all[3]));
-        assert_ne!(all[0].wake_due_ns, 0);
-        all[0].wake_due_ns = 0;
-        all[0].note_loop(came(100));
-        assert_eq!(all[0].wake_due_ns, 0, "nobody sleeps");
+        assert_eq!(all[0].wake_due_ns, 2 * STEAL_WAKE_NS);
+        all[0].note_loop(came(100), || 2 * STEAL_WAKE_NS);
+        assert_eq!(all[0].wake_due_ns, 2 * STEAL_WAKE_NS, "nobody sleeps");
     }
 
     #[test]
     fn a_thief_that_finds_nothing_gives_up_until_it_has_slept() {
         let mut all = columns(2);
-        (0..2).for_each(|_| all[0].note_loop(came(64)));
+        (0..2).for_each(|_| note(&mut all[0], came(64)));
         for _ in 0..STEAL_TRIES_MAX - 1 {
             all[1].note_try(0);
         }

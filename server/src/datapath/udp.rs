@@ -107,6 +107,10 @@ impl Datapath for Udp {
         false // what the kernel has taken is its own to send
     }
 
+    fn limit(&mut self, at_once: usize) {
+        self.inbox.limit(at_once);
+    }
+
     fn receive(&mut self, calls: &Calls) -> Received {
         // From the socket behind the last.
         let ahead = self.ready.rotate_right(self.next).trailing_zeros();

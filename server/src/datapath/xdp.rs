@@ -125,6 +125,11 @@ impl Datapath for Xdp {
             || self.owed.upgrade().is_some_and(|queue| queue.is_unsettled())
     }
 
+    fn limit(&mut self, at_once: usize) {
+        self.port.iter_mut().for_each(|it| it.inbox.limit(at_once));
+        self.stolen.iter_mut().for_each(|it| it.limit(at_once));
+    }
+
     fn receive(&mut self, calls: &Calls) -> Received {
         self.home = self.column;
         if let Some(queue) = std::mem::take(&mut self.owed).upgrade() {
