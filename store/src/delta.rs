@@ -22,6 +22,9 @@ struct Sum {
     value: u64,
     exptime: u32,
     vivified: bool,
+    /// memcached links another item for it: there was none, or its text is longer than the old
+    /// one's.
+    is_new_item: bool,
 }
 
 impl Column {
@@ -36,17 +39,17 @@ impl Column {
             Err(answer) => Decision::Answer(answer),
             Ok(now) => {
                 let before = done.filter(|_| plant::is(Fault::NumberNotCompared));
-                let sum = *done.insert(before.unwrap_or(now));
-                Decision::Write(counted(delta, old, Digits::new(sum.value)))
+                let sum = done.insert(before.unwrap_or(now));
+                let new = counted(delta, old, Digits::new(sum.value));
+                sum.is_new_item = new.keep_bits == 0;
+                Decision::Write(new)
             }
         })?;
         match (changed, done) {
             (Changed::Answered(answer), _) => Ok(answer),
             (Changed::Written { .. }, None) => Err(Refused::Later),
-            (Changed::Written { cas }, Some(Sum { value, exptime, vivified })) => {
-                if vivified {
-                    self.handle.view().counters().total_items.add(1);
-                }
+            (Changed::Written { cas }, Some(Sum { value, exptime, vivified, is_new_item })) => {
+                self.handle.view().counters().total_items.add(is_new_item.into());
                 Ok(Counted::Counted { value, cas, exptime, vivified })
             }
         }
@@ -56,7 +59,7 @@ impl Column {
 fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
     let Some(old) = old else {
         let vivify = delta.vivify.ok_or(Counted::NotFound)?;
-        return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true });
+        return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true, is_new_item: true });
     };
     let item = &old.seen.item;
     if item.shape().value_bytes == 0 {
@@ -74,7 +77,7 @@ fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<S
         true => before.wrapping_add(delta.delta),
         false => before.saturating_sub(delta.delta),
     };
-    Ok(Sum { value, exptime: item.exptime(), vivified: false })
+    Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
 }
 
 /// The number that a value in chunks of the arena begins with. None is read from a value that is

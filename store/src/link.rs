@@ -189,7 +189,7 @@ impl View<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn reap(self, hash: u64, loc: u64) {
-        match self.unlink_dead(hash, loc) {
+        match self.unlink_dead(hash, loc).0 {
             Fate::Live => return,
             Fate::Expired => self.counters().get_expired.add(1),
             Fate::Flushed => self.counters().get_flushed.add(1),
@@ -198,26 +198,24 @@ impl View<'_> {
     }
 
     /// Unlinks the item at `loc` if it is dead. `Live`: it was not dead, or not linked any more.
-    pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> Fate {
+    /// Else also the slot that named it.
+    pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(hash);
-        let Some(at) = locked.find_loc(loc) else { return Fate::Live };
+        let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };
         let slot = at.slot();
         // SAFETY: the slot was read just now.
         let item = unsafe { self.item(loc) };
         let fate = self.fate(&item, loc);
         if fate == Fate::Live {
-            return fate;
+            return (fate, slot);
         }
         locked.remove(at);
         drop(locked);
         self.count_items(-i64::from(!plant::is(Fault::ItemStaysCounted)));
-        if fate == Fate::Expired && !slot.has(FETCHED) {
-            self.counters().expired_unfetched.add(1);
-        }
         match plant::is(Fault::FramesKept) {
             true => self.dispose_but_frames(loc, &item),
             false => self.dispose(loc, &item),
         }
-        fate
+        (fate, slot)
     }
 }

@@ -123,7 +123,8 @@ counters! {
     count ghost_hits,
     /// Expired or flushed items whose memory is used again, or whose key.
     count reclaimed,
-    /// Expired items never fetched.
+    /// Items never fetched that had expired when background work dropped them, or that were dead
+    /// when room was made.
     count expired_unfetched,
     /// Expired items dropped by the background walk.
     count crawler_reclaimed,

@@ -92,10 +92,12 @@ impl Drain {
         debt: &mut Debt,
         (hash, loc, bytes): (u64, u64, u64),
     ) -> bool {
-        match view.unlink_dead(hash, loc) {
-            Fate::Live => return false,
-            Fate::Expired | Fate::Flushed => view.counters().reclaimed.add(1),
+        let (fate, slot) = view.unlink_dead(hash, loc);
+        if fate == Fate::Live {
+            return false;
         }
+        view.counters().reclaimed.add(1);
+        view.counters().expired_unfetched.add((!slot.has(FETCHED)).into());
         self.freed(debt, bytes);
         true
     }
