@@ -7,6 +7,7 @@
 mod inprocess;
 mod live;
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -90,6 +91,35 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
     });
     assert_eq!(client.stat("get_hits"), KEYS as u64);
     server.stop();
+}
+
+/// Nobody can choose keys that collide in a server: each process places keys by secrets of its own.
+/// A dump lists items in the order of their hashes.
+#[test]
+fn no_two_processes_have_the_same_order_of_hashes() {
+    const KEYS: usize = 500;
+    let orders: HashSet<Vec<String>> = (0..3)
+        .map(|_| {
+            let server = live::Server::under_test(&["-t", "1"]);
+            let mut wire = server.connect();
+            let mut ask = |asked: &str| {
+                wire.send(asked.as_bytes());
+                String::from_utf8(wire.line().unwrap()).unwrap()
+            };
+            for key in 0..KEYS {
+                assert_eq!(ask(&format!("set key-{key} 0 0 1\r\nv\r\n")), "STORED\r\n");
+            }
+            assert_eq!(ask("lru_crawler mgdump all\r\n"), "OK\r\n");
+            let (mut line, mut order) = (ask(""), Vec::new());
+            while line != "EN\r\n" {
+                order.push(line);
+                line = ask("");
+            }
+            assert_eq!(order.len(), KEYS);
+            order
+        })
+        .collect();
+    assert_eq!(orders.len(), 3);
 }
 
 /// Ends the writers, also where the test fails.

@@ -128,6 +128,23 @@ fn fold(one: u64, other: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+    use std::thread;
+
+    /// Keys of one hash, for who knows the secrets: a factor of 0 swallows the other one.
+    fn colliding(hash: &KeyHash, count: u64) -> Vec<[u8; 32]> {
+        let key = |nth: u64| {
+            let mut key = [b'k'; 32];
+            key[..8].copy_from_slice(&hash.secrets.secrets[2].to_le_bytes());
+            key[8..16].copy_from_slice(&nth.to_le_bytes());
+            key
+        };
+        (0..count).map(key).collect()
+    }
+
+    fn hashes(hash: &KeyHash, keys: &[[u8; 32]]) -> HashSet<u64> {
+        keys.iter().map(|key| hash.hash(key)).collect()
+    }
 
     #[test]
     fn keys_of_every_length_have_the_library_s_hash() {
@@ -138,5 +155,81 @@ mod tests {
             let due = rapidhash_v3_nano_inline::<true, false>(key, &hash.secrets);
             assert_eq!(hash.hash(key), due, "{len} bytes");
         }
+    }
+
+    #[test]
+    #[cfg(not(shuttle))]
+    fn keys_that_collide_in_one_store_do_not_in_another() {
+        let one = KeyHash::new();
+        let keys = colliding(&one, 1000);
+        assert_eq!(hashes(&one, &keys).len(), 1);
+        for other in [KeyHash::new(), thread::spawn(KeyHash::new).join().expect("hashes")] {
+            assert_eq!(hashes(&other, &keys).len(), 1000);
+            // Nor do they crowd: each tenth of the hashes has about a tenth of the keys.
+            let mut tenths = [0; 10];
+            keys.iter().for_each(|key| {
+                let tenth = (u128::from(other.hash(key)) * 10) >> 64;
+                tenths[usize::try_from(tenth).unwrap_or(0)] += 1;
+            });
+            assert!(tenths.iter().all(|keys| (50..150).contains(keys)), "{tenths:?}");
+        }
+    }
+
+    /// As by somebody who has seen the secrets.
+    #[test]
+    #[cfg(not(any(loom, shuttle)))]
+    fn a_flood_of_keys_that_collide_is_kept_found_and_told() {
+        use crate::{Body, Config, Put, Store, Value, Verb};
+        let config = Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 10,
+            columns: 1,
+            eviction: Some(crate::policy::Eviction::default()),
+            cas: true,
+            now: 1,
+        };
+        let store = Store::new(&config).expect("address space");
+        let mut column = store.column();
+        let (keys, usual) = (colliding(&store.hash, 1000), store.stats().hash_overflow_bytes);
+        let mut put = |key: &[u8]| {
+            column.put(&Put::new(Verb::Set, key), Body::Bytes(key)).expect("room");
+        };
+        for (nth, key) in (0_u32..).zip(&keys) {
+            put(key);
+            put(&nth.to_le_bytes());
+        }
+        let is_there = |column: &mut Column, key: &[u8]| {
+            column
+                .get(key)
+                .is_some_and(|hit| matches!(hit.value, Value::Log(value) if value == key))
+        };
+        assert!(keys.iter().all(|key| is_there(&mut column, key)));
+        assert!((0_u32..1000).all(|nth| is_there(&mut column, &nth.to_le_bytes())));
+        let stats = store.stats();
+        assert_eq!((stats.curr_items, stats.evictions), (2000, 0));
+        // Two lines of the group and seven slots of each overflow line.
+        let lines = (1000 - 16) / 7;
+        assert!(stats.hash_overflow_bytes >= usual + lines * LINE_BYTES, "{stats:?}");
+        for key in keys.iter().step_by(2) {
+            assert!(column.delete(key));
+        }
+        let left = keys.iter().map(|key| is_there(&mut column, key));
+        assert!(left.eq([false, true].into_iter().cycle().take(1000)));
+    }
+
+    #[test]
+    #[cfg(not(shuttle))]
+    fn every_store_has_secrets_of_its_own() {
+        let mut all = HashSet::new();
+        let mut more = |hashes: Vec<KeyHash>| {
+            for hash in hashes {
+                let RapidSecrets { seed, secrets } = hash.secrets;
+                assert!(all.insert(seed), "a seed again");
+                assert!(secrets.iter().all(|secret| all.insert(*secret)), "a secret again");
+            }
+        };
+        let some = || (0..100).map(|_| KeyHash::new()).collect();
+        more(some());
+        more(thread::spawn(some).join().expect("seeds"));
     }
 }

@@ -256,6 +256,11 @@ impl Index {
         self.granted.fetch_add(bytes, Ordering::Relaxed); // as `granted_bytes`
     }
 
+    /// Bytes of the overflow lines that were ever in use.
+    pub(crate) fn overflow_bytes(&self) -> usize {
+        self.overflow.bytes()
+    }
+
     /// Slots in home lines.
     pub(crate) fn home_slots(&self) -> u64 {
         self.width().total_lines() * 8

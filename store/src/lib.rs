@@ -309,6 +309,7 @@ impl Store {
         let mut stats = Stats::default();
         self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
         stats.hash_bytes = self.index.bytes() as u64;
+        stats.hash_overflow_bytes = self.index.overflow_bytes() as u64;
         stats.hash_power_level = self.index.home_slots().ilog2();
         stats.dead_bytes = whole(stats.dead_bytes.wrapping_add(self.log.dead_bytes()));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]

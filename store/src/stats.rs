@@ -37,6 +37,8 @@ macro_rules! counters {
         pub struct Stats {
             /// Bytes the index takes now.
             pub hash_bytes: u64,
+            /// Of these, in overflow lines: many where keys collide.
+            pub hash_overflow_bytes: u64,
             /// log2 of the index's slots, rounded down.
             pub hash_power_level: u32,
             /// The part of all live bytes that probation ought to have now, in percent.

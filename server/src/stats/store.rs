@@ -23,5 +23,6 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "drained_segments", store.drained_segments);
     stat!(rows, "arena_copied_bytes", store.arena_copied_bytes);
     stat!(rows, "arena_full", store.arena_full);
+    stat!(rows, "hash_overflow_bytes", store.hash_overflow_bytes);
     stat!(rows, "dumps_stalled", sums.dumps_stalled);
 }
