@@ -58,16 +58,32 @@ impl Server {
     }
 
     fn under_test_with(flags: &[&str], environment: &[(&str, &str)]) -> Server {
-        let program =
-            std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into());
-        Server::start(&program, flags, environment)
+        let program = program();
+        Server::start(Command::new(&program), &program, flags, environment)
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    }
+
+    /// The server under test, started by the program of these words, behind which its own stand;
+    /// none where that program is not there, or not allowed.
+    pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
+        let launch = |what: &OsString| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg(what);
+            command
+        };
+        let tried = launch(&"true".into()).stderr(Stdio::null()).status();
+        if !tried.is_ok_and(|status| status.success()) {
+            testing::skip(&format!("{words:?} cannot be had"));
+            return None;
+        }
+        let program = program();
+        Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
     }
 
     /// The memcached to compare with; none when this machine has none.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
-        match Server::start(&program, flags, &[]) {
+        match Server::start(Command::new(&program), &program, flags, &[]) {
             Ok(server) => Some(server),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 testing::skip(&format!("no memcached to compare with: {program:?}"));
@@ -97,12 +113,12 @@ impl Server {
     }
 
     fn start(
+        mut command: Command,
         program: &OsString,
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> io::Result<Server> {
         let port_file = port_file();
-        let mut command = Command::new(program);
         command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1"]).args(flags);
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
@@ -371,6 +387,11 @@ impl Wire {
         }
         taken
     }
+}
+
+/// The program under test.
+fn program() -> OsString {
+    std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into())
 }
 
 /// Datagrams that a machine's kernel has given to sockets, or had no socket for.

@@ -36,6 +36,10 @@ const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 /// Words that say nothing in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
+/// Where the clock on the wall is read, which may be set: once at the start, and for lines of
+/// `watch`.
+const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
+
 /// Where unsafe code may stand.
 const UNSAFE_PLACES: [&str; 5] =
     ["memory/", "net/", "store/", "server/src/process.rs", "testing/src/allocations.rs"];
@@ -213,6 +217,20 @@ pub(crate) fn forms(source: &Source) -> Vec<String> {
         }
     }
     broken
+}
+
+/// Of what is shipped as the server, what reads the clock on the wall: exptimes must not leap with
+/// it.
+pub(crate) fn clocks(source: &Source) -> Vec<String> {
+    let shipped = ["memory/src/", "net/src/", "protocol/src/", "store/src/", "server/src/"];
+    let is_shipped = shipped.iter().any(|folder| source.path.starts_with(folder));
+    if !is_shipped || source.is_test() || WALL_CLOCK_PLACES.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let reads = ["SystemTime", "UNIX_EPOCH", "ClockId::Realtime", "CLOCK_REALTIME", "gettimeofday"];
+    let lines = source.code.lines().enumerate();
+    let broken = lines.filter(|(_, text)| reads.iter().any(|read| text.contains(read)));
+    broken.map(|(line, _)| at(source, line, "no look at the clock on the wall here")).collect()
 }
 
 pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
