@@ -1,0 +1,120 @@
+//! Slow peers of one server: they ask for much and take a byte at a time, or send a byte at a time,
+//! or ask nothing.
+//!
+//! Where: beside the client whose times are taken.
+//! Invariant: each holds its connection from the beginning to the end, in the midst of a reply or
+//! of a request; one that the server has closed is an error.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use crate::Options;
+use crate::measure::wire::{Speech, Wire, accepted};
+use crate::measure::{Outcome, fail};
+
+/// A reply that does not come for so long has failed.
+const SILENCE: Duration = Duration::from_secs(60);
+/// What a reader lets the kernel keep for it.
+const READER_BUFFER_BYTES: usize = 4096;
+
+/// The slow peers of a server.
+pub(crate) struct Peers {
+    /// Readers and writers alternate.
+    slow: Vec<Slow>,
+    idle: Vec<TcpStream>,
+    /// What writers send, again and again.
+    set: Vec<u8>,
+    /// Which of the slow ones moves next.
+    next: usize,
+}
+
+/// One that moves.
+struct Slow {
+    stream: TcpStream,
+    /// Where a writer is in what it sends; `None`: a reader.
+    sent: Option<usize>,
+}
+
+impl Peers {
+    /// Connects all of them. Each has been accepted, and readers have asked.
+    pub(crate) fn connect(address: &str, options: &Options) -> Outcome<Peers> {
+        let value = "v".repeat(options.slow_value_bytes);
+        let set = format!("set slow 0 0 {}\r\n{value}\r\n", value.len());
+        let stored = Wire::connect(address, Speech::Text)?.line(set.trim_end())?;
+        if stored != "STORED" {
+            return fail(format!("{stored} answers the SET of a long value"));
+        }
+        let quiet = || -> Outcome<TcpStream> {
+            let stream = accepted(address, SILENCE)?;
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        };
+        let mut slow = Vec::new();
+        for nth in 0..options.readers.max(options.writers) {
+            if nth < options.readers {
+                let mut stream = quiet()?;
+                set_socket_recv_buffer_size(&stream, READER_BUFFER_BYTES)?;
+                stream.write_all("get slow\r\n".repeat(options.slow_values).as_bytes())?;
+                slow.push(Slow { stream, sent: None });
+            }
+            if nth < options.writers {
+                slow.push(Slow { stream: quiet()?, sent: Some(0) });
+            }
+        }
+        let idle = (0..options.idle).map(|_| quiet()).collect::<Outcome<_>>()?;
+        Ok(Peers { slow, idle, set: set.into_bytes(), next: 0 })
+    }
+
+    /// Has each of the slow ones move by so many bytes a second, one after the other, until it is
+    /// `over`.
+    pub(crate) fn creep(&mut self, bytes_per_s: f64, over: &AtomicBool) -> Outcome<()> {
+        let count = u32::try_from(self.slow.len().max(1))?;
+        let gap = Duration::from_secs_f64(1.0 / bytes_per_s) / count;
+        let mut due = Instant::now();
+        // Relaxed: a flag that orders nothing.
+        while !over.load(Ordering::Relaxed) && !self.slow.is_empty() {
+            due += gap;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let next = self.next % self.slow.len();
+            self.slow[next].step(&self.set)?;
+            self.next = next + 1;
+        }
+        Ok(())
+    }
+
+    /// The server has closed none of those that ask nothing; others would have told.
+    pub(crate) fn are_all_there(&mut self) -> Outcome<()> {
+        for stream in &mut self.idle {
+            match stream.read(&mut [0]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                other => return fail(format!("{other:?} of a connection that asks nothing")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Slow {
+    /// A byte more.
+    fn step(&mut self, set: &[u8]) -> Outcome<()> {
+        let (moved, name) = match &mut self.sent {
+            None => (self.stream.read(&mut [0]), "reader"),
+            Some(sent) => {
+                let written = self.stream.write(&set[*sent..=*sent]);
+                *sent = (*sent + *written.as_ref().unwrap_or(&0)) % set.len();
+                (written, "writer")
+            }
+        };
+        match moved {
+            Ok(1) => Ok(()),
+            // A writer's byte, or a reader's, is still on its way.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            other => fail(format!("{other:?} of a slow {name}")),
+        }
+    }
+}
