@@ -261,7 +261,7 @@ fn append_all<'k>(
                 Some(Around::default())
             };
             let looked = column.get_around(key, hash, out, around, |_, _| Wants::Value);
-            let is_whole = matches!(looked, Looked::Hit(Appended::Around | Appended::Lasting(..)));
+            let is_whole = matches!(looked, Looked::Hit(Appended::Around | Appended::Whole));
             if !is_whole || out.len() - before != value_bytes {
                 return fail("a key that was stored is missing or has another value".to_owned());
             }
