@@ -4,14 +4,18 @@
 //! | chunk | chunk | ... | chunk | chunk | ...
 //!   ring chunks: packets'   value chunks
 //!
-//! extent word, u64:   0:32 | offset:16 | bytes:16     what of a chunk is its value's
+//! extent word, u64:   spare:32 | offset:16 | bytes:16     what of a chunk is its value's; while
+//!                                                         it is a packet's too, which chunk its
+//!                                                         ring gets in its place
 //! ```
 //!
 //! Where: under the rings of an interface, which receive into it and send from it, and under the
 //! store, which keeps values there. A mapping of its own, beside the region of segments: the kernel
 //! keeps the very pages that were there at registration, so that nothing of it may ever be given
 //! back to the system, as parts of the region are.
-//! Invariant: a chunk is a ring's, free, or in a chain. Whoever holds a reference to a chunk may
+//! Invariant: a chunk is a ring's, free, or in a chain. What a ring has received may stay in its
+//! chunk where the arena keeps: then the ring gets a free one, so that rings and values have as
+//! many chunks as at the start, whichever they are. Whoever holds a reference to a chunk may
 //! read what of it is a value's; nobody writes to it then but who took it, before it is published.
 //! Source: the KV-Cache paper, section 4 (packet buffers that are values).
 
@@ -19,10 +23,13 @@
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
+mod kept;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, loom))]
 mod under_loom;
+
+pub use kept::Kept;
 
 use crate::chains::Chains;
 use crate::map::Map;
@@ -53,6 +60,8 @@ pub struct Arena {
     chunk_bytes: usize,
     chunks: u32,
     ring_chunks: u32,
+    /// What rings have received may stay in its chunk.
+    keeps: bool,
     chains: Chains,
     /// Which chunks are free.
     vacant: Vacant,
@@ -82,6 +91,7 @@ impl Arena {
             chunk_bytes,
             chunks,
             ring_chunks,
+            keeps: false,
             chains: Chains::new(chunks as usize)?,
             vacant: Vacant::new(chunks.div_ceil(GROUP) as usize)?,
             extents: Words::new(chunks as usize)?,
@@ -93,6 +103,20 @@ impl Arena {
             arena.vacant.open(group, below(to) & !below(from));
         }
         Ok(arena)
+    }
+
+    /// Says whether what rings have received may stay in its chunk. At first it may not.
+    #[must_use]
+    pub fn keeping(self, keeps: bool) -> Arena {
+        Arena { keeps, ..self }
+    }
+
+    /// May what rings have received stay in its chunk? Then whoever receives gives each chunk that
+    /// it is done with to `let_go`, and receives into what that returns.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// The address of the first byte.
@@ -146,10 +170,15 @@ impl Arena {
 
     /// Takes a free chunk, as a chain of its own with one reference. `None`: there is none.
     pub fn take(&self) -> Option<u32> {
-        let (group, chunk) = self.vacant.take_below(self.chunks.div_ceil(GROUP))?;
-        let chunk = group * GROUP + chunk;
+        let chunk = self.take_free()?;
         self.chains.begin(chunk);
         Some(chunk)
+    }
+
+    /// Takes a free chunk, to which nobody has a reference, as to a ring's.
+    fn take_free(&self) -> Option<u32> {
+        let (group, chunk) = self.vacant.take_below(self.chunks.div_ceil(GROUP))?;
+        Some(group * GROUP + chunk)
     }
 
     /// Adds a reference to a chunk; false if it has none, and so is free or a ring's.
@@ -180,9 +209,11 @@ impl Arena {
     /// They do not lie in a chunk.
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
-        let extent = (offset as u64) << 16 | bytes as u64;
-        // Relaxed, paired with the load in `extent`: the chain is published with Release.
-        self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
+        let word = self.extents.word(chunk as usize);
+        // Relaxed, both, paired with the loads in `extent` and `let_go`: the chain is published
+        // with Release, and the upper half stays as it is.
+        let upper = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
+        word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
 
     /// Where in a chunk its value lies, to whose chain the caller has a reference, and its bytes.
@@ -207,10 +238,14 @@ impl Arena {
     /// is a value's: it has references.
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
+        self.chunk_of(at).filter(|(chunk, _)| self.chains.seen(*chunk).0 > 0)
+    }
+
+    /// The chunk in which an address lies and its distance from the chunk's beginning.
+    fn chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
         let from_base = at.addr().checked_sub(self.map.base().as_ptr().addr())?;
         let chunk = u32::try_from(from_base >> self.chunk_bytes.ilog2()).ok()?;
-        let is_value = chunk < self.chunks && self.chains.seen(chunk).0 > 0;
-        is_value.then_some((chunk, from_base & (self.chunk_bytes - 1)))
+        (chunk < self.chunks).then_some((chunk, from_base & (self.chunk_bytes - 1)))
     }
 
     /// The address of a chunk's value, and its bytes.

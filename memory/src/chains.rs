@@ -44,6 +44,17 @@ impl Chains {
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
+    /// Makes a piece to which nobody has a reference a chain of its own with two: the caller's, and
+    /// that of whoever had the piece before. False if somebody has a reference.
+    #[must_use]
+    pub(crate) fn begin_shared(&self, piece: u32) -> bool {
+        let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
+        let begun = |word: u64| (word < ONE_REF).then_some((refs * ONE_REF) | u64::from(NONE));
+        let word = self.words.word(piece as usize);
+        // Release as in `begin`.
+        word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
+    }
+
     /// Has the chain at `next` follow `piece` in a chain that is not published yet; `NONE`: `piece`
     /// is its last one. The caller's reference to `next` becomes that of `piece`, and what followed
     /// `piece` before becomes a chain of its own again, to which the caller has the reference.

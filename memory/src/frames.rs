@@ -18,7 +18,7 @@ mod pinned;
 
 pub use pinned::{Pieces as PinnedPieces, Pinned};
 
-use crate::arena::{Arena, VALUE_AT};
+use crate::arena::{Arena, Kept, VALUE_AT};
 use crate::chains::Chains;
 use crate::nodes::Nodes;
 use crate::quiescence::Quiescence;
@@ -134,6 +134,16 @@ impl Memory {
         let chunk = arena.take()?;
         arena.set_extent(chunk, VALUE_AT, bytes);
         Some((chunk | ARENA, arena.piece(chunk).0))
+    }
+
+    /// Has what is kept be a frame, as a chain of its own, of which the caller has the reference.
+    ///
+    /// # Panics
+    /// It lies in another arena.
+    pub fn frame_of(&self, kept: Kept) -> u32 {
+        let is_ours = self.arena.as_ref().is_some_and(|arena| Arc::ptr_eq(arena, kept.arena()));
+        assert!(is_ours, "of the memory's own arena");
+        kept.into_chunk() | ARENA
     }
 
     fn begin_chain(&self, frame: u32) -> u32 {

@@ -118,6 +118,10 @@ faults! {
     ValueSentUnheld: "plain net lib a_value_stays",
     /// A part of a value stays held although it has left.
     SentValueKept: "plain net lib a_value_stays",
+    /// A chunk that is kept is received into again at once.
+    KeptChunkLent: "plain memory lib kept" "plain net lib what_is_kept",
+    /// Whoever has received into a chunk gives back the only reference to what is kept there.
+    KeptReleasedEarly: "plain store kept a_draft_that_is_given_up",
     /// What a column has stolen from a socket is executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
     /// A connection that moves to another column is read by its old one as well.

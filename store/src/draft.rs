@@ -1,5 +1,5 @@
 //! A large value on its way in: frames fill up as bytes arrive. A value that is to lie in the arena
-//! is copied into chunks at once.
+//! is copied into chunks at once, or stays in those that it was received in.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
 //! Invariant: frames are taken as bytes arrive, never by what a peer declares: those that a read
@@ -15,7 +15,7 @@ use crate::engine::NewValue;
 use crate::handle::{Handle, View};
 use crate::room::Room;
 use crate::verbs::Refused;
-use memory::arena::VALUE_AT;
+use memory::arena::{Kept, VALUE_AT};
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
 use memory::segments::NONE;
@@ -53,6 +53,25 @@ impl Column {
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
         Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
     }
+
+    /// Do values of so many bytes lie in the arena, and stay where they were received there?
+    #[must_use]
+    pub fn keeps(&self, value_bytes: usize) -> bool {
+        let view = self.handle.view();
+        value_bytes > view.log_bytes_max && view.memory().arena().is_some_and(|it| it.keeps())
+    }
+
+    /// A complete draft of a value of so many bytes, which came in these pieces of the store's
+    /// arena, and stays there.
+    ///
+    /// # Panics
+    /// They have fewer bytes, or more.
+    #[must_use]
+    pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = Kept>) -> Draft {
+        let view = self.handle.view();
+        view.counters().arena_kept_bytes.add(value_bytes.into());
+        Draft::of_kept(view.memory(), value_bytes, pieces)
+    }
 }
 
 impl Draft {
@@ -70,6 +89,42 @@ impl Draft {
             arrives: true,
             copied: None,
         }
+    }
+
+    /// A complete draft of what is kept, each piece in its chunk.
+    fn of_kept(
+        memory: &Arc<Memory>,
+        value_bytes: u32,
+        pieces: impl IntoIterator<Item = Kept>,
+    ) -> Self {
+        let mut draft = Self::new(Arc::clone(memory), value_bytes);
+        draft.arrives = false;
+        for piece in pieces {
+            draft.received_bytes += u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            let chunk = memory.frame_of(piece);
+            draft.chain_chunk(chunk);
+        }
+        assert_eq!(draft.missing_bytes(), 0, "all pieces of the value, and no others");
+        draft
+    }
+
+    /// Has the chain end with a chunk.
+    fn chain_chunk(&mut self, chunk: u32) {
+        match self.last.replace(chunk) {
+            Some(last) => self.memory.chain(last, chunk),
+            None => self.first = Some(chunk),
+        }
+    }
+
+    /// A complete draft of a value that came in one piece, where that lies. `None`: values of this
+    /// length do not lie in the arena, or it cannot be kept there.
+    pub(crate) fn where_it_lies(view: View<'_>, value: &[u8]) -> Option<Self> {
+        let memory = view.memory();
+        let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max)?;
+        let value_bytes = u32::try_from(value.len()).ok()?;
+        let kept = arena.keep(value)?;
+        view.counters().arena_kept_bytes.add(value_bytes.into());
+        Some(Self::of_kept(memory, value_bytes, [kept]))
     }
 
     /// A complete draft of these pieces in chunks of the arena. `None`: values of this length do
@@ -90,10 +145,7 @@ impl Draft {
                         view.counters().arena_full.add(1);
                         return None;
                     };
-                    match draft.last.replace(chunk) {
-                        Some(last) => memory.chain(last, chunk),
-                        None => draft.first = Some(chunk),
-                    }
+                    draft.chain_chunk(chunk);
                     at = beginning;
                 }
                 let bytes = room.min(piece.len());

@@ -104,7 +104,7 @@ impl Column {
         self.admit(put, body.bytes())?;
         let done = match body.again() {
             body if extends(put.verb) => self.extend(key, put, body),
-            Body::Bytes(bytes) => match Draft::in_chunks(self.handle.view(), &[bytes]) {
+            Body::Bytes(bytes) => match self.handle.view().in_arena(bytes) {
                 Some(mut draft) => self.put_draft(key, put, &mut draft),
                 None if bytes.len() <= self.log_value_bytes_max() => {
                     return self.put_bytes(put, hash, bytes);
@@ -240,6 +240,11 @@ impl Column {
 }
 
 impl View<'_> {
+    /// A value in the arena: where it was received, or copied there.
+    fn in_arena(self, value: &[u8]) -> Option<Draft> {
+        Draft::where_it_lies(self, value).or_else(|| Draft::in_chunks(self, &[value]))
+    }
+
     #[inline]
     fn count_cas(self, put: &Put<'_>, answer: Stored) {
         if put.verb != Verb::Cas {

@@ -144,6 +144,8 @@ counters! {
     count cas_misses,
     /// Bytes copied into values that lie in the arena.
     count arena_copied_bytes,
+    /// Bytes of values that were kept in the arena where they were received.
+    count arena_kept_bytes,
     /// Values that lie elsewhere because the arena had too few free chunks.
     count arena_full,
     /// Bytes moved by compaction.

@@ -4,6 +4,8 @@
 //! Invariant: each test ends with every chunk free, as the audit counts them.
 //! Source: none.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use super::*;
 use crate::frames::{Memory, Pinned};
 use std::collections::BTreeSet;
@@ -125,6 +127,118 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     }
     assert_eq!(memory.release(chunks[0]), 5);
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
+}
+
+/// Has a ring receive bytes behind `offset` bytes of a chunk, and shows them.
+fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
+    // SAFETY: the chunk is a ring's, which the test alone receives into. It reads what is shown
+    // only until it lets go of the chunk, before which the arena does not go either.
+    unsafe {
+        let at = arena.at(chunk).add(offset);
+        at.copy_from(text.as_ptr(), text.len());
+        std::slice::from_raw_parts(at, text.len())
+    }
+}
+
+fn keeping(ring_chunks: u32, value_chunks: u32) -> Arc<Arena> {
+    Arc::new(Arena::new(ring_chunks, value_chunks, 2048).unwrap().keeping(true))
+}
+
+#[test]
+fn what_is_kept_stays_where_it_was_received_and_the_ring_gets_another_chunk() {
+    let arena = keeping(2, 3);
+    let mut ring = vec![0, 1];
+    let mut all = Vec::new();
+    for number in 1..=3_u8 {
+        let chunk = ring.remove(0);
+        let text = vec![number; 100 * usize::from(number)];
+        let shown = received(&arena, chunk, 300, &text);
+        let kept = arena.keep(shown).expect("a free chunk");
+        assert!(kept.as_ptr() == shown.as_ptr(), "where it lies");
+        assert!(arena.keep(shown).is_none() && arena.keep(&shown[7..]).is_none(), "kept already");
+        let next = arena.let_go(chunk);
+        assert!(next != chunk && !ring.contains(&next));
+        assert_eq!(arena.value_chunk_of(arena.at(next)), None, "a ring's");
+        ring.push(next);
+        all.push((kept, text));
+    }
+    assert_eq!(arena.free(), 0);
+    let chunk = ring[0];
+    let shown = received(&arena, chunk, 0, b"no chunk is free");
+    assert!(arena.keep(shown).is_none());
+    assert_eq!(arena.let_go(chunk), chunk);
+    for &chunk in &ring {
+        let _ = received(&arena, chunk, 0, &[9; 2048]);
+    }
+    assert!(all.iter().all(|(kept, text)| kept[..] == text[..]));
+    all.remove(1);
+    assert_eq!((arena.free(), faults(&arena, &[0, 2])), (1, vec![]));
+    all.clear();
+    assert_eq!((arena.free(), faults(&arena, &[])), (3, vec![]));
+}
+
+#[test]
+fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
+    let arena = keeping(1, 1);
+    let shown = received(&arena, 0, 42, b"a request, and its value");
+    drop(arena.keep(&shown[19..]).expect("a free chunk"));
+    assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
+    // Not again, for nobody can tell who the reference is of.
+    assert!(arena.keep(shown).is_none());
+    assert_eq!((arena.let_go(0), arena.free()), (1, 1));
+    let shown = received(&arena, 1, 0, b"the next");
+    assert!(arena.keep(shown).is_some());
+    assert_eq!(arena.let_go(1), 0);
+    assert_eq!((arena.free(), faults(&arena, &[])), (1, vec![]));
+}
+
+#[test]
+fn what_is_kept_becomes_frames_of_a_value() {
+    let arena = keeping(3, 8);
+    let memory = Memory::new(1 << 20, 1, 1).expect("address space");
+    let memory = Arc::new(memory.with_arena(Some(Arc::clone(&arena))));
+    let texts: [&[u8]; 3] = [b"set key 0 0 1000 the first", b", the second", b" and the last\r\n"];
+    let kept = (0..).zip(texts).map(|(chunk, text)| {
+        let shown = received(&arena, chunk, 60 * chunk as usize, text);
+        arena.keep(shown).expect("a free chunk")
+    });
+    let mut kept: Vec<Kept> = kept.collect();
+    kept[0].cut(17..26);
+    kept[2].cut(0..13);
+    assert_eq!([&kept[0][..], &kept[2][..]], [&b"the first"[..], b" and the last"]);
+    // Those who received them are done before there is a value, or behind that.
+    assert_eq!(arena.let_go(0), 3);
+    let frames: Vec<u32> = kept.into_iter().map(|kept| memory.frame_of(kept)).collect();
+    frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));
+    // SAFETY: the chain is this test's own.
+    let pinned = unsafe { Pinned::hold(&memory, frames[0], 34) }.expect("held");
+    assert_eq!(pinned.pieces().collect::<Vec<_>>().concat(), b"the first, the second and the last");
+    assert_eq!([arena.let_go(1), arena.let_go(2)], [4, 5]);
+    assert_eq!((memory.release(frames[0]), arena.free()), (0, 5));
+    assert_eq!(pinned.pieces().collect::<Vec<_>>().concat(), b"the first, the second and the last");
+    drop(pinned);
+    assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
+}
+
+#[test]
+fn what_is_no_rings_or_may_not_be_is_not_kept() {
+    let arena = keeping(1, 2);
+    let value = arena.take().unwrap();
+    let shown = received(&arena, value, 0, b"a value's already");
+    assert!(arena.keep(shown).is_none());
+    assert!(arena.keep(b"elsewhere").is_none() && arena.keep(&[]).is_none());
+    arena.release(value);
+    assert_eq!((arena.free(), faults(&arena, &[])), (2, vec![]));
+    let plain = Arc::new(Arena::new(1, 2, 2048).unwrap());
+    assert!(plain.keep(received(&plain, 0, 0, b"not here")).is_none());
+}
+
+#[test]
+#[should_panic(expected = "of the memory's own arena")]
+fn what_is_kept_elsewhere_is_no_frame() {
+    let (one, other) = (keeping(1, 1), keeping(1, 1));
+    let memory = Memory::new(1 << 20, 1, 1).expect("address space").with_arena(Some(one));
+    let _ = memory.frame_of(other.keep(received(&other, 0, 0, b"?")).expect("a free chunk"));
 }
 
 #[test]

@@ -128,3 +128,81 @@ fn a_chunk_is_handed_out_once() {
         assert!(arena.take().is_some() && arena.take().is_some());
     });
 }
+
+/// A value that stayed where it was received goes while the request is still being read.
+#[test]
+fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
+    model(|| {
+        let arena = arena(1);
+        assert!(arena.keep_in(0, (300, 100)));
+        let is_read = Arc::new(AtomicU32::new(0));
+        let other = {
+            let (arena, is_read) = (arena.clone(), is_read.clone());
+            thread::spawn(move || {
+                // Another column cuts the value and publishes it; and it is overwritten.
+                arena.set_extent(0, 310, 80);
+                arena.release(0);
+                if let Some(taken) = arena.take() {
+                    assert_eq!(taken, 0, "the other one is the ring's");
+                    assert_eq!(is_read.load(Ordering::Relaxed), 1, "while it is being read");
+                    arena.release(taken);
+                }
+            })
+        };
+        is_read.store(1, Ordering::Relaxed);
+        assert_eq!(arena.let_go(0), 1);
+        other.join().expect("ends");
+        assert_eq!((arena.free(), arena.take()), (1, Some(0)));
+    });
+}
+
+/// A reader has a number from before the chunk was a ring's, and it is kept for another value.
+#[test]
+fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
+    model(|| {
+        let arena = arena(2);
+        let old = arena.take().expect("room");
+        let linked = Arc::new(AtomicU32::new(old));
+        let reader = {
+            let (arena, linked) = (arena.clone(), linked.clone());
+            thread::spawn(move || {
+                let old = linked.load(Ordering::Acquire);
+                if old != NONE && arena.hold(old) {
+                    if linked.load(Ordering::Acquire) == old {
+                        assert_eq!(arena.extent(old), (0, 0), "what the value was");
+                    }
+                    arena.release(old);
+                }
+            })
+        };
+        linked.store(NONE, Ordering::Release);
+        arena.release(old);
+        // The ring gets a chunk, and what it receives there is kept too.
+        assert!(arena.keep_in(0, (300, 100)));
+        let next = arena.let_go(0);
+        let is_kept = arena.keep_in(next, (300, 100));
+        reader.join().expect("reads");
+        if is_kept {
+            assert_eq!(arena.chains.seen(next).0, 2);
+            assert_ne!(arena.let_go(next), next);
+            assert_eq!(arena.release(next), 1);
+        }
+        assert_eq!((arena.release(0), arena.free()), (1, 2));
+    });
+}
+
+#[test]
+fn what_two_would_keep_one_keeps() {
+    model(|| {
+        let arena = arena(2);
+        let other = {
+            let arena = arena.clone();
+            thread::spawn(move || arena.keep_in(0, (300, 100)))
+        };
+        let is_ours = arena.keep_in(0, (400, 100));
+        assert_ne!(is_ours, other.join().expect("ends"));
+        let given = arena.let_go(0);
+        assert!(given != 0 && arena.chains.seen(given).0 == 0);
+        assert_eq!((arena.release(0), arena.free()), (1, 2));
+    });
+}

@@ -6,6 +6,7 @@
 
 use crate::linear::Call;
 use crate::model::{Event, Item, MetaSeen, Seen};
+use crate::ring::Ring;
 use crate::script::{
     APART_SECONDS_MAX, Act, Cas, DeltaAct, FRAME_BYTES, KeyAct, Look, MarkAct, MetaAct, PutAct,
     SEGMENT_BYTES, START, Script,
@@ -18,6 +19,9 @@ use store::{
     Appended, Around, Body, Column, Deleted, Delta, Draft, Head, Looked, MetaDelete, MetaGet,
     MetaStep, Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
 };
+
+/// Longer values are not received by a ring.
+const RECEIVED_BYTES_MAX: usize = 1700;
 
 /// What all columns of a schedule share.
 pub(crate) struct World {
@@ -111,6 +115,8 @@ pub(crate) struct Actor {
     pub(crate) lane: usize,
     pub(crate) now: u32,
     pub(crate) pins: Vec<(Vec<u8>, Pinned)>,
+    /// Values are received before they are stored.
+    pub(crate) ring: Option<Ring>,
 }
 
 fn bytes(pinned: &Pinned) -> Vec<u8> {
@@ -384,7 +390,12 @@ impl Actor {
         };
         let came = match self.arrived(act, &value) {
             Some(Ok(mut draft)) => self.column.put(&put, Body::Draft(&mut draft)),
-            None => self.column.put(&put, Body::Bytes(&value)),
+            None => match &mut self.ring {
+                Some(ring) if value.len() <= RECEIVED_BYTES_MAX => {
+                    ring.receive(300, &value, |value| self.column.put(&put, Body::Bytes(value)))
+                }
+                _ => self.column.put(&put, Body::Bytes(&value)),
+            },
             // As a server does, which has the rest swallowed.
             Some(Err(refused)) => {
                 if act.verb == Verb::Set && refused != Refused::Later {

@@ -21,6 +21,8 @@
 mod actor;
 mod linear;
 mod model;
+#[path = "../ring/mod.rs"]
+mod ring;
 mod run;
 mod scheduler;
 mod script;

@@ -7,6 +7,7 @@
 use crate::actor::{Actor, World, fill_name, name};
 use crate::linear::{Call, Verdict, explain};
 use crate::model::{Event, Rules};
+use crate::ring::Ring;
 use crate::script::{APART_SECONDS_MAX, KeyAct, Kind, Look, SEGMENT_BYTES, START, Script};
 use memory::arena::Arena;
 use memory::sync::watched::alone;
@@ -38,12 +39,15 @@ pub(crate) fn run(script: &Script) -> Outcome {
         cas: script.cas,
         now: START - APART_SECONDS_MAX,
     };
-    let (chunks, arena_value_bytes_min) = script.arena.unwrap_or_default();
-    let start = || Start {
-        arena: script.arena.map(|_| Arc::new(Arena::new(2, chunks, 2048).expect("memory"))),
-        arena_value_bytes_min,
-        ..Start::default()
-    };
+    let (_, arena_value_bytes_min, keeps) = script.arena.unwrap_or_default();
+    let rings = u32::try_from(columns + 1).expect("few");
+    let arena = alone(|| {
+        script.arena.map(|(chunks, ..)| {
+            let made = Arena::new(2 * rings, chunks, 2048).expect("memory");
+            Arc::new(made.keeping(keeps))
+        })
+    });
+    let start = || Start { arena: arena.clone(), arena_value_bytes_min, ..Start::default() };
     let store = alone(|| Store::with_start(&config, start())).expect("address space");
     let world = Arc::new(World::new(script));
     note_evictions(&world);
@@ -53,6 +57,10 @@ pub(crate) fn run(script: &Script) -> Outcome {
         lane,
         now: config.now,
         pins: Vec::new(),
+        ring: arena
+            .as_ref()
+            .filter(|_| keeps)
+            .map(|arena| Ring::new(arena, u32::try_from(lane).expect("few"), rings)),
     };
     let mut working: Vec<Actor> = alone(|| (0..columns).map(actor).collect());
     let mut keeper = alone(|| actor(columns));

@@ -150,8 +150,9 @@ pub(crate) struct Script {
     pub(crate) acts: Vec<Vec<Act>>,
     /// Client-made CAS uniques are among them.
     pub(crate) own_cas: bool,
-    /// Values lie in so many chunks of an arena, from so many bytes on.
-    pub(crate) arena: Option<(u32, usize)>,
+    /// Values lie in so many chunks of an arena, from so many bytes on; and stay where they were
+    /// received, if so.
+    pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }
 
@@ -194,8 +195,9 @@ impl Script {
             Kind::Index => (180 + random.number(400), 10 + random.index(20)),
             Kind::Tight | Kind::Limits => (4000, 80 + random.index(380)),
         };
-        let arena =
-            random.one_in(3).then(|| (random.pick(&[3, 12, 500]), random.pick(&[1, 40, 600])));
+        let arena = random
+            .one_in(3)
+            .then(|| (random.pick(&[3, 12, 500]), random.pick(&[1, 40, 600]), random.one_in(2)));
         let mix = Mix {
             flush: random.one_in(3),
             timed: random.below(3) > 0,

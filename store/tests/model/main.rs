@@ -12,6 +12,8 @@ mod map;
 mod ops;
 #[path = "../patient/mod.rs"]
 mod patient;
+#[path = "../ring/mod.rs"]
+mod ring;
 mod run;
 
 use ops::{Drawn, op};
@@ -31,6 +33,7 @@ each::policies! {
     at_8_mib_up_and_down_only_what_was_evicted_is_missed,
     at_2_mib_up_and_down_only_what_was_evicted_is_missed,
     where_values_lie_in_an_arena_every_reply_is_the_maps,
+    where_values_stay_where_they_were_received_every_reply_is_the_maps,
     where_the_arena_is_full_only_what_was_evicted_is_missed,
 }
 
@@ -54,8 +57,9 @@ fn check(config: &Config, cases: u32, drawn: Drawn) {
     check_in(config, None, cases, drawn);
 }
 
-/// As `check`, with an arena of so many chunks, for values of so many bytes and more.
-fn check_in(config: &Config, chunks: Option<(u32, usize)>, cases: u32, drawn: Drawn) {
+/// As `check`, with an arena of so many chunks, for values of so many bytes and more, in which what
+/// has been received may stay.
+fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
     let runs = Runs { cases, failure_persistence: None, max_shrink_iters: 4000, ..Runs::default() };
@@ -114,12 +118,16 @@ fn at_2_mib_up_and_down_only_what_was_evicted_is_missed(eviction: Eviction) {
 }
 
 fn where_values_lie_in_an_arena_every_reply_is_the_maps(eviction: Eviction) {
-    check_in(&config(eviction, 64), Some((8192, 1)), 15, drawn(300, false));
+    check_in(&config(eviction, 64), Some((8192, 1, false)), 15, drawn(300, false));
+}
+
+fn where_values_stay_where_they_were_received_every_reply_is_the_maps(eviction: Eviction) {
+    check_in(&config(eviction, 64), Some((8192, 1, true)), 15, drawn(2, false));
 }
 
 fn where_the_arena_is_full_only_what_was_evicted_is_missed(eviction: Eviction) {
-    check_in(&config(eviction, 8), Some((200, 1)), 12, limits(1, drawn(300, true)));
-    check_in(&config(eviction, 2), Some((40, 700)), 12, drawn(100, true));
+    check_in(&config(eviction, 8), Some((200, 1, true)), 12, limits(1, drawn(300, true)));
+    check_in(&config(eviction, 2), Some((40, 700, false)), 12, drawn(100, true));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
 use crate::ops::{COLUMNS, Cas, Exp, KeyOp, MetaGetOp, Op, PutOp, Step, Val};
 use crate::patient::at_last;
+use crate::ring::Ring;
 use memory::arena::Arena;
 use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
 use store::{
@@ -31,14 +32,18 @@ pub(crate) struct Run {
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
     arena: Option<Arc<Arena>>,
+    /// What is received before it is stored.
+    ring: Option<Ring>,
 }
 
 impl Run {
-    /// With an arena of so many chunks, for values of so many bytes and more.
-    pub(crate) fn new(config: &Config, chunks: Option<(u32, usize)>) -> Self {
-        let (chunks, arena_value_bytes_min) = chunks.unzip();
-        let arena = chunks.map(|chunks| Arc::new(Arena::new(3, chunks, 2048).expect("memory")));
-        let arena_value_bytes_min = arena_value_bytes_min.unwrap_or(0);
+    /// With an arena of so many chunks, for values of so many bytes and more, in which what has
+    /// been received may stay.
+    pub(crate) fn new(config: &Config, chunks: Option<(u32, usize, bool)>) -> Self {
+        let arena = chunks.map(|(chunks, _, keeps)| {
+            Arc::new(Arena::new(3, chunks, 2048).expect("memory").keeping(keeps))
+        });
+        let arena_value_bytes_min = chunks.map_or(0, |(_, bytes_min, _)| bytes_min);
         let start = Start { arena: arena.clone(), arena_value_bytes_min, ..Start::default() };
         let store = Store::with_start(config, start).expect("address space");
         let columns: Vec<_> = (0..COLUMNS).map(|_| store.column()).collect();
@@ -62,6 +67,7 @@ impl Run {
             uniques: HashSet::new(),
             pinned: Vec::new(),
             filled: 0,
+            ring: arena.as_ref().filter(|arena| arena.keeps()).map(|arena| Ring::new(arena, 0, 1)),
             arena,
         }
     }
@@ -209,8 +215,20 @@ impl Run {
         let cas = cas.of(self.items.get(key).map_or(self.filled.into(), |item| item.cas));
         let before = self.store.stats().evictions;
         let now = self.world.now;
-        let reply = self.column().reply(key, op, &value, cas, now);
-        let (reply, idle_seconds) = reply;
+        let (reply, idle_seconds) = match self.ring.take() {
+            Some(mut ring) if value.0.len() <= 1700 => {
+                let column = self.column();
+                let reply = ring.receive(300 + seed % 49, &value.0, |value| {
+                    column.reply(key, op, value, cas, now)
+                });
+                self.ring = Some(ring);
+                reply
+            }
+            ring => {
+                self.ring = ring;
+                self.column().reply(key, op, &value.0, cas, now)
+            }
+        };
         let evicted = self.store.stats().evictions > before;
         let old = self.items.get(key).cloned();
         if let Some(idle) = idle_seconds.filter(|_| old.is_some()) {
@@ -425,11 +443,11 @@ trait Replies {
         &mut self,
         key: &[u8],
         op: &KeyOp,
-        value: &Text,
+        value: &[u8],
         cas: u64,
         now: u32,
     ) -> (Reply, Option<u32>);
-    fn put_op(&mut self, key: &[u8], put: &PutOp, value: &Text, cas: u64, now: u32) -> Reply;
+    fn put_op(&mut self, key: &[u8], put: &PutOp, value: &[u8], cas: u64, now: u32) -> Reply;
     fn meta_get_op(&mut self, key: &[u8], get: &MetaGetOp, now: u32) -> (Reply, Option<u32>);
 }
 
@@ -438,7 +456,7 @@ impl Replies for Column {
         &mut self,
         key: &[u8],
         op: &KeyOp,
-        value: &Text,
+        value: &[u8],
         cas: u64,
         now: u32,
     ) -> (Reply, Option<u32>) {
@@ -488,7 +506,7 @@ impl Replies for Column {
         (reply, None)
     }
 
-    fn put_op(&mut self, key: &[u8], op: &PutOp, value: &Text, cas: u64, now: u32) -> Reply {
+    fn put_op(&mut self, key: &[u8], op: &PutOp, value: &[u8], cas: u64, now: u32) -> Reply {
         let put = Put {
             verb: op.verb,
             key,
@@ -500,15 +518,15 @@ impl Replies for Column {
             stale: op.stale,
         };
         let Some(piece) = op.draft else {
-            return stored(at_last(self, |it| it.put(&put, Body::Bytes(&value.0))));
+            return stored(at_last(self, |it| it.put(&put, Body::Bytes(value))));
         };
-        let mut draft = self.draft(u32::try_from(value.0.len()).unwrap());
+        let mut draft = self.draft(u32::try_from(value.len()).unwrap());
         while draft.missing_bytes() > 0 {
-            let sent = value.0.len() - draft.missing_bytes();
+            let sent = value.len() - draft.missing_bytes();
             if let Err(refused) = at_last(self, |it| draft.space(it).map(|_| ())) {
                 return Reply::Refused(refused);
             }
-            let mut next = &value.0[sent..value.0.len().min(sent + piece)];
+            let mut next = &value[sent..value.len().min(sent + piece)];
             let came = next.len();
             match draft.spaces(self, 2 * piece) {
                 Ok(spaces) => {

@@ -1,0 +1,70 @@
+//! A ring of an interface, as far as the store sees one: chunks that are received into in turn.
+//!
+//! Where: under tests of the store with an arena that keeps.
+//! Invariant: whatever the ring lets go of is written over at once, as a kernel may.
+
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    reason = "a test, which writes to chunks as a kernel does"
+)]
+
+use memory::arena::Arena;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Chunks that nobody else receives into.
+pub(crate) struct Ring {
+    arena: Arc<Arena>,
+    chunks: VecDeque<u32>,
+}
+
+impl Ring {
+    /// One of so many, between which the chunks are divided that rings begin with.
+    pub(crate) fn new(arena: &Arc<Arena>, number: u32, rings: u32) -> Self {
+        let each = arena.ring_chunks() / rings;
+        Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
+    }
+
+    /// Receives bytes behind `at` bytes of a chunk, has them shown, and lets go of them. They must
+    /// fit.
+    pub(crate) fn receive<T>(
+        &mut self,
+        at: usize,
+        bytes: &[u8],
+        show: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        self.receive_all([(at, bytes)], |[shown]| show(shown))
+    }
+
+    /// As `receive`, of several packets, which are shown at once.
+    pub(crate) fn receive_all<const N: usize, T>(
+        &mut self,
+        packets: [(usize, &[u8]); N],
+        show: impl FnOnce([&[u8]; N]) -> T,
+    ) -> T {
+        let chunks = packets.map(|_| self.chunks.pop_front().unwrap());
+        let mut packets = packets.into_iter().zip(chunks);
+        let shown = chunks.map(|_| {
+            let ((at, bytes), chunk) = packets.next().unwrap();
+            assert!(at + bytes.len() <= self.arena.chunk_bytes());
+            // SAFETY: the chunk is this ring's, and nobody's else before it is let go of; and the
+            // bytes fit.
+            unsafe {
+                let there = self.arena.at(chunk).add(at);
+                there.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                std::slice::from_raw_parts(there, bytes.len())
+            }
+        });
+        let result = show(shown);
+        for chunk in chunks {
+            let next = self.arena.let_go(chunk);
+            assert!(self.arena.value_chunk_of(self.arena.at(next)).is_none(), "a value's");
+            assert!(!self.chunks.contains(&next), "received into twice at once");
+            // SAFETY: as above.
+            unsafe { self.arena.at(next).write_bytes(0xee, self.arena.chunk_bytes()) };
+            self.chunks.push_back(next);
+        }
+        result
+    }
+}
