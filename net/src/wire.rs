@@ -217,12 +217,26 @@ impl NotOurs {
 /// Why it is none that can be taken.
 #[inline]
 pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, NotOurs> {
+    read_parted(frame, std::iter::empty(), sums)
+}
+
+/// As `read`, of a frame that goes on in other pieces. The first has all headers.
+///
+/// # Errors
+/// As `read`.
+#[inline]
+pub fn read_parted<'f>(
+    frame: &[u8],
+    pieces: impl Iterator<Item = &'f [u8]> + Clone,
+    sums: Sums,
+) -> Result<Packet, NotOurs> {
+    let beyond = pieces.clone().map(<[u8]>::len).sum();
     let (macs, carries, rest) = ethernet::read(frame)?;
-    let (ips, rest) = match carries {
-        Carries::Ipv4 => ipv4::read(rest)?,
-        Carries::Ipv6 => ipv6::read(rest)?,
+    let (ips, rest, beyond) = match carries {
+        Carries::Ipv4 => ipv4::read(rest, beyond)?,
+        Carries::Ipv6 => ipv6::read(rest, beyond)?,
     };
-    let (ports, payload_bytes) = udp::read(rest, &ips, sums)?;
+    let (ports, payload_bytes) = udp::read(rest, (beyond, pieces), &ips, sums)?;
     if !is_from_another(&ips) {
         return Err(NotOurs::Sender);
     }

@@ -55,9 +55,12 @@
 mod bpf;
 mod flying;
 mod inbox;
+#[cfg(test)]
+mod kept;
 mod leaving;
 mod link;
 mod outbox;
+mod parted;
 mod port;
 mod program;
 mod queue;
@@ -73,6 +76,7 @@ mod values;
 pub use inbox::{Arrived, Inbox, Peer};
 pub use link::{Facts, Health, Mode, Opened, Refused, Values, Wanted, Watch, open};
 pub use outbox::{Letters, Outbox, UNSENT_WAIT};
+pub use parted::Pieces;
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use queue::Queue;
 pub use route::{Unreachable, reach};

@@ -67,6 +67,8 @@ pub struct Bypass {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// As it was seen last, and when it is to be looked at again.
     seen: Mutex<(Health, u64)>,
+    /// What values and packets share.
+    zero_copy: ZeroCopy,
 }
 
 /// Opens what the settings ask for. None where they ask for none, or for the kernel instead.
@@ -96,22 +98,33 @@ fn open_wanted(
     let name = &wanted.interface;
     let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
     let all_bytes_max = ring_bytes_max(settings);
-    let value_bytes_max = value_bytes_max(settings, all_bytes_max);
-    let opened = xdp::open(&Wanted {
-        interface: name,
-        queues: wanted.queues.clone(),
-        ports_max: settings.columns,
-        addresses: &addresses_of(name, addresses),
-        ports: port..=port,
-        allow: &wanted.allow,
-        chunks: RING_CHUNKS_MAX,
-        memory_bytes_max: all_bytes_max - value_bytes_max,
-        mode: wanted.mode,
-        values: (settings.zero_copy == ZeroCopy::Send).then_some(Values {
-            memory_bytes_max: value_bytes_max,
-            in_place_min: settings.zero_copy_bytes_min.min(PART_BYTES_MIN),
+    let addresses = addresses_of(name, addresses);
+    let open = |values: Option<Values>| {
+        xdp::open(&Wanted {
+            interface: name,
+            queues: wanted.queues.clone(),
+            ports_max: settings.columns,
+            addresses: &addresses,
+            ports: port..=port,
+            allow: &wanted.allow,
+            chunks: RING_CHUNKS_MAX,
+            memory_bytes_max: all_bytes_max - values.map_or(0, |values| values.memory_bytes_max),
+            mode: wanted.mode,
+            values,
+        })
+    };
+    let opened = match values(settings, all_bytes_max) {
+        None => open(None),
+        Some(values) => open(Some(values)).and_then(|opened| {
+            if opened.watch.facts().sends_in_place {
+                return Ok(opened);
+            }
+            // Beside packets they would take memory for nothing.
+            log::warn!("{name} copies what is sent: -o zero_copy is off");
+            drop(opened);
+            open(None)
         }),
-    });
+    };
     let xdp::Opened { arena, ports, watch } = opened.map_err(|refused| match refused {
         Refused::TooLittle(ring_bytes) => {
             BypassError::Memory { interface: name.clone(), ring_mb: ring_bytes.div_ceil(1 << 20) }
@@ -119,18 +132,18 @@ fn open_wanted(
         refused => BypassError::Refused(name.clone(), refused),
     })?;
     let facts = watch.facts();
-    let mtu = facts.mtu;
+    let (mtu, has_values) = (facts.mtu, facts.value_bytes > 0);
     let bypass = Bypass {
         meters: ports.iter().map(Port::meter).collect(),
         first_queue: ports.first().map_or(0, Port::queue),
         ring_bytes: AtomicUsize::new(facts.memory_bytes),
         datagram_bytes_max: Arc::new(AtomicUsize::new(datagram_bytes_for(mtu as usize))),
         seen: Mutex::new((Health::Up { mtu }, 0)),
+        zero_copy: if has_values { settings.zero_copy } else { ZeroCopy::Off },
         watch,
     };
     bypass.tell_start(settings);
-    let arena = (settings.zero_copy == ZeroCopy::Send).then_some(arena);
-    Ok(Opened { ports, speak, bypass, arena })
+    Ok(Opened { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
 /// The port and the protocols of all UDP addresses, if they are the same.
@@ -157,12 +170,13 @@ fn ring_bytes_max(settings: &Settings) -> usize {
 }
 
 /// What of these bytes values may have beside packets: what the most packets leave, half at least.
-fn value_bytes_max(settings: &Settings, all_bytes_max: usize) -> usize {
+fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
-    match settings.zero_copy {
-        ZeroCopy::Off => 0,
-        ZeroCopy::Send => all_bytes_max - ring_bytes_max.min(all_bytes_max / 2),
-    }
+    (settings.zero_copy != ZeroCopy::Off).then(|| Values {
+        memory_bytes_max: all_bytes_max - ring_bytes_max.min(all_bytes_max / 2),
+        in_place_min: settings.zero_copy_bytes_min.min(PART_BYTES_MIN),
+        keeps: settings.zero_copy == ZeroCopy::Full,
+    })
 }
 
 impl Bypass {
@@ -172,9 +186,18 @@ impl Bypass {
         self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
     }
 
-    /// A port of so many bytes is closed: its memory is the system's again.
+    /// A port of so many bytes is closed: its memory is the system's again, unless values lie
+    /// beside it.
     pub(crate) fn closed(&self, memory_bytes: usize) {
-        self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
+        if self.zero_copy == ZeroCopy::Off {
+            self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What values and packets share: nothing, if values are copied to be sent.
+    #[must_use]
+    pub fn zero_copy(&self) -> ZeroCopy {
+        self.zero_copy
     }
 
     /// The most bytes that a datagram carries, for whoever sends some.
@@ -234,9 +257,13 @@ impl Bypass {
             facts.queues,
             self.mode()
         );
-        if facts.value_bytes > 0 {
-            let how = if facts.sends_in_place { "sent from there" } else { "copied to be sent" };
-            log::warn!("{} MiB of -m beside packets for values, {how}", facts.value_bytes >> 20);
+        let value_mb = facts.value_bytes >> 20;
+        match self.zero_copy {
+            ZeroCopy::Off => {}
+            ZeroCopy::Send => log::warn!("{value_mb} MiB of -m beside packets for values"),
+            ZeroCopy::Full => {
+                log::warn!("{value_mb} MiB of -m beside packets for values, which stay there");
+            }
         }
         if queues < columns {
             log::warn!(

@@ -22,6 +22,7 @@ mod guard;
 mod round;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub use guard::Guard;
 use memory::plant::{self, Fault};
 use net::Received;
 use round::Round;
+use whole::Whole;
 
 /// What a column has received by one datapath, and its way to the answers.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub struct Datagrams<D: Datapath> {
     /// Each column's.
     gathers: Arc<[Gather]>,
     /// The request that a part made whole last.
-    whole: Vec<u8>,
+    whole: Whole,
     guard: Guard,
     answers: Answers<D::Peer>,
     /// When requests that lack parts are to be dropped, by `TurnState::served_ms`.
@@ -91,7 +93,7 @@ impl<D: Datapath> Datagrams<D> {
             path,
             rest: None,
             gathers,
-            whole: Vec::new(),
+            whole: Whole::default(),
             guard,
             answers: Answers::new(reply_bytes_max),
             late_due_ms: 0,
@@ -199,7 +201,7 @@ impl<D: Datapath> Datagrams<D> {
 
     /// Memory that it takes beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.capacity();
+        let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.held_bytes();
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 

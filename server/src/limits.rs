@@ -164,6 +164,10 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most datagrams that one request may come in.
 pub const PARTS_MAX: usize = 128;
 
+/// Of a request that comes in several datagrams a shorter one is copied, though it could be kept in
+/// the chunk in which it came, but for the last: who sends short ones takes no chunks.
+pub const KEPT_PART_BYTES_MIN: usize = 256;
+
 /// Requests that a column puts together at once.
 pub const ASSEMBLIES_MAX: usize = 128;
 

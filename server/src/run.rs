@@ -140,11 +140,11 @@ impl Bound {
         let reply_bytes_max = settings.udp_reply_bytes_max;
         let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
-        if let Some(bypass::Opened { ports, speak, bypass, .. }) = bypass {
+        if let Some(bypass::Opened { ports, speak, bypass, arena }) = bypass {
             let sizes = bypass.datagram_bytes_max();
             let thieves = if bypass.may_steal(&settings) { stealing.len() } else { 0 };
             let paths = Xdp::of_columns(ports, thieves, speak, &sizes);
-            let gathers = Gather::for_columns(paths.len());
+            let gathers = Gather::for_columns(paths.len(), arena.as_ref());
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
@@ -154,7 +154,7 @@ impl Bound {
         let mut packets = packets.into_iter();
         let mut stealing = stealing.into_iter();
         let mut migrations = Migration::of_columns(&settings, &wakers).into_iter();
-        let gathers = Gather::for_columns(settings.columns);
+        let gathers = Gather::for_columns(settings.columns, None);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
             let datagrams = Udp::new(Arc::clone(&datagrams), index).map(|path| {

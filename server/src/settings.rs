@@ -83,6 +83,20 @@ pub enum ZeroCopy {
     Off,
     /// Values lie where packets lie, and are sent from there.
     Send,
+    /// Those that came in packets lie where they came.
+    Full,
+}
+
+impl ZeroCopy {
+    /// All, by their names.
+    pub const ALL: [(&'static str, ZeroCopy); 3] =
+        [("off", ZeroCopy::Off), ("send", ZeroCopy::Send), ("full", ZeroCopy::Full)];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        ZeroCopy::ALL[self as usize].0
+    }
 }
 
 /// When a connection moves to another column.

@@ -21,6 +21,7 @@ use super::control::{CONTROL_BYTES, Control};
 use super::peer::{ADDRESS_BYTES, Asked, Peer};
 use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
+use crate::xdp::Pieces;
 
 /// A slot of as many bytes holds whatever can come: no datagram and no burst is longer.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;
@@ -72,10 +73,28 @@ pub struct Received {
 /// One received datagram, by whichever path a `P` leads back.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a, P = Peer> {
-    /// The datagram's payload.
+    /// The datagram's payload, or the first piece of it.
     pub bytes: &'a [u8],
+    /// What of it lies elsewhere.
+    pub more: Option<&'a Pieces>,
     /// Who sent it, and where to.
     pub peer: &'a P,
+}
+
+impl<'a, P> Datagram<'a, P> {
+    /// Bytes of the payload.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.more.map_or(0, |pieces| pieces.iter().map(<[u8]>::len).sum())
+    }
+
+    /// True if it has no payload.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl std::fmt::Debug for Inbox {
@@ -171,7 +190,7 @@ impl<'a> Iterator for Arrived<'a> {
         let (bytes, rest) = self.rest.split_at(arrival.each_bytes.min(self.rest.len()));
         self.left -= 1;
         self.rest = rest;
-        Some(Datagram { bytes, peer: &arrival.peer })
+        Some(Datagram { bytes, more: None, peer: &arrival.peer })
     }
 }
 

@@ -23,9 +23,10 @@ const VERSION_AND_WORDS: u8 = 0x45;
 const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
 const PART: u16 = 0x3fff;
 
-/// Who sent it to whom, and the UDP header and what is behind it.
+/// Who sent it to whom, the UDP header and what is behind it, and how many of the `beyond` bytes
+/// that follow `packet` are of the packet.
 #[inline]
-pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
+pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
     let [words, _, b0, b1, _, _, p0, p1, _, carries, _, _, f0, f1, f2, f3, to @ ..] = *header;
     match words {
@@ -44,8 +45,12 @@ pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
         return Err(NotOurs::NotUdp);
     }
     let bytes = usize::from(u16::from_be_bytes([b0, b1]));
-    let rest = packet.get(HEADER_BYTES..bytes).ok_or(NotOurs::Length)?;
-    Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest))
+    let here = bytes.min(packet.len());
+    let rest = packet.get(HEADER_BYTES..here).ok_or(NotOurs::Length)?;
+    if bytes - here > beyond {
+        return Err(NotOurs::Length);
+    }
+    Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest, bytes - here))
 }
 
 /// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is

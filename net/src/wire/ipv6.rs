@@ -21,9 +21,10 @@ const VERSION: u8 = 6;
 /// routing, a fragment, authentication, options, mobility, host identity, shim6 and experiments.
 const EXTENSIONS: [u8; 10] = [0, 43, 44, 51, 60, 135, 139, 140, 253, 254];
 
-/// Who sent it to whom, and the UDP header and what is behind it.
+/// Who sent it to whom, the UDP header and what is behind it, and how many of the `beyond` bytes
+/// that follow `packet` are of the packet.
 #[inline]
-pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
+pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
     let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
     let [version, _, _, _, b0, b1, carries, _, addresses @ ..] = header;
     if version >> 4 != VERSION {
@@ -34,9 +35,13 @@ pub(super) fn read(packet: &[u8]) -> Result<(Ips, &[u8]), NotOurs> {
         return Err(if is_extension { NotOurs::Extension } else { NotOurs::NotUdp });
     }
     let bytes = usize::from(u16::from_be_bytes([*b0, *b1]));
-    let rest = rest.get(..bytes).ok_or(NotOurs::Length)?;
+    let rest = &rest[..bytes.min(rest.len())];
+    let later = bytes - rest.len();
+    if later > beyond {
+        return Err(NotOurs::Length);
+    }
     let ([from, to], []) = addresses.as_chunks::<16>() else { return Err(NotOurs::Short) };
-    Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest))
+    Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest, later))
 }
 
 /// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is

@@ -306,6 +306,32 @@ proptest! {
         prop_assert!(read.is_err() || is_none, "{read:?} with bit {bit} of byte {at}");
     }
 
+    /// Whatever is wrong with it.
+    #[test]
+    fn a_frame_in_pieces_reads_as_the_whole(
+        ends in any_ends(),
+        payload in prop::collection::vec(any::<u8>(), 0..1500),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
+        flip in any::<Option<(prop::sample::Index, u8)>>(),
+        padding in 0..30_usize,
+        sums in prop::sample::select(&[Sums::Whole, Sums::PartialToo][..]),
+    ) {
+        let mut frame = written(&ends, &payload);
+        frame.resize(frame.len() + padding, 0);
+        if let Some((at, byte)) = flip {
+            let at = at.index(frame.len());
+            frame[at] ^= byte;
+        }
+        let first = ends.header_bytes();
+        let mut cuts: Vec<usize> =
+            cuts.iter().map(|cut| first + cut.index(frame.len() - first + 1)).collect();
+        cuts.push(frame.len());
+        cuts.sort_unstable();
+        let pieces: Vec<&[u8]> = cuts.windows(2).map(|two| &frame[two[0]..two[1]]).collect();
+        let parted = read_parted(&frame[..cuts[0]], pieces.iter().copied(), sums);
+        prop_assert_eq!(parted, read(&frame, sums));
+    }
+
     #[test]
     fn whatever_comes_is_read_without_harm(
         frame in prop::collection::vec(any::<u8>(), 0..120),

@@ -18,22 +18,39 @@ pub(super) const HEADER_BYTES: usize = 8;
 /// Where the sum stands.
 pub(super) const SUM_AT: u16 = 6;
 
-/// From which port to which, and the payload's bytes.
+/// From which port to which, and the payload's bytes, of a packet of which `beyond` bytes stand in
+/// the pieces that follow.
 #[inline]
-pub(super) fn read(packet: &[u8], ips: &Ips, sums: Sums) -> Result<(Ports, usize), NotOurs> {
+pub(super) fn read<'p>(
+    packet: &[u8],
+    (beyond, pieces): (usize, impl Iterator<Item = &'p [u8]>),
+    ips: &Ips,
+    sums: Sums,
+) -> Result<(Ports, usize), NotOurs> {
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Length)?;
     let [f0, f1, t0, t1, b0, b1, sum @ ..] = *header;
     let bytes = u16::from_be_bytes([b0, b1]);
     // Bytes behind these are options, which the payload's receiver may ignore.
-    let counted = packet.get(..usize::from(bytes)).ok_or(NotOurs::Length)?;
-    let payload_bytes = counted.len().checked_sub(HEADER_BYTES).ok_or(NotOurs::Length)?;
+    let all_bytes = usize::from(bytes);
+    let counted = &packet[..all_bytes.min(packet.len())];
+    if all_bytes - counted.len() > beyond {
+        return Err(NotOurs::Length);
+    }
+    let payload_bytes = all_bytes.checked_sub(HEADER_BYTES).ok_or(NotOurs::Length)?;
     let pseudo = pseudo(ips, bytes);
     let is_right = match (sum, ips) {
         ([0, 0], Ips::V4 { .. }) => true,
         ([0, 0], Ips::V6 { .. }) => false,
         // A partial one is looked at first, for it costs no look at the payload.
         _ if sums == Sums::PartialToo && sum == pseudo.folded() => true,
-        _ => pseudo.add(counted).is_right(),
+        _ => {
+            let (mut sum, mut summed) = (pseudo.add(counted), counted.len());
+            for piece in pieces {
+                let piece = &piece[..piece.len().min(all_bytes - summed)];
+                (sum, summed) = (sum.add_behind(summed, piece), summed + piece.len());
+            }
+            sum.is_right()
+        }
     };
     if !is_right {
         return Err(NotOurs::Checksum);

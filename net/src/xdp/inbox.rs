@@ -3,21 +3,25 @@
 //! ```text
 //! chunk    kernel --- receive ring ---> held --- release ---> fill ring --- kernel
 //! frame    | Ethernet | IP | UDP | payload |        shown where it lies
-//!          | frame ... |  | ... of it |             in several chunks: joined first
+//!          | frame ... |  | ... of it |             in several chunks: joined first, or `parted`
 //! ```
 //!
 //! Where: a column's receive, before its turn, as `udp::inbox` is for sockets.
 //! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
-//! always has some. What it names that is not lent to it is a stray: nobody touches it. `datagrams`
-//! shows whole datagrams only, which `wire` has read.
+//! always has some. Where the arena keeps, some of a datagram may stay in its chunk when the inbox
+//! lets go of it: then another chunk is the inbox's. What the kernel names that is not lent to it
+//! is a stray: nobody touches it. `datagrams` shows whole datagrams only, which `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+use memory::arena::Arena;
 use memory::plant::{self, Fault};
 
+use super::parted::Pieces;
 use super::queue::{Arriving, Frames, Queue};
 use super::umem::{Span, Umem};
 use crate::calls::Calls;
@@ -28,6 +32,10 @@ use crate::wire::{self, Ends, NotOurs, Sums};
 const LOOKED_AT_MAX: u32 = 256;
 /// Frames in several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
+
+/// Frames in several chunks that one `receive` leaves there: of two chunks at least, of which an
+/// inbox holds no more than of others.
+const PARTED_MAX: usize = BATCH_MAX / 2;
 
 /// Who sent a datagram, and which of our addresses and ports was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +88,9 @@ pub(super) struct Taken {
     /// Their chunks, the inbox's own.
     held: Vec<u32>,
     joined: Joined,
+    /// Of datagrams in several chunks that stay there, of which `parted_used` have come.
+    parted: Box<[Pieces]>,
+    parted_used: usize,
     pub(super) sums: Sums,
     refused: [u64; NotOurs::ALL.len()],
     strays: u64,
@@ -96,7 +107,12 @@ struct Arrival {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Chunk(Span),
-    Joined { at: usize, bytes: usize },
+    Joined {
+        at: usize,
+        bytes: usize,
+    },
+    /// The first piece, and the number of the others in `parted`.
+    Parted(Span, usize),
 }
 
 /// Room for frames that came in several chunks, or were stolen.
@@ -110,9 +126,15 @@ struct Joined {
 impl Inbox {
     /// Of a queue, of which this is the one inbox.
     pub(super) fn new(queue: Arc<Queue>) -> Inbox {
-        let joined = if queue.frames.are_long { JOINED_MAX } else { 0 };
+        let umem = &queue.socket.umem;
+        let (joined, parted) = match (queue.frames.are_long, umem.arena().keeps()) {
+            (false, _) => (0, 0),
+            (true, false) => (JOINED_MAX, 0),
+            (true, true) => (0, PARTED_MAX),
+        };
         let room_bytes = joined * queue.frames.bytes_max;
-        let taken = Taken::new(BATCH_MAX, room_bytes, queue.frames);
+        let mut taken = Taken::new(BATCH_MAX, room_bytes, queue.frames);
+        taken.parted = (0..parted).map(|_| Pieces::new(umem)).collect();
         Inbox { queue, taken }
     }
 
@@ -136,6 +158,7 @@ impl Inbox {
     pub fn receive(&mut self, calls: &Calls) -> Received {
         let Inbox { queue, taken } = self;
         taken.forget();
+        taken.let_go(queue.socket.umem.arena());
         let mut arriving = queue.arriving();
         arriving.spare.append(&mut taken.held);
         calls.reads.add(std::mem::take(&mut arriving.kicks));
@@ -163,6 +186,7 @@ impl Inbox {
         let Inbox { queue, taken } = self;
         taken.forget();
         if !taken.held.is_empty() {
+            taken.let_go(queue.socket.umem.arena());
             let mut arriving = queue.arriving();
             arriving.spare.append(&mut taken.held);
             arriving.lend(&queue.socket);
@@ -189,6 +213,12 @@ impl Inbox {
     }
 }
 
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.taken.let_go(self.queue.socket.umem.arena());
+    }
+}
+
 impl Taken {
     /// Room for `datagrams_max` datagrams, and `room_bytes` for those that are copied.
     pub(super) fn new(datagrams_max: usize, room_bytes: usize, frames: Frames) -> Taken {
@@ -198,6 +228,8 @@ impl Taken {
             datagrams_max,
             held: Vec::with_capacity(datagrams_max),
             joined: Joined { bytes, used: 0, frame_bytes_max: frames.bytes_max },
+            parted: Box::default(),
+            parted_used: 0,
             sums: frames.sums,
             refused: [0; NotOurs::ALL.len()],
             strays: 0,
@@ -207,7 +239,8 @@ impl Taken {
     /// What was taken from a queue that has this memory.
     #[inline]
     pub(super) fn datagrams<'a>(&'a self, umem: &'a Umem) -> Arrived<'a> {
-        Arrived { umem, joined: &self.joined, arrivals: self.arrivals.iter() }
+        let Taken { joined, parted, arrivals, .. } = self;
+        Arrived { umem, joined, parted, arrivals: arrivals.iter() }
     }
 
     /// Bytes of the room for what is copied.
@@ -218,7 +251,15 @@ impl Taken {
     /// What was taken is gone, but for its chunks.
     pub(super) fn forget(&mut self) {
         self.arrivals.clear();
-        self.joined.used = 0;
+        (self.joined.used, self.parted_used) = (0, 0);
+    }
+
+    /// Nothing is shown any more: where some of a chunk is kept, another one is held in its place.
+    #[inline]
+    fn let_go(&mut self, arena: &Arena) {
+        if arena.keeps() {
+            self.held.iter_mut().for_each(|chunk| *chunk = arena.let_go(*chunk));
+        }
     }
 
     /// From now on at most so many datagrams are taken at once, and at least one.
@@ -238,15 +279,18 @@ impl Taken {
         while next < ready {
             // A frame of which the end is not there yet is reported when it is.
             let Some(pieces) = arriving.pieces(next, ready) else { break };
-            let joins = copies || pieces > 1;
+            let (parts, is_parted) = (!self.parted.is_empty(), pieces > 1);
+            let joins = copies || (is_parted && !parts);
             let is_full = self.arrivals.len() >= self.datagrams_max || next >= LOOKED_AT_MAX;
-            if is_full || (joins && self.joined.is_full()) {
+            let lacks_room = (joins && self.joined.is_full()) || (parts && self.is_full(pieces));
+            if is_full || lacks_room {
                 is_drained = false;
                 break;
             }
-            let came = match joins {
-                false => self.take_one(arriving, umem, next),
-                true => self.take_pieces(arriving, umem, next, pieces),
+            let came = match (joins, is_parted) {
+                (true, _) => self.take_pieces(arriving, umem, next, pieces),
+                (false, false) => self.take_one(arriving, umem, next),
+                (false, true) => self.take_parted(arriving, umem, next, pieces),
             };
             next += pieces;
             match came {
@@ -278,6 +322,43 @@ impl Taken {
         };
         let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut arriving.spare };
         chunks.push(span.chunk);
+        came
+    }
+
+    /// With a frame of so many chunks the inbox would hold more than it may.
+    fn is_full(&self, pieces: u32) -> bool {
+        let lacks_parted = pieces > 1 && self.parted_used == self.parted.len();
+        lacks_parted || self.held.len() + pieces as usize > BATCH_MAX
+    }
+
+    /// Takes a frame of several chunks, which are held if it has a datagram.
+    fn take_parted(
+        &mut self,
+        arriving: &mut Arriving,
+        umem: &Umem,
+        next: u32,
+        pieces: u32,
+    ) -> Came {
+        let taken = (next..next + pieces).filter_map(|ahead| arriving.take(umem, ahead));
+        let spans: ArrayVec<Span, { Pieces::MAX }> = taken.collect();
+        let bytes: usize = spans.iter().map(|span| span.bytes).sum();
+        let number = self.parted_used;
+        let came = match spans.split_first() {
+            Some(_) if spans.len() < pieces as usize => Came::Stray,
+            Some(_) if bytes > self.joined.frame_bytes_max => Came::TooLong,
+            Some((first, rest)) => match self.parted[number].read(*first, rest, self.sums) {
+                Ok((packet, shown)) => Came::Whole(Arrival {
+                    peer: Peer { back: packet.ends.turned() },
+                    payload: Place::Parted(shown, number),
+                }),
+                Err(reason) => Came::NotOurs(reason),
+            },
+            None => Came::Stray,
+        };
+        let is_whole = matches!(came, Came::Whole(_));
+        self.parted_used += usize::from(is_whole);
+        let chunks = if is_whole { &mut self.held } else { &mut arriving.spare };
+        chunks.extend(spans.iter().map(|span| span.chunk));
         came
     }
 
@@ -360,6 +441,7 @@ impl Joined {
 pub struct Arrived<'a> {
     umem: &'a Umem,
     joined: &'a Joined,
+    parted: &'a [Pieces],
     arrivals: std::slice::Iter<'a, Arrival>,
 }
 
@@ -369,13 +451,15 @@ impl<'a> Iterator for Arrived<'a> {
     #[inline]
     fn next(&mut self) -> Option<Datagram<'a, Peer>> {
         let arrival = self.arrivals.next()?;
-        let bytes = match arrival.payload {
-            // SAFETY: a chunk of an arrival is held, from `take_one` until the inbox is taken
-            // mutably and the arrival forgotten. `take_one` takes from the inbox's own queue alone,
-            // whose memory this is. Nobody writes to held chunks.
-            Place::Chunk(span) => unsafe { self.umem.read(span) },
-            Place::Joined { at, bytes } => self.joined.bytes.get(at..at + bytes)?,
+        // SAFETY: a chunk of an arrival is held, from `take_one` or `take_parted` until the inbox
+        // is taken mutably and the arrival forgotten. They take from the inbox's own queue alone,
+        // whose memory this is. Nobody writes to held chunks.
+        let read = |span| unsafe { self.umem.read(span) };
+        let (bytes, more) = match arrival.payload {
+            Place::Chunk(span) => (read(span), None),
+            Place::Joined { at, bytes } => (self.joined.bytes.get(at..at + bytes)?, None),
+            Place::Parted(first, number) => (read(first), Some(self.parted.get(number)?)),
         };
-        Some(Datagram { bytes, peer: &arrival.peer })
+        Some(Datagram { bytes, more, peer: &arrival.peer })
     }
 }

@@ -83,6 +83,8 @@ pub struct Values {
     pub memory_bytes_max: usize,
     /// Parts of values that have fewer bytes are copied when they are sent.
     pub in_place_min: usize,
+    /// What has arrived may stay where it lies, as a value's (`Arena::keep`).
+    pub keeps: bool,
 }
 
 /// What was opened.
@@ -357,7 +359,8 @@ fn arena(
     let value_bytes = wanted.values.map_or(0, |values| values.memory_bytes_max);
     let count = |chunks| u32::try_from(chunks).map_err(io::Error::other);
     let ring_chunks = count(chunks as usize * ports)?;
-    Ok(Arc::new(Arena::new(ring_chunks, count(value_bytes / chunk_bytes)?, chunk_bytes)?))
+    let arena = Arena::new(ring_chunks, count(value_bytes / chunk_bytes)?, chunk_bytes)?;
+    Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
 }
 
 /// What an error of the system means, where `what` was asked for.

@@ -58,9 +58,10 @@ pub(super) struct Frames {
 pub(super) struct Arriving {
     pub(super) receive: Consuming<XdpDesc>,
     fill: Producing<u64>,
-    /// The inbox's chunks are this one and those behind it.
+    /// The inbox's chunks are from this one on. Where what has arrived may be kept, any chunk may
+    /// be the inbox's.
     first: u32,
-    /// Of each of them: the kernel has it.
+    /// Of each of those: the kernel has it.
     is_lent: Box<[bool]>,
     /// Chunks that are to be lent.
     pub(super) spare: Vec<u32>,
@@ -79,11 +80,13 @@ impl Queue {
         frames: Frames,
     ) -> Queue {
         let (first, half) = (chunks.start, (chunks.end - chunks.start) / 2);
+        let arena = socket.umem.arena();
+        let any = if arena.keeps() { (0, arena.chunks()) } else { (first, half) };
         let mut arriving = Arriving {
             receive,
             fill,
-            first,
-            is_lent: vec![false; half as usize].into_boxed_slice(),
+            first: any.0,
+            is_lent: vec![false; any.1 as usize].into_boxed_slice(),
             spare: (first..first + half).rev().collect(),
             kicks: 0,
         };

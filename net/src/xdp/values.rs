@@ -18,7 +18,8 @@ use super::tests::{LIMIT, answer, assert_all_chunks, await_that, client, wanted}
 use super::*;
 use crate::Calls;
 
-const VALUES: Values = Values { memory_bytes_max: 1 << 20, in_place_min: 100 };
+pub(super) const VALUES: Values =
+    Values { memory_bytes_max: 1 << 20, in_place_min: 100, keeps: false };
 
 /// A part of a value, to which the test has a reference.
 struct Part {
@@ -54,13 +55,14 @@ impl Drop for Part {
     }
 }
 
-fn open_on(end: &Namespace, mode: Mode) -> Opened {
-    let wanted = Wanted { values: Some(VALUES), chunks: 2048, ..wanted(mode) };
+pub(super) fn open_on(end: &Namespace, mode: Mode, keeps: bool) -> Opened {
+    let values = Some(Values { keeps, ..VALUES });
+    let wanted = Wanted { values, chunks: 2048, ..wanted(mode) };
     end.on(|| open(&wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
 /// Has a client ask, and tells the port whom to answer.
-fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
+pub(super) fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
     client.send(b"?").unwrap();
     let mut found = None;
     await_that(|| {
@@ -75,7 +77,7 @@ fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
 }
 
 /// All that was sent has left, and nothing was lost by the way.
-fn assert_at_rest(port: &mut Port) {
+pub(super) fn assert_at_rest(port: &mut Port) {
     await_that(|| {
         port.outbox.post_or_drop(&Calls::default());
         port.outbox.in_transmission() == 0
@@ -87,9 +89,11 @@ fn assert_at_rest(port: &mut Port) {
 
 #[test]
 fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
-    for (mode, mtu) in [(Mode::Native, 1500), (Mode::Native, 9000), (Mode::Generic, 1500)] {
+    let cases =
+        [(Mode::Native, 1500, false), (Mode::Native, 9000, true), (Mode::Generic, 1500, true)];
+    for (mode, mtu, keeps) in cases {
         let Some([near, far]) = pair(Veth { queues: 2, mtu }) else { return };
-        let Opened { mut ports, watch, arena } = open_on(&far, mode);
+        let Opened { mut ports, watch, arena } = open_on(&far, mode, keeps);
         let all = arena.free();
         assert_eq!(all as usize * arena.chunk_bytes(), VALUES.memory_bytes_max);
         assert_eq!(watch.facts().value_bytes, VALUES.memory_bytes_max);
@@ -136,9 +140,9 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
 #[test]
 fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
     const LETTERS: u32 = 1000;
-    for mode in [Mode::Native, Mode::Generic] {
+    for (mode, keeps) in [(Mode::Native, true), (Mode::Generic, false)] {
         let Some([near, far]) = pair(Veth::default()) else { return };
-        let Opened { mut ports, arena, .. } = open_on(&far, mode);
+        let Opened { mut ports, arena, .. } = open_on(&far, mode, keeps);
         let (all, client) = (arena.free(), client(&near, far.v6));
         set_socket_recv_buffer_size_force(&client, 64 << 20).unwrap();
         let (_, peer) = asked(&client, &mut ports);
@@ -183,7 +187,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
 #[test]
 fn references_come_back_when_a_port_is_closed_while_values_wait() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    let Opened { mut ports, arena, .. } = open_on(&far, Mode::Any);
+    let Opened { mut ports, arena, .. } = open_on(&far, Mode::Any, true);
     let (all, client) = (arena.free(), client(&near, far.v4));
     let (_, peer) = asked(&client, &mut ports);
     let values = [1, 2, 3].map(|seed| Part::new(&arena, seed, 500));

@@ -78,7 +78,12 @@ impl Site {
             return fail("a column without a socket".to_owned());
         };
         Ok(Site {
-            column: Datagrams::new(path, Guard::default(), REPLY_BYTES_MAX, Gather::for_columns(1)),
+            column: Datagrams::new(
+                path,
+                Guard::default(),
+                REPLY_BYTES_MAX,
+                Gather::for_columns(1, None),
+            ),
             clients,
             outbox: Outbox::new(TOGETHER, TOGETHER, true),
             inbox: Inbox::new(net::BATCH_MAX, SLOT_BYTES_MAX),

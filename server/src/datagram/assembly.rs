@@ -1,4 +1,4 @@
-//! Requests that came cut into several datagrams, put together.
+//! Requests that came cut into several datagrams, put together where they are not kept in pieces.
 //!
 //! ```text
 //! parts as they came   | number 2 | number 0 | number 1 |
@@ -13,8 +13,10 @@
 
 use std::net::SocketAddr;
 
+use memory::arena::Kept;
 use protocol::udp::Header;
 
+use super::whole::Whole;
 use crate::limits::{
     ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
 };
@@ -24,7 +26,7 @@ use crate::limits::{
 pub enum Added {
     /// Others are missing.
     Waits,
-    /// The request is whole: `Assembly::whole`. It stays until `Assembly::take_whole`.
+    /// The request is whole. It stays until `Assembly::take_whole`.
     Whole,
     /// It is no part of the request that its number names, or came before.
     Ignored,
@@ -42,23 +44,77 @@ pub struct Whose {
     pub id: u16,
 }
 
+/// A piece of a part, of which most have one.
+#[derive(Debug)]
+pub enum Piece<'d> {
+    /// It is to be copied.
+    Here(&'d [u8]),
+    /// It stays where it came.
+    Kept(Kept),
+}
+
 /// One request.
 #[derive(Debug)]
 struct Parts {
     whose: Whose,
     total: u16,
+    /// How many of them have come.
+    came: u16,
     since_ms: u64,
-    /// Their bytes, as they came.
+    /// Bytes of all that have come.
+    all_bytes: usize,
+    /// Those that were copied, as they came.
     bytes: Vec<u8>,
-    /// The number, first byte and end of each.
-    ends: Vec<(u16, usize, usize)>,
+    /// The part's number and the piece's own, of each, and where it is.
+    pieces: Vec<(u16, usize, Place)>,
     /// It was too long, which its sender has been told.
     is_refused: bool,
 }
 
+/// Where a piece is.
+#[derive(Debug)]
+enum Place {
+    Copied { start: usize, end: usize },
+    Kept(Kept),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Here(bytes) => bytes.len(),
+            Piece::Kept(kept) => kept.len(),
+        }
+    }
+}
+
 impl Parts {
     fn is_whole(&self) -> bool {
-        self.ends.len() == usize::from(self.total)
+        self.came == self.total
+    }
+
+    fn push(&mut self, number: u16, piece: Piece<'_>) {
+        let place = match piece {
+            Piece::Here(bytes) => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(bytes);
+                Place::Copied { start, end: self.bytes.len() }
+            }
+            Piece::Kept(kept) => Place::Kept(kept),
+        };
+        self.pieces.push((number, self.pieces.len(), place));
+    }
+
+    /// The pieces, in the order in which they are now.
+    fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().map(|(_, _, place)| match place {
+            Place::Copied { start, end } => &self.bytes[*start..*end],
+            Place::Kept(kept) => kept,
+        })
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.pieces.clear();
     }
 }
 
@@ -69,13 +125,18 @@ pub struct Assembly {
     parts: Vec<Parts>,
     /// Buffers of those that have ended.
     spare: Vec<Parts>,
-    /// The request that is whole, in order.
-    whole: Vec<u8>,
 }
 
 impl Assembly {
-    /// Adds a part. How many requests had to go for it comes second.
-    pub fn add(&mut self, whose: Whose, header: Header, bytes: &[u8], now_ms: u64) -> (Added, u64) {
+    /// Adds a part, of at most so many pieces as a frame has. How many requests had to go for it
+    /// comes second.
+    pub fn add<'d>(
+        &mut self,
+        whose: Whose,
+        header: Header,
+        pieces: impl IntoIterator<Item = Piece<'d>>,
+        now_ms: u64,
+    ) -> (Added, u64) {
         if !header.is_part() {
             return (Added::Ignored, 0);
         }
@@ -84,29 +145,29 @@ impl Assembly {
             None => self.begin(whose, header.total, now_ms),
         };
         let parts = &mut self.parts[at];
-        let is_there = parts.ends.iter().any(|(number, ..)| *number == header.number);
+        let is_there = parts.pieces.iter().any(|(number, ..)| *number == header.number);
         if parts.total != header.total || parts.is_refused {
             return (Added::Ignored, gone);
         }
         if !is_there {
-            let is_too_long = parts.bytes.len() + bytes.len() > MESSAGE_BYTES_MAX;
+            for piece in pieces {
+                parts.all_bytes += piece.len();
+                if parts.all_bytes <= MESSAGE_BYTES_MAX {
+                    parts.push(header.number, piece);
+                }
+            }
+            let is_too_long = parts.all_bytes > MESSAGE_BYTES_MAX;
             if is_too_long || usize::from(header.total) > PARTS_MAX {
                 parts.is_refused = true;
-                parts.bytes.clear();
+                parts.clear();
                 return (Added::TooLong, gone);
             }
-            let start = parts.bytes.len();
-            parts.bytes.extend_from_slice(bytes);
-            parts.ends.push((header.number, start, parts.bytes.len()));
+            parts.came += 1;
         }
         if !parts.is_whole() {
             return (if is_there { Added::Ignored } else { Added::Waits }, gone);
         }
-        parts.ends.sort_unstable();
-        self.whole.clear();
-        for &(_, start, end) in &parts.ends {
-            self.whole.extend_from_slice(&parts.bytes[start..end]);
-        }
+        parts.pieces.sort_unstable_by_key(|(number, nth, _)| (*number, *nth));
         (Added::Whole, gone)
     }
 
@@ -128,9 +189,11 @@ impl Assembly {
         let mut parts = self.spare.pop().unwrap_or_else(|| Parts {
             whose,
             total,
+            came: 0,
             since_ms: now_ms,
+            all_bytes: 0,
             bytes: Vec::new(),
-            ends: Vec::new(),
+            pieces: Vec::new(),
             is_refused: false,
         });
         (parts.whose, parts.total, parts.since_ms) = (whose, total, now_ms);
@@ -138,17 +201,25 @@ impl Assembly {
         (self.parts.len() - 1, gone)
     }
 
-    /// The request that the last `add` made whole.
-    pub fn whole(&self) -> &[u8] {
-        &self.whole
+    /// Puts the request that the last `add` made whole into `whole`, and forgets it.
+    pub fn take_whole(&mut self, whose: Whose, whole: &mut Whole) {
+        let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) else { return };
+        let parts = &mut self.parts[at];
+        if parts.bytes.is_empty() {
+            whole.keep(parts.pieces.drain(..).filter_map(|(_, _, place)| match place {
+                Place::Kept(kept) => Some(kept),
+                Place::Copied { .. } => None, // of no bytes
+            }));
+        } else {
+            let bytes = whole.begin();
+            parts.texts().for_each(|text| bytes.extend_from_slice(text));
+        }
+        self.end(at);
     }
 
-    /// Puts the request that the last `add` made whole into `whole`, and forgets it.
-    pub fn take_whole(&mut self, whose: Whose, whole: &mut Vec<u8>) {
-        std::mem::swap(&mut self.whole, whole);
-        if let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) {
-            self.end(at);
-        }
+    /// What has come of a request; in its order, if it is whole.
+    pub fn texts(&self, whose: Whose) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
     /// Drops the requests that have waited too long for their parts; how many.
@@ -173,14 +244,13 @@ impl Assembly {
     /// Memory that it takes.
     pub fn held_bytes(&self) -> usize {
         let of = |all: &[Parts]| all.iter().map(|it| it.bytes.capacity()).sum::<usize>();
-        of(&self.parts) + of(&self.spare) + self.whole.capacity()
+        of(&self.parts) + of(&self.spare)
     }
 
     fn end(&mut self, at: usize) {
         let mut parts = self.parts.remove(at);
-        parts.bytes.clear();
-        parts.ends.clear();
-        parts.is_refused = false;
+        parts.clear();
+        (parts.came, parts.all_bytes, parts.is_refused) = (0, 0, false);
         self.spare.push(parts);
     }
 }
@@ -197,23 +267,33 @@ mod tests {
         Header { id: 0, number, total, flow: 0 }
     }
 
+    fn add(assembly: &mut Assembly, whose: Whose, header: Header, bytes: &[u8]) -> (Added, u64) {
+        assembly.add(whose, header, [Piece::Here(bytes)], 0)
+    }
+
+    /// Takes a request that is whole.
+    fn taken(assembly: &mut Assembly, whose: Whose) -> Vec<u8> {
+        let mut whole = Whole::default();
+        assembly.take_whole(whose, &mut whole);
+        whole.bytes().to_vec()
+    }
+
     #[test]
     fn parts_in_any_order_and_doubled_make_the_request_once() {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let texts: [&[u8]; 3] = [b"set k 0 0", b"", b" 2 ab"];
         let mut assembly = Assembly::default();
         for order in orders {
-            let mut add = |number: u16| {
-                assembly.add(whose(1, 9), part(number, 3), texts[usize::from(number)], 0)
+            let mut come = |number: u16| {
+                add(&mut assembly, whose(1, 9), part(number, 3), texts[usize::from(number)])
             };
-            assert_eq!(add(order[0]), (Added::Waits, 0));
-            assert_eq!(add(order[0]), (Added::Ignored, 0));
-            assert_eq!(add(order[1]), (Added::Waits, 0));
-            assert_eq!(add(order[2]), (Added::Whole, 0));
+            assert_eq!(come(order[0]), (Added::Waits, 0));
+            assert_eq!(come(order[0]), (Added::Ignored, 0));
+            assert_eq!(come(order[1]), (Added::Waits, 0));
+            assert_eq!(come(order[2]), (Added::Whole, 0));
             // Asked again, while the request waits to be executed.
-            assert_eq!(add(order[2]), (Added::Whole, 0));
-            assert_eq!(assembly.whole(), texts.concat());
-            assembly.take_whole(whose(1, 9), &mut Vec::new());
+            assert_eq!(come(order[2]), (Added::Whole, 0));
+            assert_eq!(taken(&mut assembly, whose(1, 9)), texts.concat());
             assert!(!assembly.any());
         }
     }
@@ -221,26 +301,26 @@ mod tests {
     #[test]
     fn parts_that_contradict_each_other_are_ignored() {
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.add(whose(1, 1), part(0, 2), b"get ", 0).0, Added::Waits);
-        assert_eq!(assembly.add(whose(1, 1), part(1, 3), b"k", 0).0, Added::Ignored);
-        assert_eq!(assembly.add(whose(1, 1), part(2, 2), b"k", 0).0, Added::Ignored);
-        assert_eq!(assembly.add(whose(1, 2), part(1, 2), b"x", 0).0, Added::Waits);
-        assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"y", 0).0, Added::Waits);
-        assert_eq!(assembly.add(whose(1, 1), part(1, 2), b"z", 0).0, Added::Whole);
-        assert_eq!(assembly.whole(), b"get z");
+        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 2), b"get ").0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 3), b"k").0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 2), b"k").0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(1, 2), b"x").0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"y").0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 2), b"z").0, Added::Whole);
+        assert_eq!(taken(&mut assembly, whose(1, 1)), b"get z");
     }
 
     #[test]
     fn a_request_that_is_too_long_is_refused_once() {
         let mut assembly = Assembly::default();
         let (half, one) = (vec![b'x'; MESSAGE_BYTES_MAX / 2], [b'x']);
-        assert_eq!(assembly.add(whose(1, 1), part(0, 4), &half, 0).0, Added::Waits);
-        assert_eq!(assembly.add(whose(1, 1), part(1, 4), &half, 0).0, Added::Waits);
-        assert_eq!(assembly.add(whose(1, 1), part(2, 4), &one, 0).0, Added::TooLong);
-        assert_eq!(assembly.add(whose(1, 1), part(3, 4), &one, 0).0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 4), &half).0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 4), &half).0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 4), &one).0, Added::TooLong);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(3, 4), &one).0, Added::Ignored);
         let parts = u16::try_from(PARTS_MAX).unwrap();
-        assert_eq!(assembly.add(whose(1, 2), part(0, parts + 1), &one, 0).0, Added::TooLong);
-        assert_eq!(assembly.add(whose(1, 2), part(1, parts + 1), &one, 0).0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(0, parts + 1), &one).0, Added::TooLong);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(1, parts + 1), &one).0, Added::Ignored);
         assert_eq!(assembly.drop_late(PARTS_WAIT_MS_MAX), 0, "their senders know");
     }
 
@@ -248,19 +328,19 @@ mod tests {
     fn a_flood_of_first_parts_takes_bounded_memory_and_spares_others() {
         let mut assembly = Assembly::default();
         let most = vec![b'x'; MESSAGE_BYTES_MAX];
-        assert_eq!(assembly.add(whose(2, 1), part(0, 2), b"get ", 0).0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(2, 1), part(0, 2), b"get ").0, Added::Waits);
         let mut gone = 0;
         for id in 0..1000 {
-            let (added, went) = assembly.add(whose(1, id), part(0, 2), &most, 0);
+            let (added, went) = add(&mut assembly, whose(1, id), part(0, 2), &most);
             assert_eq!(added, Added::Waits);
             gone += went;
         }
         assert_eq!(gone, 1000 - ASSEMBLIES_OF_ONE_MAX as u64);
         assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);
-        assert_eq!(assembly.add(whose(2, 1), part(1, 2), b"k", 0), (Added::Whole, 0));
-        assembly.take_whole(whose(2, 1), &mut Vec::new());
+        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"k"), (Added::Whole, 0));
+        assert_eq!(taken(&mut assembly, whose(2, 1)), b"get k");
         for host in 0..100 {
-            assembly.add(whose(host, 1), part(0, 2), &most, 0);
+            add(&mut assembly, whose(host, 1), part(0, 2), &most);
         }
         assert_eq!(assembly.parts.len(), ASSEMBLIES_MAX);
         assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);

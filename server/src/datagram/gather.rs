@@ -13,10 +13,15 @@
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+use memory::arena::{Arena, Kept};
 use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock_soon};
+use net::xdp::Pieces;
 use protocol::udp::Header;
 
-use super::assembly::{Added, Assembly, Whose};
+use super::assembly::{Added, Assembly, Piece, Whose};
+use super::whole::Whole;
+use crate::limits::KEPT_PART_BYTES_MIN;
 
 /// One column's.
 #[derive(Debug, Default)]
@@ -29,33 +34,59 @@ pub struct Gather {
     now_ms: AtomicU64,
     /// Memory that the assembly takes.
     held_bytes: AtomicUsize,
+    /// Where what has come may be kept.
+    arena: Option<Arc<Arena>>,
 }
 
 impl Gather {
-    /// One for each column.
+    /// One for each column. What comes lies in an arena, if there is one that keeps it.
     #[must_use]
-    pub fn for_columns(columns: usize) -> Arc<[Gather]> {
-        (0..columns).map(|_| Gather::default()).collect()
+    pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
+        let arena = arena.filter(|arena| arena.keeps());
+        (0..columns).map(|_| Gather { arena: arena.cloned(), ..Gather::default() }).collect()
     }
 
-    /// Adds a part. A request that becomes whole is put into `whole`, and has left the gather then.
-    /// How many requests had to go for the part comes second.
+    /// Adds a part: its first bytes, and what of it lies elsewhere. A request that becomes whole is
+    /// put into `whole`, and has left the gather then. How many requests had to go for the part
+    /// comes second.
     pub(super) fn add(
         &self,
         whose: Whose,
         header: Header,
-        bytes: &[u8],
-        whole: &mut Vec<u8>,
+        (bytes, more): (&[u8], Option<&Pieces>),
+        whole: &mut Whole,
     ) -> (Added, u64) {
         // Relaxed: pairs with the store of `pass_time`; a number that orders nothing.
         let now_ms = self.now_ms.load(Ordering::Relaxed);
+        // A short one would take a chunk for little, but for the last: of a request all is kept, or
+        // nothing.
+        let is_last = header.number + 1 == header.total;
+        let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
+        let arena = self.arena.as_ref().filter(|_| is_long || is_last);
+        let pieces = all(bytes, more).map(|piece| {
+            let kept = arena.and_then(|arena| arena.keep(piece));
+            kept.map_or(Piece::Here(piece), Piece::Kept)
+        });
         self.with(|assembly| {
-            let added = assembly.add(whose, header, bytes, now_ms);
+            let added = assembly.add(whose, header, pieces, now_ms);
             if added.0 == Added::Whole {
                 assembly.take_whole(whose, whole);
             }
             added
         })
+    }
+
+    /// Puts a request that is one datagram in several pieces into `whole`.
+    pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut Whole) {
+        let arena = self.arena.as_ref();
+        let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
+        match kept.collect::<Option<ArrayVec<Kept, { Pieces::MAX }>>>() {
+            Some(kept) => whole.keep(kept),
+            None => {
+                let room = whole.begin();
+                all(bytes, Some(more)).for_each(|piece| room.extend_from_slice(piece));
+            }
+        }
     }
 
     /// Says what time it is. Only the owner may.
@@ -93,6 +124,11 @@ impl Gather {
     }
 }
 
+/// All of a datagram.
+fn all<'d>(bytes: &'d [u8], more: Option<&'d Pieces>) -> impl Iterator<Item = &'d [u8]> {
+    std::iter::once(bytes).chain(more.into_iter().flat_map(Pieces::iter))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,18 +152,18 @@ mod tests {
         let texts: [&[u8]; 4] = [b"a", b"bc", b"", b"def"];
         // Each column has every second part of each request.
         let column = |first: u16| {
-            let (mut whole, mut wholes) = (Vec::new(), Vec::new());
+            let (mut whole, mut wholes) = (Whole::default(), Vec::new());
             for id in 0..ROUNDS {
                 let at = u64::from(id);
                 for number in [first, first + 2] {
                     let whose = Whose { id, ..whose() };
                     let header = Header { id, ..part(number, 4) };
                     let (added, gone) =
-                        gather.add(whose, header, texts[usize::from(number)], &mut whole);
+                        gather.add(whose, header, (texts[usize::from(number)], None), &mut whole);
                     assert_eq!(gone, 0);
                     match added {
                         Added::Waits => {}
-                        Added::Whole => wholes.push((id, whole.clone())),
+                        Added::Whole => wholes.push((id, whole.bytes().to_vec())),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -156,9 +192,9 @@ mod tests {
 
     #[test]
     fn what_another_column_begins_is_late_by_the_owners_clock() {
-        let (gather, mut whole) = (Gather::default(), Vec::new());
+        let (gather, mut whole) = (Gather::default(), Whole::default());
         gather.pass_time(5000);
-        assert_eq!(gather.add(whose(), part(0, 2), b"x", &mut whole), (Added::Waits, 0));
+        assert_eq!(gather.add(whose(), part(0, 2), (b"x", None), &mut whole), (Added::Waits, 0));
         assert!(gather.any() && gather.held_bytes() > 0);
         assert_eq!(gather.drop_late(5999), 0);
         assert_eq!(gather.drop_late(6000), 1);

@@ -9,6 +9,7 @@ use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
 
 use net::Datagram;
+use net::xdp::Pieces;
 use protocol::udp::{self, Header};
 use protocol::{Refusal, Session, Speak};
 
@@ -17,10 +18,11 @@ use super::answers::{Answers, Way, take_back};
 use super::assembly::{Added, Whose};
 use super::gather::Gather;
 use super::guard::{Guard, Refused};
+use super::whole::{Value, Whole};
 use crate::datapath::{Datapath, Sender};
 use crate::execute::batch::{self, End, Input, Inputs};
 use crate::execute::budget::{Budget, Stopped};
-use crate::execute::turn;
+use crate::execute::{After, execute_with_draft, turn};
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_COST_BYTES, MESSAGES_TURN_BYTES, REQUESTS_AHEAD};
 use crate::out::Mark;
 use crate::shared::Counters;
@@ -36,7 +38,7 @@ pub(super) struct Round<'r, D: Datapath + 'r> {
     /// That of the column to which these datagrams were sent.
     pub(super) gather: &'r Gather,
     /// The request that a part has made whole.
-    pub(super) whole: &'r mut Vec<u8>,
+    pub(super) whole: &'r mut Whole,
     pub(super) answers: &'r mut Answers<D::Peer>,
     pub(super) outgoing: Way<D::Outgoing<'r>>,
 }
@@ -127,21 +129,25 @@ impl<'r, D: Datapath> Round<'r, D> {
                 self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
                 return true;
             }
-            Special::Whole(message) => Message { bytes: self.whole, ..message },
+            Special::Whole(message) => message,
         };
+        let (bytes, value) = self.whole.settle(self.speak, &turn.context.store);
+        let message = Message { bytes, ..message };
         if udp::is_answer(message.bytes) {
             turn.context.counters.udp_dropped_answer.add(1);
             take_back(from, &mut turn.out);
+            *value = None;
             return true;
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
-        let mut session = Session::of_message(self.speak, message.bytes);
-        let mut budget = self.answers.budget(from, &turn.out);
-        let (stopped, at) = turn::run(turn, &mut session, (message.bytes, 0), &mut budget);
-        let end = End { stopped, at, session: &session, budget: &mut budget };
-        if !message.end(end, turn, from, self.answers.reply_bytes_max()) {
+        let is_executed = match value {
+            Some(value) => message.store(value, turn, from),
+            None => message.run(self.speak, turn, from, self.answers),
+        };
+        if !is_executed {
             return false;
         }
+        *value = None;
         let asked = (message.peer, message.id);
         self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
         true
@@ -187,7 +193,7 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     speak: Speak,
     guard: &'m Guard,
     gather: &'m Gather,
-    whole: &'m mut Vec<u8>,
+    whole: &'m mut Whole,
     answers: &'m mut Answers<D::Peer>,
     outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
@@ -220,7 +226,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         // What is looked at again, because something before it had to wait, counts once.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
-        self.counters.bytes_read.add(count * datagram.bytes.len() as u64);
+        self.counters.bytes_read.add(count * datagram.len() as u64);
         let (header, bytes) = match Header::read(datagram.bytes) {
             Some((header, bytes)) if header.total > 0 && !bytes.is_empty() => (header, bytes),
             _ => {
@@ -234,7 +240,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             self.admit(peer, count)?;
         }
         let message = Message { datagram: number, peer, id: header.id, bytes };
-        if header.total == 1 {
+        if header.total == 1 && datagram.more.is_none() {
             if udp::is_answer(bytes) {
                 self.counters.udp_dropped_answer.add(count);
                 return None;
@@ -245,11 +251,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         // What was added before came to something then. What has not been done about it since then
         // is to be done here, and no part makes its request whole a second time.
         let added = match self.put_off {
-            _ if count > 0 => {
-                let (added, gone) = self.gather.add(whose, header, bytes, self.whole);
-                self.counters.udp_dropped_incomplete.add(gone);
-                added
-            }
+            _ if count > 0 => self.gather(whose, header, (bytes, datagram.more)),
             Some((at, added)) if at == number => added,
             _ => return None,
         };
@@ -267,6 +269,22 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
 }
 
 impl<'r, D: Datapath> Messages<'_, 'r, D> {
+    /// Adds a part, or what is all of a request, in several pieces, which is whole at once.
+    fn gather(
+        &mut self,
+        whose: Whose,
+        header: Header,
+        (bytes, more): (&[u8], Option<&Pieces>),
+    ) -> Added {
+        if let (1, Some(more)) = (header.total, more) {
+            self.gather.join(bytes, more, self.whole);
+            return Added::Whole;
+        }
+        let (added, gone) = self.gather.add(whose, header, (bytes, more), self.whole);
+        self.counters.udp_dropped_incomplete.add(gone);
+        added
+    }
+
     /// Does the guard let a sender in? If not, `count` datagrams are counted as dropped.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
@@ -328,10 +346,32 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
     }
 }
 
-impl<P> Message<'_, P> {
+impl<P: Copy> Message<'_, P> {
+    /// Executes it, which is all of a request's bytes. False: as `end`.
+    fn run(&self, speak: Speak, turn: &mut TurnState, from: Mark, answers: &Answers<P>) -> bool {
+        let mut session = Session::of_message(speak, self.bytes);
+        let mut budget = answers.budget(from, &turn.out);
+        let (stopped, at) = turn::run(turn, &mut session, (self.bytes, 0), &mut budget);
+        let end = End { stopped, at, session: &session, budget: &mut budget };
+        self.end(end, turn, from, answers.reply_bytes_max())
+    }
+
+    /// Stores the value to which its bytes are what stood before. False: as `end`.
+    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> bool {
+        let TurnState { context, out, .. } = turn;
+        let Value { draft, terminated } = value;
+        match execute_with_draft(context, self.bytes, draft, *terminated, out) {
+            After::Wait => {
+                take_back(from, out);
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// Its requests have been executed up to `end`, with replies since `from`. False: its first
     /// request waits for room, and nothing was done.
-    fn end(self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
+    fn end(&self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
         let End { stopped, at, session, budget } = end;
         if stopped != Stopped::Wait {
             self.finish((stopped, at), session, turn, from, reply_bytes_max);
@@ -352,7 +392,7 @@ impl<P> Message<'_, P> {
     /// Its execution has `stopped` for good.
     #[inline]
     fn finish(
-        self,
+        &self,
         (stopped, at): (Stopped, usize),
         session: &Session,
         turn: &mut TurnState,

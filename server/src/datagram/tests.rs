@@ -64,7 +64,7 @@ fn site() -> ([Column; 2], UdpSocket) {
         datagram_bytes_max: 1400,
     };
     let sockets: Arc<[_]> = sockets.into_iter().map(|it| vec![socket(it)]).collect();
-    let gathers = Gather::for_columns(2);
+    let gathers = Gather::for_columns(2, None);
     let column = |number: usize| {
         let path = Udp::new(Arc::clone(&sockets), number).unwrap();
         let counters = Arc::clone(&shared.columns[number]);

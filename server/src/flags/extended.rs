@@ -140,17 +140,15 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &[
             "off (default), or send: long values lie where the packets of",
             "--xdp lie, and only the kernel copies them when they are sent;",
-            "for more memory",
+            "or full: and those that come in such packets stay there; for",
+            "more memory",
         ],
         does: Does::Sets(|choices, value| {
-            choices.settings.zero_copy = match value {
-                "off" => ZeroCopy::Off,
-                "send" => ZeroCopy::Send,
-                _ => {
-                    let wrong = "zero_copy takes off or send";
-                    return Err(BadFlag::value(format!("{wrong} (given: '{value}')")));
-                }
-            };
+            let known = ZeroCopy::ALL.into_iter().find(|(name, _)| *name == value);
+            let (_, known) = known.ok_or_else(|| {
+                BadFlag::value(format!("zero_copy takes off, send or full (given: '{value}')"))
+            })?;
+            choices.settings.zero_copy = known;
             Ok(())
         }),
     },

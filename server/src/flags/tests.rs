@@ -293,7 +293,11 @@ fn zero_copy_goes_past_the_kernel() {
     let send = settings("-o zero_copy=send,zero_copy_min=1 -U 1 --xdp eth0");
     assert_eq!((send.zero_copy, send.zero_copy_bytes_min), (ZeroCopy::Send, 1));
     refused("-U 1 -o zero_copy=send", 64, "which takes --xdp");
-    refused("-U 1 --xdp eth0 -o zero_copy=full", 1, "zero_copy takes off or send");
+    let full = settings("-o zero_copy=full -U 1 --xdp eth0");
+    assert_eq!((full.zero_copy, full.zero_copy_bytes_min), (ZeroCopy::Full, 1024));
+    refused("-U 1 -o zero_copy=full", 64, "zero_copy=full is refused: ");
+    refused("-U 1 --xdp eth0 -o zero_copy=on", 1, "zero_copy takes off, send or full");
+    assert!(ZeroCopy::ALL.iter().all(|(name, it)| it.name() == *name));
     refused("-o zero_copy_min=0", 1, "zero_copy_min takes 1 to 1048576 bytes");
 }
 

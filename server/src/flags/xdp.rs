@@ -129,8 +129,9 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         &mut choices.settings;
     let Some(xdp) = xdp else {
         if *zero_copy != ZeroCopy::Off {
-            let needs = "-o zero_copy=send is refused: what is sent without a copy goes past the";
-            return Err(BadFlag::usage(format!("{needs} kernel, which takes --xdp")));
+            let needs = "is refused: what is sent without a copy goes past the kernel, which takes";
+            let name = zero_copy.name();
+            return Err(BadFlag::usage(format!("-o zero_copy={name} {needs} --xdp")));
         }
         return match choices.xdp.given {
             None => Ok(()),

@@ -116,9 +116,7 @@ fn ours(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "xdp_first_queue", first);
         stat!(rows, "xdp_queues", queues);
         stat!(rows, "xdp_mode", bypass.mode());
-        let sends = bypass.facts().sends_in_place;
-        let zero_copy = if sends { "send" } else { "off" };
-        stat!(rows, "zero_copy", zero_copy);
+        stat!(rows, "zero_copy", bypass.zero_copy().name());
         stat!(rows, "zero_copy_min", settings.zero_copy_bytes_min);
     }
     stat!(rows, "busy_poll", settings.busy_poll_us);

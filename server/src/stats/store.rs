@@ -22,6 +22,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "compacted_segments", store.compacted_segments);
     stat!(rows, "drained_segments", store.drained_segments);
     stat!(rows, "arena_copied_bytes", store.arena_copied_bytes);
+    stat!(rows, "arena_kept_bytes", store.arena_kept_bytes);
     stat!(rows, "arena_full", store.arena_full);
     stat!(rows, "hash_overflow_bytes", store.hash_overflow_bytes);
     stat!(rows, "dumps_stalled", sums.dumps_stalled);

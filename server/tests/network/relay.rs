@@ -16,10 +16,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::senders::sent_and_received;
-use super::{Network, Veth, WAYS, Way, datagrams, hit};
-use crate::inprocess::DEADLINE;
+use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
+use crate::inprocess::{DEADLINE, wait_until};
 use crate::model::{Came, Model};
 use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
+use hypostyle::settings::{Port, Settings, ZeroCopy};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -229,12 +230,20 @@ fn stay_on_this_processor() {
 
 #[test]
 fn what_arrives_is_answered_whatever_is_lost_doubled_or_late() {
-    WAYS.into_iter().for_each(answers_what_arrives);
+    WAYS.into_iter().for_each(|way| answers_what_arrives(way, ZeroCopy::Off));
+}
+
+#[test]
+fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them() {
+    answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
 /// Once over each family; past the kernel for as many minutes as the environment says.
-fn answers_what_arrives(way: Way) {
-    let Some(mut network) = Network::new(Veth::default(), way) else { return };
+fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
+    let settings = everywhere(Port::Number(11211), way);
+    let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };
+    let Some(mut network) = Network::of(Veth::default(), settings) else { return };
+    let chunks_free = network.row("memory", "arena_free_bytes");
     let before = sent_and_received(&network.far);
     network.server.shared().plant_clock(NOON_MS);
     network.stream.ask("set n 0 0 1\r\n0\r\n", "STORED\r\n");
@@ -283,5 +292,9 @@ fn answers_what_arrives(way: Way) {
     assert_eq!(network.near.counted("Udp", "RcvbufErrors"), 0);
     let by_the_kernel = if way == Way::Sockets { received } else { 0 };
     assert_eq!(sent_and_received(&network.far).1 - before.1, by_the_kernel, "{way:?}");
+    let kept = network.row("store", "arena_kept_bytes");
+    assert_eq!(kept > 1_000_000, zero_copy == ZeroCopy::Full, "{kept} bytes");
+    network.stream.ask("flush_all\r\n", "OK\r\n");
+    wait_until("all chunks are free", || network.row("memory", "arena_free_bytes") == chunks_free);
     network.server.stop();
 }

@@ -1,7 +1,7 @@
-//! Values that lie where packets lie, and are sent from there.
+//! Values that lie where packets lie, are sent from there, and stay where they came.
 //!
-//! Where: `--xdp` with `-o zero_copy=send` on one end of a link, clients of the kernel on the
-//! other.
+//! Where: `--xdp` with `-o zero_copy=send` or `full` on one end of a link, clients of the kernel on
+//! the other.
 //! Invariant: who asks gets what a server without it answers, to the byte, and the kernel finds
 //! nothing to object to.
 
@@ -11,9 +11,10 @@ use crate::inprocess::wait_until;
 use hypostyle::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
 use net::xdp::Mode;
 use protocol::Speak;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 /// With values of this length and longer in the arena.
-fn sending(mode: Mode, bytes_min: usize) -> Settings {
+fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
     let settings = bypassing(1, &[]);
     let listen = |host: &str| Listen {
         host: Some(host.to_owned()),
@@ -23,7 +24,7 @@ fn sending(mode: Mode, bytes_min: usize) -> Settings {
     Settings {
         datagrams: ["0.0.0.0", "::"].map(listen).to_vec(),
         xdp: settings.xdp.map(|xdp| Xdp { mode, ..xdp }),
-        zero_copy: ZeroCopy::Send,
+        zero_copy,
         zero_copy_bytes_min: bytes_min,
         memory_bytes: 64 << 20,
         ..settings
@@ -32,16 +33,24 @@ fn sending(mode: Mode, bytes_min: usize) -> Settings {
 
 impl Network {
     /// A row of `stats NAME`.
-    fn row(&mut self, of: &str, name: &str) -> u64 {
+    pub(super) fn row(&mut self, of: &str, name: &str) -> u64 {
         self.stream.stats(of)[name].parse().unwrap()
     }
 }
 
 #[test]
 fn values_of_every_length_are_sent_from_where_they_lie() {
-    for (mode, mtu) in [(Mode::Native, 1500), (Mode::Generic, 1500), (Mode::Native, 9000)] {
+    let (send, full) = (ZeroCopy::Send, ZeroCopy::Full);
+    let cases = [
+        (send, Mode::Native, 1500),
+        (send, Mode::Generic, 1500),
+        (send, Mode::Native, 9000),
+        (full, Mode::Native, 1500),
+        (full, Mode::Generic, 9000),
+    ];
+    for (zero_copy, mode, mtu) in cases {
         let veth = Veth { queues: 1, mtu };
-        let Some(mut network) = Network::of(veth, sending(mode, 1)) else { return };
+        let Some(mut network) = Network::of(veth, sharing(zero_copy, mode, 1)) else { return };
         let all = network.row("memory", "arena_free_bytes");
         assert_eq!(network.row("memory", "arena_bytes"), 0);
         let lengths = [1, 2, 99, 255, 256, 257, 1300, 1392, 2031, 2032, 2033, 4080, 9000, 20_000];
@@ -82,4 +91,95 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         });
         network.server.stop();
     }
+}
+
+/// Chunks that hold a value which comes in datagrams that carry so many bytes of its request.
+fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
+    let (mut left, mut chunks) = (request_bytes, 0);
+    while left > 0 {
+        let part = left.min(part_bytes);
+        let frame_bytes = 14 + 40 + 8 + 8 + part;
+        // What the kernel keeps before a packet is no room.
+        chunks += if mtu == 1500 { 1 } else { frame_bytes.div_ceil(4096 - 256) };
+        left -= part;
+    }
+    chunks
+}
+
+#[test]
+fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() {
+    let of_1500 = [(1024, 1392), (1300, 1392), (1400, 1392), (3000, 1392), (50_000, 1392)];
+    let of_9000 = [(1300, 8800), (5000, 8800), (8192, 8800), (20_000, 8800), (60_000, 4000)];
+    for (mode, mtu) in [(Mode::Native, 1500), (Mode::Generic, 1500), (Mode::Native, 9000)] {
+        let veth = Veth { queues: 1, mtu };
+        let full = sharing(ZeroCopy::Full, mode, 1024);
+        let Some(mut network) = Network::of(veth, full) else { return };
+        let all = network.row("memory", "arena_free_bytes");
+        let (chunk_bytes, mtu) = (if mtu == 1500 { 2048 } else { 4096 }, mtu as usize);
+        let (mut kept, mut used) = (0, 0);
+        for (number, (bytes, part_bytes)) in
+            (if mtu == 1500 { of_1500 } else { of_9000 }).into_iter().enumerate()
+        {
+            let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
+            for (how, rest, reply) in [("set", "0 0 ", "STORED\r\n"), ("ms", "", "HD\r\n")] {
+                let request = format!("{how} {how}{number} {rest}{bytes}\r\n{value}\r\n");
+                let mut client = network.client(true);
+                // A part of a value counts as a page of it.
+                set_socket_recv_buffer_size_force(&client.socket, 8 << 20).unwrap();
+                let order = |datagrams: &mut Vec<Vec<u8>>| datagrams.reverse();
+                client.send_parts(request.as_bytes(), part_bytes, order);
+                assert_eq!(client.receive().0, reply.as_bytes());
+                kept += bytes as u64;
+                used += chunks(request.len(), part_bytes, mtu) * chunk_bytes;
+                let counts = ["arena_kept_bytes", "arena_copied_bytes", "arena_full"];
+                let counts = counts.map(|name| network.row("store", name));
+                assert_eq!(counts, [kept, 0, 0], "{request:.20} {mode:?} {mtu}");
+                let free = network.row("memory", "arena_free_bytes");
+                assert_eq!(all - free, used as u64, "{request:.20} {mode:?} {mtu}");
+                let hit = hit(&format!("{how}{number}"), &value);
+                client.ask(format!("get {how}{number}\r\n"), &hit);
+                network.stream.ask(format!("get {how}{number}\r\n"), &hit);
+            }
+        }
+        for counter in ["udp_unsent", "xdp_dropped", "xdp_invalid"] {
+            assert_eq!(network.count(counter), 0, "{counter}, {mode:?}");
+        }
+        // What changes a value copies it.
+        network.stream.ask("append set2 0 0 3\r\nend\r\n", "STORED\r\n");
+        network.stream.ask("touch ms2 1000\r\n", "TOUCHED\r\n");
+        network.stream.ask("flush_all\r\n", "OK\r\n");
+        network.stream.ask("get set2\r\n", "END\r\n");
+        let stream = &mut network.stream;
+        wait_until("all chunks are free", || {
+            stream.stats("memory")["arena_free_bytes"] == all.to_string()
+        });
+        network.server.stop();
+    }
+}
+
+#[test]
+fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
+    let settings = Settings {
+        memory_bytes: 8 << 20,
+        item_bytes_max: 1 << 17,
+        ..sharing(ZeroCopy::Full, Mode::Native, 1024)
+    };
+    let Some(mut network) = Network::of(Veth::default(), settings) else { return };
+    let chunks = network.row("memory", "arena_free_bytes") / 2048;
+    let value = |key: u64| format!("{key},").chars().cycle().take(1300).collect::<String>();
+    let mut client = network.client(false);
+    let keys = chunks + 200;
+    for key in 0..keys {
+        client.ask(format!("set k{key} 0 0 1300\r\n{}\r\n", value(key)), "STORED\r\n");
+    }
+    assert_eq!(network.row("memory", "arena_free_bytes"), 0);
+    assert_eq!(network.row("store", "arena_full"), 200);
+    assert_eq!(network.row("store", "arena_kept_bytes"), chunks * 1300);
+    for key in 0..keys {
+        client.ask(format!("get k{key}\r\n"), hit(&format!("k{key}"), &value(key)));
+    }
+    for counter in ["evictions", "xdp_dropped", "xdp_invalid"] {
+        assert_eq!(network.count(counter), 0, "{counter}");
+    }
+    network.server.stop();
 }

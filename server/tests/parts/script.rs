@@ -15,7 +15,8 @@
 
 use std::net::SocketAddr;
 
-use hypostyle::datagram::assembly::{Added, Assembly, Whose};
+use hypostyle::datagram::assembly::{Added, Assembly, Piece, Whose};
+use hypostyle::datagram::whole::Whole;
 use hypostyle::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use protocol::udp::Header;
 
@@ -61,12 +62,12 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
         counts.late += late;
         let Some((header, bytes)) = Header::read(&datagram) else { continue };
         let whose = Whose { from, id: header.id };
-        let (added, gone) = assembly.add(whose, header, bytes, now_ms);
+        let (added, gone) = assembly.add(whose, header, [Piece::Here(bytes)], now_ms);
         let came = match added {
             Added::Waits => Came::Waits,
             Added::Ignored => Came::Ignored,
             Added::TooLong => Came::TooLong,
-            Added::Whole => Came::Whole(assembly.whole().to_vec()),
+            Added::Whole => Came::Whole(assembly.texts(whose).flatten().copied().collect()),
         };
         counts.gone += gone;
         match &came {
@@ -78,9 +79,9 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
         let expected = model.add(from, header, bytes, now_ms);
         assert_eq!((came, gone), expected);
         if added == Added::Whole && size & 1 == 0 {
-            let mut taken = Vec::new();
+            let mut taken = Whole::default();
             assembly.take_whole(whose, &mut taken);
-            assert_eq!(Came::Whole(taken), expected.0);
+            assert_eq!(Came::Whole(taken.bytes().to_vec()), expected.0);
             model.finish(from, header.id);
         }
         assert_eq!(assembly.any(), !model.is_empty());

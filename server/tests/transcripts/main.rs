@@ -85,12 +85,26 @@ fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     Server::past_the_kernel(&all)
 }
 
+/// And that comes past the kernel stays where it came.
+fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
+    let all = [flags, &["-o", "zero_copy=full,zero_copy_min=1"]].concat();
+    Server::past_the_kernel(&all)
+}
+
 #[test]
 fn the_server_answers_messages_as_written_where_values_lie_beside_packets() {
     let Some(server) = with_values_beside_packets(&[]) else { return };
     drop(server);
     let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
     run_all(None, &with_values_beside_packets, Some(&left_out));
+}
+
+#[test]
+fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
+    let Some(server) = with_values_in_packets(&[]) else { return };
+    drop(server);
+    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
+    run_all(None, &with_values_in_packets, Some(&left_out));
 }
 
 #[test]

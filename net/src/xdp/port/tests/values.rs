@@ -58,7 +58,7 @@ impl Part {
 
 impl Rig {
     /// Posts, and takes what was posted, letter by letter.
-    fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
+    pub(super) fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
         self.port.outbox.post_or_drop(&Calls::default());
         let count = self.transmit.look();
         let all: Vec<XdpDesc> = (0..count).map(|ahead| self.transmit.peek(ahead)).collect();
@@ -69,7 +69,7 @@ impl Rig {
     }
 
     /// What stands in the packet that a kernel makes of these descriptors.
-    fn payload(&self, letter: &[XdpDesc]) -> Vec<u8> {
+    pub(super) fn payload(&self, letter: &[XdpDesc]) -> Vec<u8> {
         assert!((1..=18).contains(&letter.len()), "a kernel that copies takes 18 parts");
         // SAFETY: it is in transmission, and so the kernel's, which is this test.
         let read = |at: u64, bytes| unsafe {
@@ -103,7 +103,7 @@ impl Rig {
         frame[packet.ends.header_bytes()..].to_vec()
     }
 
-    fn complete<'d>(&mut self, descriptors: impl IntoIterator<Item = &'d XdpDesc>) {
+    pub(super) fn complete<'d>(&mut self, descriptors: impl IntoIterator<Item = &'d XdpDesc>) {
         for descriptor in descriptors {
             assert!(self.completion.push(descriptor.addr));
         }
@@ -111,7 +111,7 @@ impl Rig {
         self.port.outbox.reap();
     }
 
-    fn free_values(&self) -> u32 {
+    pub(super) fn free_values(&self) -> u32 {
         self.port.socket.umem.arena().free()
     }
 }
